@@ -13,7 +13,7 @@ use rustix::net::{
 use towpath_ring::{Channel, Lock, Region, Rung, Status};
 use towpath_shm::Fd;
 use towpath_shm::control::{DATA_MAX, Reply, Request, TOKENS_MAX, call};
-use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
+use towpath_shm::layout::{Command, Plain, SHARDS_MAX, Slot, VERSION, op, shard_of};
 use towpath_shm::token::Run;
 
 use crate::syscall::SignalsBlocked;
@@ -36,23 +36,32 @@ pub struct Client {
     to_spare: bool,
     region: Region,
     run: Run,
-    status: Status,
-    channel: Channel,
-    /// The channel's.
+    /// One for each shard of the engine.
+    ends: Box<[End]>,
+    /// The shard that is asked for the next socket.
+    next: AtomicU32,
+    /// The channels'.
     number: u32,
     control: HighFd,
-    engine_bell: HighFd,
-    rung: Rung,
     bell: HighFd,
     blank: HighFd,
     spare: HighFd,
     /// See [`lifeline`]. None where nobody guards the run, or where there was no descriptor for it.
     lifeline: Option<HighFd>,
-    commands: Lock<()>,
-    calls: Lock<()>,
     dead: AtomicBool,
     /// It is the parent's: see [`Self::abandon`].
     abandoned: AtomicBool,
+}
+
+/// What leads to one shard of the engine.
+#[derive(Debug)]
+struct End {
+    status: Status,
+    channel: Channel,
+    engine_bell: HighFd,
+    rung: Rung,
+    commands: Lock<()>,
+    calls: Lock<()>,
 }
 
 /// What a process needs that is about to be forked, executed or spawned: a channel of its own.
@@ -61,8 +70,9 @@ pub struct Cloned {
     /// The control socket, close-on-exec.
     pub control: HighFd,
     number: u32,
-    channel: Fd,
-    engine_bell: Fd,
+    /// The memory of its channels.
+    channels: Fd,
+    engine_bells: Vec<Fd>,
     bell: Fd,
 }
 
@@ -98,12 +108,17 @@ impl Client {
         let region = asked.into_iter().next().ok_or(PROTOCOL)?;
         let region = Region::map(region.into_owned()).map_err(not_mapped)?;
         let held = held.map(|held| held(&region, run)).unwrap_or_default();
-        let (number, fds) = hello(&control, &held)?;
+        let (reply, fds) = hello(&control, &held)?;
+        let (number, shards) = (reply.b, reply.slot);
+        if !shards.is_power_of_two() || shards > SHARDS_MAX {
+            return Err(PROTOCOL);
+        }
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(PROTOCOL);
-        let (_again, status, channel) = (next()?, next()?, next()?);
-        let (engine_bell, bell) = (next()?, next()?);
+        let (_again, status, channels, bell) = (next()?, next()?, next()?, next()?);
         let blank = high(next()?);
+        let bells = (0..shards).map(|_| next()).collect::<Result<Vec<_>, _>>()?;
+        let statuses = Status::map_all(status.into_owned(), shards).map_err(not_mapped)?;
         let lifeline = fds.next().and_then(|pipe| lifeline::hold(&*pipe, process));
         process.set_channel(number);
         Ok(Self {
@@ -112,18 +127,14 @@ impl Client {
             to_spare: towpath_ring::has_processors_to_spare(),
             region,
             run,
-            status: Status::map(status.into_owned()).map_err(not_mapped)?,
-            channel: Channel::map(channel.into_owned()).map_err(not_mapped)?,
+            ends: ends(process, statuses, channels, bells)?,
+            next: AtomicU32::new(number),
             number,
             control,
-            engine_bell: high(engine_bell),
-            rung: Rung::default(),
             bell: high(bell),
             spare: blank.duplicate().map_err(Error::Refused)?,
             blank,
             lifeline,
-            commands: Lock::new(()),
-            calls: Lock::new(()),
             dead: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         })
@@ -143,7 +154,7 @@ impl Client {
 
     /// Whether there are events that nobody has taken.
     pub fn has_events(&self) -> bool {
-        towpath_ring::events_waiting(&self.channel)
+        self.channels().any(towpath_ring::events_waiting)
     }
 
     /// Tells the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
@@ -172,8 +183,9 @@ impl Client {
         let mut next = || fds.next().ok_or(PROTOCOL);
         let number = reply.b;
         let control = HighFd::new(next()?, &self.process.descriptors);
-        let (channel, engine_bell, bell) = (next()?, next()?, next()?);
-        Ok(Cloned { control, number, channel, engine_bell, bell })
+        let (channels, bell) = (next()?, next()?);
+        let engine_bells = self.ends.iter().map(|_| next()).collect::<Result<Vec<_>, _>>()?;
+        Ok(Cloned { control, number, channels, engine_bells, bell })
     }
 
     /// In the child after fork: the attachment on the channel that was cloned before. The caller then
@@ -186,6 +198,7 @@ impl Client {
         let process = self.process;
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let (blank, spare) = (self.blank.duplicate(), self.blank.duplicate());
+        let statuses = self.ends.iter().map(|end| end.status.clone()).collect();
         process.set_channel(cloned.number);
         Ok(Self {
             process,
@@ -194,12 +207,10 @@ impl Client {
             to_spare: self.to_spare,
             region: self.region.clone(),
             run: self.run,
-            status: self.status.clone(),
-            channel: Channel::map(cloned.channel.into_owned()).map_err(not_mapped)?,
+            ends: ends(process, statuses, cloned.channels, cloned.engine_bells)?,
+            next: AtomicU32::new(cloned.number),
             number: cloned.number,
             control: cloned.control,
-            engine_bell: high(cloned.engine_bell),
-            rung: Rung::default(),
             bell: high(cloned.bell),
             blank: blank.map_err(Error::Refused)?,
             spare: spare.map_err(Error::Refused)?,
@@ -207,8 +218,6 @@ impl Client {
                 .lifeline
                 .as_ref()
                 .and_then(|pipe| lifeline::hold(pipe.borrow(), process)),
-            commands: Lock::new(()),
-            calls: Lock::new(()),
             dead: AtomicBool::new(self.is_dead()),
             abandoned: AtomicBool::new(false),
         })
@@ -219,19 +228,29 @@ impl Client {
     /// # Errors
     /// `Refused` with the engine's errno, `Dead` when it is gone.
     pub fn call(&self, request: &Request) -> Result<Reply, Error> {
-        self.exchange(|| {
-            let number = towpath_ring::ask(&self.channel, request);
+        let end = self.end(match request.call {
+            // Sockets are shared out among the shards.
+            call::SOCKET => return self.call_at(self.next_end(), request),
+            call::SOCKETS => request.a,
+            _ => request.slot,
+        });
+        self.call_at(end, request)
+    }
+
+    fn call_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
+        self.exchange(end, || {
+            let number = towpath_ring::ask(&end.channel, request);
             // Of an engine in this process, who waits sees to that.
             if self.wheel().is_none() {
-                self.ring_engine();
+                self.ring(end);
             }
-            self.wait_for_answer(number)
+            self.wait_for_answer(end, number)
         })
     }
 
     fn call_with_descriptors(&self, request: &Request) -> Result<(Reply, Vec<Fd>), Error> {
         let mut fds = Vec::new();
-        let reply = self.exchange(|| {
+        let reply = self.exchange(&self.ends[0], || {
             send_request(&self.control, request)?;
             self.turn_until_answered();
             recv_reply(&self.control, &mut fds)
@@ -247,8 +266,24 @@ impl Client {
         }
     }
 
+    /// What leads to the shard that has a slot.
+    #[inline]
+    fn end(&self, slot: u32) -> &End {
+        let shards = self.ends.len() as u32;
+        // Any number may have come in place of a slot's: the first shard knows none like that, either.
+        self.ends.get(shard_of(slot, shards) as usize).unwrap_or(&self.ends[0])
+    }
+
+    fn next_end(&self) -> &End {
+        &self.ends[self.next.fetch_add(1, Ordering::Relaxed) as usize % self.ends.len()]
+    }
+
     /// Nothing interrupts a request, and there is one at a time.
-    fn exchange(&self, ask: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
+    fn exchange(
+        &self,
+        end: &End,
+        ask: impl FnOnce() -> Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
         if self.is_dead() {
             return Err(Error::Dead);
         }
@@ -256,7 +291,7 @@ impl Client {
         if self.is_abandoned() {
             return Err(Error::Forked);
         }
-        let _calls = self.calls.lock();
+        let _calls = end.calls.lock();
         match ask() {
             Ok(reply) if reply.errno == 0 => Ok(reply),
             Ok(reply) => Err(Error::Refused(reply.errno)),
@@ -269,21 +304,25 @@ impl Client {
         }
     }
 
-    fn wait_for_answer(&self, number: u32) -> Result<Reply, Error> {
+    fn wait_for_answer(&self, end: &End, number: u32) -> Result<Reply, Error> {
         loop {
             let turns = self.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Asks));
             let word = if turns {
-                towpath_ring::answer_word(&self.channel)
+                towpath_ring::answer_word(&end.channel)
             } else {
-                towpath_ring::await_answer(&self.channel)
+                towpath_ring::await_answer(&end.channel)
             };
-            if let Some(reply) = towpath_ring::answer_to(&self.channel, number) {
+            if let Some(reply) = towpath_ring::answer_to(&end.channel, number) {
                 // It may have been woken by the engine's end, of which no other thread is told then.
                 self.is_dead();
                 return Ok(reply);
             }
             if self.is_dead() {
                 return Err(Error::Dead);
+            }
+            if !turns && self.wheel().is_some() {
+                // Who is at the wheel may sleep.
+                self.ring(end);
             }
             if wait::sleep_on(self, word, !turns) && !self.check_alive() {
                 return Err(Error::Dead);
@@ -327,23 +366,32 @@ impl Client {
         &self.blank
     }
 
-    /// Puts a command into the ring and rings the engine if it sleeps. No answer comes, and there is no error: when
-    /// the engine is gone, the next call finds that out. When the ring is full it waits for the engine. In a signal
-    /// handler that interrupts a command it goes over the control socket.
+    /// Puts a command about a socket into the ring and rings the engine if it sleeps. No answer comes, and there is no
+    /// error: when the engine is gone, the next call finds that out. When the ring is full it waits for the engine. In a
+    /// signal handler that interrupts a command it is a request.
     pub fn command(&self, command: &Command) {
+        self.command_at(self.end(command.slot), command);
+    }
+
+    /// The same for a command that is about the process: every shard is told.
+    pub fn command_to_all(&self, command: &Command) {
+        self.ends.iter().for_each(|end| self.command_at(end, command));
+    }
+
+    fn command_at(&self, end: &End, command: &Command) {
         let mut tries = 0;
         loop {
             let full = {
-                let Some(_commands) = self.commands.lock_unless_mine() else {
-                    return self.command_by_call(command);
+                let Some(_commands) = end.commands.lock_unless_mine() else {
+                    return self.command_by_call(end, command);
                 };
                 // The ring is the parent's, who says it, too. No handler on top of the lock forks.
                 if self.is_abandoned() {
                     return;
                 }
-                towpath_ring::push_command(&self.channel, command).is_err()
+                towpath_ring::push_command(&end.channel, command).is_err()
             };
-            self.ring_engine();
+            self.ring(end);
             if !full || self.is_dead() {
                 return;
             }
@@ -363,13 +411,13 @@ impl Client {
 
     /// From a signal handler, on top of a call that is at the ring.
     #[cold]
-    fn command_by_call(&self, command: &Command) {
+    fn command_by_call(&self, end: &End, command: &Command) {
         let bytes = command.as_bytes();
         let mut request =
             Request { call: call::COMMAND, len: bytes.len() as u32, ..Request::default() };
         request.data[..bytes.len()].copy_from_slice(bytes);
         // Commands have no answer: if the engine is gone, the caller's next wait or request finds that.
-        let _ = self.call(&request);
+        let _ = self.call_at(end, &request);
     }
 
     /// [`Self::command`] about a socket: `op` of [`towpath_shm::layout::op`], which says what `a` and `b` are.
@@ -384,16 +432,15 @@ impl Client {
 
     /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the engine knows.
     pub fn datagram_mtu(&self) -> u32 {
-        self.status.datagram_mtu()
+        self.ends.iter().map(|end| end.status.datagram_mtu()).min().unwrap_or(0)
     }
 
-    /// Wakes the engine if it sleeps and this process has not rung for that sleep yet: at most one system call a
-    /// sleep.
-    pub fn ring_engine(&self) {
+    /// Wakes a shard if it sleeps and this process has not rung for that sleep yet: at most one system call a sleep.
+    fn ring(&self, end: &End) {
         if self.is_abandoned() {
             return;
         }
-        towpath_ring::ring_engine(&self.status, &self.rung, self.engine_bell.borrow());
+        towpath_ring::ring_engine(&end.status, &end.rung, end.engine_bell.borrow());
     }
 
     /// The slot of a socket, or None when the engine gave it to another one meanwhile.
@@ -425,10 +472,10 @@ impl Client {
         self.run
     }
 
-    /// The rings of this process.
+    /// The rings of this process: those of one shard each.
     #[inline]
-    pub fn channel(&self) -> &Channel {
-        &self.channel
+    pub fn channels(&self) -> impl Iterator<Item = &Channel> {
+        self.ends.iter().map(|end| &end.channel)
     }
 
     /// The control socket: it becomes readable between calls only when the engine is gone.
@@ -452,13 +499,15 @@ impl Client {
 
     #[inline]
     fn has_ended(&self) -> bool {
-        self.status.has_ended(self.number) || towpath_ring::has_ended(&self.channel)
+        // A process that one shard hears no more is heard by none, and shards end together.
+        let end = &self.ends[0];
+        end.status.has_ended(self.number) || towpath_ring::has_ended(&end.channel)
     }
 
     /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and what it is until then. None:
     /// a thread that sleeps on it would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
-        self.status.life(self.number)
+        self.ends[0].status.life(self.number)
     }
 
     /// The same by a system call, for where [`Self::is_dead`] says nothing of an engine that was killed: on
@@ -483,7 +532,7 @@ impl Client {
     /// Whether this thread is in the midst of a command or a call: this is a signal handler, and the interrupted
     /// call would go on with both in a child, too, as if they were its own.
     pub fn is_in_midst(&self) -> bool {
-        self.commands.is_mine() || self.calls.is_mine()
+        self.ends.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
 
     /// In the child after fork: gives up the parent's control socket and doorbells. Otherwise the
@@ -492,8 +541,9 @@ impl Client {
     /// must not write into the parent's rings nor take its events, and requests fail with [`Error::Forked`].
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
-        let fds = [&self.control, &self.engine_bell, &self.bell, &self.blank, &self.spare];
-        for fd in fds.into_iter().chain(&self.lifeline) {
+        let fds = [&self.control, &self.bell, &self.blank, &self.spare];
+        let bells = self.ends.iter().map(|end| &end.engine_bell);
+        for fd in fds.into_iter().chain(&self.lifeline).chain(bells) {
             fd.close();
         }
     }
@@ -508,7 +558,7 @@ impl Client {
     #[cold]
     fn set_dead(&self) -> bool {
         if !self.dead.swap(true, Ordering::Relaxed) {
-            self.status.wake(self.number);
+            self.ends[0].status.wake(self.number);
         }
         true
     }
@@ -524,8 +574,29 @@ fn is_readable(control: BorrowedFd<'_>) -> bool {
 /// The other end speaks another protocol: its answer lacks what ours has, or it is of another build.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
-/// Says hello, and what this process image was born with. Gives the channel's number.
-fn hello(control: &HighFd, held: &[Socket]) -> Result<(u32, Vec<Fd>), Error> {
+/// What leads to each shard. `channels` is the memory of all of them.
+fn ends(
+    process: &'static Process,
+    statuses: Vec<Status>,
+    channels: Fd,
+    bells: Vec<Fd>,
+) -> Result<Box<[End]>, Error> {
+    let channels = Channel::map_all(channels.into_owned(), statuses.len() as u32);
+    let channels = channels.map_err(not_mapped)?;
+    let each = statuses.into_iter().zip(channels).zip(bells);
+    let end = |((status, channel), engine_bell)| End {
+        status,
+        channel,
+        engine_bell: HighFd::new(engine_bell, &process.descriptors),
+        rung: Rung::default(),
+        commands: Lock::new(()),
+        calls: Lock::new(()),
+    };
+    Ok(each.map(end).collect())
+}
+
+/// Says hello, and what this process image was born with.
+fn hello(control: &HighFd, held: &[Socket]) -> Result<(Reply, Vec<Fd>), Error> {
     const AT_ONCE: usize = DATA_MAX / 8;
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     let mut left = held;
@@ -537,7 +608,7 @@ fn hello(control: &HighFd, held: &[Socket]) -> Result<(u32, Vec<Fd>), Error> {
         list(&mut request, now.iter().copied());
         let (reply, fds) = exchange(control, &request)?;
         if rest.is_empty() {
-            return Ok((reply.b, fds));
+            return Ok((reply, fds));
         }
     }
 }

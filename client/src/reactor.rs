@@ -116,7 +116,7 @@ impl Locked<'_> {
         self.queue_all();
     }
 
-    /// Takes all events out of the ring.
+    /// Takes all events out of the rings.
     pub fn drain(&mut self, client: &Client) {
         if client.is_abandoned() {
             // A handler has forked, and this is the child: they are its parent's.
@@ -130,30 +130,26 @@ impl Locked<'_> {
             }
             return;
         }
-        let channel = client.channel();
         let mut any = false;
         loop {
-            if towpath_ring::take_events_lost(channel) {
-                self.queue_all();
-                any = true;
-            }
-            while let Some((slot, bits)) = towpath_ring::pop_event(channel) {
-                self.on_event(slot, bits);
-                any = true;
-            }
+            any |= self.take_events(client);
             if self.sleepers == 0 {
-                towpath_ring::cancel_sleep(channel);
+                client.channels().for_each(towpath_ring::cancel_sleep);
                 break;
             }
             // Each promise to sleep is rung for once at most. A full bell could not be rung, and to clear it after each
             // ring would cost every wake-up a system call. What is cleared here was rung for events that are in the
-            // ring, or were taken by a thread that has kicked whom they concern.
-            if self.rings == RINGS {
+            // rings, or were taken by a thread that has kicked whom they concern.
+            if self.rings >= RINGS {
                 clear(client.bell().get());
                 self.rings = 0;
             }
-            self.rings += 1;
-            if towpath_ring::prepare_sleep(channel) {
+            let mut is_empty = true;
+            for channel in client.channels() {
+                self.rings += 1;
+                is_empty &= towpath_ring::prepare_sleep(channel);
+            }
+            if is_empty {
                 break;
             }
         }
@@ -162,7 +158,23 @@ impl Locked<'_> {
         }
     }
 
-    /// Counts this thread among the sleepers and empties the ring. From here on an event rings the
+    /// Whether there were any.
+    fn take_events(&mut self, client: &Client) -> bool {
+        let mut any = false;
+        for channel in client.channels() {
+            if towpath_ring::take_events_lost(channel) {
+                self.queue_all();
+                any = true;
+            }
+            while let Some((slot, bits)) = towpath_ring::pop_event(channel) {
+                self.on_event(slot, bits);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Counts this thread among the sleepers and empties the rings. From here on an event rings the
     /// doorbell.
     pub fn begin_sleep(&mut self, client: &Client) {
         self.sleepers += 1;

@@ -163,8 +163,6 @@ pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool)
             helm.drive_blocked(None, || has_changed(word));
             return false;
         }
-        // Who is at the wheel may sleep.
-        client.ring_engine();
         match wheel.follow() {
             Some(following) if is_asked => baton = Some(following),
             _ => return false,

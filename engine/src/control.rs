@@ -1,10 +1,10 @@
-//! Where the registry is turned: by the shard's thread, or by one of its own.
+//! Where the registry is turned: by a shard's thread, or by one of its own.
 
-use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+use std::{io, panic, thread};
 
 use crate::mail::{Mailbox, Notice, Order};
 use crate::registry::Registry;
@@ -13,7 +13,7 @@ use crate::shard::Shard;
 /// How often each is heard in one turn of both: what one says in answer to the other's answer is for the next turn.
 const EXCHANGES: usize = 4;
 
-/// The registry of an engine, and its thread. It is where the shard is, or with the thread.
+/// The registry of an engine, and its thread. It is where the shards are, or with the thread.
 pub(crate) struct Control {
     registry: Option<Box<Registry>>,
     thread: Option<Thread>,
@@ -21,15 +21,21 @@ pub(crate) struct Control {
 
 /// The thread that has the registry, which gives it back in the end.
 struct Thread {
-    orders: Mailbox<Order>,
-    notices: Mailbox<Notice>,
+    desks: Vec<Desk>,
     handle: JoinHandle<Box<Registry>>,
 }
 
+/// A shard's way to a registry that has a thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    orders: Mailbox<Order>,
+    notices: Mailbox<Notice>,
+}
+
 impl Control {
-    /// A registry that is turned between turns of a shard.
-    pub fn new(registry: Box<Registry>, shard: &mut Shard) -> io::Result<Self> {
-        shard.watch_registry(registry.as_fd())?;
+    /// A registry that is turned between turns of the shards, the first of which sleeps for it, too.
+    pub fn new(registry: Box<Registry>, first: &mut Shard) -> io::Result<Self> {
+        first.watch_registry(registry.as_fd())?;
         Ok(Self { registry: Some(registry), thread: None })
     }
 
@@ -43,146 +49,185 @@ impl Control {
         self.registry.as_deref_mut()
     }
 
-    /// Both do what the other wants. True: the shard has been told something.
-    pub fn exchange(&mut self, shard: &mut Shard) -> bool {
+    /// All do what the others want. True: a shard has been told something.
+    pub fn exchange(&mut self, first: &mut Shard, others: &mut [Shard]) -> bool {
         match (&mut self.registry, &mut self.thread) {
-            (Some(registry), _) => exchange(registry, shard),
-            (None, Some(thread)) => thread.exchange(shard),
+            (Some(registry), _) => exchange(registry, first, others),
+            // The others are elsewhere.
+            (None, Some(thread)) => thread.desks[0].exchange(first),
             (None, None) => false,
         }
     }
 
-    /// How long both may sleep when the shard may so long.
-    pub fn time_left(&self, shard: &Shard, timeout: Option<Duration>) -> Option<Duration> {
-        let own = self.registry().and_then(|registry| registry.time_left(shard.host.now));
+    /// How long all may sleep when the shards may so long.
+    pub fn time_left(&self, first: &Shard, timeout: Option<Duration>) -> Option<Duration> {
+        let own = self.registry().and_then(|registry| registry.time_left(first.host.now));
         own.into_iter().chain(timeout).min()
     }
 
-    /// Gives the registry a thread. It stays here if there is none to be had.
-    pub fn begin_thread(&mut self, shard: &mut Shard) {
-        let Some(registry) = self.registry.take() else { return };
-        match Thread::begin(registry, shard) {
+    /// Gives the registry a thread, for so many shards. It stays here if there is none to be had. The shards' desks, if
+    /// it has one.
+    pub fn begin_thread(&mut self, first: &mut Shard, shards: usize) -> Option<Vec<Desk>> {
+        let registry = self.registry.take()?;
+        match Thread::begin(registry, first, shards) {
             Ok(thread) => self.thread = Some(thread),
             Err(registry) => self.registry = Some(registry),
         }
+        self.thread.as_ref().map(|thread| thread.desks.clone())
     }
 
-    /// Ends the thread, if there is one: the registry is here again.
+    /// Ends the thread, if there is one, all other shards having finished: the registry is here again.
     ///
     /// # Panics
     /// When the thread has, unless this one does already.
-    pub fn end_thread(&mut self, shard: &mut Shard) {
+    pub fn end_thread(&mut self, first: &mut Shard) {
         let Some(thread) = self.thread.take() else { return };
-        match thread.end(shard) {
-            Ok(registry) => {
-                // Its descriptors are not waited for any more: nothing has to be watched.
-                self.registry = Some(registry);
-            }
-            Err(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
+        match thread.end(first) {
+            // Nobody waits for its descriptors any more.
+            Ok(registry) => self.registry = Some(registry),
+            Err(panic) if !thread::panicking() => panic::resume_unwind(panic),
             Err(_) => {}
         }
     }
 }
 
-fn exchange(registry: &mut Registry, shard: &mut Shard) -> bool {
-    let is_due = registry.time_left(shard.host.now) == Some(Duration::ZERO);
-    if std::mem::take(&mut shard.registry_calls) || is_due {
+fn exchange(registry: &mut Registry, first: &mut Shard, others: &mut [Shard]) -> bool {
+    let is_due = registry.time_left(first.host.now) == Some(Duration::ZERO);
+    if std::mem::take(&mut first.registry_calls) || is_due {
         registry.look(Some(Duration::ZERO));
     }
     let mut told = false;
     for _ in 0..EXCHANGES {
-        if registry.orders.is_empty() && shard.notices.is_empty() {
-            break;
+        let mut is_quiet = true;
+        for (number, shard) in std::iter::once(&mut *first).chain(&mut *others).enumerate() {
+            is_quiet &= shard.notices.is_empty() && registry.orders[number].is_empty();
+            let mut notices = std::mem::take(&mut shard.notices);
+            notices.drain(..).for_each(|notice| registry.heed(notice));
+            shard.notices = notices;
+            let mut orders = std::mem::take(&mut registry.orders[number]);
+            told |= !orders.is_empty();
+            orders.drain(..).for_each(|order| shard.obey(order));
+            registry.orders[number] = orders;
         }
-        let mut notices = std::mem::take(&mut shard.notices);
-        notices.drain(..).for_each(|notice| registry.heed(notice));
-        shard.notices = notices;
-        let mut orders = std::mem::take(&mut registry.orders);
-        told |= !orders.is_empty();
-        orders.drain(..).for_each(|order| shard.obey(order));
-        registry.orders = orders;
+        if is_quiet {
+            return told;
+        }
     }
-    told || !shard.notices.is_empty()
+    true
 }
 
-impl Thread {
-    /// The registry comes back when there can be no thread.
-    fn begin(registry: Box<Registry>, shard: &mut Shard) -> Result<Self, Box<Registry>> {
-        let (Ok(orders), Ok(notices)) = (Mailbox::new(), Mailbox::new()) else {
-            return Err(registry);
-        };
-        let (to_shard, from_shard) = (orders.clone(), notices.clone());
-        // It goes to the thread when that is there.
-        let (give, take) = mpsc::channel();
-        let work = move || {
-            let registry = take.recv().expect("it is sent, or all ends");
-            serve(registry, &to_shard, &from_shard)
-        };
-        if shard.watch_registry(orders.bell()).is_err() {
-            return Err(registry);
-        }
-        let Ok(handle) = Builder::new().name("towpath-control".into()).spawn(work) else {
-            shard.watch_registry_no_more(orders.bell());
-            return Err(registry);
-        };
-        shard.watch_registry_no_more(registry.as_fd());
-        if let Err(mpsc::SendError(registry)) = give.send(registry) {
-            // The thread is gone, which cannot be before it has received something.
-            return Err(registry);
-        }
-        Ok(Self { orders, notices, handle })
+impl Desk {
+    /// Rung when there are orders.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.orders.bell()
     }
 
-    fn exchange(&mut self, shard: &mut Shard) -> bool {
+    /// Says what the shard has to say, and tells it what there is. True: there was something.
+    pub fn exchange(&self, shard: &mut Shard) -> bool {
         self.notices.send(&mut shard.notices);
-        shard.registry_calls = false;
         let orders = self.orders.take();
         let told = !orders.is_empty();
         orders.into_iter().for_each(|order| shard.obey(order));
         told
     }
 
-    fn end(self, shard: &mut Shard) -> std::thread::Result<Box<Registry>> {
+    /// The shard's loop is over.
+    pub fn finish(&self, shard: &mut Shard) {
         shard.notices.push(Notice::Finished);
         self.notices.send(&mut shard.notices);
+    }
+
+    /// Lets the shard end its loop.
+    pub fn stop(&self) {
+        self.orders.send(&mut vec![Order::Stop]);
+    }
+
+    /// The shard has ended without a word: so does everything.
+    pub fn abandon(&self) {
+        self.notices.send(&mut vec![Notice::Failed, Notice::Finished]);
+    }
+}
+
+impl Thread {
+    /// The registry comes back when there can be no thread.
+    fn begin(
+        mut registry: Box<Registry>,
+        first: &mut Shard,
+        shards: usize,
+    ) -> Result<Self, Box<Registry>> {
+        let Ok(desks) = desks(shards) else { return Err(registry) };
+        if first.watch_mail(desks[0].bell()).is_err() {
+            return Err(registry);
+        }
+        // It goes to the thread when that is there.
+        let (give, take) = mpsc::channel();
+        let theirs = desks.clone();
+        let work = move || serve(take.recv().expect("it is sent, or all ends"), &theirs);
+        if registry.watch_shards(desks[0].notices.bell()).is_err() {
+            first.watch_registry_no_more(desks[0].bell());
+            return Err(registry);
+        }
+        let Ok(handle) = Builder::new().name("towpath-control".into()).spawn(work) else {
+            first.watch_registry_no_more(desks[0].bell());
+            registry.watch_shards_no_more(desks[0].notices.bell());
+            return Err(registry);
+        };
+        first.watch_registry_no_more(registry.as_fd());
+        give.send(registry).map(|()| Self { desks, handle }).map_err(|error| error.0)
+    }
+
+    fn end(self, first: &mut Shard) -> thread::Result<Box<Registry>> {
+        self.desks[0].finish(first);
         let registry = self.handle.join()?;
-        shard.watch_registry_no_more(self.orders.bell());
-        self.orders.take().into_iter().for_each(|order| shard.obey(order));
+        first.watch_registry_no_more(self.desks[0].bell());
+        self.desks[0].orders.take().into_iter().for_each(|order| first.obey(order));
         Ok(registry)
     }
 }
 
-/// Ends the shard's loop when the registry's ends first, which it does by a panic.
-struct Alarm<'a>(&'a Mailbox<Order>);
+/// One for each shard; all put what they say into one box.
+fn desks(count: usize) -> io::Result<Vec<Desk>> {
+    let notices = Mailbox::new()?;
+    let desk = |orders| Desk { orders, notices: notices.clone() };
+    (0..count).map(|_| Mailbox::new().map(desk)).collect()
+}
+
+/// Ends the shards' loops when the registry's ends first, which it does by a panic.
+struct Alarm<'a>(&'a [Desk]);
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.send(&mut vec![Order::Stop]);
+        if thread::panicking() {
+            self.0.iter().for_each(Desk::stop);
         }
     }
 }
 
-/// What the thread does until the shard has finished.
-fn serve(
-    mut registry: Box<Registry>,
-    orders: &Mailbox<Order>,
-    notices: &Mailbox<Notice>,
-) -> Box<Registry> {
-    let _alarm = Alarm(orders);
-    registry.watch_shard(notices.bell()).expect("the registry's own epoll works");
-    // What was said before the thread began.
-    orders.send(&mut registry.orders);
+/// What the thread does until all shards have finished.
+fn serve(mut registry: Box<Registry>, desks: &[Desk]) -> Box<Registry> {
+    let _alarm = Alarm(desks);
+    let notices = &desks[0].notices;
+    let mut running = desks.len();
+    let tell = |registry: &mut Registry| {
+        for (orders, desk) in registry.orders.iter_mut().zip(desks) {
+            desk.orders.send(orders);
+        }
+    };
     loop {
+        tell(&mut registry);
         let timeout = registry.time_left(registry.clock.now());
         registry.look(timeout);
+        // What is heeded may take a while: a gatekeeper has its say there.
+        tell(&mut registry);
         for notice in notices.take() {
-            if matches!(notice, Notice::Finished) {
-                registry.watch_shard_no_more(notices.bell());
-                return registry;
+            match notice {
+                Notice::Finished => running -= 1,
+                notice => registry.heed(notice),
             }
-            registry.heed(notice);
         }
-        orders.send(&mut registry.orders);
+        if running == 0 {
+            registry.watch_shards_no_more(notices.bell());
+            return registry;
+        }
     }
 }

@@ -1,18 +1,20 @@
 //! An engine and how it is made.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use towpath_pool::Port;
-use towpath_shm::layout::{CHANNELS_MAX, SLOTS_MAX};
+use towpath_ring::{EngineStatus, Windows};
+use towpath_shm::layout::{CHANNELS_MAX, SHARDS_MAX, SLOTS_MAX, first_slot};
 use towpath_stack::Stack;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
 
 use crate::clock::Clock;
 use crate::config::{EngineConfig, RouteConfig};
-use crate::control::Control;
+use crate::control::{Control, Desk};
 use crate::domain::Domain;
 use crate::registry::{Outsider, Registry};
 use crate::remote::Remote;
@@ -28,8 +30,8 @@ use towpath_shm::control::Request;
 
 /// A stack, its ports, and the programs on it.
 ///
-/// Threads may turn it one after the other: it is [`Send`]. Dropping it closes the programs' control sockets, which they
-/// take for its end; [`Engine::run`] also lets peers know.
+/// Threads may turn it one after the other. Dropping it closes the programs' control sockets, which they take for its
+/// end; [`Engine::run`] also lets peers know.
 ///
 /// # Example
 /// One without ports, whose programs have loopback. It needs no privileges.
@@ -54,7 +56,12 @@ use towpath_shm::control::Request;
 /// # }
 /// ```
 pub struct Engine {
+    /// The first, which is turned by the engine's thread.
     pub(crate) shard: Shard,
+    /// The others, while they have no threads of their own.
+    pub(crate) others: Vec<Shard>,
+    /// Theirs, which give them back in the end.
+    pub(crate) threads: Vec<(Desk, JoinHandle<Shard>)>,
     pub(crate) control: Control,
     remote: Remote,
 }
@@ -107,37 +114,45 @@ impl Engine {
     /// Interfaces and routes that do not fit, and what the system refuses. The ports are dropped.
     pub fn new(
         config: EngineConfig,
-        ports: Vec<Box<dyn Port>>,
+        ports: Vec<Box<dyn Port + Send>>,
         seed: [u8; 32],
     ) -> Result<Self, EngineError> {
-        Self::with_clock(config, ports, seed, Clock::System)
+        Self::with_clock(config, vec![ports], seed, Clock::System)
     }
 
+    /// One shard for each of `ports`, which all have the same interfaces. Their number is a power of two.
     pub(crate) fn with_clock(
-        config: EngineConfig,
-        ports: Vec<Box<dyn Port>>,
+        mut config: EngineConfig,
+        ports: Vec<Vec<Box<dyn Port + Send>>>,
         seed: [u8; 32],
         clock: Clock,
     ) -> Result<Self, EngineError> {
-        let now = clock.now();
-        let sockets_max = config.sockets_max.min(SLOTS_MAX);
-        let mut stack_config = config.stack;
-        // Sockets of programs and connections whose program is gone come from one table.
-        stack_config.sockets_max = stack_config.sockets_max.min(sockets_max as usize);
-        let mut stack = Stack::new(stack_config, seed, now);
-        join(&mut stack, now, config.interfaces, config.routes, ports.len())?;
-        let domain = Domain::create(config.memory_cap)?;
-        let slots = Slots::new(&domain.region, sockets_max);
-        let host = Host::new(domain.clone(), slots, Channels::default(), config.buffers, &clock);
-        let mut shard = Shard::new(stack, host, ports, clock)?;
-        (shard.resolver, shard.leave_stalled) = (config.resolver, config.leave_stalled);
-        let status = shard.status.file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let shards = ports.len() as u32;
+        assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
+        let domain = Domain::create()?;
+        let pages = EngineStatus::create_all(shards)?;
+        let status = pages[0].file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let status = status.try_clone()?;
         let limits = (config.channels_max.min(CHANNELS_MAX), config.exit_when_unused);
+        // Each has its part of the slots and of the memory.
+        config.sockets_max = config.sockets_max.min(SLOTS_MAX) / shards;
+        config.memory_cap /= u64::from(shards);
+        let each = ports.into_iter().zip(pages).zip(0..);
+        let made = each.map(|((ports, page), number)| {
+            let place = Place { number, of: shards };
+            shard(&config, &domain, place, (ports, page), seed, clock)
+        });
+        let mut made = made.collect::<Result<Vec<_>, _>>()?.into_iter();
+        let mut first = made.next().expect("there is one");
+        let others: Vec<Shard> = made.collect();
+        for other in &others {
+            first.watch_registry(other.as_fd())?;
+        }
+        let status = (status, shards as usize);
         let registry = Box::new(Registry::new(domain, status, clock, limits)?);
         let remote = registry.remote.clone();
-        let control = Control::new(registry, &mut shard)?;
-        Ok(Self { shard, control, remote })
+        let control = Control::new(registry, &mut first)?;
+        Ok(Self { shard: first, others, threads: Vec::new(), control, remote })
     }
 
     /// A control socket for one process, which inherits it or is sent it. The process says
@@ -149,13 +164,19 @@ impl Engine {
     /// [`EngineConfig::channels_max`] processes; or what socketpair(2) says.
     pub fn attach(&mut self) -> io::Result<OwnedFd> {
         let attached = self.here().attach();
-        self.control.exchange(&mut self.shard);
+        self.exchange();
         attached
+    }
+
+    /// All do what the others want. True: a shard has been told something.
+    pub(crate) fn exchange(&mut self) -> bool {
+        self.control.exchange(&mut self.shard, &mut self.others)
     }
 
     /// Counters of all layers.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.shard.counters();
+        self.others.iter().for_each(|other| counters.add(other.counters()));
         if let Some(registry) = self.control.registry() {
             registry.add_counters(&mut counters);
         }
@@ -165,6 +186,7 @@ impl Engine {
     /// Lets time pass, if the clock is by hand.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.shard.clock.pass(time);
+        self.others.iter_mut().for_each(|other| other.clock.pass(time));
         self.here().clock.pass(time);
     }
 
@@ -202,24 +224,51 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.remote.close();
-        self.control.end_thread(&mut self.shard);
-        self.shard.forget_all();
-        self.control.exchange(&mut self.shard);
+        self.end_threads();
+        let shards = std::iter::once(&mut self.shard).chain(&mut self.others);
+        shards.for_each(Shard::forget_all);
+        self.exchange();
     }
 }
 
-/// Threads turn it one after the other.
-const _: () = {
-    const fn is_send<T: Send>() {}
-    is_send::<Engine>();
-};
+/// Makes one of the shards of an engine.
+fn shard(
+    config: &EngineConfig,
+    domain: &Domain,
+    place: Place,
+    (ports, status): (Vec<Box<dyn Port + Send>>, EngineStatus),
+    seed: [u8; 32],
+    clock: Clock,
+) -> Result<Shard, EngineError> {
+    let now = clock.now();
+    let mut stack_config = config.stack.clone();
+    // Sockets of programs and connections whose program is gone come from one table.
+    stack_config.sockets_max = stack_config.sockets_max.min(config.sockets_max as usize);
+    let mut stack = Stack::new(stack_config, seed, now);
+    join(&mut stack, now, &config.interfaces, &config.routes, ports.len())?;
+    let windows = Windows::of_shard(&domain.region, place.number, place.of, config.memory_cap);
+    let slots = Slots::new(&domain.region, first_slot(place.number, place.of), config.sockets_max);
+    let host = Host::new(windows, slots, Channels::default(), config.buffers, &clock);
+    let mut shard = Shard::new(stack, host, (ports, status), clock)?;
+    (shard.resolver, shard.leave_stalled) = (config.resolver, config.leave_stalled);
+    let next = place.number + 1;
+    shard.next_shard = (next < place.of).then(|| first_slot(next, place.of));
+    Ok(shard)
+}
+
+/// Which shard it is, of how many.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    number: u32,
+    of: u32,
+}
 
 /// Gives the stack its interfaces and routes, one interface a port.
 fn join(
     stack: &mut Stack<Host>,
     now: Instant,
-    interfaces: Vec<InterfaceConfig>,
-    routes: Vec<RouteConfig>,
+    interfaces: &[InterfaceConfig],
+    routes: &[RouteConfig],
     ports: usize,
 ) -> Result<(), EngineError> {
     if interfaces.len() != ports {
@@ -227,9 +276,9 @@ fn join(
     }
     for interface in interfaces {
         if interface.any_address {
-            return Err(EngineError::AnyAddress(interface.name));
+            return Err(EngineError::AnyAddress(interface.name.clone()));
         }
-        stack.net.add_interface(now, interface);
+        stack.net.add_interface(now, interface.clone());
     }
     for route in routes {
         let iface = u16::try_from(route.interface + 1).map(IfaceId);
@@ -237,7 +286,7 @@ fn join(
             stack.net.add_route(route.prefix, route.next_hop, iface, route.metric)
         });
         if !added {
-            return Err(EngineError::Route(route));
+            return Err(EngineError::Route(*route));
         }
     }
     Ok(())
@@ -256,15 +305,17 @@ impl Engine {
 
     /// Gives it rings.
     pub(crate) fn link(&mut self, id: ChannelId) -> Given {
-        let (link, given) = Link::new(false).expect("descriptors");
-        self.shard.link(id, link);
+        let (links, given) = Link::new(false, 1).expect("descriptors");
+        links.into_iter().for_each(|link| self.shard.link(id, link));
         given
     }
 
     /// It has asked for something on its control socket, and the time for that has come.
     pub(crate) fn grant(&mut self, id: ChannelId, request: &Request) {
+        // It has the answer to the one before.
+        self.exchange();
         self.here().begin(id, request);
-        for order in std::mem::take(&mut self.here().orders) {
+        for order in std::mem::take(&mut self.here().orders[0]) {
             match order {
                 Order::For(id, want) => self.shard.grant(id, *want),
                 order => self.shard.obey(order),
@@ -276,6 +327,12 @@ impl Engine {
     pub(crate) fn turn_and_look(&mut self) {
         self.shard.do_turn();
         self.shard.look();
-        self.control.exchange(&mut self.shard);
+        self.exchange();
     }
 }
+
+const _: () = {
+    const fn can_be_sent<T: Send>() {}
+    can_be_sent::<Shard>();
+    can_be_sent::<Engine>();
+};

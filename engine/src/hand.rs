@@ -12,6 +12,7 @@ use crate::config::EngineConfig;
 use crate::engine::{Engine, EngineError};
 use crate::ids::ChannelId;
 use crate::report::{Counters, SocketEntry};
+use crate::shard::Shard;
 
 /// An [`Engine`] that does one turn for each call of [`Hand::turn`] and never sleeps, on a clock that only
 /// moves as it is told. The same calls have the same results, so a harness can go through cases that are
@@ -28,10 +29,10 @@ impl Hand {
     /// As there.
     pub fn new(
         config: EngineConfig,
-        ports: Vec<Box<dyn Port>>,
+        ports: Vec<Box<dyn Port + Send>>,
         seed: [u8; 32],
     ) -> Result<Self, EngineError> {
-        Ok(Self { engine: Engine::with_clock(config, ports, seed, Clock::ByHand(START))? })
+        Ok(Self { engine: Engine::with_clock(config, vec![ports], seed, Clock::ByHand(START))? })
     }
 
     /// As [`Engine::attach`].
@@ -46,10 +47,14 @@ impl Hand {
     /// meanwhile is for the next turn.
     pub fn turn(&mut self, passed: Duration) {
         self.engine.pass(passed);
-        self.engine.shard.do_turn();
-        self.engine.shard.look();
-        self.engine.control.exchange(&mut self.engine.shard);
-        self.engine.shard.end_of_turn();
+        for shard in std::iter::once(&mut self.engine.shard).chain(&mut self.engine.others) {
+            shard.do_turn();
+            shard.look();
+        }
+        self.engine.exchange();
+        for shard in std::iter::once(&mut self.engine.shard).chain(&mut self.engine.others) {
+            shard.end_of_turn();
+        }
     }
 
     /// Counters of all layers since the engine was made, as [`crate::Remote::counters`] tells them.
@@ -59,13 +64,16 @@ impl Hand {
 
     /// All sockets of all programs, as [`crate::Remote::sockets`] tells them.
     pub fn sockets(&self) -> Vec<SocketEntry> {
-        self.engine.shard.sockets()
+        let shards = std::iter::once(&self.engine.shard).chain(&self.engine.others);
+        shards.flat_map(Shard::sockets).collect()
     }
 
     /// Whether the process whose channel has this number, as the answer to
     /// [`HELLO`](towpath_shm::control::call::HELLO) says it, holds the socket in a slot.
     pub fn is_held(&self, number: u32, slot: u32) -> bool {
-        ChannelId::of_number(number).is_some_and(|id| self.engine.shard.is_held(id, slot))
+        let Some(id) = ChannelId::of_number(number) else { return false };
+        let mut shards = std::iter::once(&self.engine.shard).chain(&self.engine.others);
+        shards.any(|shard| shard.is_held(id, slot))
     }
 }
 

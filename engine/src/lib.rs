@@ -45,6 +45,8 @@ pub mod caller;
 mod clock;
 mod config;
 mod control;
+#[cfg(test)]
+mod crossing;
 mod domain;
 mod engine;
 mod errno;
@@ -57,6 +59,8 @@ mod registry;
 mod remote;
 mod report;
 mod run;
+#[cfg(test)]
+mod several;
 mod shard;
 
 pub use config::{Buffers, EngineConfig, ResolverConfig, RouteConfig};

@@ -1,4 +1,4 @@
-//! What a process image and a shard tell each other by.
+//! What a process image and the shards tell each other by.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,38 +6,45 @@ use std::sync::Arc;
 
 use towpath_ring::{Channel, EngineChannel, doorbell};
 
-/// The shard's ends.
+/// A shard's ends.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub ring: EngineChannel,
-    /// Our end of the bell that is rung when the process sleeps and has events.
+    /// Our end of the bell that is rung when the process sleeps and has events. All shards ring it.
     pub doorbell: Arc<OwnedFd>,
     /// What the process rings, in the shard's poller.
     pub engine_bell: Arc<OwnedFd>,
 }
 
-/// What the process is given of it.
+/// What the process is given of all of them.
 #[derive(Debug)]
 pub(crate) struct Given {
+    /// One of the channels; its memory has all.
     pub channel: Channel,
-    pub engine_bell: Arc<OwnedFd>,
+    /// One for each shard.
+    pub engine_bells: Vec<Arc<OwnedFd>>,
     /// Its end of the bell that we ring.
     pub doorbell: OwnedFd,
 }
 
 impl Link {
-    /// Fresh memory with empty rings and fresh bells, for a new process image. `lost`: the program shall look at
-    /// everything first.
-    pub fn new(lost: bool) -> io::Result<(Self, Given)> {
-        let channel = Channel::create()?;
-        if lost {
-            channel.header().events_lost.store(1, std::sync::atomic::Ordering::Relaxed);
-        }
+    /// Fresh memory with empty rings and fresh bells, for a new process image: one for each shard. `lost`: the program
+    /// shall look at everything first.
+    pub fn new(lost: bool, shards: u32) -> io::Result<(Vec<Self>, Given)> {
+        let channels = Channel::create_all(shards)?;
         let (ours, theirs) = doorbell::pair()?;
-        let engine_bell = Arc::new(doorbell::create()?);
-        let ring = EngineChannel::new(channel.clone());
-        let given = Given { channel, engine_bell: Arc::clone(&engine_bell), doorbell: theirs };
-        Ok((Self { ring, doorbell: Arc::new(ours), engine_bell }, given))
+        let ours = Arc::new(ours);
+        let bell = || doorbell::create().map(Arc::new);
+        let bells = channels.iter().map(|_| bell()).collect::<io::Result<Vec<_>>>()?;
+        let given =
+            Given { channel: channels[0].clone(), engine_bells: bells.clone(), doorbell: theirs };
+        let link = |(channel, engine_bell): (Channel, _)| {
+            if lost {
+                channel.header().events_lost.store(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            Self { ring: EngineChannel::new(channel), doorbell: Arc::clone(&ours), engine_bell }
+        };
+        Ok((channels.into_iter().zip(bells).map(link).collect(), given))
     }
 
     /// What may have to be closed where that holds up nobody.

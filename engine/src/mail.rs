@@ -5,9 +5,9 @@
 //!            ◄── notices ──           what became of it; descriptors to be closed; who has ended
 //! ```
 //!
-//! Neither waits for the other. Both ways are in order: what the registry says of a process after it was told of that
-//! one's end reaches a shard before the process's number is used again. What is in a box is bounded: a process has one
-//! request at a time with the registry, and one life.
+//! Neither waits for the other, but for the moment in which the other is at a box. Both ways are in order: what the registry says of a process after it was told of that
+//! one's end reaches a shard before the process's number is used again. What is in a box is bounded by what there is to be said:
+//! a process has one request at a time with the registry, and one life; a listing goes in portions, one a turn.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,24 +31,25 @@ pub(crate) enum Order {
     /// A process wants something of which the shard does a part. It has one want at a time, and answers each by
     /// [`Notice::Done`] or [`Notice::Refused`].
     For(ChannelId, Box<Want>),
-    /// The answer to what [`Notice::Asks`] said.
-    Answer(ChannelId, Box<Reply>),
+    /// The answer to what [`Notice::Asks`] said, by its number.
+    Answer(ChannelId, u64, Box<Reply>),
     /// A process says nothing on its control socket any more: it is gone, as a rule, which the shard may know.
     Gone(ChannelId),
     /// A process broke the rules of the control socket.
     CutOff(ChannelId),
     /// [`Notice::Told`] is wanted, under the same number.
     Query(u64, Query),
-    /// There is no process any more: the shard says [`Notice::Left`] when nothing of them is left to be sent.
-    Leave,
+    /// There is no process any more: the shard says [`Notice::Left`], with this number, when nothing of them is left to
+    /// be sent.
+    Leave(u64),
     /// There is one again.
     Stay,
-    /// The end.
+    /// The end, at once.
     Stop,
 }
 
 /// A process that has no sockets.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Newcomer {
     pub id: ChannelId,
     pub family: Option<Family>,
@@ -59,13 +60,18 @@ pub(crate) struct Newcomer {
 /// What a process wants that came on its control socket.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// To be known to have sockets, by (slot, generation), before its HELLO is complete.
+    /// To be known to have sockets, by (slot, generation), before its HELLO is complete. Those of other shards are among
+    /// them.
     List(Vec<(u32, u32)>),
     /// To begin, with the sockets that it has beside those that it listed, and with these rings.
     Hello { pid: u32, listed: Vec<(u32, u32)>, link: Link },
-    /// A channel that holds what it holds, for this [`purpose`](towpath_shm::control::purpose).
+    /// Nothing but that all is done that was before: who has ended has given back what it had.
+    Nothing,
+    /// To be allowed to ask for a channel for this [`purpose`](towpath_shm::control::purpose); after the same.
+    MayClone(u32),
+    /// A channel that holds what it holds, which it was allowed to ask for.
     Clone { purpose: u32, clone: Newcomer, link: Link },
-    /// To know which of these, by (slot, generation), it holds.
+    /// To know which of these, by (slot, generation), it holds in this shard.
     Tokens(Vec<(u32, u32)>),
     /// A channel that cannot be, and why: what it listed for that is forgotten.
     NoClone(Errno),
@@ -77,6 +83,10 @@ pub(crate) enum Query {
     Sockets,
     Counters,
     Unsent,
+    /// Nothing but that all is done that was before.
+    Nothing,
+    /// No answer: the shard ends when all is sent that was before.
+    Stop,
 }
 
 /// What a shard tells the registry.
@@ -86,17 +96,22 @@ pub(crate) enum Notice {
     Done(ChannelId, u64),
     /// It is not. What came with it comes back, if it was not made use of.
     Refused(ChannelId, Errno, Option<Box<Want>>),
-    /// A process asks in its cell what the registry knows, and how it calls itself.
-    Asks(ChannelId, u32, Box<Request>),
+    /// A process asks in its cell what the registry knows: the number of that, how the process calls itself, and what it
+    /// asks.
+    Asks(ChannelId, u64, u32, Box<Request>),
     /// A process's image is gone, or was cut off: what programs may have, too.
     Unlinked(ChannelId, [Arc<OwnedFd>; 2]),
+    /// A process broke the rules: no shard hears it any more.
+    CutOff(ChannelId),
     /// Nothing of a process is left. What came with it comes back.
     Ended(ChannelId, Arc<OwnedFd>),
     /// See [`Order::Query`].
     Told(u64, Told),
     /// See [`Order::Leave`].
-    Left,
-    /// The shard obeys no more, and says nothing more.
+    Left(u64),
+    /// The shard cannot go on.
+    Failed,
+    /// The shard's loop is over.
     Finished,
 }
 
@@ -110,6 +125,7 @@ pub(crate) enum Told {
     Counters(Box<Counters>),
     /// Bytes and packets that nobody has taken yet.
     Unsent(u64),
+    Nothing,
 }
 
 /// A box between two threads, for one direction.
@@ -143,8 +159,10 @@ impl<T> Mailbox<T> {
         }
         let mut queue = self.lock();
         queue.extend(all.drain(..));
-        // Under the lock, so that the bell is rung as long as there is something, and no longer.
-        if !self.0.has_some.swap(true, Ordering::Release) {
+        let was_empty = !self.0.has_some.swap(true, Ordering::Release);
+        // Who is woken may have the processor at once, and wants the lock.
+        drop(queue);
+        if was_empty {
             doorbell::ring(self.bell());
         }
     }
@@ -160,12 +178,12 @@ impl<T> Mailbox<T> {
             return VecDeque::new();
         }
         let mut queue = self.lock();
-        doorbell::clear(self.bell());
         self.0.has_some.store(false, Ordering::Release);
         std::mem::take(&mut *queue)
     }
 
-    /// Readable when there is something in it.
+    /// Rung when something comes into the empty box, and never cleared: for an edge-triggered poller, which tells of each
+    /// ring once.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }
@@ -178,6 +196,7 @@ impl<T> Mailbox<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::epoll;
 
     #[test]
     fn all_that_is_sent_is_taken_in_order_by_who_sleeps_on_the_bell() {
@@ -190,9 +209,13 @@ mod tests {
             }
         });
         let mut next = 0;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
+        let wanted = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, boxed.bell(), epoll::EventData::new_u64(0), wanted).expect("room");
         while next < ALL {
-            let mut fds = [rustix::event::PollFd::new(&boxed.0.bell, rustix::event::PollFlags::IN)];
-            rustix::event::poll(&mut fds, None).expect("it is open");
+            let mut events = Vec::with_capacity(1);
+            let space = rustix::buffer::spare_capacity(&mut events);
+            epoll::wait(&epoll, space, None).expect("it is open");
             for n in boxed.take() {
                 assert_eq!(n, next);
                 next += 1;

@@ -12,8 +12,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 pub(crate) trait Source: Copy {
     /// For [`Self::of`].
     fn token(self) -> u64;
-    /// What has this token; `hung_up`: the other end is closed.
-    fn of(token: u64, hung_up: bool) -> Self;
+    /// What has this token.
+    fn of(token: u64) -> Self;
     /// What is waited for. (That the other end is closed is always.)
     fn wanted(self) -> EventFlags;
 }
@@ -82,11 +82,7 @@ impl<S: Source> Poller<S> {
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        woken.extend(self.events.iter().map(|event| {
-            // A packed struct: copies, not references.
-            let (token, flags) = (event.data.u64(), event.flags);
-            S::of(token, flags.contains(EventFlags::HUP))
-        }));
+        woken.extend(self.events.iter().map(|event| S::of(event.data.u64())));
         Ok(())
     }
 }

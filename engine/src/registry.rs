@@ -4,8 +4,11 @@
 //!   control socket ─► hear ─► room? ─► begin ─► order ─► shard ─► notice ─► heed ─► the answer, with descriptors
 //! ```
 //!
-//! It is turned by a thread of its own, which may be slow, or by the shard's between two turns. Whichever it is, what it
-//! wants of the shard stands in [`Registry::orders`], and what the shard says comes by [`Registry::heed`].
+//! It is turned by a thread of its own, which may be slow, or by a shard's between two turns. Whichever it is, what it
+//! wants of the shards stands in [`Registry::orders`], and what they say comes by [`Registry::heed`].
+//!
+//! A process is known to all shards, which hold its sockets. What it wants all of them have to do, or to refuse; what
+//! ends it in one ends it in all; and its number is used again when the last has said that nothing of it is left.
 
 mod answer;
 pub(crate) mod closer;
@@ -34,7 +37,7 @@ use crate::ids::{ChannelId, Family};
 use crate::mail::{Newcomer, Order};
 use crate::poller::Poller;
 use crate::registry::closer::Closer;
-use crate::registry::pending::{Pending, Queries, Waiting};
+use crate::registry::pending::{Pending, Queries, Verdict, Waiting};
 use crate::registry::sources::Source;
 use crate::remote::Remote;
 use crate::report::EngineCounters;
@@ -69,7 +72,7 @@ pub(crate) struct Registry {
     founded: u64,
     domain: Domain,
     pub clock: Clock,
-    /// The shard's status page.
+    /// The shards' status pages.
     status: OwnedFd,
     /// The blank token, of which the descriptors of all sockets of all programs are duplicates.
     blank: OwnedFd,
@@ -82,15 +85,25 @@ pub(crate) struct Registry {
     woken: Vec<Source>,
     waiting: Waiting,
     queries: Queries,
-    /// What the shard is told next.
-    pub orders: Vec<Order>,
+    /// What each shard is told next.
+    pub orders: Vec<Vec<Order>>,
     pub counters: EngineCounters,
     /// Its part is over when there is no process any more, and was one.
     exit_when_unused: bool,
-    /// There was no process any more, and the shard was told.
-    is_leaving: bool,
-    /// The shard was told to stop.
-    pub stopped: bool,
+    /// There was no process any more, and the shards were told.
+    leaving: Option<Leaving>,
+    /// How often they were.
+    left: u64,
+    /// The shards were told to stop: nobody is let in.
+    stopped: bool,
+}
+
+/// The shards send what the last process left behind.
+#[derive(Debug)]
+struct Leaving {
+    number: u64,
+    /// Shards that have not done so.
+    due: usize,
 }
 
 /// One process. It has the id of its channel.
@@ -104,17 +117,19 @@ pub(crate) struct Process {
     closes_as: Family,
     /// A request that is not answered yet.
     pending: Option<Pending>,
+    /// What the shards have said to it.
+    verdict: Verdict,
     /// Nothing that it says is heard any more: it is gone, or broke the rules.
     has_hung_up: bool,
-    /// Nothing of it is left in the shard, which has to answer a request of it still.
-    has_ended: bool,
+    /// Shards that know of it, or are about to.
+    parts: usize,
 }
 
 impl Registry {
-    /// None yet, and never more than `max`. `status`: the page that programs of the shard are given.
+    /// None yet, and never more than `max`. `status`: the pages that programs are given, one for each of `shards`.
     pub fn new(
         domain: Domain,
-        status: OwnedFd,
+        (status, shards): (OwnedFd, usize),
         clock: Clock,
         (max, exit_when_unused): (u32, bool),
     ) -> io::Result<Self> {
@@ -139,10 +154,11 @@ impl Registry {
             woken: Vec::new(),
             waiting: Waiting::default(),
             queries: Queries::default(),
-            orders: Vec::new(),
+            orders: (0..shards).map(|_| Vec::new()).collect(),
             counters: EngineCounters::default(),
             exit_when_unused,
-            is_leaving: false,
+            leaving: None,
+            left: 0,
             stopped: false,
         })
     }
@@ -154,10 +170,19 @@ impl Registry {
         } else {
             Err(rustix::io::Errno::MFILE.into())
         };
-        self.counters.channels_refused += u64::from(opened.is_err());
         let (newcomer, theirs) = opened?;
-        self.orders.push(Order::Open(newcomer));
+        self.counters.attached += 1;
+        self.tell_all(|| Order::Open(newcomer.clone()));
         Ok(theirs)
+    }
+
+    /// Tells each shard.
+    fn tell_all(&mut self, mut order: impl FnMut() -> Order) {
+        self.orders.iter_mut().for_each(|orders| orders.push(order()));
+    }
+
+    fn shards(&self) -> usize {
+        self.orders.len()
     }
 
     /// The family of those that a member of `family` makes; of one that is of none: a new one.
@@ -168,7 +193,7 @@ impl Registry {
         })
     }
 
-    /// A new process, of which the shard is to be told, and its end of the control socket.
+    /// A new process, of which all shards are to be told, and its end of the control socket.
     pub fn open(&mut self, family: Option<Family>) -> io::Result<(Newcomer, OwnedFd)> {
         if self.count >= self.max as usize {
             return Err(io::Error::other("as many processes as there may be"));
@@ -192,8 +217,9 @@ impl Registry {
             family,
             closes_as,
             pending: None,
+            verdict: Verdict::default(),
             has_hung_up: false,
-            has_ended: false,
+            parts: self.shards(),
         };
         self.free.pop();
         if index as usize == self.processes.len() {
@@ -204,15 +230,27 @@ impl Registry {
         if let Some(family) = family {
             *self.families.entry(family).or_default() += 1;
         }
-        if std::mem::take(&mut self.is_leaving) {
-            self.orders.push(Order::Stay);
+        if self.leaving.take().is_some() {
+            self.tell_all(|| Order::Stay);
         }
         Ok((Newcomer { id, family, life }, theirs))
     }
 
-    /// It is gone, also for the shard, and its id is used again.
-    fn remove(&mut self, id: ChannelId) {
+    /// One shard more knows nothing of it, and says nothing more about it but answers that are due.
+    fn end_part(&mut self, id: ChannelId) {
         self.hang_up(id);
+        if let Some(process) = self.get_mut(id) {
+            process.parts -= 1;
+            self.remove_ended(id);
+        }
+    }
+
+    /// If it is gone, also for the shards, and nothing more will be said about it, its id is used again.
+    fn remove_ended(&mut self, id: ChannelId) {
+        let ended = |process: &Process| process.parts == 0 && process.pending.is_none();
+        if !self.get(id).is_some_and(ended) {
+            return;
+        }
         let Some(process) = self.processes.get_mut(id.0 as usize).and_then(Option::take) else {
             return;
         };
@@ -230,8 +268,10 @@ impl Registry {
         let _ = shutdown(&process.control, Shutdown::Both);
         self.closer.close(process.closes_as, Arc::into_inner(process.control));
         if self.count == 0 && self.exit_when_unused {
-            self.is_leaving = true;
-            self.orders.push(Order::Leave);
+            self.left += 1;
+            let number = self.left;
+            self.leaving = Some(Leaving { number, due: self.shards() });
+            self.tell_all(|| Order::Leave(number));
         }
     }
 
@@ -250,7 +290,14 @@ impl Registry {
     /// It broke the rules.
     fn cut_off(&mut self, id: ChannelId) {
         self.hang_up(id);
-        self.orders.push(Order::CutOff(id));
+        // It is counted once.
+        self.orders[0].push(Order::CutOff(id));
+    }
+
+    /// It is gone, or one shard hears it no more: none does.
+    fn end_elsewhere(&mut self, id: ChannelId) {
+        self.hang_up(id);
+        self.tell_all(|| Order::Gone(id));
     }
 
     fn get(&self, id: ChannelId) -> Option<&Process> {
@@ -280,10 +327,10 @@ impl Registry {
         let woken = std::mem::take(&mut self.woken);
         for &source in &woken {
             match source {
-                Source::Control(id) => self.hear(now, id),
+                Source::Control(id) => self.hear(id),
                 Source::Remote => self.grant_wishes(),
                 // It is looked at in any case.
-                Source::Shard => {}
+                Source::Shards => {}
             }
         }
         self.woken = woken;
@@ -296,12 +343,12 @@ impl Registry {
     }
 
     /// A look is due as well when this is readable.
-    pub fn watch_shard(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
-        self.poller.add(bell, Source::Shard)
+    pub fn watch_shards(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
+        self.poller.add(bell, Source::Shards)
     }
 
     /// That is over.
-    pub fn watch_shard_no_more(&mut self, bell: BorrowedFd<'_>) {
+    pub fn watch_shards_no_more(&mut self, bell: BorrowedFd<'_>) {
         self.poller.remove(bell);
     }
 }

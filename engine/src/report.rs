@@ -20,6 +20,28 @@ pub struct Counters {
     pub drops: Vec<(&'static str, u64)>,
 }
 
+impl Counters {
+    /// Those of two shards together: the sum of each, or the greater one of what is a maximum.
+    pub(crate) fn add(&mut self, other: Self) {
+        let each = [
+            (&mut self.engine, other.engine),
+            (&mut self.sockets, other.sockets),
+            (&mut self.net, other.net),
+            (&mut self.drops, other.drops),
+        ];
+        for (sums, others) in each {
+            if sums.is_empty() {
+                *sums = others;
+                continue;
+            }
+            for ((name, sum), (other_name, other)) in sums.iter_mut().zip(others) {
+                debug_assert_eq!(*name, other_name);
+                *sum = if name.ends_with("_max") { other.max(*sum) } else { *sum + other };
+            }
+        }
+    }
+}
+
 /// What [`crate::Engine::run`] leaves behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
@@ -202,6 +224,8 @@ pub(crate) struct EngineCounters {
     pub unclaimed: u64,
     /// Times that a program had to wait for transmit memory.
     pub starved: u64,
+    /// Times that bytes which the peer had acknowledged became room later, because a packet pointed to them.
+    pub unpinned: u64,
     /// Tries to give a program transmit memory.
     pub memory_tries: u64,
     /// Times that a process came to hold a socket.
@@ -254,6 +278,7 @@ impl EngineCounters {
             outsiders,
             unclaimed,
             starved,
+            unpinned,
             memory_tries,
             holds_made,
             events,
@@ -283,6 +308,7 @@ impl EngineCounters {
             ("outsiders", outsiders),
             ("unclaimed", unclaimed),
             ("starved", starved),
+            ("unpinned", unpinned),
             ("memory_tries", memory_tries),
             ("holds_made", holds_made),
             ("events", events),

@@ -78,7 +78,7 @@ pub struct DroppedPacket<'a> {
 pub(crate) struct Shard {
     pub stack: Stack<Host>,
     pub host: Host,
-    pub ports: Vec<Box<dyn Port>>,
+    pub ports: Vec<Box<dyn Port + Send>>,
     pub pool: Pool,
     pub clock: Clock,
     /// The status page: whether the engine sleeps, and how long a datagram may be without a question.
@@ -110,9 +110,11 @@ pub(crate) struct Shard {
     /// hold what they inherit.
     pub to_restrict: VecDeque<(Instant, ChannelId)>,
     pub listings: VecDeque<Listing>,
+    /// The first slot of the next shard, with which a listing of all goes on.
+    pub next_shard: Option<u32>,
     pub resolver: Option<ResolverConfig>,
-    /// There are no processes, and it shall be told when nothing of them is left.
-    is_unused: bool,
+    /// There are no processes, and it shall be told under this number when nothing of them is left.
+    unused: Option<u64>,
     /// How far that is which the last program left to be sent; None while there are programs.
     leaving: Option<Leaving>,
     pub leave_stalled: Duration,
@@ -160,7 +162,7 @@ impl Shard {
     pub fn new(
         stack: Stack<Host>,
         host: Host,
-        ports: Vec<Box<dyn Port>>,
+        (ports, status): (Vec<Box<dyn Port + Send>>, EngineStatus),
         clock: Clock,
     ) -> io::Result<Self> {
         let now = host.now;
@@ -172,7 +174,7 @@ impl Shard {
             ports,
             pool: Pool::default(),
             clock,
-            status: EngineStatus::create()?,
+            status,
             poller,
             watched,
             woken: Vec::new(),
@@ -188,8 +190,9 @@ impl Shard {
             to_disinherit: VecDeque::new(),
             to_restrict: VecDeque::new(),
             listings: VecDeque::new(),
+            next_shard: None,
             resolver: None,
-            is_unused: false,
+            unused: None,
             leaving: None,
             leave_stalled: Duration::ZERO,
             stopped: false,

@@ -83,7 +83,7 @@ impl Program {
 
     /// What the answer to a CLONE makes of this program: another one.
     pub fn child(&self, reply: &Reply, descriptors: Vec<OwnedFd>) -> Option<Self> {
-        let [control, channel, engine_bell, bell] = descriptors.try_into().ok()?;
+        let [control, channel, bell, engine_bell] = descriptors.try_into().ok()?;
         let region = self.link.as_ref()?.region.clone();
         let link = Link { region, channel: Channel::map(channel).ok()?, engine_bell, bell };
         let handles = self.handles.clone();
@@ -100,7 +100,7 @@ impl Program {
 
     /// What the answer to a HELLO gives.
     pub fn begin(&mut self, reply: &Reply, descriptors: Vec<OwnedFd>) {
-        let Ok([region, _status, channel, engine_bell, bell, _blank]) =
+        let Ok([region, _status, channel, bell, _blank, engine_bell]) =
             <[OwnedFd; 6]>::try_from(descriptors)
         else {
             return;

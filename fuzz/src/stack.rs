@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
 
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Owner, Packet, Pool, Port};
 use towpath_ring::{
     Attach, EngineRecv, EngineSend, Payload, Region, WINDOW_MIN, Windows, lock_rx, lock_tx,
     program_fifo,
@@ -40,6 +40,7 @@ pub fn run(bytes: &[u8]) {
         }
         case.step(&mut input);
     }
+    case.finish();
 }
 
 /// As in [`crate::connection`]: longer inputs take longer and find nothing more.
@@ -65,16 +66,25 @@ thread_local! {
         (region, windows)
     };
     static CASES: RefCell<u8> = const { RefCell::new(0) };
+    /// Frames of the device, in which packets arrive. One case has them after the other: what a case loses would be lost
+    /// to the next ones.
+    static FRAMES: RefCell<Vec<&'static mut [u8]>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Bytes of a frame that can be received; what is longer comes in a buffer of the pool.
+const FRAME_LEN: usize = 2048;
+/// Frames of the device. It gets each back in the turn that receives it.
+const FRAMES_COUNT: usize = 4;
 
 struct Case {
     stack: Stack<Program>,
     program: Program,
     pool: Pool,
     ports: Vec<Box<dyn Port>>,
-    wire: Arc<Mutex<Wire>>,
+    wire: Rc<RefCell<Wire>>,
     now: Instant,
     region: Region,
+    windows: Windows,
     id: SocketId,
     ledger: Ledger,
     peer: Peer,
@@ -118,8 +128,8 @@ impl Case {
             kernel_cuts: false,
         };
         stack.net.add_interface(now, interface);
-        let wire = Arc::new(Mutex::new(Wire { offloads, ..Wire::default() }));
-        let ports: Vec<Box<dyn Port>> = vec![Box::new(End(Arc::clone(&wire)))];
+        let wire = Rc::new(RefCell::new(Wire { offloads, ..Wire::default() }));
+        let ports: Vec<Box<dyn Port>> = vec![Box::new(End(Rc::clone(&wire)))];
         let id = stack.open(SocketKind::Stream, Family::V4, 0).expect("room for a socket");
         let (region, windows) = MEMORY.with(Clone::clone);
         let capacity = input.pick(&[WINDOW_MIN, 16_384, 3_000]);
@@ -136,6 +146,7 @@ impl Case {
             wire,
             now,
             region,
+            windows,
             id,
             ledger: Ledger::new(SeqNum(0), seed),
             peer: Peer { stamp: input.u32(), seen: 0 },
@@ -151,7 +162,7 @@ impl Case {
     /// The peer means well until the connection is there.
     fn shake_hands(&mut self, input: &mut Input<'_>) {
         self.turn();
-        let syn = self.wire.lock().expect(ALONE).sent.pop_front().expect("a SYN");
+        let syn = self.wire.borrow_mut().sent.pop_front().expect("a SYN");
         let (header, _) = parse(&syn);
         assert!(header.flags == Flags::SYN, "{header:?}");
         self.port = header.src_port;
@@ -183,10 +194,11 @@ impl Case {
 
     fn step(&mut self, input: &mut Input<'_>) {
         match input.u8() % 16 {
-            0..8 => {
+            0..7 => {
                 let segment = self.peer.forge(input, &self.edges(), self.now);
                 self.arrives(&segment);
             }
+            7 => self.wire.borrow_mut().give_back(input, &mut self.pool),
             8 | 9 => self.write(1 + u32::from(input.u16())),
             10 => self.read(u32::from(input.u16())),
             11 => self.now += Duration::from_micros(u64::from(input.u16()) * 40),
@@ -322,7 +334,7 @@ impl Case {
     fn arrives(&mut self, segment: &Segment) {
         self.ledger.on_peer(segment.ack);
         let packet = self.packet(segment);
-        self.wire.lock().expect(ALONE).arriving.push_back(packet);
+        self.wire.borrow_mut().arriving.push_back(packet);
     }
 
     fn packet(&self, segment: &Segment) -> Vec<u8> {
@@ -370,8 +382,34 @@ impl Case {
     }
 
     fn turn(&mut self) -> bool {
-        let Self { stack, program, pool, ports, now, .. } = self;
-        stack.turn(*now, program, ports, pool, Budget::default()).more
+        let Self { stack, program, pool, ports, now, id, windows, .. } = self;
+        let more = stack.turn(*now, program, ports, pool, Budget::default()).more;
+        if !windows.take_unpinned().is_empty()
+            && let Some(send) = stack.send_buffer(*id)
+        {
+            send.unpin();
+        }
+        more
+    }
+
+    /// The socket ends while the device may have packets of it. Another one gets memory, and it is not theirs.
+    fn finish(self) {
+        let Self { stack, region, windows, wire, ports, mut pool, .. } = self;
+        wire.borrow_mut().end_frames(&mut pool);
+        drop((stack, ports));
+        let mut other = EngineSend::new(&windows, SLOT + 1, WINDOW_MIN, WINDOW_MIN);
+        assert_eq!(other.attach(), Attach::Done);
+        let slot = region.slot(SLOT + 1).expect("the first slots exist");
+        {
+            let _guard = lock_tx(slot, slot.generation.load(Relaxed), || true);
+            let bytes = vec![0xdd; program_fifo::room(slot) as usize];
+            assert_eq!(program_fifo::write(&region, slot, 0, &bytes), bytes.len());
+        }
+        for (packet, before) in wire.borrow_mut().kept.drain(..) {
+            assert_eq!(bytes_of(&packet), before, "a packet was changed on its way");
+        }
+        drop(other);
+        assert_eq!(windows.usage().assigned, 0, "a window was lost");
     }
 
     /// Turns until there is nothing to do at this moment, and looks at all that went out.
@@ -382,7 +420,7 @@ impl Case {
             if let Some(info) = &self.info {
                 self.ledger.on_una(info.snd_una);
             }
-            let sent = std::mem::take(&mut self.wire.lock().expect(ALONE).sent);
+            let sent = std::mem::take(&mut self.wire.borrow_mut().sent);
             for packet in sent {
                 self.check(&packet);
             }
@@ -453,41 +491,102 @@ struct Wire {
     offloads: Offloads,
     arriving: VecDeque<Vec<u8>>,
     sent: VecDeque<Vec<u8>>,
+    /// The device keeps packets until it is told to give them back.
+    keeps: bool,
+    /// Packets that it keeps, and their bytes when it got them.
+    kept: Vec<(Packet, Vec<u8>)>,
+    /// Who the device is to the pool.
+    owner: Option<Owner>,
+    /// Frames that no packet is in.
+    frames: Vec<&'static mut [u8]>,
+}
+
+impl Wire {
+    /// A packet with these bytes arrives.
+    fn receive(&mut self, bytes: &[u8], pool: &mut Pool) -> Packet {
+        let owner = *self.owner.get_or_insert_with(|| {
+            self.frames = FRAMES.with_borrow_mut(std::mem::take);
+            self.frames.resize_with(FRAMES_COUNT, || vec![0; Pool::HEADROOM + FRAME_LEN].leak());
+            pool.add_owner()
+        });
+        while let Some(frame) = pool.take_frame(owner) {
+            self.frames.push(frame);
+        }
+        let mut packet = match self.frames.pop() {
+            Some(frame) if bytes.len() <= FRAME_LEN => Packet::in_frame(frame, owner),
+            frame => {
+                self.frames.extend(frame);
+                pool.take(bytes.len())
+            }
+        };
+        packet.spare_mut()[..bytes.len()].copy_from_slice(bytes);
+        packet.received(bytes.len());
+        packet
+    }
+
+    /// Nothing is on its way in: all frames are there.
+    fn end_frames(&mut self, pool: &mut Pool) {
+        let Some(owner) = self.owner else { return };
+        while let Some(frame) = pool.take_frame(owner) {
+            self.frames.push(frame);
+        }
+        assert_eq!(self.frames.len(), FRAMES_COUNT, "a frame was lost");
+        FRAMES.set(std::mem::take(&mut self.frames));
+    }
+
+    /// The device keeps packets from now on, or not; some that it has come back, in any order. Nobody has written to
+    /// what they point to.
+    fn give_back(&mut self, input: &mut Input<'_>, pool: &mut Pool) {
+        self.keeps = input.bool();
+        for _ in 0..input.u8() % 16 {
+            if self.kept.is_empty() {
+                return;
+            }
+            let at = usize::from(input.u8()) % self.kept.len();
+            let (packet, before) = self.kept.swap_remove(at);
+            assert_eq!(bytes_of(&packet), before, "a packet was changed on its way");
+            pool.give(packet);
+        }
+    }
+}
+
+fn bytes_of(packet: &Packet) -> Vec<u8> {
+    let mut bytes = vec![0; packet.len()];
+    packet.copy_to(0, &mut bytes);
+    bytes
 }
 
 /// The stack's end of it.
-struct End(Arc<Mutex<Wire>>);
-
-/// A case has one thread.
-const ALONE: &str = "no other thread panicked";
+struct End(Rc<RefCell<Wire>>);
 
 impl Port for End {
     fn poll(&mut self, _: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        let mut wire = self.0.lock().expect(ALONE);
+        let mut wire = self.0.borrow_mut();
         let n = max.min(wire.arriving.len());
-        for bytes in wire.arriving.drain(..n) {
-            let mut packet = pool.take(bytes.len());
-            packet.push_back(bytes.len()).expect("taken with room").copy_from_slice(&bytes);
-            out.push_back(packet);
+        for _ in 0..n {
+            let Some(bytes) = wire.arriving.pop_front() else { break };
+            out.push_back(wire.receive(&bytes, pool));
         }
         n
     }
 
     fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let mut wire = self.0.lock().expect(ALONE);
+        let mut wire = self.0.borrow_mut();
         let mut n = 0;
         for packet in batch.drain(..) {
-            let mut bytes = vec![0; packet.len()];
-            packet.copy_to(0, &mut bytes);
-            wire.sent.push_back(bytes);
-            pool.give(packet);
+            let bytes = bytes_of(&packet);
+            wire.sent.push_back(bytes.clone());
+            match wire.keeps {
+                true => wire.kept.push((packet, bytes)),
+                false => pool.give(packet),
+            }
             n += 1;
         }
         n
     }
 
     fn offloads(&self) -> Offloads {
-        self.0.lock().expect(ALONE).offloads
+        self.0.borrow().offloads
     }
 
     fn link_type(&self) -> LinkType {

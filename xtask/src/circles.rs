@@ -154,6 +154,9 @@ impl<'ast> Visit<'ast> for Reader {
         }
     }
 
+    /// Who may see something is no use of them: `pub(in crate::a)`.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names: Vec<_> = path.segments.iter().map(|part| part.ident.to_string()).collect();
         if names.len() > 1 {
@@ -303,5 +306,6 @@ mod tests {
         assert_eq!(files("use super::c::C;"), [[""; 0]; 0]);
         assert_eq!(files("mod inside { use super::super::A; }"), [["a", "a/b"]]);
         assert_eq!(files("use std::a::A;"), [[""; 0]; 0]);
+        assert_eq!(files("pub(in crate::a) struct B;"), [[""; 0]; 0]);
     }
 }

@@ -4,6 +4,7 @@
 
 mod bench;
 mod circles;
+mod crowd;
 mod debian;
 mod findings;
 mod fuzz;
@@ -23,6 +24,8 @@ enum Chore {
     Test(test::Options),
     /// Ours beside the kernel's in one run: throughput, requests a second, idle CPU (needs root).
     Bench(bench::Options),
+    /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
+    Crowd(crowd::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
     /// Layer edges, circles of files, unsafe-code bans, the tests that docs/findings.md names, and file hygiene.
@@ -38,6 +41,7 @@ fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Test(options) => test::run(&root, &options),
         Chore::Bench(options) => bench::run(&root, &options),
+        Chore::Crowd(options) => crowd::run(&root, &options),
         Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::Tidy => tidy::run(&root),
         Chore::Licences => licences::run(&root),

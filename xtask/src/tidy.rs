@@ -39,6 +39,10 @@ const THREADS: &str = "memory/ring/src/tls.rs";
 const WALLS: &[(&str, &[&str])] = &[
     ("engine/src/shard", &["registry", "engine", "control", "remote"]),
     ("engine/src/registry", &["shard", "engine", "control"]),
+    ("core/stack/src/net/control", &["net::data", "net::layer", "net::owner", "net::transport"]),
+    ("core/stack/src/net/data", &["net::control", "net::layer", "net::owner", "net::transport"]),
+    ("core/stack/src/net/snapshot", &["net::control", "net::data"]),
+    ("core/stack/src/net/told", &["net::control", "net::data"]),
 ];
 
 /// Checks all tracked files and all crates.
@@ -151,8 +155,9 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
 /// Whether code, not its comments, names something of a module of its crate.
 fn uses(code: &str, module: &str) -> bool {
     let lines = code.lines().map(str::trim).filter(|line| !line.starts_with("//"));
-    let path = format!("crate::{module}::");
-    lines.into_iter().any(|line| line.contains(&path))
+    let last = module.rsplit("::").next().unwrap_or(module);
+    let paths = [format!("crate::{module}::"), format!("super::{last}::")];
+    lines.into_iter().any(|line| paths.iter().any(|path| line.contains(path)))
 }
 
 /// Lines that make a variable of the process.
@@ -216,6 +221,13 @@ mod tests {
     fn a_wall_is_for_code_and_not_for_comments() {
         let code = "use crate::engine::Engine;\n/// See [`crate::poller::Poller`].\nlet a = crate::wire::len();";
         assert!(uses(code, "engine") && uses(code, "wire"));
+        for beside in ["use super::super::data::Data;", "use super::data::Data;"] {
+            assert!(uses(beside, "net::data") && !uses(beside, "net::control"));
+        }
+        assert!(
+            uses("use crate::net::data::mtu;", "net::data")
+                && !uses("use crate::net::mtu;", "net::data")
+        );
         assert!(!uses(code, "poller") && !uses(code, "gine"));
     }
 

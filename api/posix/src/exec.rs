@@ -139,7 +139,7 @@ impl Drop for Spawning {
             let _ = seat.become_duplicate(self.client.blank(), false);
         }
         self.control.close();
-        self.client.command(&Command { op: op::SPAWNED, ..Command::default() });
+        self.client.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
     }
 }
 

@@ -189,5 +189,5 @@ fn settle(posix: &'static Posix, client: &Client) {
         }
     }
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-    client.command(&Command { op: op::SETTLED, a: pid, ..Command::default() });
+    client.command_to_all(&Command { op: op::SETTLED, a: pid, ..Command::default() });
 }

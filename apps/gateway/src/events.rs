@@ -50,10 +50,8 @@ pub(crate) struct Readiness {
     pub(crate) failed: bool,
 }
 
-/// Events taken at once: 3 KiB.
+/// Events taken at once.
 pub(crate) type EventList = [MaybeUninit<Event>; EVENTS_MAX];
-/// None yet.
-pub(crate) const NO_EVENTS: EventList = [const { MaybeUninit::uninit() }; EVENTS_MAX];
 
 impl Events {
     pub(crate) fn new() -> Result<Self, Errno> {

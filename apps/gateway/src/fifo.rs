@@ -9,6 +9,7 @@
 //! no more than [`FIFOS_LARGE_MAX`], and a small one otherwise. All flows together thereby take
 //! `FIFOS_LARGE_MAX * FIFO_LEN + 2 * TCP_FLOWS_MAX * FIFO_LEN_SMALL` bytes at most, 768 MiB.
 
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
@@ -86,7 +87,7 @@ impl FifoPool {
 
     /// Memory that packets on the link still point to is left to them.
     fn give(&self, size: Size, mapping: Arc<Mapping>) {
-        if Arc::strong_count(&mapping) > 1 {
+        if is_lent(&mapping) {
             return;
         }
         let free = &mut self.state().free[size as usize];
@@ -94,6 +95,14 @@ impl FifoPool {
             free.push(mapping);
         }
     }
+}
+
+/// Whether packets point to it.
+fn is_lent(mapping: &Arc<Mapping>) -> bool {
+    let lent = Arc::strong_count(mapping) > 1;
+    // What they read is read before the memory is written again.
+    fence(Ordering::Acquire);
+    lent
 }
 
 /// A ring of bytes between two wrapping positions.
@@ -104,13 +113,15 @@ struct Fifo {
     mapping: Option<Arc<Mapping>>,
     head: u32,
     tail: u32,
+    /// Bytes before this position may be written again. Packets may point to those between it and `head`.
+    free: u32,
 }
 
 impl Fifo {
     fn new(pool: &FifoPool) -> Self {
         let size = if pool.enlarge() { Size::Large } else { Size::Small };
         pool.state().small += u64::from(size == Size::Small);
-        Self { pool: pool.clone(), size, mapping: None, head: 0, tail: 0 }
+        Self { pool: pool.clone(), size, mapping: None, head: 0, tail: 0, free: 0 }
     }
 
     fn len(&self) -> u32 {
@@ -123,6 +134,25 @@ impl Fifo {
             self.mapping = self.pool.take(self.size);
         }
         self.mapping.is_some()
+    }
+
+    /// Makes sure that no packet points to the memory behind its bytes: if one does, its bytes move to other memory, and
+    /// the packets keep the old one. That is seldom, because what was acknowledged is on the link no more unless it went
+    /// again. False when there is no memory.
+    fn leave_lent(&mut self) -> bool {
+        let (head, len) = (self.head, self.len());
+        if let Some(mapping) = self.mapping.as_ref().filter(|_| self.free != head)
+            && is_lent(mapping)
+        {
+            let Some(to) = self.pool.take(self.size) else { return false };
+            for stretch in self.fragments(head, len).iter() {
+                // Where it was, so that positions stay as they are.
+                to.copy_from(stretch.offset(), mapping, stretch.offset(), stretch.len() as usize);
+            }
+            self.mapping = Some(to);
+        }
+        self.free = head;
+        true
     }
 
     /// A flow would use more than a small FIFO: it becomes a large one while it is empty, if there may be one.
@@ -245,7 +275,7 @@ impl ToProgram {
 
     /// Memory for the next bytes: all its room, or nothing when there is no memory.
     pub(crate) fn spare(&mut self) -> Fragments {
-        if self.room() == 0 || !self.fifo.ensure() {
+        if self.room() == 0 || !self.fifo.ensure() || !self.fifo.leave_lent() {
             return Fragments::empty();
         }
         self.fifo.fragments(self.fifo.tail, self.room())
@@ -273,9 +303,18 @@ impl SendBuffer for ToProgram {
         self.fifo.size.len()
     }
 
-    fn peek(&self, offset: u32, n: u32) -> Fragments {
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments {
         let n = n.min(self.fifo.len().saturating_sub(offset));
         self.fifo.fragments(self.fifo.head.wrapping_add(offset), n)
+    }
+
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool {
+        let n = to.len() as u32;
+        let whole = n <= self.fifo.len().saturating_sub(offset);
+        if whole {
+            self.fifo.fragments(self.fifo.head.wrapping_add(offset), n).copy_to(0, to);
+        }
+        whole
     }
 
     fn release(&mut self, n: u32) {
@@ -350,6 +389,39 @@ mod tests {
         send.spare();
         send.trim();
         assert_eq!(kept(), 1);
+    }
+
+    #[test]
+    fn nothing_is_written_where_a_packet_points_to() {
+        let pool = FifoPool::default();
+        let mut send = ToProgram::new(&pool);
+        let mut packets: Vec<(Fragments, Vec<u8>)> = Vec::new();
+        let (mut written, mut read) = (0u32, 0u32);
+        for round in 0..200u32 {
+            let spare = send.spare();
+            let n = spare.len().min(40_000);
+            let mapping = Arc::clone(send.fifo.mapping.as_ref().unwrap());
+            for stretch in spare.slice(0, n).iter() {
+                for at in stretch.offset()..stretch.offset() + stretch.len() as usize {
+                    mapping.write(at, &[(written / 3) as u8]);
+                    written += 1;
+                }
+            }
+            send.commit(n);
+            drop((mapping, spare));
+            let len = send.len();
+            let packet = send.peek(len / 3, len / 2);
+            packets.push((packet.clone(), bytes(&packet)));
+            let released = if round % 7 == 0 { len } else { len / 2 };
+            read += released;
+            send.release(released);
+            if round % 3 != 0 {
+                packets.remove(round as usize / 3 % packets.len());
+            }
+            assert!(packets.iter().all(|(packet, before)| bytes(packet) == *before), "{round}");
+        }
+        let expected: Vec<u8> = (read..written).map(|i| (i / 3) as u8).collect();
+        assert_eq!(bytes(&send.peek(0, send.len())), expected);
     }
 
     /// Peers that take nothing hold what stands in FIFOs, and there are as many of them as they like.

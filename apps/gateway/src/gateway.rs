@@ -1,6 +1,7 @@
 //! The gateway: an inner stack, host sockets, and a port towards the program's stack.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::context::{Context, Shared};
 use crate::counters::Counters;
 use crate::dns::Forwarder;
 use crate::echo::EchoFlows;
-use crate::events::{NO_EVENTS, Token};
+use crate::events::{EventList, Token};
 use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Forwards;
 use crate::limits::{
@@ -35,12 +36,12 @@ use crate::udp::UdpFlows;
 /// A program's way to the host's network, as a port of the program's stack. See the
 /// [crate].
 ///
-/// Within [`Port::submit`] the packets are received by the inner stack at once, so that their tails
-/// may point into memory that changes afterwards.
+/// Within [`Port::submit`] the packets are received by the inner stack at once, so that the program's FIFOs to which
+/// they point have the room again when it returns.
 pub struct Gateway {
     stack: Stack<GatewayHost>,
     host: GatewayHost,
-    ports: [Box<dyn Port>; 1],
+    ports: [Box<dyn Port + Send>; 1],
     link: Link,
     /// The inner stack was given something that a turn must act on.
     unsettled: bool,
@@ -143,8 +144,9 @@ impl Gateway {
     /// Hears what the host's sockets have to say.
     fn listen_to_host(&mut self) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
-        let (mut list, mut taken) = (NO_EVENTS, 0);
-        for (token, ready) in shared.events.take(&mut list) {
+        let mut taken = 0;
+        let mut events: EventList = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        for (token, ready) in shared.events.take(&mut events) {
             taken += 1;
             match token {
                 Token::Tcp(key) => tcp.on_ready(shared.now_ns, key, ready),
@@ -234,7 +236,7 @@ impl Port for Gateway {
             self.host.tcp.on_packet(&self.stack, packet.linear());
         }
         self.link.queues().from_program.append(batch);
-        // Every packet has to be received before this returns: its tail is lent until then.
+        // What they point to is the programs' again when they are received.
         while !self.link.queues().from_program.is_empty() {
             self.work(Instant(now_ns), pool);
         }

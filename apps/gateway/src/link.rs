@@ -25,8 +25,7 @@ pub(crate) struct Link {
 /// The packets of a [`Link`].
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    /// From the program. Their tails point into the program's FIFOs: the inner stack must have
-    /// taken them before control goes back to the program's stack.
+    /// From the program. Their tails point into the program's FIFOs, which wait for them.
     pub(crate) from_program: Batch,
     /// To the program.
     pub(crate) to_program: Batch,

@@ -17,7 +17,7 @@ type List = Vec<(&'static str, u64)>;
 pub type PortCounters = Vec<(&'static str, List)>;
 
 /// A port with counters.
-pub trait Counted {
+pub trait Counted: Send {
     /// Its kind and what it counted.
     fn counted(&self) -> (&'static str, List);
 }

@@ -54,7 +54,7 @@ pub struct Uplink {
     /// Of the engine.
     pub config: EngineConfig,
     /// One for each interface in the configuration, in its order.
-    pub ports: Vec<Box<dyn Port>>,
+    pub ports: Vec<Box<dyn Port + Send>>,
     /// A line for the user: addresses and published ports. Empty where there is nothing to know.
     pub facts: String,
     /// What the gateway tells the user, from the engine's thread. None: there is no gateway.
@@ -276,7 +276,7 @@ impl Plan {
             kernel_cuts: on_ip_link,
         });
         let port = crate::stats::Counting::new(port, &self.port_counters);
-        let port: Box<dyn Port> = match &self.capture {
+        let port: Box<dyn Port + Send> = match &self.capture {
             Some(file) => Box::new(file.capture(INTERFACE_NAME, port).context("--pcap")?),
             None => Box::new(port),
         };

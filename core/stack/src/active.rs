@@ -52,7 +52,7 @@ impl<H: Host> Stack<H> {
             return Err(ConnectError::NetUnreachable);
         }
         let source = bound.as_ref().and_then(Bound::source);
-        let route = self.net.route(now, source, remote_ip, iface)?;
+        let route = self.net.route_to_keep(now, source, remote_ip, iface)?;
         if route.broadcast {
             return Err(ConnectError::NetUnreachable);
         }
@@ -112,7 +112,7 @@ impl<H: Host> Stack<H> {
             return Err(ConnectError::Invalid);
         }
         let iface = scope_of(&remote);
-        let route = self.net.route(now, Some(local.ip()), remote.ip(), iface)?;
+        let route = self.net.route_to_keep(now, Some(local.ip()), remote.ip(), iface)?;
         let local_port = match local.port() {
             0 => self.choose_tcp_port(now, local.ip(), remote)?,
             port => port,
@@ -157,8 +157,8 @@ impl<H: Host> Stack<H> {
         }
         self.counters.tcp_connects += 1;
         let config = self.tcp_config(now, &settings, &flow, iface);
-        self.paths.follow(route.generation);
-        let path = self.paths.shrink(&route, &flow, &mut self.counters.next_hops_full);
+        self.paths.follow(&mut self.net);
+        let path = self.paths.shrink(&route, &self.net);
         Ok(Stream {
             flow,
             connection: Some(Connection::connect(config, iss, self.timestamp_offset(&flow), now)),

@@ -44,10 +44,10 @@ counters! {
     tcp_time_wait_reused,
     /// Closed sockets aborted because there were too many.
     tcp_orphans_aborted,
-    /// Times that the list of next hops in use was full and begun anew.
-    next_hops_full,
     /// Times that a connection waited for a device that does not keep up.
     tcp_waits_for_output,
+    /// Times that a connection waited because it had its share of a device's queue.
+    tcp_waits_for_share,
     /// Connections that forgot what they learnt about their path early, for others that learnt it later.
     path_mtus_full,
     /// Datagrams received.

@@ -422,7 +422,7 @@ impl<H: Host> Stack<H> {
         let way = datagram.way_to(remote);
         let source = source.or(datagram.source_towards(remote));
         let iface = out.iface.or(scope).or(way);
-        let route = cached_route(&self.net, now, &mut datagram.route, source, remote, iface)?;
+        let route = cached_route(&mut self.net, now, &mut datagram.route, source, remote, iface)?;
         if route.broadcast && !datagram.broadcast {
             return Err(SendError::Forbidden);
         }
@@ -567,7 +567,8 @@ fn udp_packet(
     };
     let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
     header.emit(linear);
-    // Copied, and not pointed to: the datagram may wait for a neighbour longer than its FIFO does.
+    // Copied, and not pointed to: one that waits for its neighbour or its device would keep those behind it in the FIFO,
+    // which go elsewhere, from being room again.
     payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
     if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
         if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {
@@ -586,7 +587,7 @@ fn udp_ip(ttl: Option<u8>, tos: u8, fragmenting: Fragmenting) -> Ip {
 
 /// The route of the last datagram, if this one goes the same way and nothing has changed.
 fn cached_route(
-    net: &net::Net,
+    net: &mut net::Net,
     now: Instant,
     cache: &mut Option<CachedRoute>,
     src: Option<IpAddr>,
@@ -597,10 +598,11 @@ fn cached_route(
     if let Some(cached) = cache
         && (cached.src, cached.dst, cached.iface) == (src, dst, iface)
         && (cached.route.generation, cached.mtus) == (generation, mtus)
+        && cached.route.hop.is_none_or(|hop| net.next_hop(hop).is_some())
     {
         return Ok(cached.route);
     }
-    let route = net.route(now, src, dst, iface)?;
+    let route = net.route_to_keep(now, src, dst, iface)?;
     *cache = Some(CachedRoute { mtus, src, dst, iface, route });
     Ok(route)
 }

@@ -32,7 +32,7 @@
 //! ```
 //! use std::net::SocketAddr;
 //!
-//! use towpath_pool::{Fragments, Pool};
+//! use towpath_pool::{Fragments, Pool, Port};
 //! use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 //! use towpath_stack::{
 //!     BindOptions, Budget, DatagramMeta, EchoMeta, Family, Host, Instant, Linger, PendingId, SocketEvent,
@@ -96,7 +96,8 @@
 //! send.write(&Payload::new(b"hello", Fragments::empty()));
 //! stack.connect(now, client, addr, recv, send)?;
 //!
-//! while stack.turn(now, &mut owner, &mut [], &mut pool, Budget::default()).more {}
+//! let mut ports: Vec<Box<dyn Port>> = Vec::new();
+//! while stack.turn(now, &mut owner, &mut ports, &mut pool, Budget::default()).more {}
 //! assert!(owner.events.contains(&(CLIENT, SocketEvent::Connected)));
 //! assert!(owner.events.contains(&(SERVER, SocketEvent::Readable)));
 //!
@@ -111,7 +112,8 @@
 //!
 //! // A reset waits for no answer: the socket is gone after the next turn, and its number is free.
 //! stack.close(now, client, Linger::Abort);
-//! while stack.turn(now, &mut owner, &mut [], &mut pool, Budget::default()).more {}
+//! let mut ports: Vec<Box<dyn Port>> = Vec::new();
+//! while stack.turn(now, &mut owner, &mut ports, &mut pool, Budget::default()).more {}
 //! assert!(owner.events.contains(&(CLIENT, SocketEvent::Closed)));
 //! # Ok(())
 //! # }

@@ -221,7 +221,7 @@ impl<H: Host> Stack<H> {
         self.close_half_open(index);
         self.forget_datagram(now, index);
         let Some(socket) = self.sockets.remove(index) else { return };
-        let Socket { user, bound, orphan, kind, family: _, dirty: _, waits_for_output: _ } = socket;
+        let Socket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
         self.orphans -= usize::from(orphan);
         self.events.push_back((user, SocketEvent::Closed));
         match kind {

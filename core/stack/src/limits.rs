@@ -49,10 +49,30 @@ pub const ORPHANS_MAX: usize = 65_536;
 /// Packets one connection sends before the next has its turn.
 pub const TX_PACKETS_A_VISIT: usize = 4;
 
-/// Packets in a device's queue from which on connections wait for it: half of what it may hold
-/// ([`crate::net::limits::OUTPUT_LEN_MAX`]), so that there is room for what cannot wait. Counter
+/// Bytes in a device's queue from which on connections wait for it: half of what it may hold
+/// ([`OUTPUT_BYTES_MAX`](crate::net::limits::OUTPUT_BYTES_MAX)), so that there is room for what cannot wait. Counter
 /// `tcp_waits_for_output`.
-pub const TX_OUTPUT_MAX: usize = crate::net::limits::OUTPUT_LEN_MAX / 2;
+pub const TX_OUTPUT_BYTES: usize = crate::net::limits::OUTPUT_BYTES_MAX / 2;
+
+/// The same in packets on the wire.
+pub const TX_OUTPUT_PACKETS: usize = crate::net::limits::OUTPUT_PACKETS_MAX / 2;
+
+/// Those that wait go on, in their order, when the queue is down to 1/TX_OUTPUT_LOW of that. Half: so many are visited
+/// in a row that one visit pays, and the device has a queue meanwhile.
+pub const TX_OUTPUT_LOW: usize = 2;
+
+/// Bytes that one connection may have in a device's queue, however slow it is: two of its largest packets, so that the
+/// device has one while the connection makes the next (as Linux's `tcp_small_queue_check`). It goes on when it is down
+/// to half of that. Counter `tcp_waits_for_share`.
+pub const TX_SHARE_BYTES: u32 = 128 << 10;
+
+/// A faster connection may have what it sends in this time, its congestion window a round trip: as Linux's
+/// `sk_pacing_shift`, which is a millisecond. A turn takes less, so that its device is never idle for want of it.
+pub const TX_SHARE_TIME: Duration = Duration::from_millis(1);
+
+/// Beyond this no connection has more, whatever its rate: half of what all may have together, so that a bulk sender over
+/// a short path leaves room for others.
+pub const TX_SHARE_BYTES_MAX: u32 = (TX_OUTPUT_BYTES / 2) as u32;
 
 /// Bytes of one packet with several segments: IPv4's total length is 16 bits, with headers and
 /// options subtracted and some to spare.
@@ -77,7 +97,3 @@ pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 /// Rounds of loopback and transmission in one turn: a conversation over loopback goes that many steps
 /// before ports are looked at again.
 pub const ROUNDS_A_TURN: usize = 16;
-
-/// Routers that cached routes of connections go through. With more in use at a time, connections look
-/// up their routes more often.
-pub const NEXT_HOPS_MAX: usize = 256;

@@ -1,31 +1,63 @@
 //! The cached way to a connection's peer, in twelve bytes.
 //!
-//! A [`Route`] takes 56, most of which a connection knows (its two addresses) or shares with all others
-//! (the router): next hops that are not the peer itself are in one list, and paths point into it.
+//! A [`Route`] takes 80, most of which a connection knows (its two addresses) or shares with all others: its next hop,
+//! whose link header is ready in the IP layer, and to which a path points.
 
-use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use towpath_tcp::Instant;
 
 use crate::flow::Flow;
 use crate::host::SocketId;
-use crate::limits::NEXT_HOPS_MAX;
 use crate::net::mtu::PathMtu;
-use crate::net::{IfaceId, Route};
+use crate::net::route::Epoch;
+use crate::net::{HopId, IfaceId, Net, Route, limits};
 
 /// The way of one connection, good while [`Paths::is_current`] says so.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path {
-    epoch: u32,
+    /// When it was found.
+    epoch: Epoch,
     /// MTU of the link in bytes; no IP packet is longer than 16 bits can state.
     link_mtu: u16,
     /// What routers said about segments of this connection. It alone believes it: of other connections, even
     /// to the same host, a report shows nothing (RFC 5927 §7.2).
     known: PathMtu,
     pub iface: IfaceId,
-    hop: NonZeroU16,
+    hop: Hop,
 }
+
+/// What a path says of its next hop: the place of that, or [`Hop::DIRECT`], and what a route says besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hop(NonZeroU16);
+
+impl Hop {
+    /// The peer itself, on a link that knows no neighbours.
+    const DIRECT: NonZeroU16 = NonZeroU16::new(Self::PLACE).expect("it is not 0");
+    /// The bits of a place.
+    const PLACE: u16 = (1 << 14) - 1;
+    /// [`Route::broadcast`].
+    const BROADCAST: u16 = 1 << 14;
+    /// [`Route::avoids`].
+    const AVOIDS: u16 = 1 << 15;
+
+    fn of(route: &Route) -> Self {
+        let place = route.hop.map_or(Self::DIRECT, |hop| hop.place);
+        let broadcast = if route.broadcast { Self::BROADCAST } else { 0 };
+        let avoids = if route.avoids { Self::AVOIDS } else { 0 };
+        Self(place | broadcast | avoids)
+    }
+
+    fn place(self) -> Option<NonZeroU16> {
+        NonZeroU16::new(self.0.get() & Self::PLACE).filter(|place| *place != Self::DIRECT)
+    }
+
+    fn has(self, bit: u16) -> bool {
+        self.0.get() & bit != 0
+    }
+}
+
+const _: () = assert!(limits::NEXT_HOPS_MAX < Hop::PLACE as usize);
 
 impl Path {
     /// Longest IP packet in bytes that gets through, as far as the connection knows.
@@ -52,6 +84,12 @@ impl Path {
         last
     }
 
+    /// The next hop; `None` on a link that knows no neighbours.
+    #[inline]
+    pub fn hop(&self) -> Option<HopId> {
+        self.hop.place().map(|place| HopId { place, epoch: self.epoch })
+    }
+
     /// The same way was looked up again: what was said about it holds.
     pub fn inherit(&mut self, old: &Path) {
         if self.iface == old.iface {
@@ -70,59 +108,48 @@ pub(crate) struct LearntMtu {
     pub until: Instant,
 }
 
-/// The peer itself is the next hop.
-const DIRECT: NonZeroU16 = NonZeroU16::MIN;
-/// The peer itself, which is a broadcast address of the link.
-const BROADCAST: NonZeroU16 = NonZeroU16::MIN.saturating_add(1);
-/// The first in the list.
-const LISTED: usize = 3;
-
-/// What all paths share.
+/// From when on paths are good.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    /// Of the route tables, when the list began.
+    /// Of the routes, when they last changed.
     generation: u64,
-    /// Counts the lists: a path of an earlier one is void. A connection would have to sleep through 2³²
-    /// changes of the routes to be deceived.
-    epoch: u32,
-    /// Neighbours, each with what [`Route::avoids`] says.
-    next_hops: Vec<(IpAddr, bool)>,
+    since: Epoch,
 }
 
 impl Paths {
-    /// Voids all paths when the tables changed.
+    /// Voids all paths when the routes changed.
     #[inline]
-    pub fn follow(&mut self, generation: u64) {
-        if self.generation != generation {
-            self.generation = generation;
-            self.begin();
+    pub fn follow(&mut self, net: &mut Net) {
+        if self.generation != net.route_generation() {
+            self.generation = net.route_generation();
+            self.since = net.begin_epoch();
         }
     }
 
-    /// Whether the path was found in the tables as they are.
+    /// Whether the path was found in the routes as they are, and its next hop still has its place.
     #[inline]
-    pub fn is_current(&self, path: &Path) -> bool {
-        path.epoch == self.epoch
+    pub fn is_current(&self, path: &Path, net: &Net) -> bool {
+        let new = net.is_since(path.epoch, self.since);
+        new && path.hop().is_none_or(|hop| net.next_hop(hop).is_some())
     }
 
-    /// Makes the route of a connection small. `full` counts the lists that had no room.
-    pub fn shrink(&mut self, route: &Route, flow: &Flow, full: &mut u64) -> Path {
-        let hop = match route {
-            Route { broadcast: true, .. } => BROADCAST,
-            Route { next_hop, avoids: false, .. } if *next_hop == flow.remote => DIRECT,
-            Route { next_hop, avoids, .. } => self.listed((*next_hop, *avoids), full),
-        };
+    /// Makes a route to keep small.
+    pub fn shrink(&self, route: &Route, net: &Net) -> Path {
         let link_mtu = u16::try_from(route.link_mtu).unwrap_or(u16::MAX);
-        Path { epoch: self.epoch, link_mtu, known: PathMtu::UNKNOWN, iface: route.iface, hop }
+        let epoch = route.hop.map_or(net.epoch(), |hop| hop.epoch);
+        let (known, iface) = (PathMtu::UNKNOWN, route.iface);
+        Path { epoch, link_mtu, known, iface, hop: Hop::of(route) }
     }
 
-    /// The route that a current path was made of.
+    /// The route that a path was made of, while it is current.
     #[inline]
-    pub fn route(&self, path: &Path, flow: &Flow) -> Route {
-        let listed = usize::from(path.hop.get()).checked_sub(LISTED);
-        let listed = listed.and_then(|at| self.next_hops.get(at).copied());
-        let (next_hop, avoids) = listed.unwrap_or((flow.remote, false));
-        Route {
+    pub fn route(&self, path: &Path, flow: &Flow, net: &Net) -> Option<Route> {
+        let hop = path.hop();
+        let next_hop = match hop {
+            Some(hop) => net.next_hop(hop)?,
+            None => flow.remote,
+        };
+        Some(Route {
             iface: path.iface,
             next_hop,
             src: flow.local,
@@ -130,34 +157,22 @@ impl Paths {
             link_mtu: path.link_mtu.into(),
             needs_fragments: path.known.needs_fragments(),
             generation: self.generation,
-            broadcast: path.hop == BROADCAST,
-            avoids,
-        }
-    }
-
-    fn listed(&mut self, next_hop: (IpAddr, bool), full: &mut u64) -> NonZeroU16 {
-        let at = self.next_hops.iter().position(|known| *known == next_hop).unwrap_or_else(|| {
-            if self.next_hops.len() >= NEXT_HOPS_MAX {
-                *full += 1;
-                self.begin();
-            }
-            self.next_hops.push(next_hop);
-            self.next_hops.len() - 1
-        });
-        NonZeroU16::new((LISTED + at) as u16).expect("the list is short")
-    }
-
-    fn begin(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1);
-        self.next_hops.clear();
+            broadcast: path.hop.has(Hop::BROADCAST),
+            avoids: path.hop.has(Hop::AVOIDS),
+            hop,
+        })
     }
 }
 
-const _: () = assert!(LISTED + NEXT_HOPS_MAX <= u16::MAX as usize);
-
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    use towpath_pool::{LinkType, Offloads, Pool};
+    use towpath_wire::{MacAddr, Prefix};
+
     use super::*;
+    use crate::net::{InterfaceConfig, Keys, NetConfig};
 
     fn flow() -> Flow {
         Flow {
@@ -168,51 +183,76 @@ mod tests {
         }
     }
 
-    fn route(next_hop: IpAddr, broadcast: bool) -> Route {
-        let src = flow().local;
-        Route {
-            iface: IfaceId(3),
-            next_hop,
-            src,
-            mtu: 1400,
-            link_mtu: 1400,
-            needs_fragments: false,
-            generation: 7,
-            broadcast,
-            avoids: false,
+    const NOW: Instant = Instant(1);
+
+    /// A host with routers enough, of a way of which its link alone is known.
+    fn host() -> Net {
+        let mut net = Net::new(NetConfig::default(), Keys::derive(&[1; 32]), NOW);
+        for (name, link) in [("eth0", LinkType::Ethernet), ("tun0", LinkType::Ip)] {
+            let offloads =
+                Offloads { checksum: false, tcp_segmentation: false, udp_segmentation: false };
+            let config = InterfaceConfig {
+                name: name.to_string(),
+                link,
+                mac: MacAddr([2, 0, 0, 0, 0, 1]),
+                mtu: 1400,
+                offloads,
+                addresses: Vec::new(),
+                slaac: false,
+                any_address: false,
+                kernel_cuts: false,
+            };
+            net.add_interface(NOW, config);
         }
+        net.add_address(NOW, IfaceId(1), "10.0.0.1/24".parse().unwrap());
+        net.add_route(Prefix::ALL_V4, Some(router(0)), IfaceId(1), 1);
+        net.add_route(Prefix::ALL_V4, None, IfaceId(2), 2);
+        net
+    }
+
+    fn router(n: u8) -> IpAddr {
+        [10, 0, 0, 100 + n].into()
+    }
+
+    fn look_up(net: &mut Net, iface: u16) -> Route {
+        let Flow { local, remote, .. } = flow();
+        net.route_to_keep(NOW, Some(local), remote, Some(IfaceId(iface))).unwrap()
     }
 
     #[test]
     fn comes_back_as_it_was() {
-        let mut paths = Paths::default();
-        paths.follow(7);
-        let routers = (0..3).map(|n| route(IpAddr::from([10, 0, 0, n]), false));
-        let avoids = [flow().remote, IpAddr::from([10, 0, 0, 1])]
-            .map(|hop| Route { avoids: true, ..route(hop, false) });
-        let direct = [route(flow().remote, false), route(flow().remote, true)];
-        for route in routers.chain(direct).chain(avoids) {
-            let path = paths.shrink(&route, &flow(), &mut 0);
-            assert!(paths.is_current(&path));
-            assert_eq!(paths.route(&path, &flow()), route);
+        let (mut net, mut paths) = (host(), Paths::default());
+        paths.follow(&mut net);
+        let routed = look_up(&mut net, 1);
+        assert_eq!(routed.next_hop, router(0));
+        let direct = look_up(&mut net, 2);
+        assert_eq!((direct.next_hop, direct.hop), (flow().remote, None));
+        for route in [routed, direct] {
+            for (broadcast, avoids) in [(false, false), (true, false), (false, true)] {
+                let generation = net.route_generation();
+                let route = Route { broadcast, avoids, generation, ..route };
+                let path = paths.shrink(&route, &net);
+                assert!(paths.is_current(&path, &net));
+                assert_eq!(paths.route(&path, &flow(), &net), Some(route));
+            }
         }
-        assert_eq!(paths.next_hops.len(), 5);
     }
 
     #[test]
     fn what_routers_say_lowers_until_it_is_forgotten() {
-        let mut paths = Paths::default();
-        let mut path = paths.shrink(&route(flow().remote, false), &flow(), &mut 0);
+        let (mut net, paths) = (host(), Paths::default());
+        let route = look_up(&mut net, 1);
+        let mut path = paths.shrink(&route, &net);
         let said = PathMtu::reported;
         assert!(!path.lower(said(1400)) && path.lower(said(1300)) && !path.lower(said(1350)));
         assert!(path.lower(said(1200)));
         assert!(!path.forget(said(1300)));
         assert_eq!(path.mtu(), 1200);
-        let mut again = paths.shrink(&route(flow().remote, false), &flow(), &mut 0);
+        let mut again = paths.shrink(&route, &net);
         again.inherit(&path);
         assert_eq!(again.mtu(), 1200);
         assert!(path.lower(said(0)));
-        let route = paths.route(&path, &flow());
+        let route = paths.route(&path, &flow(), &net).unwrap();
         assert_eq!((route.mtu, route.link_mtu, route.needs_fragments), (552, 1400, true));
         assert!(path.forget(said(0)));
         assert_eq!(path.mtu(), 1400);
@@ -221,30 +261,47 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_tables_voids_it() {
-        let mut paths = Paths::default();
-        paths.follow(7);
-        let path = paths.shrink(&route(IpAddr::from([10, 0, 0, 9]), false), &flow(), &mut 0);
-        paths.follow(7);
-        assert!(paths.is_current(&path));
-        paths.follow(8);
-        assert!(!paths.is_current(&path) && paths.next_hops.is_empty());
+    fn a_change_of_the_routes_voids_it() {
+        let (mut net, mut paths) = (host(), Paths::default());
+        paths.follow(&mut net);
+        for iface in [1, 2] {
+            let route = look_up(&mut net, iface);
+            let path = paths.shrink(&route, &net);
+            paths.follow(&mut net);
+            assert!(paths.is_current(&path, &net));
+            net.add_route(Prefix::ALL_V4, Some(router(1)), IfaceId(1), u32::from(iface) + 9);
+            paths.follow(&mut net);
+            assert!(!paths.is_current(&path, &net));
+        }
     }
 
     #[test]
-    fn a_full_list_begins_anew() {
-        let mut paths = Paths::default();
-        let hop = |n: usize| route(IpAddr::from((n as u32 + 1).to_be_bytes()), false);
-        let mut full = 0;
-        let first = paths.shrink(&hop(0), &flow(), &mut full);
-        for n in 1..NEXT_HOPS_MAX {
-            let path = paths.shrink(&hop(n), &flow(), &mut full);
-            assert!(paths.is_current(&path));
+    fn a_next_hop_that_loses_its_place_voids_its_paths_alone() {
+        let (mut net, mut paths) = (host(), Paths::default());
+        paths.follow(&mut net);
+        let path = |net: &mut Net, paths: &Paths, iface| {
+            let route = look_up(net, iface);
+            paths.shrink(&route, net)
+        };
+        let (routed, direct) = (path(&mut net, &paths, 1), path(&mut net, &paths, 2));
+        let neighbor = |n: u32| IpAddr::from((0xe000_0000 - 1 - n).to_be_bytes());
+        for n in 0..2 * limits::NEXT_HOPS_MAX as u32 {
+            let to = neighbor(n);
+            net.add_route(Prefix::host(to), None, IfaceId(1), 1);
         }
-        assert!(paths.is_current(&first));
-        let last = paths.shrink(&hop(NEXT_HOPS_MAX), &flow(), &mut full);
-        assert!(!paths.is_current(&first) && paths.is_current(&last));
-        assert_eq!((full, paths.next_hops.len()), (1, 1));
-        assert_eq!(paths.route(&last, &flow()).next_hop, hop(NEXT_HOPS_MAX).next_hop);
+        paths.follow(&mut net);
+        let (routed_now, direct_now) = (path(&mut net, &paths, 1), path(&mut net, &paths, 2));
+        assert!(!paths.is_current(&routed, &net) && !paths.is_current(&direct, &net));
+        for n in 0..2 * limits::NEXT_HOPS_MAX as u32 {
+            assert!(n > 900 || paths.is_current(&routed_now, &net), "after {n}");
+            net.route_to_keep(NOW, None, neighbor(n), None).unwrap();
+        }
+        assert!(!paths.is_current(&routed_now, &net), "nothing was sent to the router meanwhile");
+        assert_eq!(paths.route(&routed_now, &flow(), &net), None);
+        assert!(paths.is_current(&direct_now, &net));
+        net.on_timeout(NOW, &mut Pool::default());
+        assert!(net.counters().data.next_hops_displaced > 0);
+        let again = path(&mut net, &paths, 1);
+        assert!(paths.is_current(&again, &net) && !paths.is_current(&routed_now, &net));
     }
 }

@@ -26,6 +26,7 @@ use crate::flow::{Flow, FlowRef};
 use crate::host::{DatagramMeta, Host};
 use crate::incoming::{Incoming, arrival, dont_fragment, is_opening, payload_of, segments_in};
 use crate::net::{self, IfaceId, Local, Received, Unreachable};
+use crate::path::Path;
 use crate::socket::Kind;
 use crate::stack::Stack;
 
@@ -142,7 +143,7 @@ impl<H: Host> Stack<H> {
         if let Some(reason) = received.payload_dropped {
             // The ACK of the segment was processed. Some or all of its payload was not taken, and the peer
             // sends it again.
-            self.net.counters.drops.count(reason.into());
+            self.net.count_drop(reason.into());
         }
         let written = received.write.is_none_or(|write| {
             stream.recv.write_at(
@@ -166,9 +167,10 @@ impl<H: Host> Stack<H> {
         if received.released > 0 {
             stream.send.release(received.released);
             stream.news.add_writable();
-            if let Some(path) = stream.path.filter(|path| self.paths.is_current(path)) {
-                let route = self.paths.route(&path, &stream.flow);
-                self.net.confirm_reachable(now, &route);
+            let path = stream.path.as_ref();
+            let path = path.filter(|path| self.paths.is_current(path, &self.net));
+            if let Some(hop) = path.and_then(Path::hop) {
+                self.net.confirm_reachable(now, hop);
             }
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4

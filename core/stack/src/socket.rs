@@ -16,7 +16,8 @@
 //! | flow, in a table between 7/16 and 7/8 full | `flow.rs` | 10 to 21 |
 //! | a client's port: 26 in a B-tree half to wholly full | `binds.rs` | 30 to 60 |
 //!
-//! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like 96.
+//! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like 96. Payload that was
+//! sent without a copy adds 144 until its FIFO has no memory any more (`memory/ring`: `pins.rs`).
 //! `tests/tests/idle.rs` measures all of it together.
 
 use std::net::{IpAddr, SocketAddr};
@@ -46,8 +47,8 @@ pub(crate) struct Socket<H: Host> {
     pub bound: Option<Box<Bound>>,
     /// It stands in [`Stack::dirty`](crate::Stack), the sockets to be visited.
     pub dirty: bool,
-    /// Its connection is in the line of those that wait for a device.
-    pub waits_for_output: bool,
+    /// What its connection waits for before it sends more.
+    pub waits: Waits,
     /// The owner closed it.
     pub orphan: bool,
     pub kind: Kind<H>,
@@ -61,7 +62,7 @@ impl<H: Host> Socket<H> {
             family,
             bound: None,
             dirty: false,
-            waits_for_output: false,
+            waits: Waits::ForNothing,
             orphan: false,
             kind,
         }
@@ -81,6 +82,17 @@ impl<H: Host> Socket<H> {
     pub fn has_port(&self) -> bool {
         self.bound.as_deref().is_some_and(Bound::has_port)
     }
+}
+
+/// What a connection that has something to send waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// For nothing: it sends at its next visit.
+    ForNothing,
+    /// It stands in the line of those that wait for a device.
+    InLine,
+    /// Its device has to take some of what it has in the queue already.
+    ForShare,
 }
 
 /// The kinds and, for streams, the stages of life.

@@ -243,6 +243,6 @@ impl<H: Host> Stack<H> {
 
     /// Counts something as dropped whose packet is gone, or was never made.
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
-        self.net.counters.drops.count(reason);
+        self.net.count_drop(reason);
     }
 }

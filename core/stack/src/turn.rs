@@ -14,11 +14,11 @@ impl<H: Host> Stack<H> {
     ///
     /// Every port is submitted to in every turn, also when nothing new is queued for it: a device that was
     /// full may have room again, and a call without work is cheap.
-    pub fn turn(
+    pub fn turn<P: Port + ?Sized>(
         &mut self,
         now: Instant,
         host: &mut H,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<P>],
         pool: &mut Pool,
         budget: Budget,
     ) -> Turn {
@@ -35,12 +35,12 @@ impl<H: Host> Stack<H> {
         }
         self.tell(host);
         for (port, iface) in ports.iter_mut().zip(1..) {
-            turn.sent += port.submit(now.0, pool, self.net.output(IfaceId(iface)));
+            let output = self.net.output(IfaceId(iface));
+            turn.sent += output.hand_over(|batch| {
+                port.submit(now.0, pool, batch);
+            });
         }
-        self.end_waits_for_output();
-        // What a full device left behind, and what is still on its way to ourselves, may not point into
-        // buffers that the owner can reuse once we return.
-        self.net.settle(pool);
+        self.end_waits();
         turn.more |= self.has_work();
         turn
     }
@@ -68,13 +68,14 @@ impl<H: Host> Stack<H> {
             || !self.events.is_empty()
             || !self.reports.is_empty()
             || self.loopback_due
+            || self.is_line_due()
     }
 
-    fn receive_ports(
+    fn receive_ports<P: Port + ?Sized>(
         &mut self,
         now: Instant,
         host: &mut H,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<P>],
         pool: &mut Pool,
         max: usize,
         turn: &mut Turn,

@@ -8,23 +8,33 @@
 //!          segment, send_ready,     end of life? timer
 //!          recv_taken, timeout
 //! ```
+//! A connection that finds the queue of its device busy, or has its share of it, waits:
+//!
+//! ```text
+//!  visit ─► held by others ─► line of the device ─► serve_lines, when the queue is low ─► visit
+//!       └─► held by its share ─► the device takes half of it ─► dirty list
+//! ```
 //! A frame has its headers in a pool packet; payload longer than 256 bytes stays in the send buffer and
 //! is pointed to. One packet carries up to 64 KB and the size to cut it to.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
-use towpath_pool::{Fragments, Packet, Pool, Protocol, Segmentation};
+use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
-use towpath_tcp::{Flags, Instant, Outgoing, Plan, TransmitKind};
+use towpath_tcp::{Flags, Instant, Outgoing, Plan, Transmit, TransmitKind};
 use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
 use crate::flow::Flow;
 use crate::host::{Budget, Host, SocketId};
-use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_OUTPUT_MAX, TX_PACKETS_A_VISIT};
+use crate::limits::{
+    TX_BYTES_A_PACKET, TX_COPY_MAX, TX_OUTPUT_BYTES, TX_OUTPUT_LOW, TX_OUTPUT_PACKETS,
+    TX_PACKETS_A_VISIT, TX_SHARE_BYTES, TX_SHARE_BYTES_MAX, TX_SHARE_TIME,
+};
 use crate::net::{Fragmenting, IfaceId, Ip, Route};
 use crate::outcome::{tell_news, tune};
-use crate::socket::{FlowSettings, Kind, PacketSettings};
+use crate::socket::{FlowSettings, Kind, PacketSettings, Stream, Waits};
 use crate::stack::Stack;
 
 /// How a visit ended.
@@ -35,8 +45,29 @@ enum Visited {
     More,
 }
 
+/// How a visit stands to the connections that wait for the same device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It sends if nobody waits.
+    Behind,
+    /// Its turn has come.
+    Called,
+    /// It waits for nobody.
+    Ahead,
+}
+
+/// Why a connection may not put more into the queue of its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// The device does not keep up, or others were there before.
+    ByOthers(IfaceId),
+    /// It has its share of the queue.
+    ByShare,
+}
+
 impl<H: Host> Stack<H> {
-    /// Visits dirty connections while the budget lasts, each once at most before all others.
+    /// Visits dirty connections while the budget lasts, each once at most before all others. Those that waited for a
+    /// device come first.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -44,6 +75,7 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
         budget: &mut usize,
     ) {
+        self.serve_lines(now, host, pool, budget);
         for _ in 0..self.dirty.len() {
             if *budget == 0 {
                 return;
@@ -53,43 +85,112 @@ impl<H: Host> Stack<H> {
             if let Some(socket) = self.sockets.get_mut(index) {
                 socket.dirty = false;
             }
-            if let Visited::More = self.visit(now, host, index, pool, budget) {
+            let visited = self.visit(now, host, index, pool, budget, Place::Behind);
+            if let Visited::More = visited {
                 self.mark_dirty(index);
             }
         }
     }
 
     /// Lets a connection send at once, before all others and however full the device is, because its owner is
-    /// about to take the rest from it. What it sends points into its send buffer: the buffer has to stay until
-    /// the next turn, which leaves no such packet behind.
+    /// about to reset it. What the device's queue has no room for at all is lost.
     pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
         let mut budget = Budget::default().tx_packets;
         for _ in 0..budget / TX_PACKETS_A_VISIT {
             let Some(index) = self.index(id) else { return };
-            if let Visited::Idle = self.visit(now, host, index, pool, &mut budget) {
+            let visited = self.visit(now, host, index, pool, &mut budget, Place::Ahead);
+            if let Visited::Idle = visited {
                 return;
             }
         }
         self.send_ready(id);
     }
 
-    /// The interface of a connection, when its device does not keep up: what the connection sent now would be
-    /// lost, and taken for congestion of the path.
-    fn full_output(&self, index: u32) -> Option<IfaceId> {
+    /// Lets the connections that wait for a device go on when its queue has run low, in their order and each for one
+    /// visit at a time, until the queue is full again.
+    fn serve_lines(&mut self, now: Instant, host: &mut H, pool: &mut Pool, budget: &mut usize) {
+        for iface in (0..self.output_lines.len()).map(|iface| IfaceId(iface as u16)) {
+            if !self.is_low(iface) {
+                continue;
+            }
+            while *budget > 0 && !self.is_busy(iface) {
+                let Some(id) = self.output_lines[iface.index()].pop_front() else { break };
+                let Some(index) = self.index(id) else { continue };
+                if let Some(socket) = self.sockets.get_mut(index) {
+                    socket.waits = Waits::ForNothing;
+                }
+                let visited = self.visit(now, host, index, pool, budget, Place::Called);
+                if let Visited::More = visited {
+                    self.stand_in_line(iface, index);
+                }
+            }
+        }
+    }
+
+    /// Whether what a connection sent now would add to a queue that its device does not keep up with: it would be
+    /// late, or lost and taken for congestion of the path.
+    fn is_busy(&self, iface: IfaceId) -> bool {
+        let load = self.net.output_load(iface);
+        load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
+    }
+
+    /// Whether the device has taken so much that those who wait for it go on.
+    fn is_low(&self, iface: IfaceId) -> bool {
+        let load = self.net.output_load(iface);
+        load.bytes <= TX_OUTPUT_BYTES / TX_OUTPUT_LOW
+            && load.packets <= TX_OUTPUT_PACKETS / TX_OUTPUT_LOW
+    }
+
+    /// Whether connections that wait for a device can go on.
+    pub(crate) fn is_line_due(&self) -> bool {
+        let mut lines = self.output_lines.iter().zip(0..);
+        lines.any(|(line, iface)| !line.is_empty() && self.is_low(IfaceId(iface)))
+    }
+
+    /// Why a connection may not send bytes now.
+    fn held(&self, index: u32, place: Place) -> Option<Held> {
+        if place == Place::Ahead {
+            return None;
+        }
         let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
-        let path = stream.path.filter(|path| self.paths.is_current(path))?;
-        (self.net.output_len(path.iface) >= TX_OUTPUT_MAX).then_some(path.iface)
+        let iface = stream.path.filter(|path| self.paths.is_current(path, &self.net))?.iface;
+        let line = self.output_lines.get(iface.index());
+        let others = line.is_some_and(|line| !line.is_empty());
+        if self.is_busy(iface) || place == Place::Behind && others {
+            return Some(Held::ByOthers(iface));
+        }
+        // A queue that has less than the least share has no more than that of anybody.
+        if self.net.output_load(iface).bytes < TX_SHARE_BYTES as usize {
+            return None;
+        }
+        let share = self.net.output_share(iface, sender(index)?);
+        (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(Held::ByShare)
     }
 
     /// The connection has something to send, for which it is visited when the device has taken something. For
     /// everything else, its timers, what it receives and what its program does, it is visited as ever.
-    fn wait_for_output(&mut self, iface: IfaceId, index: u32) {
+    fn wait(&mut self, held: Held, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        match held {
+            Held::ByOthers(iface) => {
+                self.counters.tcp_waits_for_output += u64::from(socket.waits != Waits::InLine);
+                self.stand_in_line(iface, index);
+            }
+            Held::ByShare if socket.waits == Waits::ForNothing => {
+                socket.waits = Waits::ForShare;
+                self.counters.tcp_waits_for_share += 1;
+            }
+            Held::ByShare => {}
+        }
+    }
+
+    /// Puts a connection at the end of those that wait for a device, once.
+    fn stand_in_line(&mut self, iface: IfaceId, index: u32) {
         let id = SocketId(self.sockets.id(index));
         let Some(socket) = self.sockets.get_mut(index) else { return };
-        if std::mem::replace(&mut socket.waits_for_output, true) {
+        if std::mem::replace(&mut socket.waits, Waits::InLine) == Waits::InLine {
             return;
         }
-        self.counters.tcp_waits_for_output += 1;
         let lines = &mut self.output_lines;
         if lines.len() <= iface.index() {
             lines.resize_with(iface.index() + 1, VecDeque::new);
@@ -102,22 +203,29 @@ impl<H: Host> Stack<H> {
         line.push_back(id);
     }
 
-    /// The devices took what they could: as many connections as there is room for have their turn. When routes
-    /// have changed, all: they may no longer go by the device that they wait for.
-    pub(crate) fn end_waits_for_output(&mut self) {
+    /// The devices took what they could: connections that had their share go on when little of it is left. When
+    /// routes have changed, all that stand in lines do: they may no longer go by the device that they wait for.
+    pub(crate) fn end_waits(&mut self) {
+        while let Some(sender) = self.net.pop_drained() {
+            let index = sender.get() - 1;
+            if let Some(socket) = self.sockets.get_mut(index)
+                && socket.waits == Waits::ForShare
+            {
+                socket.waits = Waits::ForNothing;
+                self.mark_dirty(index);
+            }
+        }
         let generation = self.net.route_generation();
-        let moved = std::mem::replace(&mut self.output_generation, generation) != generation;
+        if std::mem::replace(&mut self.output_generation, generation) == generation {
+            return;
+        }
         for iface in 0..self.output_lines.len() {
-            let room = TX_OUTPUT_MAX.saturating_sub(self.net.output_len(IfaceId(iface as u16)));
-            let room = if moved { usize::MAX } else { room };
-            let len = self.output_lines[iface].len();
-            for _ in 0..room.min(len) {
-                let Some(id) = self.output_lines[iface].pop_front() else { break };
+            while let Some(id) = self.output_lines[iface].pop_front() {
                 let Some(index) = self.index(id) else { continue };
                 if let Some(socket) = self.sockets.get_mut(index) {
-                    socket.waits_for_output = false;
-                    self.mark_dirty(index);
+                    socket.waits = Waits::ForNothing;
                 }
+                self.mark_dirty(index);
             }
         }
     }
@@ -129,6 +237,7 @@ impl<H: Host> Stack<H> {
         index: u32,
         pool: &mut Pool,
         budget: &mut usize,
+        place: Place,
     ) -> Visited {
         self.refresh_route(now, index);
         let Some(socket) = self.sockets.get_mut(index) else { return Visited::Idle };
@@ -136,8 +245,8 @@ impl<H: Host> Stack<H> {
         let Kind::Stream(stream) = &mut socket.kind else { return Visited::Idle };
         tell_news(host, user, orphan, stream);
         tune(now, stream);
-        let full = self.full_output(index);
         for _ in 0..TX_PACKETS_A_VISIT {
+            let held = self.held(index, place);
             let Some(Kind::Stream(stream)) =
                 self.sockets.get_mut(index).map(|socket| &mut socket.kind)
             else {
@@ -145,11 +254,14 @@ impl<H: Host> Stack<H> {
             };
             let buffers = stream.buffers();
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
-            let idle = match (connection.plan(now, buffers, TX_BYTES_A_PACKET), full) {
-                // A reset is the last word of a connection that is over: it may not last as long as the device
-                // is slow, and the other half of the queue is for such.
-                (Plan::Send(transmit), Some(iface)) if transmit.kind() != TransmitKind::Reset => {
-                    self.wait_for_output(iface, index);
+            let idle = match (connection.plan(now, buffers, TX_BYTES_A_PACKET), held) {
+                (Plan::Send(transmit), Some(held)) if waits(&transmit) => {
+                    // The peer may wait for an acknowledgement before it sends what our program waits for.
+                    if let Some(ack) = connection.plan_ack() {
+                        let outgoing = connection.emit(now, ack, buffers);
+                        self.send_segment(now, index, &outgoing, pool);
+                    }
+                    self.wait(held, index);
                     self.after_visit(now, host, index);
                     return Visited::Idle;
                 }
@@ -177,17 +289,17 @@ impl<H: Host> Stack<H> {
         else {
             return;
         };
-        self.paths.follow(self.net.route_generation());
-        if stream.path.is_some_and(|path| self.paths.is_current(&path)) {
+        self.paths.follow(&mut self.net);
+        if stream.path.is_some_and(|path| self.paths.is_current(&path, &self.net)) {
             return;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# TCP implementations MUST use the same local address that was used in those previous
         //# segments (MUST-45).
         let old = stream.path;
-        let route = self.net.route(now, Some(stream.flow.local), stream.flow.remote, stream.iface);
-        let full = &mut self.counters.next_hops_full;
-        stream.path = route.ok().map(|route| self.paths.shrink(&route, &stream.flow, full));
+        let (local, remote) = (stream.flow.local, stream.flow.remote);
+        let route = self.net.route_to_keep(now, Some(local), remote, stream.iface);
+        stream.path = route.ok().map(|route| self.paths.shrink(&route, &self.net));
         let Some(path) = &mut stream.path else { return };
         if let Some(old) = &old {
             path.inherit(old);
@@ -199,7 +311,8 @@ impl<H: Host> Stack<H> {
 
     /// Makes a packet of a segment of a connection, and sends it.
     fn send_segment(&mut self, now: Instant, index: u32, outgoing: &Outgoing, pool: &mut Pool) {
-        let Some(Kind::Stream(stream)) = self.sockets.get(index).map(|socket| &socket.kind) else {
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
             return;
         };
         self.counters.tcp_sent += 1;
@@ -208,24 +321,24 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
         // Without a route the segment is dropped. The retransmission timer sends it again, and then there may
         // be one.
-        let Some(path) = stream.path else { return self.count_drop(DropReason::NoRoute) };
-        let payload = match outgoing.len {
-            0 => Fragments::empty(),
-            len => stream.send.peek(outgoing.send_offset, len),
-        };
-        if payload.len() != outgoing.len {
+        let flow = stream.flow;
+        let route = stream.path.and_then(|path| self.paths.route(&path, &flow, &self.net));
+        let Some(route) = route else { return self.count_drop(DropReason::NoRoute) };
+        let mut packet = segment_packet(&flow, outgoing, pool);
+        if !put_payload(&mut packet, &mut stream.send, outgoing) {
             // Neither other bytes in their place nor fewer than the sequence numbers say may go out. To the
             // connection the segment is lost; its timers try again, and give up in the end.
-            debug_assert!(false, "{outgoing:?}: {} bytes are there", payload.len());
+            debug_assert!(false, "{outgoing:?}: {} bytes are there", stream.send.len());
+            pool.give(packet);
             return self.count_drop(DropReason::TcpPayloadMissing);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
-        let flow = stream.flow;
-        let route = self.paths.route(&path, &flow);
-        let ip = ip_for(&route, stream.packet.class, stream.packet.ttl);
-        let packet = segment_packet(&flow, outgoing, payload, pool);
+        let (class, ttl) = (stream.packet.class, stream.packet.ttl);
+        let ip = ip_for(&route, class, ttl);
+        // What carries no bytes does not wait for a share, and need not be counted for one.
+        packet.meta.sender = sender(index).filter(|_| outgoing.len > 0);
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
 
@@ -265,7 +378,7 @@ impl<H: Host> Stack<H> {
         };
         self.counters.tcp_sent += 1;
         let ip = ip_for(&route, packet.class, packet.ttl);
-        let packet = segment_packet(flow, outgoing, Fragments::empty(), pool);
+        let packet = segment_packet(flow, outgoing, pool);
         self.send_packet(now, &route, flow, ip, packet, pool);
     }
 
@@ -287,9 +400,52 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// A packet of the TCP header and the payload: a short one is copied behind the header, a long one stays in the
-/// send buffer and is pointed to.
-fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &mut Pool) -> Packet {
+/// The number of a socket in the queues of devices. Another socket may have the same later; what is left of the former
+/// one counts for it then.
+fn sender(index: u32) -> Option<NonZeroU32> {
+    NonZeroU32::new(index + 1)
+}
+
+/// Whether a segment has to wait for its device. Those without bytes keep the peer going, and a reset is the last word
+/// of a connection that is over: it may not last as long as the device is slow.
+fn waits(transmit: &Transmit) -> bool {
+    !matches!(
+        transmit.kind(),
+        TransmitKind::Ack
+            | TransmitKind::WindowProbe
+            | TransmitKind::KeepAlive
+            | TransmitKind::Reset
+    )
+}
+
+/// Bytes on the wire that a connection may have in the queue of its device: what it sends in [`TX_SHARE_TIME`] at the
+/// rate of a congestion window a round trip.
+fn share_max<H: Host>(stream: &Stream<H>) -> u32 {
+    let Some(connection) = &stream.connection else { return TX_SHARE_BYTES };
+    let rtt = connection.srtt().map_or(0, |rtt| rtt.as_nanos() as u64);
+    let bytes = u64::from(connection.cwnd()) * TX_SHARE_TIME.as_nanos() as u64;
+    match bytes.checked_div(rtt) {
+        Some(bytes) => bytes.clamp(TX_SHARE_BYTES.into(), TX_SHARE_BYTES_MAX.into()) as u32,
+        None => TX_SHARE_BYTES,
+    }
+}
+
+/// Puts the payload of a segment into its packet: a short one is copied behind the header, a long one stays in the
+/// send buffer and is pointed to. False when not all of it is there.
+fn put_payload(packet: &mut Packet, send: &mut impl SendBuffer, outgoing: &Outgoing) -> bool {
+    if outgoing.len == 0 {
+        return true;
+    }
+    if outgoing.len > TX_COPY_MAX {
+        packet.tail = send.peek(outgoing.send_offset, outgoing.len);
+        return packet.tail.len() == outgoing.len;
+    }
+    let to = packet.push_back(outgoing.len as usize).expect("taken with room");
+    send.read(outgoing.send_offset, to)
+}
+
+/// A packet of the TCP header, with room for a short payload.
+fn segment_packet(flow: &Flow, outgoing: &Outgoing, pool: &mut Pool) -> Packet {
     let header = tcp::Header {
         src_port: flow.local_port,
         dst_port: flow.remote_port,
@@ -303,15 +459,8 @@ fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &m
         options: outgoing.options,
     };
     let header_len = header.emitted_len();
-    let copied = if payload.len() <= TX_COPY_MAX { payload.len() as usize } else { 0 };
-    let mut packet = pool.take(header_len + copied);
-    let linear = packet.push_back(header_len + copied).expect("taken with room");
-    header.emit(linear);
-    if copied > 0 {
-        payload.copy_to(0, &mut linear[header_len..]);
-    } else {
-        packet.tail = payload;
-    }
+    let mut packet = pool.take(header_len + outgoing.len.min(TX_COPY_MAX) as usize);
+    header.emit(packet.push_back(header_len).expect("taken with room"));
     if outgoing.len > u32::from(outgoing.segment_size) && outgoing.segment_size > 0 {
         let protocol = if flow.local.is_ipv4() { Protocol::Tcp4 } else { Protocol::Tcp6 };
         let header_len = header_len as u16;

@@ -104,6 +104,13 @@ impl Connection {
         }
     }
 
+    /// The acknowledgement that is due, on its own, for an owner that has no room for the bytes that [`plan`](Self::plan)
+    /// would have carry it.
+    pub fn plan_ack(&self) -> Option<Transmit> {
+        let due = self.state.is_synchronized() && self.owed.ack;
+        due.then(|| self.bare(TransmitKind::Ack))
+    }
+
     /// SYNs and RSTs.
     fn plan_control(&self) -> Option<Transmit> {
         if let Some(seq) = self.owed.reset_reply() {

@@ -1,12 +1,14 @@
 //! What has not been answered yet, to processes and to other threads.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 
 use towpath_shm::control::Request;
 use towpath_tcp::Instant;
 
+use crate::errno::Errno;
 use crate::ids::ChannelId;
 use crate::link::Given;
 use crate::report::{Counters, Left, SocketEntry};
@@ -14,6 +16,8 @@ use crate::report::{Counters, Left, SocketEntry};
 /// A request that is not answered yet.
 #[derive(Debug)]
 pub(crate) enum Pending {
+    /// It waits until the shards have done what was before.
+    Settling(Box<Request>),
     /// It waits for descriptors.
     Room(Asking),
     /// A part of a HELLO.
@@ -26,6 +30,17 @@ pub(crate) enum Pending {
     NoClone,
     /// For which sockets, by (slot, generation).
     Tokens(Vec<(u32, u32)>),
+}
+
+/// What the shards have said to what a process wants.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// Shards that have said nothing yet.
+    pub due: usize,
+    /// One of them has refused.
+    pub refused: Option<Errno>,
+    /// Of [`Pending::Tokens`]: one bit for each socket that the process holds.
+    pub held: u64,
 }
 
 /// Processes whose requests wait for descriptors.
@@ -54,7 +69,8 @@ impl Waiting {
 /// Those that are not answered yet, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
-    pub asked: HashMap<u64, Asked>,
+    /// With the number of shards that have not said everything.
+    pub asked: HashMap<u64, (usize, Asked)>,
     /// How many there ever were.
     pub count: u64,
 }
@@ -64,6 +80,8 @@ pub(crate) struct Queries {
 #[derive(Debug)]
 pub(crate) enum Asked {
     Sockets(Vec<SocketEntry>, Sender<Vec<SocketEntry>>),
-    Counters(Sender<Counters>),
-    Left(Sender<Left>),
+    Counters(Counters, Sender<Counters>),
+    Left(u64, Sender<Left>),
+    /// A process, for which there was no room.
+    Attach(Sender<io::Result<OwnedFd>>),
 }

@@ -10,53 +10,75 @@ impl Registry {
     pub(crate) fn grant_wishes(&mut self) {
         for wish in self.remote.take() {
             match wish {
-                Wish::Stop => self.stop(),
-                Wish::Attach(answer) => drop(answer.send(self.attach())),
+                Wish::Stop => {
+                    // What programs have sent before goes out.
+                    self.stopped = true;
+                    let number = self.queries.count;
+                    self.queries.count += 1;
+                    self.tell_all(|| Order::Query(number, Query::Stop));
+                }
+                // Whoever waits for the answer learns that there is none.
+                Wish::Attach(_) if self.stopped => {}
+                Wish::Attach(answer) => match self.attach() {
+                    Ok(theirs) => drop(answer.send(Ok(theirs))),
+                    // Who has ended has room for it, when all of that is done.
+                    Err(_) => self.query(Query::Nothing, Asked::Attach(answer)),
+                },
                 Wish::Sockets(answer) => {
                     self.query(Query::Sockets, Asked::Sockets(Vec::new(), answer));
                 }
-                Wish::Counters(answer) => self.query(Query::Counters, Asked::Counters(answer)),
-                Wish::Left(answer) => self.query(Query::Unsent, Asked::Left(answer)),
+                Wish::Counters(answer) => {
+                    self.query(Query::Counters, Asked::Counters(Counters::default(), answer));
+                }
+                Wish::Left(answer) => self.query(Query::Unsent, Asked::Left(0, answer)),
             }
         }
     }
 
-    /// The shard ends its loop.
+    /// The shards end their loops.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
-        self.orders.push(Order::Stop);
+        self.tell_all(|| Order::Stop);
     }
 
     fn query(&mut self, query: Query, asked: Asked) {
         let number = self.queries.count;
         self.queries.count += 1;
-        self.queries.asked.insert(number, asked);
-        self.orders.push(Order::Query(number, query));
+        self.queries.asked.insert(number, (self.shards(), asked));
+        self.tell_all(|| Order::Query(number, query));
     }
 
     pub(crate) fn told(&mut self, number: u64, told: Told) {
-        let Some(asked) = self.queries.asked.remove(&number) else { return };
-        match (asked, told) {
-            (Asked::Sockets(mut all, to), Told::Some(some)) => {
-                all.extend(some);
-                self.queries.asked.insert(number, Asked::Sockets(all, to));
-            }
-            (Asked::Sockets(mut all, to), Told::Last(rest)) => {
-                all.extend(rest);
-                let _ = to.send(all);
-            }
-            (Asked::Counters(to), Told::Counters(mut counters)) => {
-                self.add_counters(&mut counters);
-                let _ = to.send(*counters);
-            }
-            (Asked::Left(to), Told::Unsent(unsent)) => {
-                let _ = to.send(Left { processes: self.len(), unsent });
-            }
+        let Some((mut due, mut asked)) = self.queries.asked.remove(&number) else { return };
+        due -= usize::from(!matches!(told, Told::Some(_)));
+        match (&mut asked, told) {
+            (Asked::Sockets(all, _), Told::Some(more) | Told::Last(more)) => all.extend(more),
+            (Asked::Counters(all, _), Told::Counters(counters)) => all.add(*counters),
+            (Asked::Left(all, _), Told::Unsent(unsent)) => *all += unsent,
+            (Asked::Attach(_), Told::Nothing) => {}
             (asked, told) => debug_assert!(false, "{told:?} is no answer to {asked:?}"),
+        }
+        if due > 0 {
+            self.queries.asked.insert(number, (due, asked));
+            return;
+        }
+        match asked {
+            Asked::Sockets(all, to) => drop(to.send(all)),
+            Asked::Counters(mut counters, to) => {
+                self.add_counters(&mut counters);
+                drop(to.send(counters));
+            }
+            Asked::Attach(_) if self.stopped => {}
+            Asked::Attach(to) => {
+                let attached = self.attach();
+                self.counters.channels_refused += u64::from(attached.is_err());
+                drop(to.send(attached));
+            }
+            Asked::Left(unsent, to) => drop(to.send(Left { processes: self.len(), unsent })),
         }
     }
 
-    /// Adds the registry's to a shard's.
+    /// Adds the registry's to those of the shards.
     pub(crate) fn add_counters(&self, to: &mut Counters) {
         let (processes, closing) = (self.len() as u64, self.closer.waiting() as u64);
         let own = [("channels", processes), ("descriptors_to_close", closing)];

@@ -1,33 +1,29 @@
 //! What processes ask on their control sockets: what descriptors go with, and how processes make others.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, purpose};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::VERSION;
 use towpath_shm::token;
-use towpath_tcp::Instant;
 
 use crate::errno::{EACCES, EAGAIN, EINVAL, ENOBUFS, EPROTO, Errno};
 use crate::ids::ChannelId;
 use crate::link::{Given, Link};
-use crate::mail::{Notice, Order, Want};
+use crate::mail::{Newcomer, Notice, Order, Want};
 use crate::registry::answer::{Answer, Passed};
-use crate::registry::pending::Pending;
+use crate::registry::pending::{Pending, Verdict};
 use crate::registry::wire::{self, Received, Sent};
 use crate::registry::{Outsider, Registry, sys};
 
 impl Registry {
     /// Reads a request, if there is one.
-    pub(crate) fn hear(&mut self, now: Instant, id: ChannelId) {
+    pub(crate) fn hear(&mut self, id: ChannelId) {
         let Some(process) = self.get(id).filter(|process| !process.has_hung_up) else { return };
         match wire::receive(process.control.as_fd()) {
             Received::Nothing => {}
-            Received::End => {
-                self.hang_up(id);
-                self.orders.push(Order::Gone(id));
-            }
+            Received::End => self.end_elsewhere(id),
             Received::Descriptors(descriptors) => {
                 self.close(id, descriptors);
                 self.cut_off(id);
@@ -36,7 +32,7 @@ impl Registry {
             Received::Request(_) if process.pending.is_some() => self.cut_off(id),
             Received::Request(request) => {
                 self.counters.requests += 1;
-                self.asked(now, id, request);
+                self.asked(id, request);
             }
         }
     }
@@ -49,43 +45,61 @@ impl Registry {
                 self.answer(id, answer);
             }
             call::HELLO if request.b != 0 => {
-                self.want(id, Pending::List, Want::List(handles(request)));
+                let listed = handles(request);
+                self.want(id, Pending::List, || Want::List(listed.clone()));
             }
-            call::HELLO => match Link::new(false) {
-                Ok((link, given)) => {
-                    let (pid, listed) = (request.a, handles(request));
-                    self.want(id, Pending::Hello(given), Want::Hello { pid, listed, link });
+            call::HELLO => match Link::new(false, self.shards() as u32) {
+                Ok((links, given)) => {
+                    let (pid, listed, mut links) = (request.a, handles(request), links.into_iter());
+                    self.want(id, Pending::Hello(given), || {
+                        let link = links.next().expect("one for each shard");
+                        Want::Hello { pid, listed: listed.clone(), link }
+                    });
                 }
                 Err(_) => self.answer(id, Err(Errno(ENOBUFS))),
             },
             call::CLONE => self.begin_clone(id, request.a),
             call::TOKENS => {
-                let mut handles = handles(request);
-                handles.truncate(TOKENS_MAX);
-                self.want(id, Pending::Tokens(handles.clone()), Want::Tokens(handles));
+                let mut wanted = handles(request);
+                wanted.truncate(TOKENS_MAX);
+                let pending = Pending::Tokens(wanted.clone());
+                self.want(id, pending, || Want::Tokens(wanted.clone()));
             }
             // It goes through the cell.
             _ => self.answer(id, Err(Errno(EPROTO))),
         }
     }
 
-    fn want(&mut self, id: ChannelId, pending: Pending, want: Want) {
+    /// Every shard has its part in what a process wants.
+    pub(crate) fn want(&mut self, id: ChannelId, pending: Pending, mut want: impl FnMut() -> Want) {
+        let due = self.shards();
         let Some(process) = self.get_mut(id) else { return };
         process.pending = Some(pending);
-        self.orders.push(Order::For(id, Box::new(want)));
+        process.verdict = Verdict { due, ..Verdict::default() };
+        self.tell_all(|| Order::For(id, Box::new(want())));
     }
 
-    fn begin_clone(&mut self, id: ChannelId, purpose: u32) {
-        match self.clone_process(id, purpose) {
-            Ok((pending, want)) => self.want(id, pending, want),
+    fn begin_clone(&mut self, id: ChannelId, wanted: u32) {
+        match self.clone_process(id, wanted) {
+            Ok((newcomer, control, links, given)) => {
+                let (clone, mut links) = (newcomer.id, links.into_iter());
+                self.want(id, Pending::Clone { control, given, clone }, || {
+                    let link = links.next().expect("one for each shard");
+                    Want::Clone { purpose: wanted, clone: newcomer.clone(), link }
+                });
+            }
             Err(errno) => {
                 self.counters.channels_refused += 1;
-                self.want(id, Pending::NoClone, Want::NoClone(errno));
+                self.want(id, Pending::NoClone, || Want::NoClone(errno));
             }
         }
     }
 
-    fn clone_process(&mut self, id: ChannelId, wanted: u32) -> Result<(Pending, Want), Errno> {
+    fn clone_process(
+        &mut self,
+        id: ChannelId,
+        wanted: u32,
+    ) -> Result<(Newcomer, OwnedFd, Vec<Link>, Given), Errno> {
         // fork(2) says it of too many processes.
         let full = Errno(EAGAIN);
         let process = self.get(id).ok_or(Errno(EPROTO))?;
@@ -98,122 +112,150 @@ impl Registry {
             purpose::EXEC => family,
             _ => Some(self.family_of_clones(family)),
         };
-        let (newcomer, control) = self.open(family).map_err(|_| full)?;
-        let clone = newcomer.id;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
-        let Ok((link, given)) = Link::new(true) else {
-            self.close(clone, [control]);
-            drop(newcomer);
-            self.remove(clone);
-            return Err(full);
-        };
-        let want = Want::Clone { purpose: wanted, clone: newcomer, link };
-        Ok((Pending::Clone { control, given, clone }, want))
-    }
-
-    /// What the shard says.
-    pub(crate) fn heed(&mut self, notice: Notice) {
-        match notice {
-            Notice::Done(id, held) => {
-                let answer = self.done(id, held);
-                self.end_pending(id, answer);
+        let (links, given) = Link::new(true, self.shards() as u32).map_err(|_| full)?;
+        match self.open(family) {
+            Ok((newcomer, control)) => Ok((newcomer, control, links, given)),
+            Err(_) => {
+                links.into_iter().for_each(|link| self.close_shared(id, link.into_bells()));
+                self.close_given(id, given);
+                Err(full)
             }
-            Notice::Refused(id, errno, want) => {
-                self.take_back(id, want);
-                self.end_pending(id, Err(errno));
-            }
-            Notice::Asks(id, pid, request) => {
-                let reply = self.outside(pid, &request).unwrap_or_else(Errno::refusal);
-                self.orders.push(Order::Answer(id, Box::new(reply)));
-            }
-            Notice::Unlinked(id, bells) => {
-                self.close(id, bells.into_iter().filter_map(Arc::into_inner));
-            }
-            Notice::Ended(id, life) => {
-                drop(life);
-                self.hang_up(id);
-                match self.get_mut(id) {
-                    // The shard has said nothing of that yet.
-                    Some(process) if process.pending.is_some() => process.has_ended = true,
-                    _ => self.remove(id),
-                }
-            }
-            Notice::Told(number, told) => self.told(number, told),
-            Notice::Left if self.len() == 0 => self.stop(),
-            // There are processes again: the shard will be told when they have gone.
-            Notice::Left | Notice::Finished => {}
         }
     }
 
+    /// What a shard says.
+    pub(crate) fn heed(&mut self, notice: Notice) {
+        match notice {
+            Notice::Done(id, held) => self.settle(id, held, None),
+            Notice::Refused(id, errno, want) => {
+                self.take_back(id, want);
+                self.settle(id, 0, Some(errno));
+            }
+            Notice::Asks(id, number, pid, request) => {
+                let reply = self.outside(pid, &request).unwrap_or_else(Errno::refusal);
+                self.orders[0].push(Order::Answer(id, number, Box::new(reply)));
+            }
+            Notice::Unlinked(id, bells) => self.close_shared(id, bells),
+            Notice::CutOff(id) => self.end_elsewhere(id),
+            Notice::Ended(id, life) => {
+                drop(life);
+                self.end_part(id);
+            }
+            Notice::Told(number, told) => self.told(number, told),
+            Notice::Left(number) => self.has_left(number),
+            Notice::Failed => self.stop(),
+            Notice::Finished => {}
+        }
+    }
+
+    /// A shard has nothing left to send. (If there are processes again, or were meanwhile, it is another number.)
+    fn has_left(&mut self, number: u64) {
+        let Some(leaving) = self.leaving.as_mut().filter(|it| it.number == number) else { return };
+        leaving.due -= 1;
+        if leaving.due == 0 {
+            self.stop();
+        }
+    }
+
+    /// A shard has done its part of what a process wants, or refused it. The last one's word is the answer's time.
+    fn settle(&mut self, id: ChannelId, held: u64, refused: Option<Errno>) {
+        let Some(process) = self.get_mut(id) else { return };
+        let verdict = &mut process.verdict;
+        verdict.held |= held;
+        verdict.refused = verdict.refused.or(refused);
+        verdict.due -= 1;
+        if verdict.due > 0 {
+            return;
+        }
+        let verdict = std::mem::take(verdict);
+        let Some(pending) = process.pending.take() else { return };
+        let answer = match (verdict.refused, pending) {
+            (None, Pending::Settling(request)) => {
+                return self.settled(self.clock.now(), id, request);
+            }
+            (None, pending) => self.done(id, pending, verdict.held),
+            (Some(errno), pending) => {
+                self.give_up(id, pending);
+                Err(errno)
+            }
+        };
+        self.answer(id, answer);
+        self.remove_ended(id);
+    }
+
     /// The answer to what a process wanted, which is done.
-    fn done(&mut self, id: ChannelId, held: u64) -> Answer {
-        let pending = self.get_mut(id).and_then(|process| process.pending.take());
-        match pending.ok_or(Errno(EPROTO))? {
-            Pending::Room(_) | Pending::NoClone => Err(Errno(EPROTO)),
+    fn done(&mut self, id: ChannelId, pending: Pending, held: u64) -> Answer {
+        match pending {
+            Pending::Settling(_) | Pending::Room(_) | Pending::NoClone => Err(Errno(EPROTO)),
             Pending::List => Ok((Reply::default(), Vec::new())),
             Pending::Hello(given) => Ok(self.welcome(id, given)),
             Pending::Clone { control, given, clone } => {
+                self.counters.attached += 1;
                 let reply = Reply { b: clone.number(), ..Reply::default() };
-                let passed = vec![
+                let mut passed = vec![
                     Passed::Own(control),
                     Passed::Memory(given.channel),
-                    Passed::Shared(given.engine_bell),
                     Passed::Own(given.doorbell),
                 ];
+                passed.extend(given.engine_bells.into_iter().map(Passed::Shared));
                 Ok((reply, passed))
             }
             Pending::Tokens(handles) => self.tokens(&handles, held),
         }
     }
 
+    /// It is refused. A clone that some shards have made ends when nobody has its control socket.
+    fn give_up(&mut self, id: ChannelId, pending: Pending) {
+        match pending {
+            Pending::Hello(given) => self.close_given(id, given),
+            Pending::Clone { control, given, .. } => {
+                self.close(id, [control]);
+                self.close_given(id, given);
+            }
+            Pending::Settling(request) if request.call == call::CLONE => {
+                self.counters.channels_refused += 1;
+            }
+            _ => {}
+        }
+    }
+
     fn welcome(&self, id: ChannelId, given: Given) -> (Reply, Vec<Passed>) {
-        let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
+        let (b, slot) = (id.number(), self.shards() as u32);
+        let reply = Reply { a: VERSION, b, slot, ..Reply::default() };
         let mut passed = vec![
             Passed::Region,
             Passed::Status,
             Passed::Memory(given.channel),
-            Passed::Shared(given.engine_bell),
             Passed::Own(given.doorbell),
             Passed::Blank,
         ];
+        passed.extend(given.engine_bells.into_iter().map(Passed::Shared));
         passed.extend(self.lifeline.is_some().then_some(Passed::Lifeline));
         (reply, passed)
     }
 
-    /// What a process wanted is refused, or nobody waits for it: what was made for that goes.
+    /// What a shard has not made use of.
     fn take_back(&mut self, id: ChannelId, want: Option<Box<Want>>) {
         match want.map(|want| *want) {
-            Some(Want::Hello { link, .. }) => {
-                self.close(id, link.into_bells().into_iter().filter_map(Arc::into_inner));
-            }
-            Some(Want::Clone { clone, link, .. }) => {
-                let clone_id = clone.id;
-                drop(clone);
-                self.close(clone_id, link.into_bells().into_iter().filter_map(Arc::into_inner));
-                self.remove(clone_id);
-            }
-            _ => {}
-        }
-        match self.get_mut(id).and_then(|process| process.pending.take()) {
-            Some(Pending::Hello(given)) => self.close_given(id, given),
-            Some(Pending::Clone { control, given, .. }) => {
-                self.close(id, [control]);
-                self.close_given(id, given);
+            Some(Want::Hello { link, .. }) => self.close_shared(id, link.into_bells()),
+            Some(Want::Clone { clone: Newcomer { id: clone, life, .. }, link, .. }) => {
+                self.close_shared(clone, link.into_bells());
+                drop(life);
+                self.end_part(clone);
             }
             _ => {}
         }
     }
 
-    fn close_given(&mut self, id: ChannelId, given: Given) {
-        self.close(id, Arc::into_inner(given.engine_bell).into_iter().chain([given.doorbell]));
+    /// The last of those who have a descriptor lets it be closed.
+    fn close_shared(&self, id: ChannelId, descriptors: impl IntoIterator<Item = Arc<OwnedFd>>) {
+        self.close(id, descriptors.into_iter().filter_map(Arc::into_inner));
     }
 
-    /// The shard has done its part: the process has no request now.
-    fn end_pending(&mut self, id: ChannelId, answer: Answer) {
-        self.answer(id, answer);
-        if self.get(id).is_some_and(|process| process.has_ended) {
-            self.remove(id);
-        }
+    fn close_given(&self, id: ChannelId, given: Given) {
+        self.close_shared(id, given.engine_bells);
+        self.close(id, [given.doorbell]);
     }
 
     /// Descriptors with the names of those sockets that the process holds.
@@ -256,7 +298,7 @@ impl Registry {
         let (reply, passed) = answer.unwrap_or_else(|errno| (errno.refusal(), Vec::new()));
         let Some(process) = self.get(id) else { return };
         let (hears, control) = (!process.has_hung_up, process.control.as_fd());
-        let is_sent = !hears || self.send(control, &reply, &passed);
+        let sent = if hears { self.send(control, &reply, &passed) } else { Sent::Yes };
         // The program may have received, used and closed them by now: then this is the last close.
         let own = passed.into_iter().filter_map(|passed| match passed {
             Passed::Own(fd) => Some(fd),
@@ -264,27 +306,27 @@ impl Registry {
             _ => None,
         });
         self.close(id, own);
-        if !is_sent {
-            self.cut_off(id);
+        match sent {
+            Sent::Yes | Sent::TooMany => {}
+            Sent::NotTaken => self.cut_off(id),
+            Sent::Gone => self.end_elsewhere(id),
         }
     }
 
-    /// False: the process does not take it.
-    fn send(&self, control: BorrowedFd<'_>, answer: &Reply, passed: &[Passed]) -> bool {
+    fn send(&self, control: BorrowedFd<'_>, answer: &Reply, passed: &[Passed]) -> Sent {
         // How many descriptors may be on their way is limited for all processes of the engine's user
         // together. A program that asks for them takes them before it asks again.
         if !passed.is_empty() && sys::has_unreceived(control) {
-            return false;
+            return Sent::NotTaken;
         }
         let fds: Option<Vec<_>> = passed.iter().map(|passed| self.descriptor(passed)).collect();
-        let sent = match fds {
+        match fds {
             None => wire::reply(control, &Errno(EPROTO).refusal(), &[]),
             Some(fds) => match wire::reply(control, answer, &fds) {
                 Sent::TooMany => wire::reply(control, &Errno(EAGAIN).refusal(), &[]),
                 sent => sent,
             },
-        };
-        sent == Sent::Yes
+        }
     }
 
     /// None: there is no such thing.

@@ -12,14 +12,21 @@ use towpath_shm::control::{Request, call};
 use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
+use crate::mail::Want;
 use crate::registry::Registry;
 use crate::registry::pending::{Asking, Pending};
 
-/// Descriptors of a process image: its memory, both ends of the bell that we ring, the one that it rings.
-const IMAGE: usize = 4;
+/// Descriptors of a process image: its memory, both ends of the bell that we ring, those that it rings, one for each
+/// shard.
+fn image(shards: usize) -> usize {
+    3 + shards
+}
+
 /// Those of a new channel: both ends of its control socket, an image, and another one that any process may
 /// become at any time; its old one goes only after the new one is there.
-const CHANNEL: usize = 2 + IMAGE + IMAGE;
+fn channel(shards: usize) -> usize {
+    2 + 2 * image(shards)
+}
 
 /// How long a request waits for descriptors that are being closed. A close takes microseconds, unless a
 /// program makes it sleep: then the request is refused, as if they were in use.
@@ -37,19 +44,34 @@ impl Registry {
 
     /// Whether another channel leaves room for what those that are there may need.
     pub(crate) fn has_room_for_a_channel(&self) -> bool {
-        self.has_room(CHANNEL)
+        self.has_room(channel(self.shards()))
     }
 
-    /// A process asks.
-    pub(crate) fn asked(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
-        if !self.closer.is_busy() || self.has_room(needed(&request)) {
+    /// A process asks. What processes have that have ended is room: where there is none, it is found when the shards
+    /// have done what was before. A clone is asked for then in any case, so that one that is refused takes no place.
+    pub(crate) fn asked(&mut self, id: ChannelId, request: Box<Request>) {
+        match request.call {
+            call::CLONE => {
+                let purpose = request.a;
+                self.want(id, Pending::Settling(request), || Want::MayClone(purpose));
+            }
+            _ if self.has_room(self.needed(&request)) => self.begin(id, &request),
+            _ => self.want(id, Pending::Settling(request), || Want::Nothing),
+        }
+    }
+
+    /// All is done that was before.
+    pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
+        if !self.closer.is_busy() || self.has_room(self.needed(&request)) {
             self.begin(id, &request);
-        } else if let Some(process) = self.get_mut(id) {
+        } else if let Some(process) = self.get_mut(id).filter(|process| !process.has_hung_up) {
             let until = now + CLOSED_WITHIN;
             process.pending = Some(Pending::Room(Asking { request, until }));
             self.waiting.channels.push((until, id));
             self.waiting.look_at = Some(now + LOOK_AGAIN);
             self.counters.requests_waited += 1;
+        } else {
+            self.remove_ended(id);
         }
     }
 
@@ -64,7 +86,7 @@ impl Registry {
             let is_its = |it: &mut Pending| matches!(it, Pending::Room(it) if it.until == until);
             let Some(Pending::Room(asking)) = process.pending.take_if(is_its) else { continue };
             let done = !self.closer.is_busy() || now >= until;
-            if done || self.has_room(needed(&asking.request)) {
+            if done || self.has_room(self.needed(&asking.request)) {
                 self.begin(id, &asking.request);
             } else if let Some(process) = self.get_mut(id) {
                 process.pending = Some(Pending::Room(asking));
@@ -73,17 +95,17 @@ impl Registry {
             }
         }
     }
-}
 
-/// Descriptors that an answer takes, beyond those that are there.
-fn needed(request: &Request) -> usize {
-    match request.call {
-        // It says what it has in several.
-        call::HELLO if request.b != 0 => 0,
-        call::HELLO => IMAGE,
-        call::CLONE => CHANNEL,
-        // They go when they are sent. One at least: the process asks again for the others.
-        call::TOKENS => 1,
-        _ => 0,
+    /// Descriptors that an answer takes, beyond those that are there.
+    fn needed(&self, request: &Request) -> usize {
+        match request.call {
+            // It says what it has in several.
+            call::HELLO if request.b != 0 => 0,
+            call::HELLO => image(self.shards()),
+            call::CLONE => channel(self.shards()),
+            // They go when they are sent. One at least: the process asks again for the others.
+            call::TOKENS => 1,
+            _ => 0,
+        }
     }
 }

@@ -12,8 +12,8 @@ pub(crate) enum Source {
     Control(ChannelId),
     /// A [`crate::Remote`] rang.
     Remote,
-    /// The shard has something to say.
-    Shard,
+    /// A shard has something to say.
+    Shards,
 }
 
 const KIND: u64 = 1 << 32;
@@ -22,21 +22,25 @@ impl poller::Source for Source {
     fn token(self) -> u64 {
         match self {
             Self::Remote => KIND,
-            Self::Shard => 2 * KIND,
+            Self::Shards => 2 * KIND,
             Self::Control(id) => 3 * KIND + u64::from(id.0),
         }
     }
 
-    fn of(token: u64, _: bool) -> Self {
+    fn of(token: u64) -> Self {
         match token / KIND {
             1 => Self::Remote,
-            2 => Self::Shard,
+            2 => Self::Shards,
             _ => Self::Control(ChannelId(token as u32)),
         }
     }
 
-    /// Level-triggered: what is not dealt with comes again.
+    /// Level-triggered, so that what is not dealt with comes again, but for the shards' bell: that is never read, and
+    /// each ring comes once.
     fn wanted(self) -> EventFlags {
-        EventFlags::IN
+        match self {
+            Self::Shards => EventFlags::IN | EventFlags::ET,
+            Self::Control(_) | Self::Remote => EventFlags::IN,
+        }
     }
 }

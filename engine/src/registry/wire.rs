@@ -62,8 +62,10 @@ pub(crate) enum Sent {
     /// Too many descriptors are on their way in messages of this user (ETOOMANYREFS): this one's do not
     /// go along, which is not its program's fault.
     TooMany,
-    /// The program does not take it, or is gone.
-    No,
+    /// The program does not take it.
+    NotTaken,
+    /// It is gone.
+    Gone,
 }
 
 /// Sends a reply.
@@ -75,13 +77,14 @@ pub(crate) fn reply(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Sent::No;
+        return Sent::NotTaken;
     }
     let parts = [IoSlice::new(reply.wire())];
     match sendmsg(control, &parts, &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
         Ok(_) => Sent::Yes,
         Err(Errno::TOOMANYREFS) => Sent::TooMany,
-        Err(_) => Sent::No,
+        Err(Errno::PIPE | Errno::CONNRESET) => Sent::Gone,
+        Err(_) => Sent::NotTaken,
     }
 }
 

@@ -127,7 +127,7 @@ impl Shard {
             }
         };
         let size = self.host.buffers.datagram;
-        let windows = &self.host.domain.windows;
+        let windows = &self.host.windows;
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(ENOBUFS))?;
         entry.id = Some(socket);
         if kind != Kind::Stream {
@@ -178,7 +178,7 @@ impl Shard {
         self.stack.listen(id, backlog)?;
         // One more than the backlog wait, and one may be half read.
         let size = (backlog + 2) * RECORD;
-        let windows = &self.host.domain.windows;
+        let windows = &self.host.windows;
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         entry.kind = Kind::Listener;
         match &mut entry.owned().rx {

@@ -68,7 +68,7 @@ impl Shard {
     }
 
     /// Refuses what one process could take from all others by cloning, and what makes no sense.
-    fn may_clone(&self, id: ChannelId, wanted: u32) -> Result<(), Errno> {
+    pub(crate) fn may_clone(&self, id: ChannelId, wanted: u32) -> Result<(), Errno> {
         let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
         if !matches!(wanted, purpose::FORK | purpose::SPAWN | purpose::EXEC) {
             return Err(Errno(EINVAL));
@@ -91,7 +91,6 @@ impl Shard {
         link: Link,
     ) -> Result<(), (Errno, Box<Want>)> {
         if let Err(errno) = self.may_clone(id, wanted) {
-            self.host.counters.channels_refused += 1;
             return Err((errno, Box::new(Want::Clone { purpose: wanted, clone, link })));
         }
         let newcomer = clone.id;
@@ -210,7 +209,8 @@ impl Shard {
             // Ids are used again.
             let expected = attached.expected.take_if(|it| it.until == Some(until));
             let Some(expected) = expected else { continue };
-            self.host.counters.strangers += 1;
+            // Each shard notices; the first one counts.
+            self.host.counters.strangers += u64::from(self.host.slots.first() == 0);
             self.keep_only(now, id, &expected.inherits);
         }
     }

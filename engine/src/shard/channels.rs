@@ -17,8 +17,10 @@ use crate::shard::holds::Holds;
 pub(crate) struct Attached {
     /// Which of all channels that there ever were.
     pub serial: u64,
-    /// Hangs up when the process is gone. In the poller until then.
+    /// Hangs up when the process is gone.
     pub life: Arc<OwnedFd>,
+    /// It is in the poller.
+    pub is_watched: bool,
     /// What the process descends from; None for one that was not cloned.
     pub family: Option<Family>,
     /// The process id, as the process says when it begins; 0 before. One that executes a program stays the same. The
@@ -54,9 +56,10 @@ pub(crate) struct Attached {
     pub touched: bool,
     /// It stands among those whose requests are read next.
     pub is_heard: bool,
-    /// A request that was read and has to wait for what others said, or for the registry; no other is read before it
-    /// is answered.
+    /// A request that was read and has to wait for what others said; no other is read before it is answered.
     pub request: Option<Box<Request>>,
+    /// Requests that were read so far: the number of the last one.
+    pub asked: u64,
     /// What the process wants that came by the registry: it waits for what others said.
     pub want: Option<Box<Want>>,
     /// Slots of sockets that it holds no more but stands in the `holders` of: [`crate::shard::ends`] takes it out of
@@ -125,6 +128,7 @@ impl Channels {
         let attached = Attached {
             serial: self.opened,
             life,
+            is_watched: false,
             family,
             pid: 0,
             link: None,
@@ -141,6 +145,7 @@ impl Channels {
             touched: false,
             is_heard: false,
             request: None,
+            asked: 0,
             want: None,
             former: Holds::default(),
             is_ending: false,

@@ -227,7 +227,7 @@ impl Shard {
                 return false;
             };
             let Some(owned) = entry.owned.as_deref_mut() else { return false };
-            let Some(tx) = &owned.tx else { return false };
+            let Some(tx) = &mut owned.tx else { return false };
             let (header, len) = match next(tx, owned.tx_lent) {
                 Next::Datagram(header, len) => (header, len),
                 Next::None => return false,

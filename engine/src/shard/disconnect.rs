@@ -149,7 +149,7 @@ mod tests {
         engine.shard.turn_stack(now);
         assert!(engine.shard.stack.info(now, old).is_none(), "the old one is gone");
         assert_eq!(engine.shard.host.slots.shared(slot).tx_cap.load(Relaxed), cap);
-        assert_eq!(engine.shard.host.domain.windows.usage().assigned, 1);
+        assert_eq!(engine.shard.host.windows.usage().assigned, 1);
     }
 
     /// More of them have something to send than one turn of the stack lets send.

@@ -41,7 +41,9 @@ impl Shard {
             link.ring.mark();
             link.ring.end();
         }
-        self.poller.remove(attached.life.as_fd());
+        if std::mem::take(&mut attached.is_watched) {
+            self.poller.remove(attached.life.as_fd());
+        }
         self.status.wake(id.number());
         if let Some(portion) = portion {
             self.abandon(now, id, portion);
@@ -66,7 +68,10 @@ impl Shard {
     pub(crate) fn cut_off_hostile(&mut self, now: Instant) {
         while let Some(id) = self.to_cut_off.pop() {
             if let Some(attached) = self.host.channels.get_mut(id) {
-                self.host.counters.hostile_channels += u64::from(!attached.has_ended);
+                if !attached.has_ended {
+                    self.host.counters.hostile_channels += 1;
+                    self.notices.push(Notice::CutOff(id));
+                }
                 if let Some(link) = attached.link.take() {
                     self.unlink(id, link);
                 }

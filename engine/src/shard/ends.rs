@@ -19,7 +19,7 @@ pub(crate) struct Ends {
     queue: VecDeque<End>,
     /// How many were ever put into the queue.
     begun: u64,
-    /// [Going on](crate::engine::Engine::go_on_ending) runs: a command among those that it takes may end something, too.
+    /// [Going on](crate::shard::Shard::go_on_ending) runs: a command among those that it takes may end something, too.
     pub is_busy: bool,
 }
 

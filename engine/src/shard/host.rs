@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
-use towpath_ring::{EngineRecv, EngineSend, Payload, take_tx_wanted};
+use towpath_ring::{EngineRecv, EngineSend, Payload, Windows, take_tx_wanted};
 use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, event, flags};
 use towpath_stack::{
     DatagramError, DatagramMeta, EchoMeta, PendingId, SocketError, SocketEvent, SocketId, Stack,
@@ -14,7 +14,6 @@ use towpath_tcp::Instant;
 
 use crate::clock::Clock;
 use crate::config::Buffers;
-use crate::domain::Domain;
 use crate::errno::{ECONNRESET, EPIPE, Errno};
 use crate::report::EngineCounters;
 use crate::shard::channels::Channels;
@@ -42,7 +41,8 @@ pub(crate) struct Swept {
 /// Everything of the engine that is not the stack.
 #[derive(Debug)]
 pub(crate) struct Host {
-    pub domain: Domain,
+    /// The shard's part of the region's FIFO memory, and how much of it there may be.
+    pub windows: Windows,
     pub slots: Slots,
     pub channels: Channels,
     /// Holds of all processes together: each socket counts as often as it has holders.
@@ -78,14 +78,14 @@ const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 536 && Stack::<Host>::SOCKE
 impl Host {
     /// One without sockets, at what the clock says.
     pub fn new(
-        domain: Domain,
+        windows: Windows,
         slots: Slots,
         channels: Channels,
         buffers: Buffers,
         clock: &Clock,
     ) -> Self {
         Self {
-            domain,
+            windows,
             slots,
             channels,
             holds: 0,
@@ -113,14 +113,14 @@ impl Host {
         let buffers = &self.buffers;
         let (rx, rx_max) = fixed_or(rcvbuf, buffers.recv, buffers.recv_max);
         let (tx, tx_max) = fixed_or(sndbuf, buffers.send, buffers.send_max);
-        let recv = EngineRecv::new(&self.domain.windows, slot, rx, rx_max);
-        let mut send = EngineSend::new(&self.domain.windows, slot, tx, tx_max);
+        let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
+        let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
         if near {
             // As Linux, which makes room for twenty segments, as large as loopback's, when a connection
             // begins: programs write to themselves before they read.
             send.set_generous(true);
         }
-        if self.domain.windows.is_ample() {
+        if self.windows.is_ample() {
             // A fresh slot: nobody holds its lock. If not, the program asks.
             send.attach();
             self.watch_memory(slot);
@@ -311,7 +311,7 @@ impl towpath_stack::Host for Host {
     fn recv_room(&self, listener: u32) -> u32 {
         let rcvbuf = self.slots.get(listener).map_or(0, |entry| entry.rare().rcvbuf);
         let (first, _) = fixed_or(rcvbuf, self.buffers.recv, self.buffers.recv_max);
-        first.min(u32::try_from(self.domain.windows.receivable_first()).unwrap_or(u32::MAX))
+        first.min(u32::try_from(self.windows.receivable_first()).unwrap_or(u32::MAX))
     }
 
     fn accept(

@@ -46,9 +46,7 @@ impl Shard {
     /// Says so when the last program has gone and nothing of it is left to be sent, or when nobody takes it.
     /// While some of it moves it may take as long as it does: the kernel too sends for processes that ended.
     pub(crate) fn leave(&mut self, now: Instant) {
-        if !self.is_unused {
-            return;
-        }
+        let Some(number) = self.unused else { return };
         if let Some(leaving) = self.leaving.as_mut().filter(|leaving| now < leaving.count_at) {
             leaving.is_due = true;
             return;
@@ -64,8 +62,8 @@ impl Shard {
         }
         let delivered = unsent == 0 && self.stack.net.waiting() == 0 && self.to_send.is_empty();
         if delivered || now >= leaving.until(self.leave_stalled) {
-            self.is_unused = false;
-            self.notices.push(Notice::Left);
+            self.unused = None;
+            self.notices.push(Notice::Left(number));
         }
     }
 
@@ -113,13 +111,13 @@ mod tests {
     fn what_is_left_of_many_sockets_is_counted_now_and_then() {
         const SOCKETS: u64 = 1000;
         let clock = Clock::ByHand(Instant(1_000_000_000));
-        let engine = Engine::with_clock(EngineConfig::default(), Vec::new(), [7; 32], clock);
+        let engine = Engine::with_clock(EngineConfig::default(), vec![Vec::new()], [7; 32], clock);
         let mut engine = engine.expect("memory");
         let shard = &mut engine.shard;
         for _ in 0..SOCKETS {
             shard.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
         }
-        shard.obey(Order::Leave);
+        shard.obey(Order::Leave(1));
         // Something has not been sent yet.
         shard.to_send.push_back(0);
         let count = |shard: &mut Shard, passed: Duration| {

@@ -361,7 +361,7 @@ impl Shard {
 
     /// Resets the sockets whose programs wrote impossible positions.
     pub(crate) fn reset_hostile_sockets(&mut self, now: Instant) {
-        for slot in self.host.domain.windows.take_hostile() {
+        for slot in self.host.windows.take_hostile() {
             self.host.counters.work(1);
             self.reset_socket(now, slot);
         }
@@ -568,7 +568,7 @@ mod tests {
         let (parent, generation) = (of(slots, listener), of(slots, slot));
         slots.get_mut(slot).expect("it is there").unclaimed = Some((listener, parent));
         let owned = slots.get_mut(listener).expect("it is there").owned();
-        owned.rx = Some(EngineRecv::new(&engine.shard.host.domain.windows, listener, 4096, 4096));
+        owned.rx = Some(EngineRecv::new(&engine.shard.host.windows, listener, 4096, 4096));
         owned.children.push_back(Child { slot, generation, end: 0, orphaned: false });
         [listener, slot]
     }

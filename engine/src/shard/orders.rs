@@ -11,7 +11,7 @@ use crate::mail::{Newcomer, Notice, Order, Query, Told, Want};
 use crate::report::STACK_TURN;
 use crate::shard::Shard;
 use crate::shard::askers::Asker;
-use crate::shard::channels::Whole;
+use crate::shard::channels::{Attached, Whole};
 use crate::shard::show::Listing;
 use crate::shard::sources::Source;
 
@@ -21,7 +21,13 @@ impl Shard {
         match order {
             Order::Open(newcomer) => self.open(newcomer),
             Order::For(id, want) => self.note_want(id, want),
-            Order::Answer(id, reply) => self.answer(id, Ok(*reply)),
+            Order::Answer(id, number, reply) => {
+                // A new image asks for itself.
+                let asked = self.host.channels.get(id).map(|attached| attached.asked);
+                if asked == Some(number) {
+                    self.answer(id, Ok(*reply));
+                }
+            }
             Order::Gone(id) => self.detach(self.host.now, id),
             // Its id may be another's next.
             Order::CutOff(id) if self.host.channels.get(id).is_some() => self.to_cut_off.push(id),
@@ -29,8 +35,8 @@ impl Shard {
             Order::Query(number, query) => {
                 self.rounds.next.push_back(Asker::Query(number, query));
             }
-            Order::Leave => self.is_unused = true,
-            Order::Stay => (self.is_unused, self.leaving) = (false, None),
+            Order::Leave(number) => (self.unused, self.leaving) = (Some(number), None),
+            Order::Stay => (self.unused, self.leaving) = (None, None),
             Order::Stop => self.stopped = true,
         }
     }
@@ -39,16 +45,19 @@ impl Shard {
     pub(crate) fn open(&mut self, newcomer: Newcomer) {
         let id = newcomer.id;
         self.host.channels.open(newcomer);
-        self.host.counters.attached += 1;
-        let Some(attached) = self.host.channels.get(id) else { return };
-        if self.poller.add(attached.life.as_fd(), Source::Gone(id)).is_err() {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        attached.is_watched = self.poller.add(attached.life.as_fd(), Source::Gone(id)).is_ok();
+        if !attached.is_watched {
             // Its end would never be noticed.
             self.to_cut_off.push(id);
         }
     }
 
-    /// What it said before comes first, and what others did: it may know of that.
+    /// What it said before comes first, and what others did: it may know of that. For a clone that was seen to.
     fn note_want(&mut self, id: ChannelId, want: Box<Want>) {
+        if matches!(*want, Want::Clone { .. } | Want::NoClone(_)) {
+            return self.grant(id, *want);
+        }
         let attached = self.host.channels.get_mut(id);
         match attached.filter(|it| !it.has_ended && it.want.is_none() && it.portion.is_none()) {
             Some(attached) => {
@@ -62,8 +71,14 @@ impl Shard {
     /// The time has come for what a process wants.
     pub(crate) fn grant(&mut self, id: ChannelId, want: Want) {
         self.host.counters.work(1);
-        let has_link = self.host.channels.get(id).is_some_and(|it| it.link.is_some());
+        let is_there = |it: &&Attached| it.link.is_some() && !it.has_ended;
+        let has_link = self.host.channels.get(id).filter(is_there).is_some();
         let (errno, back) = match want {
+            Want::Nothing => return self.notices.push(Notice::Done(id, 0)),
+            Want::MayClone(purpose) if has_link => match self.may_clone(id, purpose) {
+                Ok(()) => return self.notices.push(Notice::Done(id, 0)),
+                Err(errno) => (errno, None),
+            },
             Want::List(handles) => {
                 self.list_all(id, &handles);
                 return self.notices.push(Notice::Done(id, 0));
@@ -152,9 +167,15 @@ impl Shard {
         self.turn_stack(now);
         let told = match query {
             Query::Sockets => {
-                return self.listings.push_back(Listing { number, slot: 0, without: 0 });
+                return self.listings.push_back(Listing {
+                    number,
+                    slot: self.host.slots.first(),
+                    without: 0,
+                });
             }
             Query::Counters => Told::Counters(Box::new(self.counters())),
+            Query::Nothing => Told::Nothing,
+            Query::Stop => return self.stopped = true,
             Query::Unsent => Told::Unsent(self.unsent(now) + self.stack.net.waiting() as u64),
         };
         self.notices.push(Notice::Told(number, told));

@@ -181,7 +181,7 @@ mod tests {
             go_on(engine);
         }
         assert_eq!(engine.shard.promised, 0);
-        engine.control.exchange(&mut engine.shard);
+        engine.exchange();
         assert!(engine.shard.to_cut_off.is_empty(), "the answer was sent");
     }
 

@@ -20,7 +20,7 @@ impl Shard {
     /// Sees to it that what could not be used again in this turn will be.
     pub(crate) fn await_threads(&mut self) {
         let mut awaited = self.host.slots.take_awaited();
-        awaited.extend(self.host.domain.windows.take_awaited());
+        awaited.extend(self.host.windows.take_awaited());
         for slot in awaited {
             self.reuse(slot);
         }
@@ -30,8 +30,7 @@ impl Shard {
     pub(crate) fn reuse(&mut self, slot: u32) {
         for _ in 0..ATTEMPTS {
             self.host.counters.work(1);
-            let (windows, place) =
-                (self.host.domain.windows.collect(slot), self.host.slots.collect(slot));
+            let (windows, place) = (self.host.windows.collect(slot), self.host.slots.collect(slot));
             let Err(number) = windows.and(place) else { return self.awaits(slot, None) };
             let owner = ChannelId::of_number(number);
             let attached = owner.and_then(|id| Some((id, self.host.channels.get(id)?)));
@@ -166,7 +165,7 @@ mod tests {
             else {
                 return;
             };
-            let mut tx = EngineSend::new(&self.engine.shard.host.domain.windows, slot, 4096, 4096);
+            let mut tx = EngineSend::new(&self.engine.shard.host.windows, slot, 4096, 4096);
             let attached = tx.attach();
             assert_ne!(attached, Attach::NoMemory);
             self.engine.shard.host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
@@ -203,7 +202,7 @@ mod tests {
             self.engine.shard.turn_stack(self.now);
             self.engine.shard.go_on_with_wholes();
             self.engine.shard.look();
-            self.engine.control.exchange(&mut self.engine.shard);
+            self.engine.exchange();
         }
 
         fn ask_for_clone(&mut self, id: ChannelId) {
@@ -314,7 +313,7 @@ mod tests {
                 world.engine.shard.to_disinherit.is_empty()
                     && world.engine.shard.to_restrict.is_empty()
             );
-            assert_eq!(host.domain.windows.usage().assigned, 0);
+            assert_eq!(host.windows.usage().assigned, 0);
         }
     }
 }

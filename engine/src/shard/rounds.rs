@@ -83,8 +83,13 @@ impl Shard {
                 let request = attached.request.take();
                 if let Some(request) = request.filter(|_| !attached.has_ended) {
                     self.host.counters.work(1);
-                    let answer = self.handle(now, id, &request);
-                    self.answer(id, answer);
+                    match request.call {
+                        call::OUTSIDE => self.pass_on(id, request),
+                        _ => {
+                            let answer = self.handle(now, id, &request);
+                            self.answer(id, answer);
+                        }
+                    }
                 }
             }
             Asker::Want(id, serial) => {
@@ -108,14 +113,14 @@ impl Shard {
         }
         let asked = attached.link.as_mut().and_then(|link| link.ring.take_request());
         let Some(request) = asked else { return };
-        let pid = attached.pid;
+        attached.asked += 1;
         self.host.counters.requests += 1;
         self.host.counters.work(REQUEST);
         // What it said before it asked is in the ring by now.
         let has_more = self.drain_share(now, id);
         match request.call {
-            call::OUTSIDE => return self.notices.push(Notice::Asks(id, pid, request)),
             number if goes_by_socket(number) => return self.answer(id, Err(Errno(EPROTO))),
+            call::OUTSIDE if !has_more => return self.pass_on(id, request),
             _ if has_more || self.depends_on_others(id, &request) => {
                 return self.wait_for_others(id, request);
             }
@@ -133,6 +138,13 @@ impl Shard {
         if let Some(attached) = self.host.channels.get_mut(id) {
             attached.request = Some(request);
             self.rounds.next.push_back(Asker::Process(id, attached.serial));
+        }
+    }
+
+    /// The registry answers it.
+    fn pass_on(&mut self, id: ChannelId, request: Box<Request>) {
+        if let Some(attached) = self.host.channels.get(id) {
+            self.notices.push(Notice::Asks(id, attached.asked, attached.pid, request));
         }
     }
 

@@ -97,10 +97,9 @@ impl Shard {
     pub(crate) fn list_sockets(&mut self, first: u32) -> Reply {
         let mut reply = Reply::default();
         let mut lines = Vec::new();
+        let first = first.max(self.host.slots.first());
         let end = first.saturating_add(SLOTS_A_REQUEST).min(self.host.slots.end());
-        if end < self.host.slots.end() {
-            reply.a = end;
-        }
+        reply.a = if end < self.host.slots.end() { end } else { self.next_shard.unwrap_or(0) };
         for slot in first..end {
             self.host.counters.slots_listed += 1;
             self.host.counters.work(1);
@@ -169,9 +168,10 @@ impl Shard {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let net = &self.stack.net.counters;
+        let net = self.stack.net.counters();
         let mut engine = self.host.counters.list();
-        let memory = self.host.domain.windows.usage();
+        let memory = self.host.windows.usage();
+        let output = self.stack.net.output_waiting();
         engine.extend([
             ("sockets", self.host.slots.len() as u64),
             // The registry's to add.
@@ -186,12 +186,14 @@ impl Shard {
             ("windows_assigned", u64::from(memory.assigned)),
             ("slots_awaited", self.to_reuse.len() as u64),
             ("packets_allocated", self.pool.allocated()),
+            ("output_packets", output.packets as u64),
+            ("output_bytes", output.bytes as u64),
         ]);
         Counters {
             engine,
             sockets: self.stack.counters().iter().collect(),
             net: net.iter().collect(),
-            drops: net.drops.iter().collect(),
+            drops: net.data.drops.iter().collect(),
         }
     }
 }

@@ -22,13 +22,13 @@ impl Shard {
         let more = self.do_turn();
         let now = self.host.now;
         let timeout = if more { Some(Duration::ZERO) } else { self.time_left(now) };
-        if timeout == Some(Duration::ZERO) {
-            if now.since(self.looked) >= LOOK_EVERY || self.rounds.is_due() {
-                self.look();
-            }
+        if timeout != Some(Duration::ZERO) && !self.spin() {
             return timeout;
         }
-        if self.spin() { Some(Duration::ZERO) } else { timeout }
+        if now.since(self.looked) >= LOOK_EVERY || self.rounds.is_due() {
+            self.look();
+        }
+        Some(Duration::ZERO)
     }
 
     /// False: do not sleep, there is something to do. No program's command is overlooked: see
@@ -65,6 +65,11 @@ impl Shard {
         self.poller.add(fd, Source::Registry)
     }
 
+    /// It is awake after a ring of this.
+    pub(crate) fn watch_mail(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
+        self.poller.add(bell, Source::Mail)
+    }
+
     /// That is over.
     pub(crate) fn watch_registry_no_more(&mut self, fd: BorrowedFd<'_>) {
         self.poller.remove(fd);
@@ -89,8 +94,8 @@ impl Shard {
             match source {
                 Source::Gone(id) => self.detach(now, id),
                 Source::Registry => self.registry_calls = true,
-                // Rings and ports are looked at in every turn.
-                Source::Doorbell | Source::Port => {}
+                // Rings, ports and orders are looked at in every turn.
+                Source::Doorbell | Source::Port | Source::Mail => {}
             }
         }
         self.woken = woken;
@@ -110,7 +115,7 @@ impl Shard {
             self.to_close_parked.first_key_value().map(|(&(until, _), _)| until),
             self.to_restrict.front().map(|(until, _)| *until),
             self.host.to_accept.first_key_value().map(|(&(until, _), _)| until),
-            self.leaving.filter(|_| self.is_unused).map(|it| it.next(self.leave_stalled)),
+            self.leaving.filter(|_| self.unused.is_some()).map(|it| it.next(self.leave_stalled)),
             (!self.to_send.is_empty()).then_some(now),
         ];
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
@@ -134,5 +139,81 @@ impl Shard {
 impl AsFd for Shard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+    use std::sync::{Arc, Mutex};
+
+    use rustix::net::{RecvFlags, SendFlags, recv, send};
+    use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+    use towpath_ring::{Channel, push_command};
+    use towpath_shm::control::{Request, call};
+    use towpath_shm::layout::{Command, op};
+    use towpath_stack::net::InterfaceConfig;
+    use towpath_wire::MacAddr;
+
+    use crate::{Engine, EngineConfig, Next};
+
+    /// A program that says something of no consequence after each look at its ring.
+    struct Chatter(Arc<Mutex<Option<Channel>>>);
+
+    impl Port for Chatter {
+        fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+            if let Some(channel) = &*self.0.lock().expect("one thread") {
+                let command = Command { op: op::RX_SPACE, ..Command::default() };
+                let _ = push_command(channel, &command);
+            }
+            0
+        }
+        fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
+            0
+        }
+        fn offloads(&self) -> Offloads {
+            Offloads::default()
+        }
+        fn link_type(&self) -> LinkType {
+            LinkType::Ip
+        }
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    /// Where there are processors to spare, and a program always says something before the moment is over for which a
+    /// shard looks before it sleeps.
+    #[test]
+    fn a_shard_that_always_finds_something_looks_at_its_descriptors() {
+        let interface = InterfaceConfig {
+            name: "chatter".into(),
+            link: LinkType::Ip,
+            mac: MacAddr([0; 6]),
+            mtu: 1500,
+            offloads: Offloads::default(),
+            addresses: Vec::new(),
+            slaac: false,
+            any_address: false,
+            kernel_cuts: false,
+        };
+        let config = EngineConfig { interfaces: vec![interface], ..EngineConfig::default() };
+        let channel = Arc::default();
+        let port = Box::new(Chatter(Arc::clone(&channel)));
+        let mut engine = Engine::new(config, vec![port], [7; 32]).expect("memory");
+        engine.shard.to_spare = true;
+        let (one, _control) = engine.open_channel();
+        let _given = channel.lock().expect("one thread").insert(engine.link(one).channel).clone();
+        let (_other, control) = engine.open_channel();
+        let request = Request { call: call::REGION, ..Request::default() };
+        send(&control, request.wire(), SendFlags::empty()).expect("room");
+        let start = std::time::Instant::now();
+        while start.elapsed().as_millis() < 100 {
+            assert_eq!(engine.turn(), Next::Turn);
+            if recv(&control, &mut [0; 2048], RecvFlags::DONTWAIT).is_ok() {
+                return;
+            }
+        }
+        panic!("it is not answered for {} turns", engine.shard.host.counters.turns);
     }
 }

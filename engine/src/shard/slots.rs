@@ -254,6 +254,8 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct Slots {
     region: Region,
+    /// The first of the shard's.
+    first: u32,
     chunks: Vec<Vec<Place>>,
     free: Vec<u32>,
     max: u32,
@@ -279,9 +281,11 @@ enum Place {
 const CHUNK: usize = 256;
 
 impl Slots {
-    pub fn new(region: &Region, max: u32) -> Self {
+    /// From the slot `first` on, `max` of them.
+    pub fn new(region: &Region, first: u32, max: u32) -> Self {
         Self {
             region: region.clone(),
+            first,
             chunks: Vec::new(),
             free: Vec::new(),
             max,
@@ -320,15 +324,17 @@ impl Slots {
         let chunk = self.chunks.last_mut()?;
         let index = u32::try_from(before + chunk.len()).ok().filter(|index| *index < self.max)?;
         chunk.push(Place::Free { generation: 0 });
-        Some(index)
+        Some(self.first + index)
     }
 
     fn place(&self, index: u32) -> Option<&Place> {
-        self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)
+        let nth = index.checked_sub(self.first)? as usize;
+        self.chunks.get(nth / CHUNK)?.get(nth % CHUNK)
     }
 
     fn place_mut(&mut self, index: u32) -> Option<&mut Place> {
-        self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)
+        let nth = index.checked_sub(self.first)? as usize;
+        self.chunks.get_mut(nth / CHUNK)?.get_mut(nth % CHUNK)
     }
 
     /// From here on handles of it are valid.
@@ -482,7 +488,7 @@ impl Slots {
 
     /// Indexes and entries of all sockets.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Entry)> {
-        self.chunks.iter().flatten().zip(0..).filter_map(|(place, index)| match place {
+        self.chunks.iter().flatten().zip(self.first..).filter_map(|(place, index)| match place {
             Place::Taken(entry) => Some((index, entry)),
             Place::Free { .. } => None,
         })
@@ -491,7 +497,12 @@ impl Slots {
     /// Beyond the last slot that was ever used.
     pub fn end(&self) -> u32 {
         let last = self.chunks.last().map_or(0, Vec::len);
-        (self.chunks.len().saturating_sub(1) * CHUNK + last) as u32
+        self.first + (self.chunks.len().saturating_sub(1) * CHUNK + last) as u32
+    }
+
+    /// The first slot of the shard's.
+    pub fn first(&self) -> u32 {
+        self.first
     }
 
     /// Number of sockets.
@@ -599,7 +610,7 @@ mod tests {
     use super::*;
 
     fn slots(max: u32) -> Slots {
-        Slots::new(&Region::create().expect("memory"), max)
+        Slots::new(&Region::create().expect("memory"), 0, max)
     }
 
     #[test]

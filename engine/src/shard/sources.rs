@@ -13,8 +13,10 @@ use crate::poller::{self, Poller};
 pub(crate) enum Source {
     /// A program rang.
     Doorbell,
-    /// The registry has something to say, or something to do where both are on one thread.
+    /// The registry, which is on the same thread, has something to do; or another shard has.
     Registry,
+    /// The registry, which is on another thread, has something to say.
+    Mail,
     /// A port has packets, or room again.
     Port,
     /// A process is gone.
@@ -29,24 +31,26 @@ impl poller::Source for Source {
             Self::Doorbell => KIND,
             Self::Registry => 2 * KIND,
             Self::Port => 3 * KIND,
-            Self::Gone(id) => 4 * KIND + u64::from(id.0),
+            Self::Mail => 4 * KIND,
+            Self::Gone(id) => 5 * KIND + u64::from(id.0),
         }
     }
 
-    fn of(token: u64, _: bool) -> Self {
+    fn of(token: u64) -> Self {
         match token / KIND {
             1 => Self::Doorbell,
             2 => Self::Registry,
             3 => Self::Port,
+            4 => Self::Mail,
             _ => Self::Gone(ChannelId(token as u32)),
         }
     }
 
-    /// Level-triggered, so that what is not dealt with comes again, but for the programs' bells: those are never
-    /// read, and each ring comes once.
+    /// Level-triggered, so that what is not dealt with comes again, but for bells: those are never read, and each ring
+    /// comes once.
     fn wanted(self) -> EventFlags {
         match self {
-            Self::Doorbell => EventFlags::IN | EventFlags::ET,
+            Self::Doorbell | Self::Mail => EventFlags::IN | EventFlags::ET,
             Self::Registry | Self::Port => EventFlags::IN,
             // What is there to be read is the registry's.
             Self::Gone(_) => EventFlags::empty(),
@@ -68,7 +72,7 @@ pub(crate) enum Watch {
 /// Watches ports for packets from now on.
 pub(crate) fn watch_new(
     poller: &mut Poller<Source>,
-    ports: &[Box<dyn Port>],
+    ports: &[Box<dyn Port + Send>],
     watched: &mut Vec<Watch>,
 ) -> io::Result<()> {
     for port in ports {
@@ -85,7 +89,7 @@ pub(crate) fn watch_new(
 /// would be reported for ever.
 pub(crate) fn watch(
     poller: &mut Poller<Source>,
-    ports: &[Box<dyn Port>],
+    ports: &[Box<dyn Port + Send>],
     watched: &mut [Watch],
 ) -> io::Result<()> {
     for (port, watch) in ports.iter().zip(watched) {
@@ -114,7 +118,8 @@ pub(crate) fn watch(
 mod tests {
     use std::os::fd::{AsFd, OwnedFd};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
     use rustix::fd::BorrowedFd;
@@ -154,7 +159,8 @@ mod tests {
         let (read, write) = rustix::pipe::pipe().unwrap();
         drop(write);
         let known = Arc::new(AtomicBool::new(false));
-        let ports: [Box<dyn Port>; 1] = [Box::new(Deleted { fd: read, known: known.clone() })];
+        let ports: [Box<dyn Port + Send>; 1] =
+            [Box::new(Deleted { fd: read, known: known.clone() })];
         let (mut poller, mut watched) = (Poller::new().unwrap(), Vec::new());
         watch_new(&mut poller, &ports, &mut watched).unwrap();
         let mut look = |poller: &mut Poller<Source>| {

@@ -27,7 +27,7 @@ impl Shard {
         if self.host.to_sweep.is_empty() || now < self.sweep_at {
             return;
         }
-        let tight = self.host.domain.windows.is_tight() || !self.starved.is_empty();
+        let tight = self.host.windows.is_tight() || !self.starved.is_empty();
         let left = self.host.to_sweep.len().saturating_sub(SOCKETS_A_TURN);
         for _ in left..self.host.to_sweep.len() {
             let Some(mut swept) = self.host.to_sweep.pop_front() else { break };

@@ -84,7 +84,7 @@ impl Shard {
     /// Attaches transmit memory, or more of it.
     pub(crate) fn attach_send(&mut self, slot: u32) -> Attach {
         let default = self.host.buffers.datagram;
-        let windows = self.host.domain.windows.clone();
+        let windows = self.host.windows.clone();
         let Some(entry) = self.host.slots.get_mut(slot) else {
             return Attach::Done;
         };

@@ -1,5 +1,7 @@
 //! A turn of the stack, and what follows from it for sockets and their programs.
 
+use towpath_ring::take_tx_wanted;
+use towpath_shm::layout::event;
 use towpath_stack::{Budget, Turn};
 use towpath_tcp::Instant;
 
@@ -46,6 +48,7 @@ impl Shard {
         );
         self.status.set_datagram_mtu(self.stack.net.path_mtu_least());
         self.return_lent();
+        self.return_pinned();
         self.show_dropped(now);
         self.reset_hostile_sockets(now);
         self.host.accept_long_deferred();
@@ -73,8 +76,27 @@ impl Shard {
     pub(crate) fn read_clocks(&mut self) -> Instant {
         self.host.now = self.clock.now();
         self.host.unix_ns = self.clock.unix_ns();
-        self.host.domain.windows.set_time(self.host.unix_ns);
+        self.host.windows.set_time(self.host.unix_ns);
         self.host.now
+    }
+
+    /// The last packets that pointed to released bytes of some FIFOs have come back: programs that wait for room are told.
+    fn return_pinned(&mut self) {
+        for slot in self.host.windows.take_unpinned() {
+            // Another socket may have the slot, whose FIFO looks in vain.
+            let Some(entry) = self.host.slots.get_mut(slot) else { continue };
+            let id = entry.id;
+            if let Some(tx) = entry.owned.as_deref_mut().and_then(|owned| owned.tx.as_mut()) {
+                tx.unpin();
+            }
+            if let Some(tx) = id.and_then(|id| self.stack.send_buffer(id)) {
+                tx.unpin();
+            }
+            self.host.counters.unpinned += 1;
+            if take_tx_wanted(self.host.slots.shared(slot)) {
+                self.host.slots.post(slot, event::TX);
+            }
+        }
     }
 
     fn show_dropped(&mut self, now: Instant) {
@@ -88,5 +110,45 @@ impl Shard {
                 bytes: &dropped.bytes,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use towpath_ring::{Attach, EngineSend, SendBuffer, lock_tx, program_fifo};
+    use towpath_shm::layout::Kind;
+
+    use crate::shard::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+
+    /// All was acknowledged while a packet pointed there, so that nothing else would ever wake the program.
+    #[test]
+    fn who_waits_for_room_is_told_when_packets_have_come_back() {
+        const LEN: u32 = 64 << 10;
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let shard = &mut engine.shard;
+        let slot = shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        let region = shard.host.windows.region().clone();
+        let shared = region.slot(slot).expect("it was allocated");
+        let mut tx = EngineSend::new(&shard.host.windows, slot, LEN, LEN);
+        assert_eq!(tx.attach(), Attach::Done);
+        {
+            let _guard = lock_tx(shared, shared.generation.load(Relaxed), || true);
+            let written = program_fifo::write(&region, shared, 0, &[7; LEN as usize]) as u32;
+            assert!(program_fifo::publish(shared, written));
+        }
+        assert!(tx.pull());
+        let packet = tx.peek(0, LEN);
+        tx.release(LEN);
+        program_fifo::want_room(shared);
+        shard.host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
+        shard.return_pinned();
+        assert_eq!((program_fifo::room(shared), shared.tx_wanted.load(Relaxed)), (0, 1));
+        drop(packet);
+        shard.return_pinned();
+        assert_eq!((program_fifo::room(shared), shared.tx_wanted.load(Relaxed)), (LEN, 0));
+        assert_eq!(shard.host.counters.unpinned, 1);
     }
 }

@@ -54,7 +54,7 @@ impl Port for Holding {
     }
 }
 
-fn holding(stays: u64) -> Vec<Box<dyn Port>> {
+fn holding(stays: u64) -> Vec<Box<dyn Port + Send>> {
     vec![Box::new(Holding { since: Instant::now(), looked_ns: 0, stays })]
 }
 

@@ -1,6 +1,7 @@
 //! Programs on an engine: honest ones ([`channel`], [`hosting`], [`leaving`], [`options`], [`order`]) and others
-//! ([`greedy`], [`hostile`], [`reuse`], [`stuck`]).
+//! ([`greedy`], [`hostile`], [`reuse`], [`stuck`]); and both on an engine with threads of its own ([`apart`]).
 
+mod apart;
 mod channel;
 mod greedy;
 mod hostile;

@@ -36,7 +36,7 @@ impl Running {
     }
 
     /// Ports stay on the engine's thread, so they are made there.
-    pub fn start_with(config: EngineConfig, ports: fn() -> Vec<Box<dyn Port>>) -> Self {
+    pub fn start_with(config: EngineConfig, ports: fn() -> Vec<Box<dyn Port + Send>>) -> Self {
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let engine = Engine::new(config, ports(), [7; 32]).unwrap();
@@ -139,7 +139,7 @@ impl Program {
         let request = Request { a: std::process::id(), ..listing(call::HELLO, held) };
         let (reply, fds) = ask(&control, &request);
         assert_eq!((reply.errno, reply.a), (0, VERSION));
-        let [region, status, channel, engine_bell, bell, _blank]: [OwnedFd; 6] =
+        let [region, status, channel, bell, _blank, engine_bell]: [OwnedFd; 6] =
             fds.try_into().unwrap();
         Self {
             control,
@@ -164,7 +164,7 @@ impl Program {
         if reply.errno != 0 {
             return Err(reply.errno);
         }
-        let [control, channel, engine_bell, bell]: [OwnedFd; 4] = fds.try_into().unwrap();
+        let [control, channel, bell, engine_bell]: [OwnedFd; 4] = fds.try_into().unwrap();
         Ok(Self {
             control,
             region: self.region.clone(),

@@ -2,8 +2,10 @@
 //!
 //! A [`Packet`] has a linear part (headers, and for received packets everything) in a buffer from a
 //! [`Pool`], and optionally a tail of [`Fragments`] that point into a socket's FIFO: payload on its
-//! way out that was not copied. Fragments live within one turn of the engine; code that keeps a packet
-//! longer calls [`Packet::linearize`] first, because the FIFO may be released meanwhile.
+//! way out that was not copied. The FIFO keeps the bytes for as long as the packet is there: [`Pool::give`] is the moment
+//! when it may use their place again, in whatever order packets come back. Code that keeps a packet for seconds calls
+//! [`Packet::linearize`] first, because it would keep the program from writing and a whole window of memory from
+//! others.
 //!
 //! What a device need not or could not do travels with the packet: checksum state, segment size,
 //! VLAN, time of arrival, hash ([`Meta`]).
@@ -36,6 +38,6 @@
 mod packet;
 mod port;
 
-pub use packet::{Batch, Checksum, Meta, Packet, Pool, Protocol, Segmentation};
+pub use packet::{Batch, Checksum, Meta, Owner, Packet, Pool, Protocol, Segmentation};
 pub use port::{LinkType, Offloads, Port};
 pub use towpath_shm::{Fragments, Stretch};

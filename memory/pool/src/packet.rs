@@ -1,20 +1,53 @@
 //! Packets, batches of them, and the buffers they are made of.
 
+use std::num::NonZeroU32;
+
 use towpath_shm::Fragments;
 
 /// Received or about to be sent: one frame (Ethernet link) or one IP packet (IP link), up to
 /// 64 KiB of payload with [`Segmentation`].
 #[derive(Debug)]
 pub struct Packet {
-    buffer: Box<[u8]>,
+    buffer: Buffer,
     start: u32,
     end: u32,
-    /// Payload that continues after the linear part, in a FIFO that may be released at the end of the turn:
-    /// see [`Packet::linearize`].
+    /// Payload that continues after the linear part, in a FIFO, which it pins: see [`Packet::linearize`].
     pub tail: Fragments,
     /// What is known about it besides its bytes. [`Pool::take`] gives a packet with none of it.
     pub meta: Meta,
 }
+
+/// Whose a packet's bytes are. Both are a pointer and a length in the same place, so that only who gives them back has to
+/// look which it is.
+#[derive(Debug)]
+enum Buffer {
+    /// The pool's.
+    Pool(Box<[u8]>),
+    /// A device's, which is known by its number.
+    Frame(&'static mut [u8], Owner),
+}
+
+impl Buffer {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Pool(bytes) => bytes,
+            Self::Frame(bytes, _) => bytes,
+        }
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Pool(bytes) => bytes,
+            Self::Frame(bytes, _) => bytes,
+        }
+    }
+}
+
+/// The number of a device that has frames of its own, from [`Pool::add_owner`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner(u32);
 
 /// What travels with a packet.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,6 +64,9 @@ pub struct Meta {
     /// Hash that the device computed of the flow, 0 when unknown. A hint: the sender of the packet may have
     /// chosen its addresses and ports so that it collides.
     pub hash: u32,
+    /// Who of this host sends it, a number that the sender's owner chose: the queue of an interface counts what each
+    /// has in it. None: nobody is counted. Says nothing of received packets.
+    pub sender: Option<NonZeroU32>,
 }
 
 /// State of the transport checksum of a packet.
@@ -63,6 +99,15 @@ pub struct Segmentation {
     pub header_len: u16,
 }
 
+impl Segmentation {
+    /// How many packets one of `len` bytes, headers included, is cut into.
+    #[inline]
+    pub fn pieces(&self, len: usize) -> usize {
+        let payload = len.saturating_sub(usize::from(self.header_len));
+        payload.div_ceil(usize::from(self.size.max(1))).max(1)
+    }
+}
+
 /// What a segmented packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -75,6 +120,25 @@ pub enum Protocol {
 }
 
 impl Packet {
+    /// A packet without bytes in a frame of a device, which gets it back by [`Pool::take_frame`] when the packet is
+    /// given back. The device puts bytes into it as into one of the pool's ([`Packet::spare_mut`]), or lets its hardware
+    /// do that before it makes the packet.
+    ///
+    /// The frame is memory of this process alone that stays mapped until it ends: an area that is shared with a guest
+    /// or another process is no frame, since it may change while it is read.
+    ///
+    /// # Panics
+    /// When the frame has no more bytes than [`Pool::HEADROOM`], which is left free in front.
+    pub fn in_frame(frame: &'static mut [u8], owner: Owner) -> Self {
+        assert!(frame.len() > Pool::HEADROOM, "a frame of {} bytes", frame.len());
+        Self::new(Buffer::Frame(frame, owner))
+    }
+
+    fn new(buffer: Buffer) -> Self {
+        let start = Pool::HEADROOM as u32;
+        Self { buffer, start, end: start, tail: Fragments::empty(), meta: Meta::default() }
+    }
+
     /// Length of the packet in bytes, tail included.
     pub fn len(&self) -> usize {
         self.linear().len() + self.tail.len() as usize
@@ -87,12 +151,12 @@ impl Packet {
 
     /// The part that lies in this packet's own buffer: headers, and of a packet without [`Packet::tail`] all of it.
     pub fn linear(&self) -> &[u8] {
-        &self.buffer[self.start as usize..self.end as usize]
+        &self.buffer.bytes()[self.start as usize..self.end as usize]
     }
 
     /// The same to be changed in place; its length stays.
     pub fn linear_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[self.start as usize..self.end as usize]
+        &mut self.buffer.bytes_mut()[self.start as usize..self.end as usize]
     }
 
     /// Free bytes in front of the linear part: the most that [`Packet::push_front`] takes.
@@ -102,7 +166,7 @@ impl Packet {
 
     /// Free bytes behind the linear part: the most that [`Packet::push_back`] takes, while there is no tail.
     pub fn tailroom(&self) -> usize {
-        self.buffer.len() - self.end as usize
+        self.buffer.bytes().len() - self.end as usize
     }
 
     /// Grows the front by `n` bytes (content undefined) and returns them.
@@ -112,7 +176,7 @@ impl Packet {
     pub fn push_front(&mut self, n: usize) -> &mut [u8] {
         self.start -= u32::try_from(n).expect("headers are short");
         let start = self.start as usize;
-        &mut self.buffer[start..start + n]
+        &mut self.buffer.bytes_mut()[start..start + n]
     }
 
     /// Takes `n` bytes off the front of the linear part; None when it is shorter.
@@ -132,7 +196,7 @@ impl Packet {
         }
         let end = self.end as usize;
         self.end += n as u32;
-        Some(&mut self.buffer[end..end + n])
+        Some(&mut self.buffer.bytes_mut()[end..end + n])
     }
 
     /// Cuts the packet to `len` bytes in all, as for the padding of short frames; a shorter one stays as it is.
@@ -146,8 +210,8 @@ impl Packet {
         }
     }
 
-    /// Copies the tail into the linear part, so that the packet stands alone and may be kept beyond the turn.
-    /// Takes a bigger buffer from the pool when it must, and gives the old one back.
+    /// Copies the tail into the linear part, so that the packet stands alone: it may be kept for long, and nobody but us
+    /// can change its bytes. Takes a bigger buffer from the pool when it must, and gives the old one back.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -205,7 +269,7 @@ impl Packet {
 
     /// The whole buffer behind the headroom, for a device to receive into; see [`Packet::received`].
     pub fn spare_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[self.start as usize..]
+        &mut self.buffer.bytes_mut()[self.start as usize..]
     }
 
     /// Says how many bytes a device put into [`Packet::spare_mut`].
@@ -213,7 +277,7 @@ impl Packet {
     /// # Panics
     /// When they are more than there was room for.
     pub fn received(&mut self, n: usize) {
-        assert!(self.start as usize + n <= self.buffer.len());
+        assert!(self.start as usize + n <= self.buffer.bytes().len());
         self.end = self.start + n as u32;
     }
 }
@@ -221,11 +285,37 @@ impl Packet {
 /// Buffers for packets: taken and given back without allocation once warm.
 ///
 /// Two sizes: small for ordinary frames, large for merged or to be segmented ones. A packet that is dropped
-/// instead of [given back](Pool::give) costs the next one an allocation, and nothing else.
+/// instead of [given back](Pool::give) costs the next one an allocation, and nothing else, if its bytes are the pool's.
+///
+/// They may be a device's: a frame that its hardware writes to and reads from. Nothing that a packet passes sees the
+/// difference; where it is given back goes by the number of the owner. A frame whose packet is dropped is lost to its
+/// device.
+///
+/// ```
+/// use towpath_pool::{Packet, Pool};
+///
+/// // A device with one frame, of memory that stays.
+/// let frame: &'static mut [u8] = vec![0; Pool::HEADROOM + 2048].leak();
+/// let mut pool = Pool::default();
+/// let device = pool.add_owner();
+///
+/// // It receives, and somebody gives the packet back.
+/// let mut packet = Packet::in_frame(frame, device);
+/// packet.spare_mut()[..5].copy_from_slice(b"bytes");
+/// packet.received(5);
+/// assert_eq!(packet.linear(), b"bytes");
+/// pool.give(packet);
+///
+/// assert!(pool.take_frame(device).is_some());
+/// assert!(pool.take_frame(device).is_none());
+/// assert_eq!(pool.allocated(), 0);
+/// ```
 #[derive(Debug, Default)]
 pub struct Pool {
     small: Vec<Box<[u8]>>,
     large: Vec<Box<[u8]>>,
+    /// Frames that came back, by the number of their owner.
+    frames: Vec<Vec<&'static mut [u8]>>,
     allocated: u64,
 }
 
@@ -255,17 +345,30 @@ impl Pool {
                 vec![0; Self::HEADROOM + size].into_boxed_slice()
             }
         };
-        let start = Self::HEADROOM as u32;
-        Packet { buffer, start, end: start, tail: Fragments::empty(), meta: Meta::default() }
+        Packet::new(Buffer::Pool(buffer))
     }
 
-    /// Takes a packet's buffer back, for a later [`Pool::take`]. Beyond [`Pool::KEPT_MAX`] free ones of its size,
-    /// and when it is larger than [`Pool::LARGE`], it goes back to the system.
+    /// Takes a packet's buffer back for a later [`Pool::take`], or its frame for the device that owns it, and unpins what its
+    /// tail points to. A buffer beyond [`Pool::KEPT_MAX`] free ones of its size, or larger than [`Pool::LARGE`], goes back to
+    /// the system.
     pub fn give(&mut self, packet: Packet) {
         self.give_buffer(packet.buffer);
     }
 
-    fn give_buffer(&mut self, buffer: Box<[u8]>) {
+    fn give_buffer(&mut self, buffer: Buffer) {
+        match buffer {
+            Buffer::Pool(buffer) => self.keep(buffer),
+            Buffer::Frame(frame, Owner(number)) => match self.frames.get_mut(number as usize) {
+                Some(frames) => frames.push(frame),
+                None => debug_assert!(
+                    false,
+                    "a frame of another pool's device, which never sees it again"
+                ),
+            },
+        }
+    }
+
+    fn keep(&mut self, buffer: Box<[u8]>) {
         let list = match buffer.len() - Self::HEADROOM {
             Self::SMALL => &mut self.small,
             Self::LARGE => &mut self.large,
@@ -274,6 +377,17 @@ impl Pool {
         if list.len() < Self::KEPT_MAX {
             list.push(buffer);
         }
+    }
+
+    /// A number for a device that has frames of its own. There is a device for each, so that they stay few.
+    pub fn add_owner(&mut self) -> Owner {
+        self.frames.push(Vec::new());
+        Owner(self.frames.len() as u32 - 1)
+    }
+
+    /// A frame of `owner` whose packet was given back, the last one first: it is in the cache still.
+    pub fn take_frame(&mut self, owner: Owner) -> Option<&'static mut [u8]> {
+        self.frames.get_mut(owner.0 as usize)?.pop()
     }
 
     /// Buffers allocated so far; stands still once warm.

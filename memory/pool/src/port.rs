@@ -27,9 +27,8 @@ pub struct Offloads {
 
 /// A device queue pair, or a link in memory.
 ///
-/// Called by one thread at a time, which need not be the same one each time: threads of a program may turn an engine
-/// one after the other. Times are ns on the engine's monotonic clock. No call blocks or fails: what goes wrong is the
-/// port's to count, and a device that is lost says so by [`Port::is_gone`]. Decision 4
+/// Called by one thread. Times are ns on the engine's monotonic clock. No call blocks or fails: what goes wrong
+/// is the port's to count, and a device that is lost says so by [`Port::is_gone`]. Decision 4
 /// (`docs/decisions/0004-one-port-trait.md`) says why both directions are one trait.
 ///
 /// # Example
@@ -47,11 +46,9 @@ pub struct Offloads {
 ///         n
 ///     }
 ///
-///     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+///     fn submit(&mut self, now_ns: u64, _pool: &mut Pool, batch: &mut Batch) -> usize {
 ///         let n = batch.len();
 ///         for mut packet in batch.drain(..) {
-///             // Its payload may lie in a FIFO, which is released before the packet is polled.
-///             packet.linearize(pool);
 ///             packet.meta.arrival_ns = now_ns;
 ///             self.0.push_back(packet);
 ///         }
@@ -82,12 +79,13 @@ pub struct Offloads {
 /// assert_eq!(port.poll(2_000, &mut pool, &mut batch, 64), 1);
 /// assert_eq!(batch[0].meta.arrival_ns, 1_000);
 /// ```
-pub trait Port: Send {
+pub trait Port {
     /// Moves received packets to the back of `out`, at most `max`; returns how many. Never blocks.
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize;
 
     /// Takes packets from the front of `batch` as far as there is room, and gives their buffers
-    /// back to the pool; what it leaves is offered again. Returns how many were taken.
+    /// back to the pool, now or in a later call: a FIFO to which a packet points waits for that. What it leaves is
+    /// offered again. Returns how many were taken.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize;
 
     /// What it can do. Asked when the stack's interface is configured, so the answer must stay the same.

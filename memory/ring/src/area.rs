@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
+use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET, SHARDS_MAX};
 
 /// Bytes of the largest window, and so the most that a FIFO in the region holds, whatever SO_RCVBUF or
 /// SO_SNDBUF asks for.
@@ -174,7 +174,9 @@ const _: () = {
     let mut i = 0;
     while i < CLASSES.len() {
         assert!(
-            CLASSES[i].0 == cap_of(i as u8) && CLASSES[i].1.is_multiple_of(CLASSES[i].0 as usize)
+            // Each shard has whole windows.
+            CLASSES[i].0 == cap_of(i as u8)
+                && CLASSES[i].1.is_multiple_of(CLASSES[i].0 as usize * SHARDS_MAX as usize)
         );
         sum += CLASSES[i].1;
         i += 1;

@@ -112,6 +112,11 @@ pub trait RecvBuffer {
 }
 
 /// Where bytes to be sent come from. The front is `snd_una`.
+///
+/// Packets point into it, and may do so for longer than the bytes are in it: while they wait for their device they
+/// are acknowledged, or the connection is reset and the buffer dropped. Until the last of the [`Fragments`] is dropped
+/// its bytes stay as they are, in memory that is nobody else's. (A program to which they belong may write to them
+/// nevertheless, so a checksum is made of a copy.)
 pub trait SendBuffer {
     /// Bytes in it, in flight or not yet sent. Only ever grows between calls to `release`.
     fn len(&self) -> u32;
@@ -126,9 +131,15 @@ pub trait SendBuffer {
 
     /// Bytes `offset..offset + n` from the front, or as many of them as are in it: never a byte beyond
     /// `len()`, for the memory there is another's or was. The caller looks at how many it got.
-    fn peek(&self, offset: u32, n: u32) -> Fragments;
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments;
 
-    /// Drops `n` bytes at the front, acknowledged, or all if there are fewer.
+    /// Copies bytes from `offset` on, counted from the front. False, and nothing is copied, when there are fewer. To be
+    /// used for what is short: nothing points to it afterwards.
+    #[must_use]
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool;
+
+    /// Drops `n` bytes at the front, acknowledged, or all if there are fewer. Their place is room for new ones when no
+    /// fragments point to it any more.
     fn release(&mut self, n: u32);
 
     /// Hint: the congestion window is `bytes`; grow towards it if memory allows.

@@ -10,6 +10,7 @@ use crate::area::{Side, WINDOW_MAX, WINDOW_MIN, Window};
 use crate::buffer::SendBuffer;
 use crate::fifo::{Geometry, there};
 use crate::lock::{try_lock_engine, unlock_engine};
+use crate::pins::Memory;
 use crate::windows::Windows;
 
 /// Reads from a slot's transmit FIFO. Everything is kept here; of the program's words only
@@ -21,9 +22,13 @@ use crate::windows::Windows;
 /// and never waits for. What cannot be taken at the end is kept by [`Windows`] until the thread is out that
 /// may be in the midst of a copy. The thread may also publish what it wrote for a former FIFO of the slot:
 /// where this one begins is seen under the lock, when it gets memory.
+///
+/// What [`SendBuffer::peek`] gives pins the bytes: those that are released meanwhile are not given back to the program,
+/// nor the memory to others, before it is dropped. When that is late, the slot is in [`Windows::take_unpinned`], and
+/// [`EngineSend::unpin`] is due.
 #[derive(Debug)]
 pub struct EngineSend {
-    windows: Windows,
+    memory: Memory,
     slot: u32,
     head: u32,
     /// The program's `tx_tail` as of the last `pull`.
@@ -31,7 +36,6 @@ pub struct EngineSend {
     /// Bytes from `head` on that [`SendBuffer::peek`] has given out, and so were sent.
     sent: Cell<u32>,
     shift: u32,
-    window: Option<Window>,
     /// Most bytes the program should queue.
     limit: u32,
     /// Most bytes that were queued since autotuning last looked.
@@ -90,13 +94,12 @@ impl EngineSend {
     pub fn new(windows: &Windows, slot: u32, limit: u32, limit_max: u32) -> Self {
         let limit_max = limit_max.min(WINDOW_MAX);
         let send = Self {
-            windows: windows.clone(),
+            memory: Memory::None(windows.clone()),
             slot,
             head: 0,
             tail: 0,
             sent: Cell::new(0),
             shift: 0,
-            window: None,
             limit: limit.min(limit_max),
             peak: 0,
             limit_min: limit.min(limit_max),
@@ -131,7 +134,7 @@ impl EngineSend {
         // Before the position is read: what is published later finds the flag clear and is told.
         shared.tx_dirty.swap(0, Ordering::AcqRel);
         // Without memory nothing was written; what a position says is about a former FIFO.
-        if self.window.is_none() {
+        if !self.is_attached() {
             return true;
         }
         let tail = shared.tx_tail.load(Ordering::Acquire);
@@ -139,7 +142,7 @@ impl EngineSend {
         let cap = self.geometry().cap;
         if queued < self.len() || queued > cap {
             if !std::mem::replace(&mut self.hostile, true) {
-                self.windows.report_hostile(self.slot);
+                self.windows().report_hostile(self.slot);
             }
             return false;
         }
@@ -173,7 +176,7 @@ impl EngineSend {
             return Attach::Done;
         }
         let mut answer = Attach::NoMemory;
-        if self.windows.may_grow() {
+        if self.windows().may_grow() {
             self.limit = before.saturating_mul(ENLARGE_BY).min(self.limit_max);
             let fits = self.geometry().cap >= self.limit;
             answer = if fits { Attach::Done } else { self.grow() };
@@ -191,16 +194,16 @@ impl EngineSend {
 
     /// Gives the program memory to write to, unless it has some.
     pub fn attach(&mut self) -> Attach {
-        if self.window.is_some() || self.retired {
+        if self.is_attached() || self.retired {
             return Attach::Done;
         }
         let touch = touched_by(self.limit);
         let least = if self.is_for_records { touch } else { LEAST };
-        let Some(window) = self.windows.take_first(self.limit, touch, least) else {
+        let Some(window) = self.windows().take_first(self.limit, touch, least) else {
             return Attach::NoMemory;
         };
         if !try_lock_engine(&self.shared().tx_lock) {
-            self.windows.give(window);
+            self.windows().give(window);
             return Attach::Busy;
         }
         // No thread could write since its memory was taken, so the bytes begin here.
@@ -209,10 +212,10 @@ impl EngineSend {
         shared.tx_head.store(begin, Ordering::Release);
         (self.head, self.tail) = (begin, begin);
         self.shift = 0u32.wrapping_sub(begin);
-        self.window = Some(window);
+        self.memory.attach(window);
         self.publish_geometry();
         self.unlock();
-        self.windows.collect_before_more(self.slot);
+        self.windows().collect_before_more(self.slot);
         Attach::Done
     }
 
@@ -226,9 +229,9 @@ impl EngineSend {
     }
 
     fn give_back(&mut self) {
-        if let Some(window) = self.window.take() {
+        if self.is_attached() {
             self.shared().tx_cap.store(0, Ordering::Release);
-            self.windows.give_when_out(self.slot, window);
+            self.memory.detach(self.slot, false);
         }
     }
 
@@ -239,12 +242,20 @@ impl EngineSend {
 
     /// Whether it has memory.
     pub fn is_attached(&self) -> bool {
-        self.window.is_some()
+        self.memory.window().is_some()
+    }
+
+    /// Packets that pointed to released bytes have come back: the program may write there again.
+    pub fn unpin(&mut self) {
+        if self.is_attached() {
+            self.memory.settle();
+            self.publish_free();
+        }
     }
 
     /// Takes the memory away when nothing is in it and nobody is writing. True: it has none.
     pub fn release_if_empty(&mut self) -> bool {
-        if self.window.is_none() {
+        if !self.is_attached() {
             return true;
         }
         if self.len() != 0 || !try_lock_engine(&self.shared().tx_lock) {
@@ -253,9 +264,8 @@ impl EngineSend {
         let empty = self.shared().tx_tail.load(Ordering::Acquire) == self.tail;
         if empty {
             self.shared().tx_cap.store(0, Ordering::Release);
-            if let Some(window) = self.window.take() {
-                self.windows.give(window);
-            }
+            self.memory.detach(self.slot, true);
+            self.publish_free();
             self.limit = self.limit_min;
             self.shared().tx_limit.store(self.limit, Ordering::Release);
         }
@@ -263,23 +273,12 @@ impl EngineSend {
         empty
     }
 
-    /// Copies out of it, for headers of datagrams. False, and nothing is copied, when there are fewer.
-    #[must_use]
-    pub fn read(&self, offset: u32, to: &mut [u8]) -> bool {
-        let bytes = self.peek(offset, to.len() as u32);
-        let whole = bytes.len() as usize == to.len();
-        if whole {
-            bytes.copy_to(0, to);
-        }
-        whole
-    }
-
     fn shared(&self) -> &Slot {
-        self.windows.region().slot(self.slot).expect("slots of the engine exist")
+        self.windows().region().slot(self.slot).expect("slots of the engine exist")
     }
 
     fn geometry(&self) -> Geometry {
-        match &self.window {
+        match self.memory.window() {
             Some(window) => {
                 // Only what is counted may be written to.
                 let cap = window.touched().checked_ilog2().map_or(0, |bits| 1 << bits);
@@ -289,12 +288,33 @@ impl EngineSend {
         }
     }
 
+    fn windows(&self) -> &Windows {
+        self.memory.windows()
+    }
+
+    /// The stretches of the region that bytes of the FIFO lie in, which are sent from now on.
+    fn stretches(&self, offset: u32, n: u32) -> [(usize, u32); 2] {
+        if offset + n > self.sent.get() {
+            self.note_sent(offset + n);
+        }
+        self.geometry().stretches(self.head.wrapping_add(offset), n)
+    }
+
     fn note_sent(&self, sent: u32) {
         self.sent.set(sent);
         if self.retired {
             return;
         }
-        self.shared().tx_unacked.store(sent, Ordering::Relaxed);
+        // Pinned bytes are in the FIFO to the program, so they are among those that were sent.
+        let free = self.memory.free(self.head);
+        let pinned = self.head.wrapping_sub(free);
+        self.shared().tx_unacked.store(sent + pinned, Ordering::Relaxed);
+    }
+
+    /// Tells the program where it may write, after [`Pinned`] has looked.
+    fn publish_free(&self) {
+        self.shared().tx_head.store(self.memory.free(self.head), Ordering::Release);
+        self.note_sent(self.sent.get());
     }
 
     /// With `tx_lock` held.
@@ -309,7 +329,7 @@ impl EngineSend {
     /// A lock that was stolen from us means that the program wrote while we moved its bytes.
     fn unlock(&mut self) {
         if !unlock_engine(&self.shared().tx_lock) && !std::mem::replace(&mut self.hostile, true) {
-            self.windows.report_hostile(self.slot);
+            self.windows().report_hostile(self.slot);
         }
     }
 
@@ -319,7 +339,7 @@ impl EngineSend {
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
             // Tried again at the next hint. A FIFO that has one page because memory was short keeps the limit:
             // `want_capacity` gives it the rest once there is memory, even while autotuning enlarges no other.
-            let has_least = self.window.as_ref().is_some_and(has_least);
+            let has_least = self.memory.window().is_some_and(has_least);
             self.limit = if has_least { limit } else { cap };
         }
         self.shared().tx_limit.store(self.limit, Ordering::Release);
@@ -328,23 +348,23 @@ impl EngineSend {
     /// Moves to a window of `limit` bytes, with what is queued.
     fn grow(&mut self) -> Attach {
         let touch = touched_by(self.limit);
-        let Some(new) = self.windows.take(Side::Send, self.limit, touch) else {
+        let Some(new) = self.windows().take(Side::Send, self.limit, touch) else {
             return Attach::NoMemory;
         };
         let old = self.geometry();
         if new.cap() <= old.cap {
-            self.windows.give(new);
+            self.windows().give(new);
             return Attach::NoMemory;
         }
         if !try_lock_engine(&self.shared().tx_lock) {
-            self.windows.give(new);
+            self.windows().give(new);
             return Attach::Busy;
         }
         // Under the lock the program's position stands still; bytes that it wrote and did not
         // publish before it locked the last time do not count.
         let queued = self.shared().tx_tail.load(Ordering::Acquire).wrapping_sub(self.head);
         let (mut to, queued) = (new.base() as usize, queued.min(old.cap));
-        let mapping = self.windows.region().mapping();
+        let mapping = self.windows().region().mapping();
         for (from, len) in old.stretches(self.head, queued) {
             if len > 0 {
                 mapping.copy_from(to, mapping, from, len as usize);
@@ -352,9 +372,10 @@ impl EngineSend {
             }
         }
         self.shift = 0u32.wrapping_sub(self.head);
-        if let Some(old) = self.window.replace(new) {
-            self.windows.give(old);
-        }
+        // Packets that point to the old window keep it. To the new one none does, so what was released is free.
+        self.memory.detach(self.slot, true);
+        self.memory.attach(new);
+        self.publish_free();
         self.publish_geometry();
         self.unlock();
         Attach::Done
@@ -367,22 +388,32 @@ impl SendBuffer for EngineSend {
     }
 
     fn capacity(&self) -> u32 {
-        let has_least = self.window.as_ref().is_some_and(has_least);
+        let has_least = self.memory.window().is_some_and(has_least);
         if has_least { self.limit.min(self.geometry().cap) } else { self.limit }
     }
 
-    fn peek(&self, offset: u32, n: u32) -> Fragments {
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments {
         let n = there(offset, n, self.len());
         if n == 0 {
             return Fragments::empty();
         }
-        if offset + n > self.sent.get() {
-            self.note_sent(offset + n);
+        let [(a, a_len), (b, b_len)] = self.stretches(offset, n);
+        let Some(pin) = self.memory.pin(self.slot, self.head) else { return Fragments::empty() };
+        let second = (b_len > 0).then(|| Stretch::new(pin, b, b_len));
+        Fragments::new(Stretch::new(pin, a, a_len), second)
+    }
+
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool {
+        let n = to.len() as u32;
+        if n == 0 || there(offset, n, self.len()) < n {
+            return n == 0;
         }
-        let [(a, a_len), (b, b_len)] = self.geometry().stretches(self.head.wrapping_add(offset), n);
-        let mapping = self.windows.region().mapping();
-        let second = (b_len > 0).then(|| Stretch::new(mapping, b, b_len));
-        Fragments::new(Stretch::new(mapping, a, a_len), second)
+        let [(a, a_len), (b, _)] = self.stretches(offset, n);
+        let mapping = self.windows().region().mapping();
+        let (first, second) = to.split_at_mut(a_len as usize);
+        mapping.read(a, first);
+        mapping.read(b, second);
+        true
     }
 
     fn release(&mut self, n: u32) {
@@ -392,15 +423,16 @@ impl SendBuffer for EngineSend {
         }
         let n = n.min(self.len());
         self.head = self.head.wrapping_add(n);
-        self.shared().tx_head.store(self.head, Ordering::Release);
-        self.note_sent(self.sent.get().saturating_sub(n));
+        self.sent.set(self.sent.get().saturating_sub(n));
+        self.memory.release(self.head);
+        self.publish_free();
     }
 
     fn want_capacity(&mut self, bytes: u32) {
         // It began with a page because memory was short, and its peer reads: it gets as much as others once there is so
         // much.
-        if self.window.as_ref().is_some_and(has_least)
-            && self.windows.sendable() >= u64::from(touched_by(self.limit))
+        if self.memory.window().is_some_and(has_least)
+            && self.windows().sendable() >= u64::from(touched_by(self.limit))
         {
             // Refused or not, the next hint looks again.
             let _ = self.grow();
@@ -410,7 +442,7 @@ impl SendBuffer for EngineSend {
         if !self.retired
             && limit > self.limit
             && self.peak > self.limit / 2
-            && self.windows.may_grow()
+            && self.windows().may_grow()
         {
             self.set_limit(limit);
         }
@@ -593,7 +625,7 @@ mod tests {
                 let written = slot.tx_cap.load(Ordering::Relaxed);
                 assert!(
                     limit <= written
-                        && u64::from(written) <= send.window.as_ref().unwrap().touched()
+                        && u64::from(written) <= send.memory.window().unwrap().touched()
                 );
             }
         }

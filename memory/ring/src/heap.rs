@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use towpath_shm::{Fragments, Mapping, Stretch};
 
@@ -42,6 +43,32 @@ impl Memory {
         self.mapping = Some(Arc::new(new));
         self.shift = 0u32.wrapping_sub(head);
         true
+    }
+
+    /// Whether fragments point to it.
+    fn is_lent(&self) -> bool {
+        let lent = self.mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) > 1);
+        // What they read is read before the memory is written again.
+        fence(Ordering::Acquire);
+        lent
+    }
+
+    /// Moves the `used` bytes from position `head` on to memory that no fragment points to, and leaves the old one to the
+    /// fragments. False: no memory.
+    fn leave(&mut self, head: u32, used: u32) -> bool {
+        let old = std::mem::take(self);
+        let moved = self.ensure(old.geometry().cap, head, 0);
+        match (moved, &old.mapping, &self.mapping) {
+            (true, Some(from), Some(to)) => {
+                let mut at = 0;
+                for (offset, len) in old.geometry().stretches(head, used) {
+                    to.copy_from(at, from, offset, len as usize);
+                    at += len as usize;
+                }
+            }
+            _ => *self = old,
+        }
+        moved
     }
 
     fn fragments(&self, position: u32, n: u32) -> Fragments {
@@ -210,6 +237,9 @@ impl RecvBuffer for HeapRecv {
 
 /// A transmit FIFO that its owner writes directly. It has no memory before the first byte comes.
 ///
+/// Released bytes are not written again while fragments point to them: what is queued moves to other memory then. That
+/// is seldom, as where the fragments are packets on the way and the bytes were acknowledged: packets that go again.
+///
 /// ```
 /// use towpath_ring::{HeapSend, Payload, SendBuffer};
 /// use towpath_shm::Fragments;
@@ -232,6 +262,8 @@ pub struct HeapSend {
     memory: Memory,
     head: u32,
     tail: u32,
+    /// Bytes before this position may be written again. Fragments may point to those between it and `head`.
+    free: u32,
     limit: u32,
     limit_max: u32,
 }
@@ -240,7 +272,8 @@ impl HeapSend {
     /// Holds `limit` bytes, growing to `limit_max` (at most 1 GiB) when the connection asks.
     pub fn new(limit: u32, limit_max: u32) -> Self {
         let limit_max = limit_max.min(1 << 30);
-        Self { memory: Memory::default(), head: 0, tail: 0, limit: limit.min(limit_max), limit_max }
+        let (memory, limit) = (Memory::default(), limit.min(limit_max));
+        Self { memory, head: 0, tail: 0, free: 0, limit, limit_max }
     }
 
     /// Bytes that can be written, if there is memory for them.
@@ -251,7 +284,7 @@ impl HeapSend {
     /// Copies in as many bytes as there is room for, from the first; returns how many. 0 also when there is no memory.
     pub fn write(&mut self, data: &Payload<'_>) -> u32 {
         let n = data.len().min(self.room());
-        if n == 0 || !self.memory.ensure(self.limit, self.head, self.len()) {
+        if n == 0 || !self.ensure() {
             return 0;
         }
         self.memory.write(self.tail, &data.slice(0, n));
@@ -263,10 +296,25 @@ impl HeapSend {
     /// [`HeapSend::commit`] how many it were. No bytes when there is no room (or no memory).
     pub fn spare(&mut self) -> Fragments {
         let n = self.room();
-        if n == 0 || !self.memory.ensure(self.limit, self.head, self.len()) {
+        if n == 0 || !self.ensure() {
             return Fragments::empty();
         }
         self.memory.fragments(self.tail, n)
+    }
+
+    /// Makes sure that there is memory behind the queued bytes to which no fragment points.
+    fn ensure(&mut self) -> bool {
+        if !self.memory.ensure(self.limit, self.head, self.len()) {
+            return false;
+        }
+        if self.free != self.head
+            && self.memory.is_lent()
+            && !self.memory.leave(self.head, self.len())
+        {
+            return false;
+        }
+        self.free = self.head;
+        true
     }
 
     /// Receives from a socket of the kernel straight into it; returns how many bytes it was, 0 when the
@@ -311,16 +359,27 @@ impl SendBuffer for HeapSend {
         self.limit
     }
 
-    fn peek(&self, offset: u32, n: u32) -> Fragments {
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments {
         self.memory.fragments(self.head.wrapping_add(offset), there(offset, n, self.len()))
+    }
+
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool {
+        let n = to.len() as u32;
+        let whole = there(offset, n, self.len()) == n;
+        if whole {
+            self.memory.fragments(self.head.wrapping_add(offset), n).copy_to(0, to);
+        }
+        whole
     }
 
     fn release(&mut self, n: u32) {
         debug_assert!(n <= self.len());
         let n = n.min(self.len());
         self.head = self.head.wrapping_add(n);
-        if self.is_empty() {
+        if self.is_empty() && !self.memory.is_lent() {
+            // The next bytes lie in pages that were touched already.
             self.memory.shift = 0u32.wrapping_sub(self.tail);
+            self.free = self.head;
         }
     }
 
@@ -376,6 +435,28 @@ mod tests {
         let at = 1000 + send.len() as usize;
         assert_eq!(send.write(&payload(&data[at..])) as usize, data.len() - at);
         assert_eq!(bytes(&send.peek(0, send.len())), data[1000..]);
+    }
+
+    #[test]
+    fn released_bytes_stay_while_fragments_point_to_them() {
+        let mut send = HeapSend::new(16 << 10, 16 << 10);
+        let mut lent = Vec::new();
+        let mut written = 0u32;
+        for round in 0..100u32 {
+            let data: Vec<u8> = (written..written + 9000).map(|i| (i / 3) as u8).collect();
+            written += send.write(&payload(&data));
+            let n = send.len();
+            lent.push((send.peek(n / 3, n / 2), bytes(&send.peek(n / 3, n / 2))));
+            // All of it from time to time, so that the next bytes would go to the front.
+            send.release(if round % 5 == 0 { n } else { n / 2 });
+            if round % 3 == 0 {
+                lent.remove(round as usize / 3 % lent.len());
+            }
+            assert!(lent.iter().all(|(fragments, before)| bytes(fragments) == *before), "{round}");
+        }
+        let rest = send.len();
+        let expected: Vec<u8> = (written - rest..written).map(|i| (i / 3) as u8).collect();
+        assert_eq!(bytes(&send.peek(0, rest)), expected);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Reading order: [`towpath_shm::layout`] (the contract) → `protocol` (the algorithms alone) →
 //! [`Region`], [`Channel`] and [`Status`] (the memory) → [`Life`] (how the engine's end is noticed) →
 //! [`program_fifo`] (a program's ends of a socket) → [`EngineRecv`] and [`EngineSend`] (the engine's ends, which
-//! believe nothing) → [`Windows`] (who gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends
+//! believe nothing) → `pins` (what packets point to) → [`Windows`] (who gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends
 //! without another process. Apart from these stand the locks, `lock.rs` and `process_lock.rs`, and what they have
 //! in common, `word.rs`; and [`Relay`], by which threads of one process take turns at an engine.
 //!
@@ -69,6 +69,7 @@ mod give_back;
 mod heap;
 mod life;
 mod lock;
+mod pins;
 #[cfg(not(loom))]
 mod process_lock;
 mod protocol;

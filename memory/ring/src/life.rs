@@ -36,7 +36,9 @@ const WAITERS: u32 = 0x8000_0000;
 /// It is of the thread that made it, and cannot be sent to another.
 #[derive(Debug)]
 pub struct Life {
-    page: Arc<Mapping>,
+    mapping: Arc<Mapping>,
+    /// Where the status page begins in the mapping.
+    at: usize,
     /// None: the kernel has no robust lists.
     list: Option<Box<List>>,
     /// The thread's list before, which is libc's: address and length.
@@ -62,10 +64,10 @@ const HEAD_LEN: usize = std::mem::offset_of!(List, entries);
 
 impl Life {
     /// From here on the calling thread is the engine's.
-    pub(crate) fn begin(page: &Arc<Mapping>) -> Self {
-        let page = Arc::clone(page);
+    pub(crate) fn begin(mapping: &Arc<Mapping>, at: usize) -> Self {
+        let mapping = Arc::clone(mapping);
         let before = robust_list();
-        let mut life = Self { page, list: None, before, _of_this_thread: PhantomData };
+        let mut life = Self { mapping, at, list: None, before, _of_this_thread: PhantomData };
         let list = life.make_list();
         let alive = crate::thread_id() | WAITERS;
         if before.1 == HEAD_LEN && set_robust_list(std::ptr::from_ref(&*list).addr(), HEAD_LEN) {
@@ -90,7 +92,7 @@ impl Life {
 
     fn status(&self) -> &Status {
         // SAFETY: Status is all atomics, and this mapping is the engine's writable one.
-        unsafe { self.page.view(0) }
+        unsafe { self.mapping.view(self.at) }
     }
 
     fn words(&self) -> impl Iterator<Item = &AtomicU32> {

@@ -87,7 +87,7 @@ pub fn room(slot: &Slot) -> u32 {
     most.saturating_sub(queued(slot))
 }
 
-/// Bytes written and not yet acknowledged (stream) or taken (datagrams).
+/// Bytes written and not yet acknowledged (stream) or taken (datagrams), or to which packets still point.
 pub fn queued(slot: &Slot) -> u32 {
     let head = slot.tx_head.load(Ordering::Acquire);
     slot.tx_tail.load(Ordering::Acquire).wrapping_sub(head)

@@ -111,12 +111,16 @@ fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
     }
 }
 
-/// The memory of the rings between one process and the engine. Clones are the same memory.
+/// The memory of the rings between one process and one shard of the engine. Clones are the same memory.
 ///
 /// It says nothing of whose turn it is: the program's ends are [`crate::push_command`] and [`crate::pop_event`],
 /// under locks of its process, and the engine's are those of [`crate::EngineChannel`].
 #[derive(Debug, Clone)]
-pub struct Channel(Arc<Mapping>);
+pub struct Channel {
+    mapping: Arc<Mapping>,
+    /// Where it begins in the mapping.
+    at: usize,
+}
 
 impl Channel {
     /// A new channel, both rings empty. For the engine.
@@ -124,53 +128,78 @@ impl Channel {
     /// # Errors
     /// As for [`Mapping::shared`].
     pub fn create() -> io::Result<Self> {
-        let channel = Self(Arc::new(Mapping::shared("towpath-channel", CHANNEL_LEN)?));
-        channel.header().version.store(VERSION, Ordering::Relaxed);
-        channel.header().magic.store(MAGIC, Ordering::Release);
-        Ok(channel)
+        Ok(Self::create_all(1)?.swap_remove(0))
     }
 
-    /// Maps the channel that an engine handed over.
+    /// New channels of one process, `count` of them in one memory.
     ///
     /// # Errors
-    /// `InvalidData` when it is not a channel, or one of another build; `InvalidInput` when it is too short.
+    /// As for [`Mapping::shared`].
+    pub fn create_all(count: u32) -> io::Result<Vec<Self>> {
+        let channels = Self::all(Mapping::shared("towpath-channel", len(count))?, count);
+        for channel in &channels {
+            channel.header().version.store(VERSION, Ordering::Relaxed);
+            channel.header().magic.store(MAGIC, Ordering::Release);
+        }
+        Ok(channels)
+    }
+
+    /// Maps the channel that an engine with one shard handed over.
+    ///
+    /// # Errors
+    /// As for [`Channel::map_all`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
-        let channel = Self(Arc::new(Mapping::from_file(file, CHANNEL_LEN)?));
-        let header = channel.header();
-        check(header.magic.load(Ordering::Acquire), header.version.load(Ordering::Relaxed))?;
-        Ok(channel)
+        Ok(Self::map_all(file, 1)?.swap_remove(0))
+    }
+
+    /// Maps the `count` channels that an engine handed over.
+    ///
+    /// # Errors
+    /// `InvalidData` when one is not a channel, or one of another build; `InvalidInput` when they are too short.
+    pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
+        let channels = Self::all(Mapping::from_file(file, len(count))?, count);
+        for channel in &channels {
+            let header = channel.header();
+            check(header.magic.load(Ordering::Acquire), header.version.load(Ordering::Relaxed))?;
+        }
+        Ok(channels)
+    }
+
+    fn all(mapping: Mapping, count: u32) -> Vec<Self> {
+        let mapping = Arc::new(mapping);
+        (0..count).map(|shard| Self { mapping: Arc::clone(&mapping), at: len(shard) }).collect()
     }
 
     /// Its first words: where the rings begin and end, and who sleeps. The other side writes to them at any time.
     #[inline]
     pub fn header(&self) -> &ChannelHeader {
         // SAFETY: ChannelHeader is all atomics.
-        unsafe { self.0.view(0) }
+        unsafe { self.mapping.view(self.at) }
     }
 
-    /// The memory itself. Its memfd ([`Mapping::file`]) is what [`Channel::map`] takes; a process that has mapped it
-    /// so has no memfd.
+    /// The memory itself, in which those of a process's other channels lie, too. Its memfd ([`Mapping::file`]) is what
+    /// [`Channel::map_all`] takes; a process that has mapped it so has no memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
-        &self.0
+        &self.mapping
     }
 
     /// Where a program asks and the engine answers. The other side writes to it at any time.
     #[inline]
     pub fn cell(&self) -> &CallCell {
         // SAFETY: CallCell is all atomics.
-        unsafe { self.0.view(CELL_OFFSET) }
+        unsafe { self.mapping.view(self.at + CELL_OFFSET) }
     }
 
     /// `wire` is no longer than a request.
     pub(crate) fn write_request(&self, wire: &[u8]) {
         debug_assert!(wire.len() <= size_of::<Request>());
-        self.0.write(REQUEST_OFFSET, wire);
+        self.mapping.write(self.at + REQUEST_OFFSET, wire);
     }
 
     /// What is beyond its length is zero.
     pub(crate) fn read_request(&self) -> Box<Request> {
         let mut bytes = [0; size_of::<Request>()];
-        self.0.read(REQUEST_OFFSET, &mut bytes);
+        self.mapping.read(self.at + REQUEST_OFFSET, &mut bytes);
         let request = Request::from_bytes(&bytes);
         Box::new(Request::from_bytes(request.wire()))
     }
@@ -178,13 +207,13 @@ impl Channel {
     /// `wire` is no longer than a reply.
     pub(crate) fn write_reply(&self, wire: &[u8]) {
         debug_assert!(wire.len() <= size_of::<Reply>());
-        self.0.write(REPLY_OFFSET, wire);
+        self.mapping.write(self.at + REPLY_OFFSET, wire);
     }
 
     /// As [`Self::read_request`].
     pub(crate) fn read_reply(&self) -> Reply {
         let mut bytes = [0; size_of::<Reply>()];
-        self.0.read(REPLY_OFFSET, &mut bytes);
+        self.mapping.read(self.at + REPLY_OFFSET, &mut bytes);
         let reply = Reply::from_bytes(&bytes);
         Reply::from_bytes(reply.wire())
     }
@@ -193,27 +222,36 @@ impl Channel {
     pub(crate) fn read_command(&self, index: u32) -> Command {
         debug_assert!(index < COMMANDS_MAX);
         let mut bytes = [0; size_of::<Command>()];
-        self.0.read(COMMANDS_OFFSET + index as usize * size_of::<Command>(), &mut bytes);
+        self.mapping
+            .read(self.at + COMMANDS_OFFSET + index as usize * size_of::<Command>(), &mut bytes);
         Command::from_bytes(&bytes)
     }
 
     #[inline]
     pub(crate) fn write_command(&self, index: u32, command: &Command) {
         debug_assert!(index < COMMANDS_MAX);
-        self.0.write(COMMANDS_OFFSET + index as usize * size_of::<Command>(), command.as_bytes());
+        self.mapping.write(
+            self.at + COMMANDS_OFFSET + index as usize * size_of::<Command>(),
+            command.as_bytes(),
+        );
     }
 
     #[inline]
     pub(crate) fn event(&self, index: u32) -> &AtomicU64 {
         debug_assert!(index < EVENTS_MAX);
-        self.0.u64(EVENTS_OFFSET + index as usize * 8)
+        self.mapping.u64(self.at + EVENTS_OFFSET + index as usize * 8)
     }
 
     /// The pending byte of a slot; `slot` is below [`SLOTS_MAX`].
     #[inline]
     pub(crate) fn pending(&self, slot: u32) -> &AtomicU8 {
-        self.0.u8(PENDING_OFFSET + slot as usize)
+        self.mapping.u8(self.at + PENDING_OFFSET + slot as usize)
     }
+}
+
+/// Bytes that `count` channels take.
+fn len(count: u32) -> usize {
+    count as usize * CHANNEL_LEN
 }
 
 pub(crate) fn check(magic: u64, version: u32) -> io::Result<()> {

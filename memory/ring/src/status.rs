@@ -11,20 +11,39 @@ use towpath_shm::layout::{self, ENGINE_ENDED, LIVES, MAGIC, STATUS_LEN, VERSION}
 use crate::life::{self, Life};
 use crate::{doorbell, protocol, region};
 
-/// A program's view of the page.
+/// A program's view of a shard's page.
 #[derive(Debug, Clone)]
-pub struct Status(Arc<Mapping>);
+pub struct Status {
+    mapping: Arc<Mapping>,
+    /// Where it begins in the mapping.
+    at: usize,
+}
 
 impl Status {
-    /// Maps the page that an engine handed over.
+    /// Maps the page that an engine with one shard handed over.
     ///
     /// # Errors
-    /// `InvalidData` when it is not a status page, or one of another build; `InvalidInput` when it is too short.
+    /// As for [`Status::map_all`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
-        let status = Self(Arc::new(Mapping::read_only(file, STATUS_LEN)?));
-        let page = status.page();
-        region::check(page.magic.load(Ordering::Acquire), page.version.load(Ordering::Relaxed))?;
-        Ok(status)
+        Ok(Self::map_all(file, 1)?.swap_remove(0))
+    }
+
+    /// Maps the `count` pages that an engine handed over, one for each shard.
+    ///
+    /// # Errors
+    /// `InvalidData` when one is not a status page, or one of another build; `InvalidInput` when they are too short.
+    pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
+        let mapping = Arc::new(Mapping::read_only(file, count as usize * STATUS_LEN)?);
+        let view = |shard| Self { mapping: Arc::clone(&mapping), at: shard as usize * STATUS_LEN };
+        let pages: Vec<Self> = (0..count).map(view).collect();
+        for status in &pages {
+            let page = status.page();
+            region::check(
+                page.magic.load(Ordering::Acquire),
+                page.version.load(Ordering::Relaxed),
+            )?;
+        }
+        Ok(pages)
     }
 
     /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the engine knows.
@@ -60,7 +79,7 @@ impl Status {
     #[inline]
     fn page(&self) -> &layout::Status {
         // SAFETY: Status is all atomics; of those here nothing is called but loads.
-        unsafe { self.0.view(0) }
+        unsafe { self.mapping.view(self.at) }
     }
 }
 
@@ -99,6 +118,8 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) {
 #[derive(Debug)]
 pub struct EngineStatus {
     mapping: Arc<Mapping>,
+    /// Where the page begins in the mapping.
+    at: usize,
     /// The number on the page, which is never read back.
     epoch: u64,
 }
@@ -109,14 +130,27 @@ impl EngineStatus {
     /// # Errors
     /// As for [`Mapping::published`].
     pub fn create() -> io::Result<Self> {
-        let mapping = Arc::new(Mapping::published("towpath-status", STATUS_LEN)?);
-        let status = Self { mapping, epoch: 0 };
-        status.page().version.store(VERSION, Ordering::Relaxed);
-        status.page().magic.store(MAGIC, Ordering::Release);
-        Ok(status)
+        Ok(Self::create_all(1)?.swap_remove(0))
     }
 
-    /// The memfd, to hand to programs.
+    /// Such pages for `count` shards, in one memory.
+    ///
+    /// # Errors
+    /// As for [`Mapping::published`].
+    pub fn create_all(count: u32) -> io::Result<Vec<Self>> {
+        let len = count as usize * STATUS_LEN;
+        let mapping = Arc::new(Mapping::published("towpath-status", len)?);
+        let of_shard = |shard| {
+            let status =
+                Self { mapping: Arc::clone(&mapping), at: shard as usize * STATUS_LEN, epoch: 0 };
+            status.page().version.store(VERSION, Ordering::Relaxed);
+            status.page().magic.store(MAGIC, Ordering::Release);
+            status
+        };
+        Ok((0..count).map(of_shard).collect())
+    }
+
+    /// The memfd with all pages, to hand to programs.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.mapping.file()
     }
@@ -124,7 +158,7 @@ impl EngineStatus {
     /// Says that the engine runs, on this thread, until the result is dropped or the thread ends, and tells
     /// programs when that is.
     pub fn live(&self) -> Life {
-        Life::begin(&self.mapping)
+        Life::begin(&self.mapping, self.at)
     }
 
     /// Wakes the threads of a process that wait for a socket: they find that their channel has ended.
@@ -140,18 +174,18 @@ impl EngineStatus {
     /// Says that the engine goes to sleep, then looks once more with `idle`. False: there is work, and the page
     /// says that it is awake. After the sleep call [`EngineStatus::wake_up`].
     pub fn fall_asleep(&mut self, idle: impl FnOnce() -> bool) -> bool {
-        let Self { mapping, epoch } = self;
-        protocol::fall_asleep(&page(mapping).sleep_epoch, epoch, idle)
+        let Self { mapping, at, epoch } = self;
+        protocol::fall_asleep(&page(mapping, *at).sleep_epoch, epoch, idle)
     }
 
     /// Awake again, no doorbell needed.
     pub fn wake_up(&mut self) {
-        let Self { mapping, epoch } = self;
-        protocol::wake_up(&page(mapping).sleep_epoch, epoch);
+        let Self { mapping, at, epoch } = self;
+        protocol::wake_up(&page(mapping, *at).sleep_epoch, epoch);
     }
 
     fn page(&self) -> &layout::Status {
-        page(&self.mapping)
+        page(&self.mapping, self.at)
     }
 }
 
@@ -160,9 +194,9 @@ fn life_word(page: &layout::Status, channel: u32) -> &AtomicU32 {
     &page.lives[channel as usize % LIVES].word
 }
 
-fn page(mapping: &Mapping) -> &layout::Status {
+fn page(mapping: &Mapping, at: usize) -> &layout::Status {
     // SAFETY: Status is all atomics, and this mapping is writable.
-    unsafe { mapping.view(0) }
+    unsafe { mapping.view(at) }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -25,7 +25,7 @@
 //! the thread has given back the lock of that end of its socket ([`Windows::give_when_out`]).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     receivable_first: AtomicU64,
     /// Bytes that transmit FIFOs could touch now, without the reserve.
     sendable: AtomicU64,
+    /// Whether [`Inner::unpinned`] names a slot; for looks without the lock, one each turn.
+    unpinned: AtomicBool,
     /// Unix time in ns of the engine's turn: the time of arrival of bytes that receive FIFOs get in it.
     unix_ns: AtomicU64,
     inner: Mutex<Inner>,
@@ -134,18 +136,26 @@ struct Inner {
     in_use: BTreeMap<u32, Vec<Window>>,
     /// Slots that came into `in_use` since [`Windows::take_awaited`].
     awaited: Vec<u32>,
+    /// Slots whose packets came back since [`Windows::take_unpinned`].
+    unpinned: Vec<u32>,
 }
 
 impl Windows {
     /// All of `region`'s FIFO area, of which at most `limit` bytes, rounded down to pages, are backed by memory. A
     /// region must have only one: two would hand out the same memory.
     pub fn new(region: &Region, limit: u64) -> Self {
+        Self::of_shard(region, 0, 1, limit)
+    }
+
+    /// A shard's part of the area, of `shards` parts alike (a power of two, at most
+    /// [`SHARDS_MAX`](towpath_shm::layout::SHARDS_MAX)). Each must have only one.
+    pub fn of_shard(region: &Region, shard: u32, shards: u32, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
-            let end = start + share as u64;
-            let class = Class::new(start, end);
-            start = end;
-            class
+            let part = share as u64 / u64::from(shards);
+            let first = start + part * u64::from(shard);
+            start += share as u64;
+            Class::new(first, first + part)
         });
         let inner = Inner {
             classes,
@@ -161,6 +171,7 @@ impl Windows {
             hostile: Vec::new(),
             in_use: BTreeMap::new(),
             awaited: Vec::new(),
+            unpinned: Vec::new(),
         };
         let receivable = AtomicU64::new(inner.available(Side::Recv));
         let sendable = AtomicU64::new(inner.available(Side::Send));
@@ -170,6 +181,7 @@ impl Windows {
             receivable,
             receivable_first,
             sendable,
+            unpinned: AtomicBool::new(false),
             unix_ns: AtomicU64::new(0),
             inner: Mutex::new(inner),
             giver: OnceLock::new(),
@@ -235,6 +247,23 @@ impl Windows {
 
     pub(crate) fn report_hostile(&self, slot: u32) {
         self.lock().hostile.push(slot);
+    }
+
+    /// Slots whose transmit FIFOs may let their programs write again to what packets pointed to, since the last call. To
+    /// be [told so](crate::EngineSend::unpin); another FIFO may have the slot, which hears it in vain.
+    pub fn take_unpinned(&self) -> Vec<u32> {
+        if !self.0.unpinned.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut inner = self.lock();
+        self.0.unpinned.store(false, Ordering::Relaxed);
+        std::mem::take(&mut inner.unpinned)
+    }
+
+    pub(crate) fn note_unpinned(&self, slot: u32) {
+        let mut inner = self.lock();
+        inner.unpinned.push(slot);
+        self.0.unpinned.store(true, Ordering::Relaxed);
     }
 
     /// Bytes that a receive FIFO could touch now.

@@ -4,20 +4,23 @@
 //!
 //! ```text
 //! status (one per run, written by the engine; the programs of that run can only read it)
-//!   0                Status                   what the engine tells all of them
+//!   0                Status[shards]           what each shard of the engine tells all of them
 //!
 //! region (one per run, mapped by the engine and by every program of that run)
 //!   0                nothing
 //!   SLOTS_OFFSET     Slot[slots_max]          a socket's shared state, 256 bytes each
 //!   FIFO_OFFSET      byte FIFOs               windows handed out by the engine
 //!
-//! channel (one per process, mapped by the engine and that process)
+//! channel (one per process and shard, mapped by the engine and that process; those of a process lie behind each other)
 //!   0                ChannelHeader            ring positions and sleep flags
 //!   CELL_OFFSET      CallCell                 a request and its answer (control.rs)
 //!   COMMANDS_OFFSET  Command[COMMANDS_MAX]    program -> engine
 //!   EVENTS_OFFSET    u64[EVENTS_MAX]          engine -> program: slot indexes
 //!   PENDING_OFFSET   u8[slots_max]            which event bits of a slot are in the ring
 //! ```
+//!
+//! An engine has one shard, or a power of two of them up to [`SHARDS_MAX`]. The upper bits of a slot's number say
+//! whose the slot is ([`shard_of`]); everything about a socket goes through the channel of that shard.
 //!
 //! A region is one trust domain: the programs that descend from one `towpath run`, which can
 //! ptrace each other anyway. That is what lets fork, exec and SCM_RIGHTS hand sockets around. The
@@ -39,7 +42,21 @@ pub const VERSION: u32 = 10;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
-/// Length of the status page's memory.
+/// Most shards an engine can have.
+pub const SHARDS_MAX: u32 = 16;
+
+/// Which of `shards` shards, a power of two, has a slot (below [`SLOTS_MAX`]).
+#[inline]
+pub const fn shard_of(slot: u32, shards: u32) -> u32 {
+    (slot as u64 * shards as u64 / SLOTS_MAX as u64) as u32
+}
+
+/// The first slot of a shard, of `shards` shards.
+pub const fn first_slot(shard: u32, shards: u32) -> u32 {
+    SLOTS_MAX / shards * shard
+}
+
+/// Length of a status page's memory.
 pub const STATUS_LEN: usize = 4096;
 /// Where the slots begin, in bytes from the region's start: not at 0, so that an offset that was never set is no socket's.
 pub const SLOTS_OFFSET: usize = 4096;
@@ -62,8 +79,8 @@ pub const EVENTS_MAX: u32 = 1 << 16;
 pub const EVENTS_OFFSET: usize = COMMANDS_OFFSET + COMMANDS_MAX as usize * size_of::<Command>();
 /// Where the pending event bits begin.
 pub const PENDING_OFFSET: usize = EVENTS_OFFSET + EVENTS_MAX as usize * 8;
-/// Length of a channel's memory.
-pub const CHANNEL_LEN: usize = PENDING_OFFSET + SLOTS_MAX as usize;
+/// Length of a channel's memory: whole pages.
+pub const CHANNEL_LEN: usize = (PENDING_OFFSET + SLOTS_MAX as usize).next_multiple_of(4096);
 
 /// The status page. Programs cannot map it for writing: the memfd is sealed against that.
 #[repr(C)]
@@ -174,14 +191,14 @@ pub struct Slot {
     // Line 1, engine: hot.
     /// End of the unread bytes.
     pub rx_tail: AtomicU32,
-    /// Start of the bytes still needed for (re)transmission.
+    /// Start of the bytes still needed for (re)transmission, or that a packet on its way to a device still points to.
     pub tx_head: AtomicU32,
     /// Changes whenever something happened; programs blocked on this socket alone sleep on it.
     pub event_seq: AtomicU32,
     /// Set to 1 by the engine when it wants [`op::RX_SPACE`] after the next read, because a window update may depend
     /// on it; the program swaps it to 0 when it sends the command. Swap.
     pub rx_wanted: AtomicU32,
-    /// Bytes in the transmit FIFO that were sent and not yet acknowledged (for SIOCOUTQ users).
+    /// Bytes in the transmit FIFO that were sent and are still in it (for SIOCOUTQ users).
     pub tx_unacked: AtomicU32,
     /// Most bytes the program should queue (SO_SNDBUF, autotuned); at most `tx_cap`.
     pub tx_limit: AtomicU32,

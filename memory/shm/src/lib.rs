@@ -28,4 +28,4 @@ mod mapping;
 pub mod token;
 
 pub use fd::Fd;
-pub use mapping::{Fragments, Mapping, Stretch};
+pub use mapping::{Backing, Fragments, Mapping, Part, Stretch};

@@ -1,7 +1,8 @@
 //! Memory that others may write to at any time: no `&[u8]` is ever made of it.
 
+use std::fmt::Debug;
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -275,10 +276,24 @@ impl Drop for Mapping {
     }
 }
 
-/// Some bytes of a mapping, kept alive with it. The other side may change them at any time.
+/// Memory that stretches point to: a mapping, or what keeps a part of one for them and learns by its drop that none is
+/// left.
+pub trait Backing: Debug + Send + Sync {
+    /// The mapping that offsets are in; always the same.
+    fn mapping(&self) -> &Mapping;
+}
+
+impl Backing for Mapping {
+    #[inline]
+    fn mapping(&self) -> &Mapping {
+        self
+    }
+}
+
+/// Some bytes of a mapping, which keep it, or what stands for it, alive. The other side may change them at any time.
 #[derive(Debug, Clone)]
 pub struct Stretch {
-    mapping: Arc<Mapping>,
+    backing: Arc<dyn Backing>,
     offset: usize,
     len: u32,
 }
@@ -288,9 +303,15 @@ impl Stretch {
     ///
     /// # Panics
     /// When they leave the mapping.
-    pub fn new(mapping: &Arc<Mapping>, offset: usize, len: u32) -> Self {
-        assert!(offset.checked_add(len as usize).is_some_and(|end| end <= mapping.len()));
-        Self { mapping: Arc::clone(mapping), offset, len }
+    pub fn new<B: Backing + 'static>(backing: &Arc<B>, offset: usize, len: u32) -> Self {
+        let end = offset.checked_add(len as usize);
+        assert!(end.is_some_and(|end| end <= backing.mapping().len()));
+        Self { backing: Arc::clone(backing) as Arc<dyn Backing>, offset, len }
+    }
+
+    /// Where the bytes are, to read them.
+    pub fn part(&self) -> Part<'_> {
+        Part { mapping: self.backing.mapping(), offset: self.offset, len: self.len }
     }
 
     /// Length in bytes.
@@ -303,7 +324,37 @@ impl Stretch {
         self.len == 0
     }
 
-    /// Where the bytes are, for an iovec. Valid while this stretch lives; never to be made a slice.
+    /// See [`Part::as_ptr`].
+    pub fn as_ptr(&self) -> *const u8 {
+        self.part().as_ptr()
+    }
+}
+
+/// A stretch as it is read, which whoever has the [`Stretch`] or the [`Fragments`] keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    mapping: &'a Mapping,
+    offset: usize,
+    len: u32,
+}
+
+impl Part<'_> {
+    /// Length in bytes.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the bytes are in their mapping.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Where the bytes are, for an iovec. Valid while the stretch lives; never to be made a slice.
     pub fn as_ptr(&self) -> *const u8 {
         self.mapping.at(self.offset, self.len as usize)
     }
@@ -323,36 +374,47 @@ impl Stretch {
     /// When it has fewer bytes than that, or they do not fit into the other mapping.
     pub fn copy_to_mapping(&self, skip: u32, len: u32, to: &Mapping, to_offset: usize) {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
-        to.copy_from(to_offset, &self.mapping, self.offset + skip as usize, len as usize);
-    }
-
-    fn slice(&self, skip: u32, len: u32) -> Self {
-        assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
-        Self { mapping: Arc::clone(&self.mapping), offset: self.offset + skip as usize, len }
+        to.copy_from(to_offset, self.mapping, self.offset + skip as usize, len as usize);
     }
 }
 
-/// At most two stretches: what a range of a ring buffer is. They keep the memory mapped, and not its content: that
-/// is the range's for as long as the owner of the buffer does not release it.
+/// At most two stretches of one mapping: what a range of a ring buffer is. They keep the memory mapped. Its content is kept
+/// by the buffer that gave them: a transmit FIFO lets nobody write there until they are dropped, but the program to which
+/// the bytes belong can do so nevertheless.
 #[derive(Debug, Clone, Default)]
 pub struct Fragments {
-    parts: [Option<Stretch>; 2],
+    /// None: no bytes.
+    backing: Option<Arc<dyn Backing>>,
+    offsets: [usize; 2],
+    lens: [u32; 2],
 }
+
+// Every packet has them.
+const _: () = assert!(size_of::<Fragments>() == 40);
 
 impl Fragments {
     /// No bytes.
     pub const fn empty() -> Self {
-        Self { parts: [None, None] }
+        Self { backing: None, offsets: [0; 2], lens: [0; 2] }
     }
 
     /// One or two stretches, in order.
+    ///
+    /// # Panics
+    /// When they are of two mappings.
     pub fn new(first: Stretch, second: Option<Stretch>) -> Self {
-        Self { parts: [Some(first), second] }
+        let Stretch { backing, offset, len } = first;
+        let (mut offsets, mut lens) = ([offset, 0], [len, 0]);
+        if let Some(second) = second {
+            assert!(ptr::addr_eq(Arc::as_ptr(&backing), Arc::as_ptr(&second.backing)));
+            (offsets[1], lens[1]) = (second.offset, second.len);
+        }
+        Self { backing: Some(backing), offsets, lens }
     }
 
     /// Total length in bytes.
     pub fn len(&self) -> u32 {
-        self.iter().map(Stretch::len).sum()
+        self.lens[0] + self.lens[1]
     }
 
     /// Whether there are no bytes.
@@ -360,9 +422,13 @@ impl Fragments {
         self.len() == 0
     }
 
-    /// The stretches, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Stretch> {
-        self.parts.iter().flatten()
+    /// The stretches that have bytes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Part<'_>> {
+        let mapping = self.backing.as_ref().map(|backing| backing.mapping());
+        let places = self.offsets.into_iter().zip(self.lens).filter(|(_, len)| *len > 0);
+        mapping.into_iter().flat_map(move |mapping| {
+            places.clone().map(move |(offset, len)| Part { mapping, offset, len })
+        })
     }
 
     /// Bytes `skip..skip + len` of it, which are not copied.
@@ -370,20 +436,21 @@ impl Fragments {
     /// # Panics
     /// When it has fewer bytes than that.
     pub fn slice(&self, skip: u32, len: u32) -> Self {
-        let mut parts = [const { None }; 2];
+        let (mut offsets, mut lens) = ([0; 2], [0; 2]);
         let (mut skip, mut left, mut n) = (skip, len, 0);
         for part in self.iter() {
-            let from = skip.min(part.len());
-            let take = left.min(part.len() - from);
+            let from = skip.min(part.len);
+            let take = left.min(part.len - from);
             skip -= from;
             left -= take;
             if take > 0 {
-                parts[n] = Some(part.slice(from, take));
+                (offsets[n], lens[n]) = (part.offset + from as usize, take);
                 n += 1;
             }
         }
         assert_eq!(left, 0, "slice beyond the fragments");
-        Self { parts }
+        let backing = if n > 0 { self.backing.clone() } else { None };
+        Self { backing, offsets, lens }
     }
 
     /// Copies `to.len()` bytes from `skip` on, across both stretches.
@@ -393,8 +460,8 @@ impl Fragments {
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         let (mut skip, mut done) = (skip, 0);
         for part in self.iter() {
-            let from = skip.min(part.len());
-            let take = ((part.len() - from) as usize).min(to.len() - done);
+            let from = skip.min(part.len);
+            let take = ((part.len - from) as usize).min(to.len() - done);
             skip -= from;
             part.copy_to(from, &mut to[done..done + take]);
             done += take;

@@ -38,7 +38,7 @@ fn clients_reach_the_program() {
         world.until("the client", |_| client.is_finished().then_some(()));
         assert!(client.join().unwrap().unwrap() == request);
     }
-    world.until("flows to end", |world| (world.tcp_flows() == 0).then_some(()));
+    world.until("flows to end", |world| (world.gateway.borrow().tcp_flows() == 0).then_some(()));
     assert_eq!(world.counter("tcp_accepted"), 5);
 }
 
@@ -61,7 +61,7 @@ fn a_program_that_listens_on_ipv6_only_is_found() {
 fn a_client_is_refused_when_the_program_does_not_listen() {
     let mut world = World::new();
     let (tell, told) = std::sync::mpsc::channel();
-    world.gateway().on_notice(move |notice| tell.send(notice).unwrap());
+    world.gateway.borrow_mut().on_notice(move |notice| tell.send(notice).unwrap());
     let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
     for _ in 0..2 {
         let client = ask(addr, b"hi".to_vec());
@@ -76,7 +76,7 @@ fn a_client_is_refused_when_the_program_does_not_listen() {
     let wanted = Notice::NobodyListens { protocol, host: addr, program };
     assert_eq!(told.try_iter().collect::<Vec<_>>(), [wanted]);
     assert!(wanted.to_string().contains("nothing listens on 10.0.2.15:80"));
-    assert_eq!(world.tcp_flows(), 0);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn that_nobody_takes_datagrams_of_clients_is_said_once() {
     for host in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
         let mut world = World::new();
         let (tell, told) = std::sync::mpsc::channel();
-        world.gateway().on_notice(move |notice| tell.send(notice).unwrap());
+        world.gateway.borrow_mut().on_notice(move |notice| tell.send(notice).unwrap());
         let addr = world.forward(host, 53, ForwardProtocol::Udp);
         let local = if addr.is_ipv4() { "127.0.0.1" } else { "::1" };
         let addr = SocketAddr::new(local.parse().unwrap(), addr.port());
@@ -125,7 +125,7 @@ fn a_taken_port_is_named() {
     let host = taken.local_addr().unwrap();
     let world = World::new();
     let which = Forward { host, port: 80, protocol: ForwardProtocol::Tcp };
-    let error = world.gateway().listen(&[which]).unwrap_err();
+    let error = world.gateway.borrow_mut().listen(&[which]).unwrap_err();
     assert_eq!(error.which, which);
     assert_eq!(error.source.kind(), std::io::ErrorKind::AddrInUse);
     assert!(error.to_string().contains(&host.to_string()));
@@ -197,12 +197,12 @@ fn an_unspecified_address_is_of_its_own_family_only() {
 fn clients_that_say_nothing_leave_flows_to_the_program() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut world = World::new();
-    world.gateway().limit_tcp_flows(8);
+    world.gateway.borrow_mut().limit_tcp_flows(8);
     world.listen("10.0.2.15:80");
     let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
     let _idle: Vec<_> = (0..20).map(|_| TcpStream::connect(addr).unwrap()).collect();
     world.until("a pause", |world| (world.counter("accept_paused") > 0).then_some(()));
-    assert_eq!(world.tcp_flows(), 6);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 6);
     for _ in 0..2 {
         world.connected(gateway_v4(server.local_addr().unwrap().port()));
     }
@@ -213,7 +213,7 @@ fn flows_that_nobody_reads_leave_memory_to_the_others() {
     const LEN: usize = 3_000_000;
     let mut world = World::new();
     // Both directions of one flow.
-    world.gateway().limit_fifos(2);
+    world.gateway.borrow_mut().limit_fifos(2);
     let listener = world.listen("10.0.2.15:80");
     let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
     let _deaf = TcpStream::connect(addr).unwrap();
@@ -294,13 +294,13 @@ fn a_client_is_answered_from_the_address_that_it_wrote_to_last() {
 #[test]
 fn clients_beyond_the_limit_wait_in_the_hosts_queue() {
     let mut world = World::new();
-    world.gateway().limit_tcp_flows(1);
+    world.gateway.borrow_mut().limit_tcp_flows(1);
     let listener = world.listen("10.0.2.15:80");
     let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
     let clients = [ask(addr, b"a".to_vec()), ask(addr, b"a".to_vec())];
     let (first, _) = world.accept(listener);
     world.until("a pause", |world| (world.counter("accept_paused") > 0).then_some(()));
-    assert_eq!(world.tcp_flows(), 1);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 1);
     let mut sock = first;
     for n in 0..2 {
         assert_eq!(world.read_to_end(sock), b"a");
@@ -353,7 +353,7 @@ fn a_reset_of_the_client_reaches_the_program_and_back() {
     let client = thread::spawn(move || client.read(&mut [0; 16]).map_err(|error| error.kind()));
     world.until("the client", |_| client.is_finished().then_some(()));
     assert_eq!(client.join().unwrap(), Err(std::io::ErrorKind::ConnectionReset));
-    assert_eq!(world.tcp_flows(), 0);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
 #[test]
@@ -414,7 +414,7 @@ fn a_forwarded_udp_port_is_not_shared_with_another_gateway() {
     let addr = world.forward(&addr.to_string(), 53, ForwardProtocol::Udp);
     let which = Forward { host: addr, port: 53, protocol: ForwardProtocol::Udp };
     let second = World::new();
-    let error = second.gateway().listen(&[which]).unwrap_err();
+    let error = second.gateway.borrow_mut().listen(&[which]).unwrap_err();
     assert_eq!(error.source.kind(), std::io::ErrorKind::AddrInUse);
 }
 

@@ -79,7 +79,7 @@ fn what_the_host_has_in_whole_it_delivers() {
     world.close(sock, Linger::Default);
     world.until("delivery", |world| {
         let done = world.counter("tcp_bytes_to_host") == 100_000;
-        (done && world.gateway().undelivered() == 0).then_some(())
+        (done && world.gateway.borrow().undelivered() == 0).then_some(())
     });
     drop(world);
     assert!(read_to_end(peer) == (bytes, Ok(())));
@@ -89,7 +89,7 @@ fn what_the_host_has_in_whole_it_delivers() {
 fn the_gateway_says_what_it_holds_until_the_host_has_it() {
     let (mut world, sock, peer) = connected();
     let written = fill_and_close(&mut world, sock);
-    let held = |world: &World| world.gateway().undelivered();
+    let held = |world: &World| world.gateway.borrow().undelivered();
     // As TCP counts: the end of the stream is one more.
     let to_host = world.counter("tcp_bytes_to_host");
     assert_eq!(held(&world), written.len() as u64 - to_host + 1);
@@ -111,7 +111,7 @@ fn what_the_gateway_holds_outlives_the_programs_socket() {
     let reader = std::thread::spawn(move || read_to_end(peer));
     world.until("the reader", |_| reader.is_finished().then_some(()));
     assert!(reader.join().unwrap() == (written, Ok(())));
-    world.until("the flow's end", |world| (world.tcp_flows() == 0).then_some(()));
+    world.until("the flow's end", |world| (world.gateway.borrow().tcp_flows() == 0).then_some(()));
 }
 
 /// The program closed its socket, which waits for the peer's end for a minute, as on Linux.
@@ -122,11 +122,11 @@ fn a_flow_does_not_outlive_the_programs_socket_for_long() {
     world.close(sock, Linger::Default);
     world.until("bytes", |world| (world.counter("tcp_bytes_to_host") == 3).then_some(()));
     world.run_for(Duration::from_millis(20));
-    assert_eq!((world.tcp_flows(), world.stack.usage().sockets), (1, 1));
+    assert_eq!((world.gateway.borrow().tcp_flows(), world.stack.usage().sockets), (1, 1));
     for _ in 0..20 {
         world.skip(Duration::from_secs(10));
     }
-    assert_eq!((world.tcp_flows(), world.stack.usage().sockets), (0, 0));
+    assert_eq!((world.gateway.borrow().tcp_flows(), world.stack.usage().sockets), (0, 0));
 }
 
 /// And the host's kernel still has what the peer has not read.
@@ -146,7 +146,7 @@ fn what_the_host_has_outlives_the_flow() {
     for _ in 0..20 {
         world.skip(Duration::from_secs(10));
     }
-    assert_eq!(world.tcp_flows(), 0);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
     assert!(read_to_end(peer) == (bytes, Ok(())));
 }
 
@@ -174,7 +174,7 @@ fn an_answer_to_a_client_is_held_too() {
         client.shutdown(Shutdown::Write).unwrap();
         let (sock, _) = world.accept(listener);
         let written = fill_and_close(&mut world, sock);
-        assert!(world.gateway().undelivered() > 0);
+        assert!(world.gateway.borrow().undelivered() > 0);
         if cut_off {
             drop(world);
             let (got, end) = read_to_end(client);

@@ -24,7 +24,7 @@ fn tried_in_vain(world: &mut World, port: u16) {
         world.skip_unseen(WAIT / (FLOWS + 100));
     }
     world.turn();
-    assert_eq!(world.tcp_flows(), 0);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
 /// Then it is back.
@@ -54,7 +54,7 @@ fn refused_connections_leave_nothing_behind() {
     let mut world = World::new();
     tried_in_vain(&mut world, port);
     assert_eq!(world.counter("tcp_refused"), FLOWS.into());
-    assert_eq!(world.gateway().next_timeout_ns(), None, "nothing is waited for");
+    assert_eq!(world.gateway.borrow().next_timeout_ns(), None, "nothing is waited for");
     stays(world);
 }
 
@@ -70,6 +70,6 @@ fn reset_connections_leave_nothing_behind() {
     let mut world = World::new();
     tried_in_vain(&mut world, port);
     assert!(world.counter("tcp_reset") > 0);
-    assert_eq!(world.gateway().next_timeout_ns(), None, "nothing is waited for");
+    assert_eq!(world.gateway.borrow().next_timeout_ns(), None, "nothing is waited for");
     stays(world);
 }

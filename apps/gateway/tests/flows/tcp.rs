@@ -37,7 +37,7 @@ fn echo(mut stream: TcpStream) {
 }
 
 fn flows_end(world: &mut World) {
-    world.until("flows to end", |world| (world.tcp_flows() == 0).then_some(()));
+    world.until("flows to end", |world| (world.gateway.borrow().tcp_flows() == 0).then_some(()));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_refusal_is_a_refusal() {
     let error = world.until("an error", |world| world.error(sock));
     assert_eq!(error, SocketError::Refused);
     assert_eq!(world.counter("tcp_refused"), 1);
-    assert_eq!(world.tcp_flows(), 0);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
 #[test]
@@ -237,12 +237,12 @@ fn connects_that_are_abandoned_are_forgotten_with_their_sockets() {
     let to = gateway_v4(listener.local_addr().unwrap().port());
     let mut world = World::new();
     let (abandoned, goes_on) = (world.connect(to), world.connect(to));
-    world.until("both", |world| (world.tcp_flows() == 2).then_some(()));
+    world.until("both", |world| (world.gateway.borrow().tcp_flows() == 2).then_some(()));
     world.close(abandoned, Linger::Abort);
     for _ in 0..4 {
         world.skip(Duration::from_secs(20));
     }
-    assert_eq!((world.tcp_flows(), world.counter("tcp_forgotten")), (1, 1));
+    assert_eq!((world.gateway.borrow().tcp_flows(), world.counter("tcp_forgotten")), (1, 1));
     assert_eq!(world.error(goes_on), None);
 }
 
@@ -285,7 +285,7 @@ fn what_came_before_a_reset_arrives_before_it() {
         assert!(world.read_exact(sock, bytes.len()) == bytes);
         let error = world.until("a reset", |world| world.error(sock));
         assert_eq!(error, SocketError::Reset);
-        assert_eq!((world.counter("tcp_reset"), world.tcp_flows()), (1, 0));
+        assert_eq!((world.counter("tcp_reset"), world.gateway.borrow().tcp_flows()), (1, 0));
     }
 }
 
@@ -321,7 +321,7 @@ fn a_program_that_does_not_read_hears_of_a_reset_later() {
         world.skip(wait + Duration::from_secs(1));
     }
     assert_eq!(world.error(sock), Some(SocketError::Reset));
-    assert_eq!(world.tcp_flows(), 0);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
 /// Until the host has delivered it, which is later than the end of who sent it where processors are wanted.
@@ -360,7 +360,7 @@ fn a_reset_that_is_met_in_sending_is_not_waited_for_without_end() {
         world.skip(Duration::from_nanos(towpath_gateway::limits::FAILED_WAIT_NS + 1_000_000_000));
     }
     assert_eq!(world.error(sock), Some(SocketError::Reset));
-    assert_eq!(world.tcp_flows(), 0);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn a_reset_that_is_met_in_sending_is_behind_what_came_before_too() {
     assert!(world.read_exact(sock, LEN) == pattern(LEN, 8));
     let error = world.until("a reset", |world| world.error(sock));
     assert_eq!(error, SocketError::Reset);
-    assert_eq!((world.counter("tcp_reset"), world.tcp_flows()), (1, 0));
+    assert_eq!((world.counter("tcp_reset"), world.gateway.borrow().tcp_flows()), (1, 0));
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn many_flows_at_once() {
     for sock in &socks {
         world.until("connect", |world| world.happened(*sock, SocketEvent::Connected).then_some(()));
     }
-    assert_eq!(world.tcp_flows(), FLOWS);
+    assert_eq!(world.gateway.borrow().tcp_flows(), FLOWS);
     for (n, sock) in socks.iter().enumerate() {
         assert_eq!(world.write(*sock, &pattern(10_000, n as u32)), 10_000);
     }
@@ -537,7 +537,7 @@ fn flows_beyond_the_limit_wait_for_a_place() {
         streams.into_iter().for_each(echo);
     });
     let mut world = World::new();
-    world.gateway().limit_tcp_flows(2);
+    world.gateway.borrow_mut().limit_tcp_flows(2);
     let first = world.connected(gateway_v4(port));
     world.connected(gateway_v4(port));
     let third = world.connect(gateway_v4(port));
@@ -625,10 +625,10 @@ fn an_idle_gateway_sleeps() {
     world.read_exact(sock, 5);
     world.run_for(Duration::from_millis(100));
     let turns = |world: &World| {
-        let gateway = world.gateway();
+        let gateway = world.gateway.borrow();
         gateway.inner().counters().iter().find(|(name, _)| *name == "turns").unwrap().1
     };
-    let (due, now) = (world.gateway().next_timeout_ns(), world.now().0);
+    let (due, now) = (world.gateway.borrow().next_timeout_ns(), world.now().0);
     assert!(due.is_none_or(|due| due > now), "{due:?}, now {now}");
     // The test turns every 5 ms; nothing else does.
     let before = turns(&world);

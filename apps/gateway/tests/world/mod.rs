@@ -1,10 +1,11 @@
 //! A program's stack joined to a gateway, turned in real time on the test's thread.
 #![allow(dead_code)] // Each test file uses its part.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::rc::Rc;
 use std::time::{Duration, Instant as Clock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -84,25 +85,19 @@ pub struct Sock {
 
 /// The gateway as a port that the test can also look at.
 struct Shared {
-    gateway: Arc<Mutex<Gateway>>,
+    gateway: Rc<RefCell<Gateway>>,
     wake: OwnedFd,
-}
-
-impl Shared {
-    fn gateway(&self) -> MutexGuard<'_, Gateway> {
-        self.gateway.lock().unwrap()
-    }
 }
 
 impl Port for Shared {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        self.gateway().poll(now_ns, pool, out, max)
+        self.gateway.borrow_mut().poll(now_ns, pool, out, max)
     }
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        self.gateway().submit(now_ns, pool, batch)
+        self.gateway.borrow_mut().submit(now_ns, pool, batch)
     }
     fn offloads(&self) -> Offloads {
-        self.gateway().offloads()
+        self.gateway.borrow().offloads()
     }
     fn link_type(&self) -> LinkType {
         LinkType::Ip
@@ -111,17 +106,17 @@ impl Port for Shared {
         Some(self.wake.as_fd())
     }
     fn next_timeout_ns(&self) -> Option<u64> {
-        self.gateway().next_timeout_ns()
+        self.gateway.borrow().next_timeout_ns()
     }
     fn undelivered(&self) -> u64 {
-        self.gateway().undelivered()
+        self.gateway.borrow().undelivered()
     }
 }
 
 pub struct World {
     pub stack: Stack<Program>,
     pub program: Program,
-    gateway: Arc<Mutex<Gateway>>,
+    pub gateway: Rc<RefCell<Gateway>>,
     pub pool: Pool,
     ports: [Box<dyn Port>; 1],
     start: Clock,
@@ -166,7 +161,7 @@ impl World {
         for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
             stack.net.add_route(everything, None, iface, 0);
         }
-        let gateway = Arc::new(Mutex::new(gateway));
+        let gateway = Rc::new(RefCell::new(gateway));
         let port: Box<dyn Port> = Box::new(Shared { gateway: gateway.clone(), wake });
         Self {
             stack,
@@ -177,15 +172,6 @@ impl World {
             start,
             skipped: Duration::ZERO,
         }
-    }
-
-    /// The gateway, which is the stack's port again when the result is dropped.
-    pub fn gateway(&self) -> MutexGuard<'_, Gateway> {
-        self.gateway.lock().unwrap()
-    }
-
-    pub fn tcp_flows(&self) -> usize {
-        self.gateway().tcp_flows()
     }
 
     pub fn now(&self) -> Instant {
@@ -205,11 +191,11 @@ impl World {
 
     pub fn forward(&mut self, host: &str, port: u16, protocol: ForwardProtocol) -> SocketAddr {
         let forward = Forward { host: host.parse().unwrap(), port, protocol };
-        self.gateway().listen(&[forward]).unwrap()[0]
+        self.gateway.borrow_mut().listen(&[forward]).unwrap()[0]
     }
 
     pub fn counter(&self, name: &str) -> u64 {
-        let gateway = self.gateway();
+        let gateway = self.gateway.borrow();
         gateway.counters().iter().find(|(n, _)| *n == name).unwrap().1
     }
 
@@ -238,7 +224,7 @@ impl World {
             assert!(
                 Clock::now() < deadline,
                 "waited too long for {what}: {:?}",
-                self.gateway().counters()
+                self.gateway.borrow().counters()
             );
             self.sleep(Duration::from_millis(5));
         }

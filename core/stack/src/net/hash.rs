@@ -1,5 +1,5 @@
-//! Hashing for tables. Keys that a stranger can choose are hashed with a secret; addresses and
-//! prefixes that the operator chose are hashed cheaply.
+//! Hashing for tables. Keys that a stranger can choose are hashed with a secret; addresses of this host, which
+//! others choose only a few of, are hashed cheaply.
 
 use core::hash::{BuildHasher, Hasher};
 
@@ -31,16 +31,17 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Hashes by multiplication. Only for tables of addresses and routes: the operator chooses what is in them, and
-/// routers of the link a number of entries that `limits` bounds. Other strangers choose what is looked up.
+/// Hashes by multiplication, from a secret number on. Of the table of addresses: the operator chooses what is in
+/// it, and routers of the link and programs a number of entries that `limits` bounds. Other strangers choose what is
+/// looked up. From 0 on: where nobody but this host chooses anything.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Cheap;
+pub(super) struct Cheap(pub u64);
 
 impl BuildHasher for Cheap {
     type Hasher = CheapHasher;
 
     fn build_hasher(&self) -> CheapHasher {
-        CheapHasher(0)
+        CheapHasher(self.0)
     }
 }
 

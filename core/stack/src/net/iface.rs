@@ -2,12 +2,9 @@
 
 use core::net::IpAddr;
 
-use towpath_pool::{Batch, LinkType, Offloads};
+use towpath_pool::{LinkType, Offloads};
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
-
-use super::discovery::Discovery;
-use super::groups::Groups;
 
 /// An interface: its place in the order of adding. 0 is the loopback interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,108 +43,6 @@ pub struct InterfaceConfig {
     /// Behind it the host's kernel sends packets on, and cuts them to what it knows of the network: its DF
     /// says nothing but what the program wants.
     pub kernel_cuts: bool,
-}
-
-/// An interface as it is.
-#[derive(Debug)]
-pub struct Interface {
-    pub(super) id: IfaceId,
-    pub(super) name: String,
-    pub(super) link: LinkType,
-    pub(super) mac: MacAddr,
-    pub(super) mtu: u32,
-    pub(super) mtu_v6: u32,
-    pub(super) offloads: Offloads,
-    pub(super) any_address: bool,
-    pub(super) kernel_cuts: bool,
-    pub(super) addresses: Vec<Address>,
-    pub(super) output: Batch,
-    pub(super) discovery: Discovery,
-    pub(super) groups: Groups,
-}
-
-impl Interface {
-    pub(super) fn new(id: IfaceId, config: &InterfaceConfig) -> Self {
-        let slaac = config.slaac && config.link == LinkType::Ethernet;
-        Self {
-            id,
-            name: config.name.clone(),
-            link: config.link,
-            mac: config.mac,
-            mtu: config.mtu,
-            mtu_v6: config.mtu,
-            offloads: config.offloads,
-            any_address: config.any_address,
-            kernel_cuts: config.kernel_cuts,
-            addresses: Vec::new(),
-            output: Batch::new(),
-            discovery: Discovery::new(slaac),
-            groups: Groups::default(),
-        }
-    }
-
-    /// Its id.
-    pub fn id(&self) -> IfaceId {
-        self.id
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What its packets begin with.
-    pub fn link(&self) -> LinkType {
-        self.link
-    }
-
-    /// Its Ethernet address.
-    pub fn mac(&self) -> MacAddr {
-        self.mac
-    }
-
-    /// Longest IP packet in bytes.
-    pub fn mtu(&self) -> u32 {
-        self.mtu
-    }
-
-    /// What its device does by itself.
-    pub fn offloads(&self) -> Offloads {
-        self.offloads
-    }
-
-    /// Its addresses, in order of adding.
-    pub fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
-    /// Whether every unicast destination is local on it.
-    pub fn is_any_address(&self) -> bool {
-        self.any_address
-    }
-
-    /// Longest IP packet in bytes that may be sent to `dst`: routers may ask for less with IPv6.
-    pub(super) fn mtu_for(&self, dst: IpAddr) -> u32 {
-        if dst.is_ipv6() { self.mtu_v6 } else { self.mtu }
-    }
-
-    pub(super) fn is_loopback(&self) -> bool {
-        self.id == IfaceId::LOOPBACK
-    }
-
-    /// Whether `addr` is the directed broadcast address of one of its subnets.
-    pub(super) fn is_broadcast(&self, addr: IpAddr) -> bool {
-        let IpAddr::V4(addr) = addr else { return false };
-        self.addresses.iter().any(|a| a.prefix.is_broadcast(addr))
-    }
-
-    pub(super) fn address(&self, addr: IpAddr) -> Option<&Address> {
-        self.addresses.iter().find(|a| a.addr() == addr)
-    }
-
-    pub(super) fn address_mut(&mut self, addr: IpAddr) -> Option<&mut Address> {
-        self.addresses.iter_mut().find(|a| a.addr() == addr)
-    }
 }
 
 /// An address of an interface.

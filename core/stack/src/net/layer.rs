@@ -1,24 +1,15 @@
-//! What the IP layer of a host consists of. What it does with that is in the files that add to [`Net`], of which
-//! this one uses none, but for adding the loopback interface.
+//! The IP layer of a host with one shard: control and a data part, on one thread.
 
-use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
-use towpath_pool::{Batch, Packet, Pool};
+use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 
-use super::confirmed::Confirmed;
-use super::error_limit::ErrorLimit;
-use super::hash::{self, Keyed, Random};
-use super::ident::Idents;
-use super::iface::{IfaceId, Interface};
-use super::limits::DROPPED_MAX;
-use super::locals::Locals;
-use super::mtu::PathMtus;
-use super::neighbor::Neighbors;
-use super::reassembly::Reassembly;
-use super::received::{IcmpError, Looped};
-use super::route::RouteTable;
-use super::schedule::Schedule;
+use super::control::Control;
+use super::data::{Data, Load, Output};
+use super::iface::IfaceId;
+use super::keys::Keys;
+use super::received::{IcmpError, Looped, Received};
 use super::trace::{Dropped, NetCounters};
 use crate::drop::DropReason;
 
@@ -36,141 +27,165 @@ impl Default for NetConfig {
     }
 }
 
-/// Secrets, random and from outside: they make identifiers unpredictable and tables immune to
-/// chosen keys. The same keys give the same run.
-#[derive(Debug, Clone, Copy)]
-pub struct Keys {
-    /// Hashes tables.
-    pub tables: [u64; 2],
-    /// Makes IP identifications.
-    pub idents: [u64; 2],
-    /// Makes interface identifiers (RFC 7217): keep it over restarts to keep addresses.
-    pub interface_ids: [u64; 2],
-    /// Seeds jitter.
-    pub random: u64,
-}
-
-impl Keys {
-    /// All keys from one secret.
-    pub fn derive(seed: &[u8; 32]) -> Self {
-        let key = |label: u64| hash::derive(seed, b"", label);
-        Self {
-            tables: [key(1), key(2)],
-            idents: [key(3), key(4)],
-            interface_ids: [key(5), key(6)],
-            random: key(7),
-        }
-    }
-}
-
 /// The IP layer of one host. See the [module](super).
 ///
 /// The owner calls [`receive`](Self::receive) for each packet of a device and
 /// [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback), submits
 /// [`output`](Self::output) to the devices, and calls [`on_timeout`](Self::on_timeout) when
-/// [`next_timeout`](Self::next_timeout) has come. Packets that stay queued over the end of a turn need
-/// [`settle`](Self::settle).
+/// [`next_timeout`](Self::next_timeout) has come.
 #[derive(Debug)]
 pub struct Net {
-    pub(super) config: NetConfig,
-    /// What happened so far.
-    pub counters: NetCounters,
-    pub(super) ifaces: Vec<Interface>,
-    pub(super) locals: Locals,
-    pub(super) routes: RouteTable,
-    pub(super) mtus: PathMtus,
-    pub(super) neighbors: Neighbors,
-    pub(super) confirmed: Option<Confirmed>,
-    pub(super) reassembly: Reassembly,
-    pub(super) idents: Idents,
-    pub(super) error_limit: ErrorLimit,
-    pub(super) schedule: Schedule,
-    pub(super) interface_ids: Keyed,
-    pub(super) random: Random,
-    pub(super) loopback: VecDeque<Looped>,
-    pub(super) dropped: VecDeque<Dropped>,
-    pub(super) errors: VecDeque<IcmpError>,
+    pub(super) control: Control,
+    pub(super) data: Data,
 }
 
 impl Net {
     /// A host with nothing but the loopback interface.
     pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
-        let tables = Keyed(keys.tables);
-        let mut net = Self {
-            config,
-            counters: NetCounters::default(),
-            ifaces: Vec::new(),
-            locals: Locals::default(),
-            routes: RouteTable::new(tables),
-            mtus: PathMtus::new(tables),
-            neighbors: Neighbors::new(tables),
-            confirmed: None,
-            reassembly: Reassembly::new(tables),
-            idents: Idents::new(Keyed(keys.idents)),
-            error_limit: ErrorLimit::new(tables, now),
-            schedule: Schedule::default(),
-            interface_ids: Keyed(keys.interface_ids),
-            random: Random::new(keys.random),
-            loopback: VecDeque::new(),
-            dropped: VecDeque::new(),
-            errors: VecDeque::new(),
-        };
-        net.add_loopback(now);
-        net
+        let mut control = Control::new(&keys);
+        control.add_loopback(now);
+        let mut data = Data::new(&keys, now);
+        data.set_trace_drops(config.trace_drops);
+        data.follow(control.snapshot());
+        Self { control, data }
     }
 
-    /// Packets that the device of `iface` shall send, in order. They must be taken from the front; what stays is
-    /// offered again. Panics when there is no such interface.
-    pub fn output(&mut self, iface: IfaceId) -> &mut Batch {
-        &mut self.ifaces[iface.index()].output
+    /// Lets control and data hear what they have to tell each other. With one shard that is after each packet, so that
+    /// the next one finds the host as the last one left it. Where there are more, each shard's part of this is done
+    /// between two of its turns, and what passes is batches.
+    ///
+    /// It ends: data tells of a next hop once until it is answered, and control has what it wants sent to a neighbour
+    /// that it does not know sent once.
+    pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
+        loop {
+            while let Some(punt) = self.data.take_punt() {
+                self.control.on_punt(now, punt, pool);
+            }
+            while let Some(notice) = self.data.take_notice() {
+                self.control.on_notice(now, notice, pool);
+            }
+            self.data.follow(self.control.snapshot());
+            let Some(order) = self.control.take_order() else { break };
+            self.data.on_order(now, order, pool);
+        }
+        self.data.clear_up(pool);
     }
 
-    /// Packets that wait for the device of `iface`.
+    /// Receives one packet of the device of `iface`. `None`: it was consumed here (ARP, neighbour
+    /// discovery, an answered ping, a fragment), or dropped and counted.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let received = self.data.receive(now, iface, packet, pool);
+        self.exchange(now, pool);
+        received
+    }
+
+    /// Receives one packet of [`take_loopback`](Self::take_loopback). `None` as with [`Net::receive`].
+    pub fn receive_looped(
+        &mut self,
+        now: Instant,
+        looped: Looped,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let received = self.data.receive_looped(now, looped, pool);
+        self.exchange(now, pool);
+        received
+    }
+
+    /// When [`Net::on_timeout`] wants to be called next.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let next = self.control.next_timeout().min(self.data.next_timeout());
+        (next != Instant::FAR).then_some(next)
+    }
+
+    /// Does everything that is due at `now`.
+    pub fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
+        // A confirmation that was told before ends a probe that is due.
+        self.exchange(now, pool);
+        self.control.on_timeout(now, pool);
+        self.exchange(now, pool);
+        self.data.on_timeout(now, pool);
+        self.exchange(now, pool);
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> NetCounters {
+        let (data, control) = (self.data.counters.clone(), self.control.counters.clone());
+        NetCounters { data, control }
+    }
+
+    /// Counts something as dropped whose packet is gone, or was never made.
+    pub(crate) fn count_drop(&mut self, reason: DropReason) {
+        self.data.counters.drops.count(reason);
+    }
+
+    /// What the device of `iface` shall send. Panics when there is no such interface.
+    pub fn output(&mut self, iface: IfaceId) -> &mut Output {
+        &mut self.data.outputs[iface.index()]
+    }
+
+    /// What waits for the device of `iface`.
     #[inline]
-    pub(crate) fn output_len(&self, iface: IfaceId) -> usize {
-        self.ifaces.get(iface.index()).map_or(0, |iface| iface.output.len())
+    pub fn output_load(&self, iface: IfaceId) -> Load {
+        self.data.outputs.get(iface.index()).map_or(Load::default(), Output::load)
+    }
+
+    /// What waits for all devices together.
+    pub fn output_waiting(&self) -> Load {
+        let mut sum = Load::default();
+        self.data.outputs.iter().for_each(|output| sum += output.load());
+        sum
+    }
+
+    /// Bytes of `sender` that wait for the device of `iface`.
+    #[inline]
+    pub(crate) fn output_share(&self, iface: IfaceId, sender: NonZeroU32) -> u32 {
+        self.data.outputs.get(iface.index()).map_or(0, |output| output.share(sender))
+    }
+
+    /// The next sender of which a device has taken so much that it may go on.
+    pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
+        self.data.outputs.iter_mut().find_map(Output::pop_drained)
     }
 
     /// Packets on their way out: those that a device did not take yet, and those whose neighbour is asked.
     pub fn waiting(&self) -> usize {
-        let output = self.ifaces.iter().map(|iface| iface.output.len());
-        output.sum::<usize>() + self.neighbors.waiting()
+        let outputs = self.data.outputs.iter().map(Output::len);
+        outputs.sum::<usize>() + self.data.next_hops.waiting()
     }
 
     /// Packets of this host to itself that wait to be received.
     pub fn loopback_len(&self) -> usize {
-        self.loopback.len()
+        self.data.loopback.len()
     }
 
     /// The next packet of this host to itself; it goes to [`receive_looped`](Self::receive_looped).
     pub fn take_loopback(&mut self) -> Option<Looped> {
-        self.loopback.pop_front()
+        self.data.loopback.pop_front()
     }
 
     /// The next error about a packet that never left this host: its neighbour does not answer.
     pub fn take_error(&mut self) -> Option<IcmpError> {
-        self.errors.pop_front()
+        self.data.errors.pop_front()
     }
 
     /// Throws a packet away: counts why, and keeps a copy when drops are traced.
     pub fn drop(&mut self, iface: IfaceId, packet: Packet, reason: DropReason, pool: &mut Pool) {
-        self.counters.drops.count(reason);
-        if self.config.trace_drops && self.dropped.len() < DROPPED_MAX {
-            let mut bytes = vec![0; packet.len()];
-            packet.copy_to(0, &mut bytes);
-            let arrival_ns = packet.meta.arrival_ns;
-            self.dropped.push_back(Dropped { iface, reason, arrival_ns, bytes });
-        }
-        pool.give(packet);
+        self.data.drop(iface, packet, reason, pool);
     }
 
     /// The oldest traced drop not yet taken.
     pub fn take_dropped(&mut self) -> Option<Dropped> {
-        self.dropped.pop_front()
+        self.data.dropped.pop_front()
     }
 
     /// Whether dropped packets are kept from now on.
     pub fn set_trace_drops(&mut self, on: bool) {
-        self.config.trace_drops = on;
+        self.data.set_trace_drops(on);
     }
 }

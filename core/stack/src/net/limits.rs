@@ -3,14 +3,36 @@
 
 use core::time::Duration;
 
-/// Packets that wait on one interface for its device, and on the loopback queue. More are dropped:
-/// a longer queue would only add delay.
-pub const OUTPUT_LEN_MAX: usize = 4096;
+/// Bytes that wait on one interface for its device, as they will be on the wire: with the headers of every packet
+/// that a larger one is cut into. 4 MiB are 34 ms of 1 Gbit/s, more than a device needs to be busy until the next turn;
+/// what is beyond would only add delay, and is dropped. Drop reason `output_full`, counter `output_bytes_full`.
+pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
+/// The same in packets on the wire: what costs the device and the next router is their number where they are short.
+/// Counter `output_packets_full`.
+pub const OUTPUT_PACKETS_MAX: usize = 4096;
+/// Bytes beyond [`OUTPUT_BYTES_MAX`] for what keeps others going: acknowledgements, resets, ICMP errors, ARP,
+/// neighbour discovery and group membership. Counters `output_reserve_used`, and `output_reserve_full` for what is
+/// dropped all the same.
+pub const OUTPUT_RESERVE_BYTES: usize = 256 << 10;
+/// The same beyond [`OUTPUT_PACKETS_MAX`]: an acknowledgement for each of 512 connections.
+pub const OUTPUT_RESERVE_PACKETS: usize = 512;
+/// Packets, up to 64 KiB each, that this host sends to itself and has not received; they are received in the turn
+/// that sends them. More are dropped; drop reason `loopback_full`.
+pub const LOOPBACK_LEN_MAX: usize = 4096;
+
+/// The loopback interface takes packets of any length that IP can state, in bytes.
+pub(super) const LOOPBACK_MTU: u32 = 65535;
 
 /// Neighbours that packets of ours go to, all interfaces together: Linux's `gc_thresh3`. Beyond it the least
 /// recently used goes, so that a scan of a large prefix costs a bounded amount of memory (RFC 6583); counter
 /// `neighbors_displaced`.
 pub const NEIGHBORS_MAX: usize = 1024;
+/// Neighbours with a link header ready, for all that is sent: as many as are known. Beyond it one that was not used
+/// lately goes, and costs a look-up when it is used again; counter `next_hops_displaced`.
+pub const NEXT_HOPS_MAX: usize = NEIGHBORS_MAX;
+/// Between uses of a neighbour that are told to its state machine, which learns by them which were used least
+/// recently.
+pub const NEIGHBOR_USE_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of packets that wait for one neighbour's MAC address: Linux's `unres_qlen_bytes`. RFC 1122 §2.3.2.2
 /// wants at least one packet; a program that begins with many connections or datagrams to one host loses
 /// none. Beyond, the oldest go; drop reason `neighbor_queue_full`.
@@ -46,6 +68,10 @@ pub const RESOLUTION_TIME: Duration =
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// How long an answer to an ARP request holds against another one: Linux's `locktime`.
 pub const ARP_LOCK_TIME: Duration = Duration::from_secs(1);
+/// Routers that routes lead through, on all interfaces together. One that does not answer is remembered as such for as
+/// long as a route leads through it, so that none of these ever makes room for another: a route through one more is
+/// refused, as [`crate::net::Net::add_route`] says, or counted in `router_routes_refused`.
+pub const GATEWAYS_MAX: usize = 65_536;
 /// Between questions whether a router that does not answer does so again, while packets go another way
 /// (RFC 4191 §3.5: at most one per minute).
 pub const ROUTER_PROBE_INTERVAL: Duration = Duration::from_secs(60);

@@ -1,67 +1,147 @@
-//! Which addresses are this host.
+//! Which addresses are this host, or groups and broadcast addresses that it hears.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
+use towpath_wire::addr;
 
 use super::hash::Cheap;
-use super::iface::IfaceId;
+use super::iface::{Address, IfaceId};
 
-/// Every address in use, with its interfaces. Link-local IPv6 addresses count on their own link only;
-/// any other address is this host on every interface (the weak model of RFC 1122 §3.3.4.2), as Linux
-/// has it.
-#[derive(Debug, Default)]
+/// What each address means to this host. Link-local IPv6 addresses, groups and directed broadcast addresses count on
+/// their own link only; any other address is this host on every interface (the weak model of RFC 1122 §3.3.4.2), as
+/// Linux has it. A packet asks once for each of its addresses, whatever their number is.
+#[derive(Debug, Clone)]
 pub(super) struct Locals {
-    /// Nearly always one interface, never none.
-    addresses: HashMap<(u128, u32), Vec<IfaceId>, Cheap>,
+    pub hosts: Arc<Roles>,
+    pub groups: Arc<Roles>,
+}
+
+/// A table of addresses, or of groups. It is made anew when one of them changes.
+#[derive(Debug)]
+pub(super) struct Roles {
+    roles: HashMap<(u128, u32), Role, Cheap>,
+    /// Times that it was asked.
+    #[cfg(test)]
+    asked: core::sync::atomic::AtomicU64,
+}
+
+/// What an address is, on an interface or on any.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Role {
+    /// This host, and the first interface that has the address.
+    pub owner: Option<IfaceId>,
+    /// A directed broadcast address.
+    pub broadcast: bool,
+    /// A group that was joined.
+    pub joined: bool,
+}
+
+/// In place of an interface: any.
+const ANY: u32 = u32::MAX;
+
+impl Roles {
+    /// Without any.
+    pub(super) fn new(hash: Cheap) -> Self {
+        Self {
+            roles: HashMap::with_hasher(hash),
+            #[cfg(test)]
+            asked: core::sync::atomic::AtomicU64::default(),
+        }
+    }
+
+    /// An interface has an address.
+    pub(super) fn add(&mut self, iface: IfaceId, address: &Address) {
+        if address.is_usable() {
+            let (addr, here) = (address.addr(), u32::from(iface.0));
+            if is_scoped(addr) {
+                self.role(addr, here).owner.get_or_insert(iface);
+            }
+            self.role(addr, ANY).owner.get_or_insert(iface);
+        }
+        if let Some(broadcast) = address.prefix.broadcast() {
+            for on in [u32::from(iface.0), ANY] {
+                self.role(broadcast.into(), on).broadcast = true;
+            }
+        }
+    }
+
+    /// A group was joined on an interface.
+    pub(super) fn join(&mut self, iface: IfaceId, group: IpAddr) {
+        self.role(group, iface.0.into()).joined = true;
+    }
+
+    fn role(&mut self, addr: IpAddr, on: u32) -> &mut Role {
+        self.roles.entry(key(addr, on)).or_default()
+    }
+
+    #[inline]
+    fn known(&self, addr: IpAddr, on: u32) -> Role {
+        #[cfg(test)]
+        self.asked.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+        self.roles.get(&key(addr, on)).copied().unwrap_or_default()
+    }
 }
 
 impl Locals {
-    pub(super) fn add(&mut self, addr: IpAddr, iface: IfaceId) {
-        self.addresses.entry(key(addr, iface)).or_default().push(iface);
+    /// Of a host without addresses.
+    pub(super) fn new(hash: Cheap) -> Self {
+        Self { hosts: Arc::new(Roles::new(hash)), groups: Arc::new(Roles::new(hash)) }
     }
 
-    pub(super) fn remove(&mut self, addr: IpAddr, iface: IfaceId) {
-        let key = key(addr, iface);
-        let Some(ifaces) = self.addresses.get_mut(&key) else { return };
-        if let Some(at) = ifaces.iter().position(|has| *has == iface) {
-            ifaces.remove(at);
-        }
-        if ifaces.is_empty() {
-            self.addresses.remove(&key);
-        }
-    }
-
-    /// The interface of `0..count` that has `addr`; of several the one that has had it for longest.
-    pub(super) fn interface_of(&self, addr: IpAddr, count: u16) -> Option<IfaceId> {
-        let mut ifaces = (0..if scoped(addr) { count } else { 1 }).map(IfaceId);
-        ifaces.find_map(|iface| self.addresses.get(&key(addr, iface))?.first().copied())
-    }
-
-    /// Whether packets to `addr` that come in on `iface` are for this host.
+    /// What `addr` is in a packet that came in on `iface`, or goes out there.
     #[inline]
-    pub(super) fn contains(&self, addr: IpAddr, iface: IfaceId) -> bool {
-        self.addresses.contains_key(&key(addr, iface))
+    pub(super) fn on(&self, iface: IfaceId, addr: IpAddr) -> Role {
+        let here = u32::from(iface.0);
+        if addr.is_multicast() {
+            return self.groups.known(addr, here);
+        }
+        if is_scoped(addr) {
+            return self.hosts.known(addr, here);
+        }
+        let anywhere = self.hosts.known(addr, ANY);
+        // An address of one subnet may be the broadcast address of another one.
+        let broadcast = anywhere.broadcast && self.hosts.known(addr, here).broadcast;
+        Role { broadcast, ..anywhere }
     }
 
-    /// Whether `addr` is an address of this host; a link-local one on any interface of `0..count`.
-    pub(super) fn contains_anywhere(&self, addr: IpAddr, count: u16) -> bool {
-        self.interface_of(addr, count).is_some()
+    /// What `addr`, which is no group, is on any interface.
+    #[inline]
+    pub(super) fn anywhere(&self, addr: IpAddr) -> Role {
+        self.hosts.known(addr, ANY)
+    }
+
+    /// Times that the tables were asked.
+    #[cfg(test)]
+    pub(super) fn asked(&self) -> u64 {
+        let tables = [&self.hosts, &self.groups];
+        tables.map(|roles| roles.asked.load(core::sync::atomic::Ordering::Relaxed)).iter().sum()
     }
 }
 
 #[inline]
-fn scoped(addr: IpAddr) -> bool {
+fn is_scoped(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// Plain numbers, which hash in two multiplications: the address (IPv4 as its mapped form, which no link
-/// may carry), and the interface where that matters.
+/// may carry), and the interface.
 #[inline]
-fn key(addr: IpAddr, iface: IfaceId) -> (u128, u32) {
+fn key(addr: IpAddr, on: u32) -> (u128, u32) {
     match addr {
-        IpAddr::V4(v4) => (0xffff_0000_0000 | u128::from(v4.to_bits()), u32::MAX),
-        IpAddr::V6(v6) if scoped(addr) => (v6.to_bits(), u32::from(iface.0)),
-        IpAddr::V6(v6) => (v6.to_bits(), u32::MAX),
+        IpAddr::V4(v4) => (0xffff_0000_0000 | u128::from(v4.to_bits()), on),
+        IpAddr::V6(v6) => (v6.to_bits(), on),
     }
 }
+
+/// Whether every interface is a member of `group` (RFC 1112 §4, RFC 4291 §2.8).
+pub(super) fn is_of_all_hosts(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(v4) => v4 == addr::ALL_HOSTS_V4,
+        // All nodes, of the interface and of the link.
+        IpAddr::V6(v6) => v6 == addr::ALL_NODES || v6 == INTERFACE_LOCAL_ALL_NODES,
+    }
+}
+
+const INTERFACE_LOCAL_ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0, 1);

@@ -1,74 +1,74 @@
 //! The IP layer: from frames to transport packets for this host, and back. It knows no sockets.
 //!
+//! It has two parts that know nothing of each other's work. **Data** moves packets, and there may be one for each
+//! shard, on threads of their own; **control** knows what this host is and who is on its links, and there is one of
+//! it.
+//!
 //! ```text
-//!            receive()                                        send()
-//!  frame ─► link ─► ip: validate ─► reassemble ─► local?    packet ─► ip header ─► fragment? ─► segment?
-//!             │ arp    │ martians       │ quotas    │          │ checksum               │
-//!             ▼        ▼                ▼           ▼          ▼                        ▼
-//!         neighbor   drop()          reassembly   Received   loopback queue     neighbor ─► output()
-//!                                                                 └─► receive_looped()
+//!           owner: addresses, routes, groups                transport: routes, send    frames, received packets
+//!                        │                                             │                       │
+//!                        ▼                                             ▼                       ▼
+//!   ┌──────────────────────────────────────┐  Snapshot  ┌───────────────────────────────────────────────┐
+//!   │ control                              │───────────►│ data (one a shard)                            │
+//!   │  interfaces, SLAAC, detection,       │   Order    │  validation, verdict, reassembly, headers,    │
+//!   │  neighbours, routers, routes,        │───────────►│  next hops with their link headers, path MTUs │
+//!   │  groups as they are reported, timers │◄───────────│  of datagrams, limit of errors, identifiers   │
+//!   └──────────────────────────────────────┘ Punt,      └───────────────────────────────────────────────┘
+//!                                            Notice
 //! ```
 //!
-//! Reading order: [`receive`](Net::receive) in `receive.rs` and [`send`](Net::send) in `send.rs` are the
-//! two paths, one page each; `received` is what the one gives, `ip` what the other is told. [`Net`] itself, in
-//! `layer`, has the tables that both use. `iface`, `locals`, `route` and `next_hops` say what this host is and
-//! where packets go, `learnt` what routers said about that, `mtu` how big packets may be. `neighbor` finds MAC
-//! addresses by ARP and neighbour discovery, one state machine for both; `ndp` asks and answers for IPv6,
-//! `slaac` listens to routers and makes addresses, `discovery` keeps what they said; `groups` has what was
-//! joined, and `membership` reports it. `reassembly` and `fragment` are each other's inverse, `offload` does
-//! what a device cannot on the way out, and `gro` is the same for the way in. `icmp` reads errors, `report`
-//! makes them, `error_limit` says how many. `schedule` has what is to be done later, `timeouts` does it. Every
-//! limit is in `limits`.
+//! **What passes.** A `Snapshot` is what packets need to know of the host; nobody changes it, and data goes by it
+//! until it is given another one, between two packets. What changes often is not in it: where neighbours are is told
+//! in `News`, one neighbour at a time, and each data part keeps it in places of its own, so that a neighbour that
+//! moves costs one entry and no snapshot. A router that stops answering makes a snapshot that differs by the list of
+//! such routers; a route or an address copies what `snapshot` says. A `Punt` is a packet that is for control, a
+//! `Notice` something that happened to a next hop: it is used, or the transport heard from beyond it. An `Order` is a
+//! packet to send, or news. Of a neighbour in use there is one notice a second.
 //!
-//! Budget: a TCP segment to an address of ours costs one hash lookup (its destination) on the way in and
-//! one (its neighbour) on the way out, and no allocation.
+//! [`Net`] is both on one thread: control hears of each packet before the next one. With more shards each has the right
+//! half, and what passes goes through rings, in batches.
+//!
+//! Reading order: [`Net`] in `layer`; `told`, `snapshot`; then `data` and `control`, whose pages go on. `owner` and
+//! `transport` are what the two are called for. `iface`, `route`, `received` and `ip` are what is asked, given and
+//! told. `locals` has the addresses of a snapshot, `fib` its routes, in a `trie`, with the `failures` of routers;
+//! `source` chooses the address to send from. Every limit is in `limits`, what is counted in `trace`.
+//!
+//! Budget: a TCP segment to an address of ours costs two cheap hash lookups (its two addresses) on the way in. On the
+//! way out it costs none to find its route and next hop, for its connection keeps both. It costs no allocation, and
+//! no lock.
 
-mod arp;
-mod confirmed;
 mod control;
-mod discovery;
-mod error_limit;
-mod fragment;
-mod gro;
-mod groups;
+mod data;
+mod failures;
+mod fib;
 pub(crate) mod hash;
-mod icmp;
-mod ident;
 mod iface;
 mod ip;
+mod keys;
 mod layer;
-mod learnt;
 pub mod limits;
+mod link_header;
 mod locals;
 mod lru;
-mod membership;
-pub(crate) mod mtu;
-mod ndp;
-mod neighbor;
-mod next_hops;
-mod offload;
-mod reachable;
-mod reassembly;
-mod receive;
+mod owner;
 mod received;
-mod report;
-mod route;
-mod schedule;
-mod send;
-mod slaac;
+pub(crate) mod route;
+mod snapshot;
+mod source;
 #[cfg(test)]
 mod tests;
-mod timeouts;
+mod told;
 mod trace;
+mod transport;
+mod trie;
 
-pub use gro::coalesce;
-pub use iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
+pub use control::{Interface, Neighbor, NeighborState};
+pub(crate) use data::mtu;
+pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
+pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
-pub use layer::{Keys, Net, NetConfig};
-pub use neighbor::{Neighbor, NeighborState};
-pub use offload::verify_transport;
+pub use keys::Keys;
+pub use layer::{Net, NetConfig};
 pub use received::{Echo, IcmpError, Local, Looped, Received};
-pub use report::Unreachable;
-pub use route::{Route, RouteEntry, RouteError};
-pub use send::{EchoOut, SendError};
-pub use trace::{Dropped, NetCounters};
+pub use route::{HopId, Route, RouteEntry, RouteError};
+pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters};

@@ -38,6 +38,13 @@ pub struct Local {
     pub looped: bool,
 }
 
+impl Local {
+    /// The transport header and payload of a linear packet.
+    pub(super) fn body(&self) -> &[u8] {
+        self.packet.linear().get(self.offset..self.offset + self.len).unwrap_or_default()
+    }
+}
+
 /// A packet of this host to itself. It has no link header.
 #[derive(Debug)]
 pub struct Looped {

@@ -21,7 +21,10 @@ use crate::drop::DropReason;
 
 mod groups;
 mod neighbors;
+mod next_hops;
 mod routers;
+mod shards;
+mod snapshots;
 mod sources;
 
 const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
@@ -112,7 +115,14 @@ impl Host {
 
     /// Frames sent since last asked.
     fn sent(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(self.net.output(ETH)).iter().map(bytes_of).collect()
+        self.take_output().iter().map(bytes_of).collect()
+    }
+
+    /// The same as packets: the device takes all.
+    fn take_output(&mut self) -> Batch {
+        let mut taken = Batch::new();
+        self.net.output(ETH).hand_over(|batch| taken.append(batch));
+        taken
     }
 
     fn send_udp(&mut self, to: &str, len: usize) -> Result<(), SendError> {
@@ -136,7 +146,7 @@ impl Host {
     }
 
     fn drops(&self, reason: DropReason) -> u64 {
-        self.net.counters.drops.of(reason)
+        self.net.counters().data.drops.of(reason)
     }
 }
 
@@ -144,8 +154,7 @@ impl Host {
 fn exchange(a: &mut Host, b: &mut Host) -> (Vec<Received>, Vec<Received>) {
     let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
     loop {
-        let forth = std::mem::take(a.net.output(ETH));
-        let back = std::mem::take(b.net.output(ETH));
+        let (forth, back) = (a.take_output(), b.take_output());
         if forth.is_empty() && back.is_empty() {
             return (to_a, to_b);
         }
@@ -269,7 +278,7 @@ fn datagrams_arrive_after_address_resolution_with_good_checksums() {
         let (mut a, mut b) = (Host::a().settled(), Host::b().settled());
         a.send_udp(to, 100).unwrap();
         a.send_udp(to, 200).unwrap();
-        assert_eq!(a.net.counters.solicits_sent, 1);
+        assert_eq!(a.net.counters().control.solicits_sent, 1);
         let (_, received) = exchange(&mut a, &mut b);
         let lens: Vec<_> = received
             .into_iter()
@@ -284,7 +293,7 @@ fn datagrams_arrive_after_address_resolution_with_good_checksums() {
         assert_eq!(lens, [108, 208]);
         // The one asked knows the asker from the question: no second round.
         b.send_udp(from, 5).unwrap();
-        assert_eq!(b.net.counters.solicits_sent, 0);
+        assert_eq!(b.net.counters().control.solicits_sent, 0);
     }
 }
 
@@ -347,7 +356,7 @@ fn a_neighbour_that_does_not_answer_is_reported_for_each_packet() {
     }
     assert_eq!(a.drops(DropReason::NeighborQueueFull), 0);
     a.pass(Duration::from_secs(4));
-    assert_eq!(a.net.counters.solicits_sent, 3);
+    assert_eq!(a.net.counters().control.solicits_sent, 3);
     assert_eq!(a.drops(DropReason::NeighborUnreachable), 5);
     let errors: Vec<_> = std::iter::from_fn(|| a.net.take_error()).collect();
     assert_eq!(errors.len(), 5);
@@ -385,8 +394,8 @@ fn big_datagrams_are_cut_and_put_together_again() {
             let data = &local.packet.linear()[local.offset + 8..];
             assert_eq!(data, pattern(len));
         }
-        assert!(a.net.counters.fragmented >= 3);
-        assert_eq!(b.net.counters.reassembled, a.net.counters.fragmented);
+        assert!(a.net.counters().data.fragmented >= 3);
+        assert_eq!(b.net.counters().data.reassembled, a.net.counters().data.fragmented);
     }
 }
 
@@ -454,7 +463,7 @@ fn software_segments_make_the_same_stream_again() {
             a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
             let (mut again, mut idents) = (Vec::new(), Vec::new());
             let count = a.net.output(ETH).len();
-            for (n, packet) in std::mem::take(a.net.output(ETH)).into_iter().enumerate() {
+            for (n, packet) in a.take_output().into_iter().enumerate() {
                 assert_eq!(packet.meta.checksum != Checksum::Unknown, offloads.checksum);
                 let bytes = bytes_of(&packet);
                 let local = local(b.net.receive(b.now, ETH, packet, &mut b.pool).unwrap());
@@ -473,7 +482,7 @@ fn software_segments_make_the_same_stream_again() {
             if ip_len == 20 {
                 assert!(idents.windows(2).all(|w| w[1] == w[0].wrapping_add(1)));
             }
-            assert_eq!(a.net.counters.segmented, 1);
+            assert_eq!(a.net.counters().data.segmented, 1);
         }
     }
 }
@@ -484,14 +493,13 @@ fn a_device_that_can_gets_the_whole_packet_with_offsets_from_its_first_byte() {
     let route = a.net.route(a.now, None, ip("fd00::2"), None).unwrap();
     let packet = tcp_packet(&mut a.pool, &pattern(5000), 1000, 17, Protocol::Tcp6);
     a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
-    let packet = a.net.output(ETH).pop_front().unwrap();
+    // On the wire each of the five has headers of its own.
+    assert_eq!(a.net.output(ETH).load(), Load { packets: 5, bytes: 5 * 74 + 5000 });
+    let packet = a.take_output().pop_front().unwrap();
     assert_eq!(packet.meta.checksum, Checksum::Partial { start: 54, offset: 16 });
     assert_eq!(packet.meta.segmentation.unwrap().header_len, 74);
     assert_eq!(packet.len(), 74 + 5000);
-    assert!(!packet.tail.is_empty());
-    a.net.output(ETH).push_back(packet);
-    a.net.settle(&mut a.pool);
-    assert!(a.net.output(ETH)[0].tail.is_empty());
+    assert_eq!(a.net.output(ETH).load(), Load::default());
 }
 
 #[test]
@@ -586,7 +594,7 @@ fn pings_are_answered() {
             let range = reply.data_offset..reply.data_offset + reply.data_len;
             assert_eq!(reply.local.packet.linear()[range], data);
         }
-        assert_eq!(b.net.counters.echoes_answered, 3);
+        assert_eq!(b.net.counters().data.echoes_answered, 3);
     }
 }
 
@@ -653,7 +661,7 @@ fn an_undeliverable_datagram_is_reported_with_its_ports() {
             let local = local(only(received));
             b.net.unreachable(b.now, &local, why, &mut b.pool);
             let limit = if ip(to).is_ipv4() { 576 } else { 1280 };
-            assert!(b.net.output(ETH)[0].len() <= 14 + limit);
+            assert!(b.net.output(ETH).iter().next().unwrap().len() <= 14 + limit);
             let (received, _) = exchange(&mut a, &mut b);
             let Received::IcmpError(error) = only(received) else { panic!("not an error") };
             let message = if ip(to).is_ipv4() { (3, codes[0]) } else { (1, codes[1]) };
@@ -699,10 +707,10 @@ fn errors_are_not_sent_where_they_must_not_be() {
     };
     let mut errors = |local: Local, bytes: &[u8]| {
         let packet = a.packet(bytes);
-        let before = a.net.counters.icmp_errors_sent;
+        let before = a.net.counters().data.icmp_errors_sent;
         let local = Local { packet, ..local };
         a.net.unreachable(a.now, &local, Unreachable::Port, &mut a.pool);
-        a.net.counters.icmp_errors_sent - before
+        a.net.counters().data.icmp_errors_sent - before
     };
     let udp = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::UDP, &[0; 8]);
     assert_eq!(errors(base(false), &udp), 1);
@@ -889,11 +897,11 @@ fn a_bad_extension_header_is_reported() {
     let packet = ipv6_packet("fd00::2", "fd00::1", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
     let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
     assert_eq!(reason, Some(DropReason::IpMalformed));
-    assert_eq!(a.net.counters.icmp_errors_sent, 1);
+    assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
     // The same for somebody else is not ours to report.
     let packet = ipv6_packet("fd00::2", "fd00::9", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
     a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
-    assert_eq!(a.net.counters.icmp_errors_sent, 1);
+    assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
 }
 
 /// Behind headers that are refused, too: who reports a problem about a problem never ends.
@@ -911,10 +919,10 @@ fn no_problem_is_reported_about_an_icmpv6_error() {
         let payload = [upper.0, 0, 0x80, 4, 0, 0, 0, 0, kind, 0, 0, 0, 0, 0, 0, 0];
         let packet =
             ipv6_packet("fd00::2", "fd00::1", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
-        let before = a.net.counters.icmp_errors_sent;
+        let before = a.net.counters().data.icmp_errors_sent;
         let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
         assert_eq!(reason, Some(DropReason::IpMalformed));
-        let sent = a.net.counters.icmp_errors_sent - before;
+        let sent = a.net.counters().data.icmp_errors_sent - before;
         assert_eq!(sent, u64::from(reported), "{upper:?} {kind}");
     }
 }
@@ -932,7 +940,7 @@ fn a_malformed_ipv4_option_is_reported_where_it_begins() {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
     let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV4, &packet));
     assert_eq!(reason, Some(DropReason::IpMalformed));
-    assert_eq!(a.net.counters.icmp_errors_sent, 1);
+    assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
     let problem = only(a.sent());
     assert_eq!((&problem[34..36], problem[38]), (&[12, 0][..], 21), "type, code, pointer");
 }
@@ -1015,13 +1023,16 @@ fn fragments_given_up_are_counted_by_the_limit() {
     for ident in 0..share + 3 {
         b.receive(&last_fragment("10.0.0.1", "10.0.0.2", ident));
     }
-    assert_eq!((b.net.counters.reassembly_source_full, b.net.counters.reassembly_full), (3, 0));
+    assert_eq!(
+        (b.net.counters().data.reassembly_source_full, b.net.counters().data.reassembly_full),
+        (3, 0)
+    );
     for source in 0..limits::REASSEMBLY_DATAGRAMS_MAX as u16 {
         let [c, d] = source.to_be_bytes();
         b.receive(&last_fragment(&format!("192.0.{c}.{d}"), "10.0.0.2", 1));
     }
-    let full = b.net.counters.reassembly_full;
-    assert_eq!((b.net.counters.reassembly_source_full, full), (3, u64::from(share)));
+    let full = b.net.counters().data.reassembly_full;
+    assert_eq!((b.net.counters().data.reassembly_source_full, full), (3, u64::from(share)));
     assert_eq!(b.drops(DropReason::FragmentLimit), 3 + full);
     b.pass(limits::REASSEMBLY_V4_TIME);
     assert_eq!(b.drops(DropReason::FragmentTimeout), limits::REASSEMBLY_DATAGRAMS_MAX as u64);
@@ -1035,7 +1046,7 @@ fn fragments_given_up_are_counted_by_the_limit() {
         b.receive(&frame(MAC_B, MAC_A, EtherType::IPV4, &packet));
     }
     assert_eq!(
-        (b.net.counters.fragments_too_many, b.drops(DropReason::FragmentLimit)),
+        (b.net.counters().data.fragments_too_many, b.drops(DropReason::FragmentLimit)),
         (1, 4 + full)
     );
 }
@@ -1084,27 +1095,55 @@ fn neighbour_discovery_in_fragments_is_ignored() {
 #[test]
 fn a_full_output_refuses_and_counts() {
     let (mut a, _) = pair(NONE);
-    let refused = (0..limits::OUTPUT_LEN_MAX + 3).filter(|_| a.send_udp("10.0.0.2", 1).is_err());
+    let refused =
+        (0..limits::OUTPUT_PACKETS_MAX + 3).filter(|_| a.send_udp("10.0.0.2", 1).is_err());
     assert_eq!(refused.count(), 3);
     assert_eq!(a.drops(DropReason::OutputFull), 3);
+    assert_eq!(
+        (a.net.counters().data.output_packets_full, a.net.counters().data.output_bytes_full),
+        (3, 0)
+    );
     let route = a.net.route(a.now, None, ip("::1"), None).unwrap();
-    for n in 0..limits::OUTPUT_LEN_MAX + 1 {
+    for n in 0..limits::LOOPBACK_LEN_MAX + 1 {
         let packet = udp_packet(&mut a.pool, 1);
         let sent = a.send(&route, IpProtocol::UDP, false, packet, 6);
-        assert_eq!(sent.is_err(), n == limits::OUTPUT_LEN_MAX);
+        assert_eq!(sent.is_err(), n == limits::LOOPBACK_LEN_MAX);
     }
     assert_eq!(a.drops(DropReason::LoopbackFull), 1);
 }
 
+/// Few packets may be many bytes, and the headers of those that the device cuts are on the wire as well.
 #[test]
-fn a_full_output_takes_no_answers_to_floods_either() {
+fn a_full_output_counts_bytes_as_they_will_be_sent() {
+    let (mut a, _) = pair(ALL);
+    let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
+    let mut sent = 0;
+    loop {
+        let packet = tcp_packet(&mut a.pool, &pattern(60_000), 1000, 60_000, Protocol::Tcp4);
+        if a.send(&route, IpProtocol::TCP, true, packet, 16).is_err() {
+            break;
+        }
+        sent += 1;
+    }
+    let one = 60 * (14 + 20 + 20) + 60_000;
+    assert_eq!(sent, limits::OUTPUT_BYTES_MAX.div_ceil(one));
+    assert_eq!(a.net.output(ETH).load(), Load { packets: sent * 60, bytes: sent * one });
+    assert_eq!(
+        (a.net.counters().data.output_packets_full, a.net.counters().data.output_bytes_full),
+        (0, 1)
+    );
+}
+
+/// What keeps others going has places of its own, and not more than these, whoever asks how often.
+#[test]
+fn a_full_output_has_a_reserve_which_floods_fill_and_do_not_pass() {
     let (mut a, _) = pair(NONE);
     a.pass(Duration::from_secs(5));
     a.sent();
     while a.send_udp("10.0.0.2", 1).is_ok() {}
     assert_eq!(
         (a.net.output(ETH).len(), a.drops(DropReason::OutputFull)),
-        (limits::OUTPUT_LEN_MAX, 1)
+        (limits::OUTPUT_PACKETS_MAX, 1)
     );
     let request = arp::Packet {
         op: arp::Op::Request,
@@ -1125,23 +1164,33 @@ fn a_full_output_takes_no_answers_to_floods_either() {
     let mut ping = vec![8, 0, 0, 0, 0, 1, 0, 1];
     icmpv4::fill_checksum(&mut ping);
     let ping = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::ICMP, &ping);
-    for (ethertype, packet) in
-        [(EtherType::ARP, &asked[..]), (EtherType::IPV6, &solicit), (EtherType::IPV4, &ping)]
-    {
-        let before = a.drops(DropReason::OutputFull);
-        for _ in 0..10 {
+    let flood = |a: &mut Host, ethertype, packet: &[u8], answered: usize| {
+        let (before, dropped) = (a.net.output(ETH).len(), a.drops(DropReason::OutputFull));
+        for _ in 0..answered + 10 {
             assert!(a.receive(&frame(MAC_A, MAC_B, ethertype, packet)).is_none());
         }
-        assert_eq!(a.drops(DropReason::OutputFull), before + 10);
-    }
+        assert_eq!(a.net.output(ETH).len(), before + answered);
+        assert_eq!(a.drops(DropReason::OutputFull), dropped + 10);
+    };
+    // An echo carries what a program asks for, and an acknowledgement what another one waits for.
+    flood(&mut a, EtherType::IPV4, &ping, 0);
+    let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
+    let mut ack = tcp_packet(&mut a.pool, &[], 1000, 0, Protocol::Tcp4);
+    ack.meta.segmentation = None;
+    a.send(&route, IpProtocol::TCP, true, ack, 16).unwrap();
+    flood(&mut a, EtherType::ARP, &asked, limits::OUTPUT_RESERVE_PACKETS - 1);
+    flood(&mut a, EtherType::IPV6, &solicit, 0);
+    assert_eq!(a.net.counters().data.output_reserve_used, limits::OUTPUT_RESERVE_PACKETS as u64);
+    assert_eq!(a.net.counters().data.output_reserve_full, 20);
     // Reports, solicitations and announcements wait for nothing.
     a.net.join_group(a.now, ETH, ip("239.1.2.3"), None);
     a.net.join_group(a.now, ETH, ip("ff02::77"), None);
     a.net.add_address(a.now, ETH, prefix("10.0.0.99/24"));
     a.send_udp("10.0.0.77", 1).unwrap_err();
     a.pass(Duration::from_secs(5));
-    assert_eq!(a.net.output(ETH).len(), limits::OUTPUT_LEN_MAX);
-    a.sent();
+    let most = limits::OUTPUT_PACKETS_MAX + limits::OUTPUT_RESERVE_PACKETS;
+    assert_eq!(a.net.output(ETH).len(), most);
+    assert_eq!(a.sent().len(), most);
     assert!(a.receive(&frame(MAC_A, MAC_B, EtherType::ARP, &asked)).is_none());
     assert_eq!(a.sent().len(), 1);
 }
@@ -1314,7 +1363,7 @@ fn a_duplicate_address_is_replaced_by_another() {
         host.receive(&from_router("ff02::1", &taken, &[]));
     }
     assert_eq!(global(&host), None);
-    assert_eq!(host.net.counters.duplicate_addresses, 4);
+    assert_eq!(host.net.counters().control.duplicate_addresses, 4);
 }
 
 #[test]
@@ -1547,7 +1596,7 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
         host.pass(Duration::from_millis(700));
     }
     host.pass(Duration::from_secs(100));
-    let counted = host.net.counters.iter().find(|(name, _)| *name == "received").unwrap().1;
+    let counted = host.net.counters().data.iter().find(|(name, _)| *name == "received").unwrap().1;
     assert_eq!(counted, frames.len() as u64);
     assert!(host.net.is_local(ip("10.0.0.1")));
     let route = host.net.route(host.now, None, ip("10.0.0.2"), None).unwrap();
@@ -1559,7 +1608,7 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     assert!(learnt <= routers + limits::ROUTER_PREFIXES_MAX);
     assert!(host.net.neighbors().count() <= frames.len());
     // Each was delivered, answered or dropped; nothing that came is still held.
-    assert_eq!(host.net.reassembly.next_timeout(), Instant::FAR);
+    assert_eq!(host.net.data.reassembly.next_timeout(), Instant::FAR);
 }
 
 proptest! {

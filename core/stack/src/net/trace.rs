@@ -19,6 +19,22 @@ pub struct Dropped {
 /// Counters of the IP layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetCounters {
+    /// Of what goes in and out.
+    pub data: DataCounters,
+    /// Of what finds out about the links.
+    pub control: ControlCounters,
+}
+
+impl NetCounters {
+    /// Names and values in a fixed order, drops excepted.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.data.iter().chain(self.control.iter())
+    }
+}
+
+/// What happened to packets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DataCounters {
     /// Packets handed to [`Net::receive`](super::Net::receive).
     pub received: u64,
     /// Bytes of them.
@@ -29,6 +45,14 @@ pub struct NetCounters {
     pub sent: u64,
     /// Bytes of them.
     pub sent_bytes: u64,
+    /// Packets not taken because their device's queue had as many bytes as it may.
+    pub output_bytes_full: u64,
+    /// The same of packets on the wire.
+    pub output_packets_full: u64,
+    /// Packets that keep others going, taken although the queue was full for all else.
+    pub output_reserve_used: u64,
+    /// The same, not taken because the reserve was full, too.
+    pub output_reserve_full: u64,
     /// Packets cut by software for a device that cannot.
     pub segmented: u64,
     /// Packets cut into fragments.
@@ -53,6 +77,72 @@ pub struct NetCounters {
     pub icmp_errors_received: u64,
     /// Echo requests answered.
     pub echoes_answered: u64,
+    /// Next hops whose link header is ready no longer, because others needed their place.
+    pub next_hops_displaced: u64,
+    /// Packets dropped, by reason.
+    pub drops: Drops,
+}
+
+impl DataCounters {
+    /// Names and values in a fixed order, drops excepted.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        // Exhaustive, so that a new counter cannot be forgotten here.
+        let Self {
+            received,
+            received_bytes,
+            delivered,
+            sent,
+            sent_bytes,
+            output_bytes_full,
+            output_packets_full,
+            output_reserve_used,
+            output_reserve_full,
+            segmented,
+            fragmented,
+            fragments_received,
+            reassembled,
+            reassembly_source_full,
+            reassembly_full,
+            fragments_too_many,
+            icmp_errors_sent,
+            icmp_errors_limited,
+            icmp_errors_limited_host,
+            icmp_errors_received,
+            echoes_answered,
+            next_hops_displaced,
+            drops: _,
+        } = *self;
+        [
+            ("received", received),
+            ("received_bytes", received_bytes),
+            ("delivered", delivered),
+            ("sent", sent),
+            ("sent_bytes", sent_bytes),
+            ("output_bytes_full", output_bytes_full),
+            ("output_packets_full", output_packets_full),
+            ("output_reserve_used", output_reserve_used),
+            ("output_reserve_full", output_reserve_full),
+            ("segmented", segmented),
+            ("fragmented", fragmented),
+            ("fragments_received", fragments_received),
+            ("reassembled", reassembled),
+            ("reassembly_source_full", reassembly_source_full),
+            ("reassembly_full", reassembly_full),
+            ("fragments_too_many", fragments_too_many),
+            ("icmp_errors_sent", icmp_errors_sent),
+            ("icmp_errors_limited", icmp_errors_limited),
+            ("icmp_errors_limited_host", icmp_errors_limited_host),
+            ("icmp_errors_received", icmp_errors_received),
+            ("echoes_answered", echoes_answered),
+            ("next_hops_displaced", next_hops_displaced),
+        ]
+        .into_iter()
+    }
+}
+
+/// What happened on the links.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ControlCounters {
     /// ARP requests and neighbour solicitations sent.
     pub solicits_sent: u64,
     /// Neighbours that did not answer.
@@ -69,32 +159,13 @@ pub struct NetCounters {
     pub router_routes_refused: u64,
     /// Advertised prefixes forgotten to make room for others.
     pub prefixes_displaced: u64,
-    /// Packets dropped, by reason.
-    pub drops: Drops,
 }
 
-impl NetCounters {
-    /// Names and values in a fixed order, drops excepted.
+impl ControlCounters {
+    /// Names and values in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         // Exhaustive, so that a new counter cannot be forgotten here.
         let Self {
-            received,
-            received_bytes,
-            delivered,
-            sent,
-            sent_bytes,
-            segmented,
-            fragmented,
-            fragments_received,
-            reassembled,
-            reassembly_source_full,
-            reassembly_full,
-            fragments_too_many,
-            icmp_errors_sent,
-            icmp_errors_limited,
-            icmp_errors_limited_host,
-            icmp_errors_received,
-            echoes_answered,
             solicits_sent,
             neighbors_failed,
             neighbors_displaced,
@@ -103,26 +174,8 @@ impl NetCounters {
             routers_displaced,
             router_routes_refused,
             prefixes_displaced,
-            drops: _,
         } = *self;
         [
-            ("received", received),
-            ("received_bytes", received_bytes),
-            ("delivered", delivered),
-            ("sent", sent),
-            ("sent_bytes", sent_bytes),
-            ("segmented", segmented),
-            ("fragmented", fragmented),
-            ("fragments_received", fragments_received),
-            ("reassembled", reassembled),
-            ("reassembly_source_full", reassembly_source_full),
-            ("reassembly_full", reassembly_full),
-            ("fragments_too_many", fragments_too_many),
-            ("icmp_errors_sent", icmp_errors_sent),
-            ("icmp_errors_limited", icmp_errors_limited),
-            ("icmp_errors_limited_host", icmp_errors_limited_host),
-            ("icmp_errors_received", icmp_errors_received),
-            ("echoes_answered", echoes_answered),
             ("solicits_sent", solicits_sent),
             ("neighbors_failed", neighbors_failed),
             ("neighbors_displaced", neighbors_displaced),

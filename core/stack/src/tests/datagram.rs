@@ -255,7 +255,7 @@ fn broadcast_needs_permission_and_reaches_all() {
     // Nobody listens: no ICMP error for a broadcast.
     send(&mut w.a, id, Some("10.0.0.255:69"), b"none").unwrap();
     w.run(10);
-    assert_eq!(w.b.stack.net.counters.icmp_errors_sent, 0);
+    assert_eq!(w.b.stack.net.counters().data.icmp_errors_sent, 0);
 }
 
 #[test]
@@ -471,7 +471,7 @@ fn what_stays_on_this_host_is_counted_and_no_error() {
     }
     assert_eq!(w.a.drops(DropReason::HostScope), 5);
     w.run(10);
-    assert_eq!(w.b.stack.net.counters.received, 0);
+    assert_eq!(w.b.stack.net.counters().data.received, 0);
 }
 
 #[test]
@@ -577,7 +577,7 @@ fn a_full_receiver_loses_and_counts() {
     send(&mut w.a, id, Some("10.0.0.2:53"), b"x").unwrap();
     w.run(10);
     assert_eq!(w.b.drops(DropReason::UdpNoRoom), 1);
-    assert_eq!(w.b.stack.net.counters.icmp_errors_sent, 0);
+    assert_eq!(w.b.stack.net.counters().data.icmp_errors_sent, 0);
 }
 
 #[test]
@@ -636,7 +636,7 @@ fn broadcasts_reach_the_hosts_own_sockets() {
         send(&mut w.a, sender, Some(to), b"again").unwrap();
         w.run(100);
         assert_eq!(received(&mut w.a, named), [b"again"], "{to}");
-        let counted = w.a.stack.net.counters.drops.of(DropReason::UdpNoSocket);
+        let counted = w.a.stack.net.counters().data.drops.of(DropReason::UdpNoSocket);
         assert_eq!(counted, 0, "nobody was missing");
     }
     // From 127.0.0.1 it stays on the host.

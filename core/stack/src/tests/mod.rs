@@ -5,6 +5,7 @@ mod errors;
 mod gateway;
 mod groups;
 mod listen;
+mod next_hops;
 mod output;
 mod peers;
 mod robust;

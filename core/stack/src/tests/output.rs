@@ -6,11 +6,21 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool};
 use towpath_ring::Payload;
 use towpath_wire::{MacAddr, Prefix};
 
-use super::world::{LinkConfig, World};
-use crate::net::InterfaceConfig;
+use super::world::{Conn, LinkConfig, World};
+use crate::limits::{TX_OUTPUT_BYTES, TX_OUTPUT_PACKETS, TX_SHARE_BYTES};
+use crate::net::{InterfaceConfig, Load};
 use crate::{
-    DatagramOut, DropReason, Family, SendError, SocketError, SocketEvent, SocketKind, SocketOption,
+    DatagramOut, DropReason, Family, IfaceId, SendError, SocketError, SocketEvent, SocketKind,
+    SocketOption,
 };
+
+/// Puts packets into the queue of the device of a, which nobody waits for.
+fn fill(w: &mut World, packets: usize) {
+    for _ in 0..packets {
+        let packet = w.a.pool.take(0);
+        w.a.stack.net.output(IfaceId(1)).enqueue(packet);
+    }
+}
 
 /// A device that takes nothing holds up what is to be sent, and nothing else.
 #[test]
@@ -28,10 +38,7 @@ fn who_waits_for_a_stuck_device_still_hears_and_ends() {
     w.set_loss(0);
     // What the device of a takes from now on stays in its queue, which is full enough already.
     let port = w.a.ports.remove(0);
-    for _ in 0..crate::limits::TX_OUTPUT_MAX {
-        let packet = w.a.pool.take(0);
-        w.a.stack.net.output(crate::IfaceId(1)).push_back(packet);
-    }
+    fill(&mut w, TX_OUTPUT_PACKETS);
     w.a.ports.push(Box::new(Stuck(port)));
     for conn in [&reader, &aborted] {
         w.a.write(conn, b"nobody takes this");
@@ -74,15 +81,121 @@ fn who_waits_for_a_stuck_device_still_hears_and_ends() {
     assert!(sent, "it goes by the new route");
 }
 
+/// A device that takes a packet a millisecond, and connections that would send as much as they can.
+fn slow(connections: usize) -> (World, Vec<(Conn, Conn)>, Vec<u8>) {
+    let mut w = World::new(LinkConfig { rate: 1, ..LinkConfig::default() });
+    w.b.host.capacity = (4 << 20, 4 << 20);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 64);
+    let ends: Vec<_> = (0..connections)
+        .map(|_| {
+            let client = w.a.connect_with("10.0.0.2:80", 4 << 20, 4 << 20);
+            w.wait(10_000, "accept", |w| !w.b.host.accepted.is_empty());
+            (client, w.b.accept(listener).unwrap())
+        })
+        .collect();
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n / 7) as u8).collect();
+    (w, ends, bytes)
+}
+
+/// A share of the queue, and the last packet that was made while there was still room in it.
+const SHARE_MOST: u32 = TX_SHARE_BYTES + 70_000;
+
+#[test]
+fn one_connection_does_not_fill_the_queue_for_others() {
+    let (mut w, ends, bytes) = slow(2);
+    let (bulk, quick) = (&ends[0], &ends[1]);
+    w.a.write(&bulk.0, &bytes);
+    let (mut most, mut got) = (0, 0);
+    w.wait(60_000, "enough of it", |w| {
+        got += w.b.read(&bulk.1).len();
+        most = most.max(w.a.stack.net.output_load(IfaceId(1)).bytes);
+        got > 1_000_000
+    });
+    assert!(w.a.stack.counters().tcp_waits_for_share > 0);
+    assert_eq!(w.a.stack.counters().tcp_waits_for_output, 0, "nobody else was in its way");
+    assert!(most > TX_SHARE_BYTES as usize, "its windows would have allowed more than {most}");
+    assert!(most < SHARE_MOST as usize, "{most} bytes are in the queue");
+    // Behind a share there is as much of a wait as there are packets in it.
+    w.a.write(&quick.0, b"quick");
+    let packets_ms = u64::from(SHARE_MOST) / 1448 + 5;
+    w.wait(packets_ms, "the other one's turn", |w| w.b.read(&quick.1) == b"quick");
+}
+
+/// Connections that are more than their shares would let into the queue go on in turn.
+#[test]
+fn all_that_wait_for_a_device_have_their_turn() {
+    let (mut w, ends, bytes) = slow(40);
+    for (client, _) in &ends {
+        assert_eq!(w.a.write(client, &bytes), bytes.len());
+    }
+    let mut got = vec![0; ends.len()];
+    let mut most = Load::default();
+    w.wait(100_000, "a part of each", |w| {
+        for ((_, server), got) in ends.iter().zip(&mut got) {
+            *got += w.b.read(server).len();
+        }
+        let load = w.a.stack.net.output_load(IfaceId(1));
+        most.bytes = most.bytes.max(load.bytes);
+        most.packets = most.packets.max(load.packets);
+        got.iter().sum::<usize>() > 20_000_000
+    });
+    assert!(w.a.stack.counters().tcp_waits_for_output > 100);
+    let over = most.bytes.saturating_sub(TX_OUTPUT_BYTES);
+    assert!(over < 70_000 && most.packets < TX_OUTPUT_PACKETS + 100, "{most:?}");
+    assert_eq!(w.a.drops(DropReason::OutputFull), 0);
+    let (least, most) = (got.iter().min().unwrap(), got.iter().max().unwrap());
+    assert!(4 * least > *most, "from {least} to {most} bytes: {got:?}");
+}
+
+/// A connection whose bytes wait for the device acknowledges what it gets, or its peer would wait as well.
+#[test]
+fn acknowledgements_do_not_wait_for_the_bytes_that_would_carry_them() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 64);
+    let (here, there) = w.connected(listener, "10.0.0.2:80");
+    w.set_stuck(true);
+    fill(&mut w, TX_OUTPUT_PACKETS);
+    w.a.write(&here, b"nobody takes this");
+    w.settle();
+    let before = w.a.stack.net.output_load(IfaceId(1)).packets;
+    assert_eq!((before, w.a.stack.counters().tcp_waits_for_output), (TX_OUTPUT_PACKETS, 1));
+    w.b.write(&there, &[7; 5000]);
+    w.run(500);
+    assert_eq!(w.a.read(&here).len(), 5000);
+    let output = w.a.stack.net.output(IfaceId(1));
+    let acks = output.iter().skip(before).filter(|packet| packet.len() <= 52).count();
+    assert!(acks > 0 && acks == output.len() - before, "{acks} acknowledgements");
+}
+
+/// Packets that a device does not take point to what the program wrote, in later turns too, and when its socket is gone.
+#[test]
+fn what_waits_for_a_device_is_not_copied() {
+    let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: false };
+    let mut w = World::new(LinkConfig { offloads, ..LinkConfig::default() });
+    let (listener, _) = w.b.listen("0.0.0.0:80", 64);
+    let (here, _) = w.connected(listener, "10.0.0.2:80");
+    let bytes: Vec<u8> = (0..10_000u32).map(|n| (n / 7) as u8).collect();
+    w.set_stuck(true);
+    assert_eq!(w.a.write(&here, &bytes), bytes.len());
+    w.run(10);
+    w.a.abort(here.id);
+    w.run(10);
+    assert_eq!(w.a.state(here.id), None);
+    let mut sent = Vec::new();
+    for packet in w.a.stack.net.output(IfaceId(1)).iter() {
+        let mut tail = vec![0; packet.tail.len() as usize];
+        packet.tail.copy_to(0, &mut tail);
+        sent.extend(tail);
+    }
+    assert_eq!(sent, bytes);
+}
+
 /// As Linux: a datagram for which there is no room is lost, and an error for those only who ask for errors.
 #[test]
 fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
     let mut w = World::new(LinkConfig::default());
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
-    for _ in 0..crate::net::limits::OUTPUT_LEN_MAX {
-        let packet = w.a.pool.take(0);
-        w.a.stack.net.output(crate::IfaceId(1)).push_back(packet);
-    }
+    fill(&mut w, crate::net::limits::OUTPUT_PACKETS_MAX);
     let send = |w: &mut World| {
         let remote = Some("10.0.0.2:9".parse().unwrap());
         let out = DatagramOut { remote, ..Default::default() };

@@ -201,10 +201,10 @@ fn each_reason_for_a_dropped_segment_is_counted() {
         let len = bytes.len() as u16;
         bytes[2..4].copy_from_slice(&len.to_be_bytes());
         fix_checksums(&mut bytes);
-        let before = w.b.stack.net.counters.drops.clone();
+        let before = w.b.stack.net.counters().data.drops.clone();
         w.inject(&bytes);
         w.b.turn();
-        let drops = &w.b.stack.net.counters.drops;
+        let drops = &w.b.stack.net.counters().data.drops;
         assert_eq!(drops.of(reason), before.of(reason) + 1, "{reason:?}");
         assert_eq!(drops.total(), before.total() + 1, "{reason:?}");
         still_works(&mut w, &client, &server);

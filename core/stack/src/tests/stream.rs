@@ -7,7 +7,7 @@ use towpath_pool::{LinkType, Offloads};
 use towpath_ring::Payload;
 use towpath_tcp::State;
 
-use crate::limits::TX_OUTPUT_MAX;
+use crate::limits::TX_OUTPUT_PACKETS;
 use crate::net::IfaceId;
 
 use super::world::{Conn, Dice, LinkConfig, Node, World};
@@ -162,7 +162,7 @@ fn a_slow_device_holds_connections_back() {
         got.iter().all(|got| got.len() == bytes.len())
     });
     assert!(got.iter().all(|got| *got == bytes), "bytes were changed on the way");
-    assert!(w.a.stack.counters().tcp_waits_for_output > 0, "the device kept up");
+    assert!(w.a.stack.counters().tcp_waits_for_share > 0, "the device kept up");
     assert_eq!(w.a.drops(DropReason::OutputFull), 0);
     for (client, server) in ends {
         w.a.close(client.id);
@@ -183,12 +183,13 @@ fn who_waits_for_a_device_hears_and_ends() {
     let (aborted, peer) = w.connected(listener, "10.0.0.2:80");
     let timeout = SocketOption::UserTimeout(Some(Duration::from_secs(3)));
     w.a.stack.set_option(patient.id, timeout).unwrap();
+    w.a.stack.set_option(patient.id, SocketOption::NoDelay(true)).unwrap();
     w.b.stack.set_option(speaks.id, SocketOption::NoDelay(true)).unwrap();
     w.set_stuck(true);
     w.a.write(&patient, b"in flight");
     w.settle();
     let (flood, _) = w.a.open(SocketKind::Datagram, Family::V4);
-    for _ in 0..TX_OUTPUT_MAX {
+    for _ in 0..TX_OUTPUT_PACKETS {
         let out = DatagramOut { remote: Some("10.0.0.2:9".parse().unwrap()), ..Default::default() };
         let payload = Payload::new(b"flood", Default::default());
         let Node { stack, now, pool, .. } = &mut w.a;

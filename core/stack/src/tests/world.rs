@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use towpath_pool::{Batch, Fragments, LinkType, Offloads, Packet, Pool, Port, Stretch};
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
@@ -166,7 +166,16 @@ impl SendBuffer for Send {
         self.0.borrow().ring.len() as u32
     }
 
-    fn peek(&self, offset: u32, n: u32) -> Fragments {
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool {
+        let bytes = self.clone().peek(offset, to.len() as u32);
+        let whole = bytes.len() as usize == to.len();
+        if whole {
+            bytes.copy_to(0, to);
+        }
+        whole
+    }
+
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments {
         assert!(offset + n <= self.len(), "peeked beyond the buffer");
         let state = self.0.borrow();
         if state.withholds {
@@ -183,8 +192,13 @@ impl SendBuffer for Send {
     fn release(&mut self, n: u32) {
         let mut state = self.0.borrow_mut();
         assert!(n as usize <= state.len);
-        // What is released may be used again at once: make a wrong use visible.
+        // Packets keep what they point to; what is released may be used again at once otherwise: make a wrong use visible.
         let capacity = state.ring.len();
+        if Arc::strong_count(&state.ring) > 1 {
+            let ring = Mapping::private(capacity).expect("memory");
+            ring.copy_from(0, &state.ring, 0, capacity);
+            state.ring = Arc::new(ring);
+        }
         for i in 0..n as usize {
             state.ring.write((state.start + i) % capacity, &[0xdd]);
         }
@@ -357,18 +371,15 @@ struct Wire {
     stuck: bool,
 }
 
-/// The tests have one thread each.
-const ALONE: &str = "no other thread panicked";
-
 /// One end of a link.
 pub struct LinkEnd {
-    wire: Arc<Mutex<Wire>>,
+    wire: Rc<RefCell<Wire>>,
     end: usize,
 }
 
 impl Port for LinkEnd {
     fn poll(&mut self, now_ns: u64, _pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        let mut wire = self.wire.lock().expect(ALONE);
+        let mut wire = self.wire.borrow_mut();
         let queue = &mut wire.queues[self.end];
         let mut n = 0;
         while n < max && queue.front().is_some_and(|(at, _)| *at <= now_ns) {
@@ -381,7 +392,7 @@ impl Port for LinkEnd {
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let mut wire = self.wire.lock().expect(ALONE);
+        let mut wire = self.wire.borrow_mut();
         let mut n = 0;
         let (last, taken) = &mut wire.taken[self.end];
         if *last != now_ns / MS {
@@ -414,11 +425,11 @@ impl Port for LinkEnd {
     }
 
     fn offloads(&self) -> Offloads {
-        self.wire.lock().expect(ALONE).config.offloads
+        self.wire.borrow().config.offloads
     }
 
     fn link_type(&self) -> LinkType {
-        self.wire.lock().expect(ALONE).config.link
+        self.wire.borrow().config.link
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -426,7 +437,7 @@ impl Port for LinkEnd {
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
-        let wire = self.wire.lock().expect(ALONE);
+        let wire = self.wire.borrow();
         let arrival = wire.queues[self.end].front().map(|(at, _)| *at);
         let (last, taken) = wire.taken[self.end];
         let again = (taken >= wire.config.rate).then_some((last + 1) * MS);
@@ -535,7 +546,7 @@ impl Node {
     }
 
     pub fn drops(&self, reason: crate::DropReason) -> u64 {
-        self.stack.net.counters.drops.of(reason)
+        self.stack.net.counters().data.drops.of(reason)
     }
 
     /// All tables are empty and nothing is left to do.
@@ -557,7 +568,7 @@ impl Node {
 pub struct World {
     pub a: Node,
     pub b: Node,
-    wire: Arc<Mutex<Wire>>,
+    wire: Rc<RefCell<Wire>>,
 }
 
 impl World {
@@ -576,7 +587,7 @@ impl World {
             taken: [(0, 0); 2],
             stuck: false,
         };
-        let wire = Arc::new(Mutex::new(wire));
+        let wire = Rc::new(RefCell::new(wire));
         let mut nodes = [Node::new(config.clone(), 1), Node::new(config, 2)];
         for (end, node) in nodes.iter_mut().enumerate() {
             let last = end as u8 + 1;
@@ -606,7 +617,7 @@ impl World {
                 iface,
                 1,
             );
-            node.ports.push(Box::new(LinkEnd { wire: Arc::clone(&wire), end }));
+            node.ports.push(Box::new(LinkEnd { wire: Rc::clone(&wire), end }));
         }
         let [a, b] = nodes;
         Self { a, b, wire }
@@ -617,20 +628,20 @@ impl World {
     }
 
     pub fn set_loss(&mut self, loss: u64) {
-        self.wire.lock().expect(ALONE).config.loss = loss;
+        self.wire.borrow_mut().config.loss = loss;
     }
 
     /// The device of a takes no packet any more, or goes on.
     pub fn set_stuck(&mut self, stuck: bool) {
-        self.wire.lock().expect(ALONE).stuck = stuck;
+        self.wire.borrow_mut().stuck = stuck;
     }
 
     pub fn keep_seen(&mut self) {
-        self.wire.lock().expect(ALONE).keep_seen = true;
+        self.wire.borrow_mut().keep_seen = true;
     }
 
     pub fn take_seen(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.wire.lock().expect(ALONE).seen)
+        std::mem::take(&mut self.wire.borrow_mut().seen)
     }
 
     /// A packet from nowhere arrives at b now.
@@ -638,7 +649,7 @@ impl World {
         let mut packet = self.b.pool.take(bytes.len());
         packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
         let now = self.b.now.0;
-        self.wire.lock().expect(ALONE).queues[1].push_front((now, packet));
+        self.wire.borrow_mut().queues[1].push_front((now, packet));
     }
 
     /// Turns both until there is nothing to do at this moment.

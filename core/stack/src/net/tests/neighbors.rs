@@ -97,9 +97,9 @@ fn invented_addresses_displace_no_resolution_in_progress() {
     assert_eq!(a.sent().len(), 1);
     // The last of those who asked are remembered, so that answering them costs no question.
     assert!((1..=2048).contains(&a.net.neighbors().count()));
-    let solicits = a.net.counters.solicits_sent;
+    let solicits = a.net.counters().control.solicits_sent;
     a.send_udp("fd00::9:0:0:7cf", 1).unwrap();
-    assert_eq!(a.net.counters.solicits_sent, solicits);
+    assert_eq!(a.net.counters().control.solicits_sent, solicits);
 }
 
 #[test]

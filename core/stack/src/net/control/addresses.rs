@@ -1,0 +1,108 @@
+//! The addresses of an interface.
+
+use core::net::IpAddr;
+use core::ops::Deref;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::net::hash::Cheap;
+use crate::net::iface::Address;
+
+/// Addresses in order of adding, each found at once: neighbours ask for them, and there may be many.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    list: Vec<Address>,
+    /// Where in the list each is.
+    places: HashMap<IpAddr, usize, Cheap>,
+    /// A copy of the list, until it changes.
+    shared: Option<Arc<[Address]>>,
+}
+
+impl Deref for Addresses {
+    type Target = [Address];
+
+    fn deref(&self) -> &[Address] {
+        &self.list
+    }
+}
+
+impl Addresses {
+    pub(super) fn new(hash: Cheap) -> Self {
+        Self { list: Vec::new(), places: HashMap::with_hasher(hash), shared: None }
+    }
+
+    pub(super) fn find(&self, addr: IpAddr) -> Option<&Address> {
+        self.places.get(&addr).map(|at| &self.list[*at])
+    }
+
+    pub(super) fn find_mut(&mut self, addr: IpAddr) -> Option<&mut Address> {
+        self.shared = None;
+        self.places.get(&addr).map(|at| &mut self.list[*at])
+    }
+
+    /// All, to change what is known of them; they stay what they are.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Address> {
+        self.shared = None;
+        self.list.iter_mut()
+    }
+
+    /// The list as it is, for a snapshot; the same one again while nothing changes.
+    pub(super) fn shared(&mut self) -> Arc<[Address]> {
+        let Self { list, shared, .. } = self;
+        Arc::clone(shared.get_or_insert_with(|| list.as_slice().into()))
+    }
+
+    /// Adds one that is not there.
+    pub(super) fn push(&mut self, address: Address) {
+        self.shared = None;
+        self.places.insert(address.addr(), self.list.len());
+        self.list.push(address);
+    }
+
+    /// Takes one away; false when it is not there.
+    pub(super) fn remove(&mut self, addr: IpAddr) -> bool {
+        let Some(at) = self.places.remove(&addr) else { return false };
+        self.shared = None;
+        self.list.remove(at);
+        for (place, address) in self.list.iter().enumerate().skip(at) {
+            self.places.insert(address.addr(), place);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_wire::Prefix;
+
+    use super::*;
+    use crate::net::iface::{AddressState, Origin};
+
+    #[test]
+    fn each_is_found_whatever_was_removed() {
+        let mut addresses = Addresses::new(Cheap(1));
+        let nth = |n: u8| IpAddr::from([10, 0, 0, n]);
+        for n in 0..10 {
+            addresses.push(Address {
+                prefix: Prefix::new(nth(n), 24).unwrap(),
+                state: AddressState::Preferred,
+                origin: Origin::Static,
+                preferred_until: None,
+                valid_until: None,
+                dad_count: n,
+            });
+        }
+        assert!(addresses.remove(nth(3)) && addresses.remove(nth(9)) && addresses.remove(nth(0)));
+        assert!(!addresses.remove(nth(3)));
+        for n in 0..10 {
+            let expected = (![0, 3, 9].contains(&n)).then_some(n);
+            assert_eq!(addresses.find(nth(n)).map(|address| address.dad_count), expected);
+            assert_eq!(addresses.find_mut(nth(n)).map(|address| address.dad_count), expected);
+            assert_eq!(*addresses.shared(), *addresses);
+        }
+        assert!(Arc::ptr_eq(&addresses.shared(), &addresses.shared()));
+        let order: Vec<_> = addresses.iter().map(|address| address.dad_count).collect();
+        assert_eq!(order, [1, 2, 4, 5, 6, 7, 8]);
+    }
+}

@@ -1,0 +1,29 @@
+//! What routers told an interface about its link (RFC 4861 §6.3.2).
+
+use core::time::Duration;
+
+use super::learnt::Learnt;
+use crate::net::ip::DEFAULT_TTL;
+use crate::net::limits::REACHABLE_TIME;
+
+/// What an interface learnt from its routers, and whether it listens to them.
+#[derive(Debug)]
+pub(super) struct Discovery {
+    pub slaac: bool,
+    /// A default router advertised itself: nobody needs to be asked for one.
+    pub found_router: bool,
+    /// Base of the time that a confirmation of a neighbour lasts.
+    pub reachable: Duration,
+    /// Hop limit of packets for which nobody asked for another.
+    pub hop_limit: u8,
+    /// Routes and prefixes that routers advertised.
+    pub learnt: Learnt,
+}
+
+impl Discovery {
+    pub(super) fn new(slaac: bool) -> Self {
+        let learnt = Learnt::default();
+        let (reachable, hop_limit) = (REACHABLE_TIME, DEFAULT_TTL);
+        Self { slaac, found_router: false, reachable, hop_limit, learnt }
+    }
+}

@@ -1,0 +1,126 @@
+//! Routers that routes lead through, one entry for each address on a link, however many routes it has:
+//! whether it answers, and when one that does not is asked again.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use towpath_tcp::Instant;
+
+use crate::net::failures::{Failure, Failures, GatewayId};
+use crate::net::hash::Keyed;
+use crate::net::limits::{GATEWAYS_MAX, ROUTER_PROBE_INTERVAL};
+use crate::net::told::HopKey;
+
+/// All routers of all routes.
+#[derive(Debug)]
+pub(super) struct Gateways {
+    index: HashMap<HopKey, GatewayId, Keyed>,
+    gateways: Vec<Gateway>,
+    free: Vec<GatewayId>,
+    failures: Arc<Failures>,
+}
+
+#[derive(Debug)]
+struct Gateway {
+    key: HopKey,
+    /// Routes that lead through it; with none its place is free.
+    routes: u32,
+}
+
+impl Gateways {
+    pub(super) fn new(keys: Keyed) -> Self {
+        Self {
+            index: HashMap::with_hasher(keys),
+            gateways: Vec::new(),
+            free: Vec::new(),
+            failures: Arc::default(),
+        }
+    }
+
+    /// Those that do not answer, as it is now.
+    pub(super) fn failures(&self) -> &Arc<Failures> {
+        &self.failures
+    }
+
+    /// The router of one more route; `None` when there are as many as may be.
+    pub(super) fn hold(&mut self, key: HopKey) -> Option<GatewayId> {
+        let id = match self.index.get(&key) {
+            Some(id) => *id,
+            None => self.begin(key)?,
+        };
+        self.gateways[id.0 as usize].routes += 1;
+        Some(id)
+    }
+
+    fn begin(&mut self, key: HopKey) -> Option<GatewayId> {
+        let gateway = Gateway { key, routes: 0 };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.gateways[id.0 as usize] = gateway;
+                id
+            }
+            None if self.gateways.len() < GATEWAYS_MAX => {
+                self.gateways.push(gateway);
+                GatewayId((self.gateways.len() - 1) as u32)
+            }
+            None => return None,
+        };
+        self.index.insert(key, id);
+        Some(id)
+    }
+
+    /// One of its routes has gone.
+    pub(super) fn release(&mut self, id: GatewayId) {
+        let gateway = &mut self.gateways[id.0 as usize];
+        gateway.routes -= 1;
+        if gateway.routes == 0 {
+            self.index.remove(&gateway.key);
+            self.free.push(id);
+            self.forget_failure(id);
+        }
+    }
+
+    /// Whether `key` is a router that does not answer.
+    pub(super) fn has_failed(&self, key: &HopKey) -> bool {
+        self.index.get(key).is_some_and(|id| self.failures.failed_at(*id).is_some())
+    }
+
+    /// A neighbour did not answer. False when no route leads over it.
+    pub(super) fn on_failed(&mut self, now: Instant, key: &HopKey) -> bool {
+        let Some(id) = self.index.get(key) else { return false };
+        let failure = Failure { at: now, probe_at: now + ROUTER_PROBE_INTERVAL };
+        Arc::make_mut(&mut self.failures).change(|of| {
+            of.insert(*id, failure);
+        });
+        true
+    }
+
+    /// A neighbour answers (again). True when it is a router that did not before.
+    pub(super) fn on_known(&mut self, key: &HopKey) -> bool {
+        self.index.get(key).copied().is_some_and(|id| self.forget_failure(id))
+    }
+
+    fn forget_failure(&mut self, id: GatewayId) -> bool {
+        let failed = self.failures.failed_at(id).is_some();
+        if failed {
+            Arc::make_mut(&mut self.failures).change(|of| {
+                of.remove(&id);
+            });
+        }
+        failed
+    }
+
+    /// Whether it is time to ask a router again; from now on that is for the next interval.
+    pub(super) fn take_probe(&mut self, now: Instant, key: &HopKey) -> bool {
+        let Some(id) = self.index.get(key).copied() else { return false };
+        let due = self.failures.is_due(now, id);
+        if due {
+            Arc::make_mut(&mut self.failures).change(|of| {
+                if let Some(failure) = of.get_mut(&id) {
+                    failure.probe_at = now + ROUTER_PROBE_INTERVAL;
+                }
+            });
+        }
+        due
+    }
+}

@@ -1,0 +1,80 @@
+//! What data tells: packets that are for control, and what next hops are used for.
+
+use towpath_pool::{Packet, Pool};
+use towpath_tcp::Instant;
+
+use super::neighbor::{Solicit, reachable_time};
+use super::tables::Control;
+use crate::drop::DropReason;
+use crate::net::iface::IfaceId;
+use crate::net::received::Local;
+use crate::net::told::{Notice, Punt};
+
+impl Control {
+    /// A packet came in that is for control.
+    pub(in crate::net) fn on_punt(&mut self, now: Instant, punt: Punt, pool: &mut Pool) {
+        match punt {
+            Punt::Arp { iface, packet, at } => {
+                let heard = self.receive_arp(now, iface, &packet, at, pool);
+                self.finish(iface, packet, heard, pool);
+            }
+            Punt::Discovery(local) => {
+                let heard = self.receive_ndp(now, &local, pool);
+                self.finish_local(local, heard, pool);
+            }
+            Punt::Listeners(local) => {
+                let heard = self.receive_mld(now, &local);
+                self.finish_local(local, heard, pool);
+            }
+            Punt::Igmp(local) => {
+                let heard = self.receive_igmp(now, &local);
+                self.finish_local(local, heard, pool);
+            }
+        }
+        self.publish();
+    }
+
+    fn finish_local(&mut self, local: Local, heard: Result<(), DropReason>, pool: &mut Pool) {
+        self.finish(local.iface, local.packet, heard, pool);
+    }
+
+    fn finish(
+        &mut self,
+        iface: IfaceId,
+        packet: Packet,
+        heard: Result<(), DropReason>,
+        pool: &mut Pool,
+    ) {
+        match heard {
+            Ok(()) => pool.give(packet),
+            Err(reason) => self.drop(iface, packet, reason),
+        }
+    }
+
+    /// Something happened to a next hop.
+    pub(in crate::net) fn on_notice(&mut self, now: Instant, notice: Notice, pool: &mut Pool) {
+        match notice {
+            Notice::Used(key) => {
+                if self.neighbors.on_used(now, key) {
+                    self.solicit(Solicit { key, to: None }, pool);
+                }
+            }
+            Notice::Confirmed { key, mac } => {
+                let until = self.reachable_until(now, key.0);
+                self.neighbors.confirm(now, (key, mac), until);
+            }
+            Notice::Avoided(key) => {
+                if self.routes.take_probe(now, &key) {
+                    self.probe_router(now, key, pool);
+                }
+            }
+        }
+        self.publish();
+    }
+
+    /// Until when a neighbour confirmed now counts as reachable.
+    pub(super) fn reachable_until(&mut self, now: Instant, iface: IfaceId) -> Instant {
+        let base = self.ifaces[iface.index()].discovery.reachable;
+        now + reachable_time(base, self.random.below(1024))
+    }
+}

@@ -1,0 +1,222 @@
+//! What this host is: interfaces, addresses and routes, as its owner makes them.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use towpath_pool::{LinkType, Offloads};
+use towpath_tcp::Instant;
+use towpath_wire::{MacAddr, Prefix};
+
+use super::interface::Interface;
+use super::neighbor::Neighbor;
+use super::tables::{Changed, Control};
+use crate::net::iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
+use crate::net::limits::LOOPBACK_MTU;
+use crate::net::locals::Roles;
+use crate::net::route::RouteEntry;
+use crate::net::snapshot::{Host, Snapshot};
+use crate::net::source;
+
+impl Control {
+    /// Adds the loopback interface, the first one.
+    pub(in crate::net) fn add_loopback(&mut self, now: Instant) {
+        let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
+        let config = InterfaceConfig {
+            name: "lo".to_string(),
+            link: LinkType::Ip,
+            mac: MacAddr::UNSPECIFIED,
+            mtu: LOOPBACK_MTU,
+            offloads,
+            addresses: vec![
+                Prefix::new(Ipv4Addr::LOCALHOST.into(), 8).expect("8 is at most 32"),
+                Prefix::host(Ipv6Addr::LOCALHOST.into()),
+            ],
+            slaac: false,
+            any_address: false,
+            kernel_cuts: false,
+        };
+        self.add_interface(now, config);
+    }
+
+    /// Adds an interface with its addresses and the routes to their links.
+    ///
+    /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
+    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces stay: the
+    /// 65 537th panics.
+    pub(in crate::net) fn add_interface(
+        &mut self,
+        now: Instant,
+        config: InterfaceConfig,
+    ) -> IfaceId {
+        let id = IfaceId(u16::try_from(self.ifaces.len()).expect("65536 interfaces are absurd"));
+        self.ifaces.push(Interface::new(id, &config, self.addresses_hash));
+        self.changed.links = true;
+        for prefix in &config.addresses {
+            self.put_address(now, id, *prefix);
+        }
+        self.start_discovery(now, id);
+        self.publish();
+        id
+    }
+
+    /// All interfaces; an [`IfaceId`] is an index.
+    pub(in crate::net) fn interfaces(&self) -> &[Interface] {
+        &self.ifaces
+    }
+
+    /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
+    pub(in crate::net) fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
+        self.ifaces[iface.index()].offloads = offloads;
+        self.changed.links = true;
+        self.publish();
+    }
+
+    /// Gives an interface an address and the route to its link. False when it has it already. Panics when there is no
+    /// such interface.
+    pub(in crate::net) fn add_address(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        prefix: Prefix,
+    ) -> bool {
+        let added = self.put_address(now, iface, prefix);
+        self.publish();
+        added
+    }
+
+    fn put_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
+        let interface = &self.ifaces[iface.index()];
+        if interface.address(prefix.addr()).is_some() {
+            return false;
+        }
+        let probed = prefix.addr().is_ipv6() && interface.link == LinkType::Ethernet;
+        let state = if probed { AddressState::Optimistic } else { AddressState::Preferred };
+        self.insert_address(
+            now,
+            iface,
+            Address {
+                prefix,
+                state,
+                origin: Origin::Static,
+                preferred_until: None,
+                valid_until: None,
+                dad_count: 0,
+            },
+        );
+        if !prefix.is_host() {
+            self.routes.add(RouteEntry {
+                prefix,
+                next_hop: None,
+                iface,
+                metric: 0,
+                origin: Origin::Link,
+            });
+        }
+        true
+    }
+
+    /// Takes an address and the route to its link away. False when there is no such address.
+    pub(in crate::net) fn remove_address(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        addr: IpAddr,
+    ) -> bool {
+        let Some(interface) = self.ifaces.get(iface.index()) else { return false };
+        let Some(prefix) = interface.address(addr).map(|a| a.prefix) else { return false };
+        self.forget_address(now, iface, addr);
+        let shared = |a: &Address| a.prefix.trunc() == prefix.trunc();
+        if !self.ifaces[iface.index()].addresses.iter().any(shared) {
+            self.routes
+                .remove(prefix, |route| route.iface == iface && route.origin == Origin::Link);
+        }
+        self.publish();
+        true
+    }
+
+    /// Adds a route; the same one again replaces its metric. False when there is no such interface, when the router is
+    /// of the other family, or when there are as many routers as may be.
+    pub(in crate::net) fn add_route(
+        &mut self,
+        prefix: Prefix,
+        next_hop: Option<IpAddr>,
+        iface: IfaceId,
+        metric: u32,
+    ) -> bool {
+        let other_family = next_hop.is_some_and(|hop| hop.is_ipv4() != prefix.addr().is_ipv4());
+        if other_family || iface.index() >= self.ifaces.len() {
+            return false;
+        }
+        let origin = Origin::Static;
+        let added = self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin });
+        self.publish();
+        added
+    }
+
+    /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
+    pub(in crate::net) fn remove_route(
+        &mut self,
+        prefix: Prefix,
+        next_hop: Option<IpAddr>,
+    ) -> usize {
+        let count = self.routes.remove(prefix, |route| {
+            route.origin == Origin::Static && (next_hop.is_none() || route.next_hop == next_hop)
+        });
+        self.publish();
+        count
+    }
+
+    /// All routes, in order of adding.
+    pub(in crate::net) fn routes(&self) -> impl Iterator<Item = &RouteEntry> {
+        self.routes.iter()
+    }
+
+    /// All neighbours known, in no particular order.
+    pub(in crate::net) fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
+        self.neighbors.iter()
+    }
+
+    /// The address to send from to `dst`, which is on the link.
+    pub(super) fn own_source(&self, iface: IfaceId, dst: IpAddr) -> Option<IpAddr> {
+        let others = self.ifaces[1..].iter().filter(|other| other.id != iface);
+        let others = others.map(|other| &other.addresses[..]);
+        source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
+    }
+
+    /// Gives packets a new snapshot, if something changed since the last one. Whoever changes something calls it
+    /// before control has done.
+    pub(super) fn publish(&mut self) {
+        self.counters.neighbors_displaced += self.neighbors.take_displaced();
+        let changed = core::mem::take(&mut self.changed);
+        let host_changed = changed != Changed::default();
+        if !self.routes.take_changed() && !host_changed {
+            return;
+        }
+        let host = match host_changed {
+            true => Arc::new(self.host_with(changed)),
+            false => Arc::clone(&self.snapshot.host),
+        };
+        let (generation, fib) = (self.routes.generation(), self.routes.fib());
+        self.snapshot = Arc::new(Snapshot { generation, host, fib });
+    }
+
+    /// The host as it is, which shares with the last snapshot what did not change.
+    fn host_with(&mut self, changed: Changed) -> Host {
+        let mut locals = self.snapshot.host.locals.clone();
+        if changed.addresses {
+            let mut hosts = Roles::new(self.addresses_hash);
+            for interface in &self.ifaces {
+                interface.addresses.iter().for_each(|address| hosts.add(interface.id, address));
+            }
+            locals.hosts = Arc::new(hosts);
+        }
+        if changed.groups {
+            let mut groups = Roles::new(self.addresses_hash);
+            for interface in &self.ifaces {
+                interface.groups.joined().for_each(|group| groups.join(interface.id, group));
+            }
+            locals.groups = Arc::new(groups);
+        }
+        Host::new(self.ifaces.iter_mut().map(Interface::as_link).collect(), locals)
+    }
+}

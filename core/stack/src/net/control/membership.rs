@@ -1,0 +1,496 @@
+//! Groups joined, and their reports to routers and snooping switches: MLD (RFC 3810, RFC 2710) and IGMP
+//! (RFC 3376, RFC 2236). What is wanted is in `groups`.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::time::Duration;
+
+use towpath_pool::{LinkType, Packet, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::mld::RecordKind;
+use towpath_wire::ndp::Envelope;
+use towpath_wire::{IpProtocol, addr, igmp, ipv4, ipv6, ipv6_ext, mld};
+
+use super::groups::{Change, Version, Wanted, is_reported};
+use super::schedule::Task;
+use super::tables::Control;
+use crate::drop::DropReason;
+use crate::net::iface::IfaceId;
+use crate::net::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
+use crate::net::received::Local;
+
+/// What a report says of a group.
+struct Record {
+    kind: RecordKind,
+    group: IpAddr,
+    sources: Vec<IpAddr>,
+}
+
+impl Control {
+    /// Takes packets to `group` from `iface`. With `source` the routers of the link are asked for what comes
+    /// from there only; which packets a member takes is its own concern. Joins count. False when it is no
+    /// group or there is no room for another.
+    pub(in crate::net) fn join_group(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        group: IpAddr,
+        source: Option<IpAddr>,
+    ) -> bool {
+        let Some(interface) = self.ifaces.get_mut(iface.index()) else { return false };
+        if !group.is_multicast() {
+            return false;
+        }
+        let Some(change) = interface.groups.join(group, source) else { return false };
+        self.changed.groups = true;
+        self.report_change(now, iface, group, change);
+        self.publish();
+        true
+    }
+
+    /// Takes packets to a group that an address of this host needs, and reports that at `at`.
+    pub(super) fn join_own_group(&mut self, at: Instant, iface: IfaceId, group: IpAddr) {
+        let change = self.ifaces[iface.index()].groups.join_own(group);
+        self.changed.groups = true;
+        self.report_change(at, iface, group, change);
+    }
+
+    /// Undoes one join. False when there was none.
+    pub(in crate::net) fn leave_group(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        group: IpAddr,
+        source: Option<IpAddr>,
+    ) -> bool {
+        let Some(interface) = self.ifaces.get_mut(iface.index()) else { return false };
+        let Some(change) = interface.groups.leave(group, source) else { return false };
+        self.changed.groups = true;
+        self.report_change(now, iface, group, change);
+        self.publish();
+        true
+    }
+
+    /// Has a change reported, as often as RFC 3376 §5.1 wants it. What is said is what holds when it is
+    /// said: a later change of the same thing takes the place of an earlier one.
+    fn report_change(&mut self, at: Instant, iface: IfaceId, group: IpAddr, change: Change) {
+        if self.ifaces[iface.index()].link != LinkType::Ethernet || !is_reported(group) {
+            return;
+        }
+        let left = ROBUSTNESS;
+        let task = match change {
+            Change::Nothing => return,
+            Change::Filter => {
+                // It says which sources are wanted, too.
+                self.schedule.cancel(iface, |task| task.is_report_of(group));
+                Task::ReportGroup { group, left }
+            }
+            Change::Source(source) => {
+                let same = |task: &Task| {
+                    matches!(task, Task::ReportSource { group: g, source: s, .. }
+                        if (*g, *s) == (group, source))
+                };
+                self.schedule.cancel(iface, same);
+                Task::ReportSource { group, source, left }
+            }
+        };
+        self.schedule.add(at, iface, task);
+    }
+
+    /// Reports a group joined or left; `left` times more, this time included.
+    pub(super) fn report_group(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (group, left): (IpAddr, u8),
+        pool: &mut Pool,
+    ) {
+        let groups = &self.ifaces[iface.index()].groups;
+        let (version, member) = (groups.version(now, group.is_ipv6()), groups.contains(group));
+        let (kind, sources) = match groups.wanted(group) {
+            Wanted::All => (RecordKind::ToExclude, Vec::new()),
+            Wanted::Only(sources) => (RecordKind::ToInclude, sources),
+        };
+        match version {
+            Version::Records => self.report(iface, &[Record { kind, group, sources }], pool),
+            _ => self.report_single(iface, (group, member), version, pool),
+        }
+        if left > 1 {
+            let at = now + self.up_to(UNSOLICITED_REPORT_INTERVAL);
+            self.schedule.add(at, iface, Task::ReportGroup { group, left: left - 1 });
+        }
+    }
+
+    /// Reports that a source of a group is wanted, or no longer; see [`Self::report_group`].
+    pub(super) fn report_source(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (group, source, left): (IpAddr, IpAddr, u8),
+        pool: &mut Pool,
+    ) {
+        let groups = &self.ifaces[iface.index()].groups;
+        let (version, member) = (groups.version(now, group.is_ipv6()), groups.contains(group));
+        let kind = match groups.wanted(group) {
+            Wanted::Only(sources) if sources.contains(&source) => RecordKind::AllowNew,
+            _ => RecordKind::BlockOld,
+        };
+        match version {
+            Version::Records => {
+                let sources = vec![source];
+                self.report(iface, &[Record { kind, group, sources }], pool);
+            }
+            _ => self.report_single(iface, (group, member), version, pool),
+        }
+        if left > 1 {
+            let at = now + self.up_to(UNSOLICITED_REPORT_INTERVAL);
+            self.schedule.add(at, iface, Task::ReportSource { group, source, left: left - 1 });
+        }
+    }
+
+    /// A message of an MLD router, or of another listener.
+    pub(super) fn receive_mld(&mut self, now: Instant, local: &Local) -> Result<(), DropReason> {
+        let (iface, bytes, hop_limit) = (local.iface, local.body(), local.ttl);
+        let IpAddr::V6(src) = local.src else { return Err(DropReason::IcmpMalformed) };
+        if bytes.first() == Some(&mld::REPORT_V1) {
+            let group = mld::reported_v1(bytes).map_err(|_| DropReason::IcmpMalformed)?;
+            return self.on_other_report(now, iface, group.into());
+        }
+        if bytes.first() != Some(&mld::QUERY) {
+            return Err(DropReason::IcmpIgnored);
+        }
+        let (query, _) = mld::Query::parse(bytes, src, hop_limit)
+            .ok()
+            .filter(|_| has_router_alert(local))
+            .ok_or(DropReason::IcmpMalformed)?;
+        let groups = &mut self.ifaces[iface.index()].groups;
+        if query.group.is_none() && groups.on_mld_query(now, query.version) {
+            self.forget_reports(iface, true);
+        }
+        let group = query.group.map(IpAddr::V6);
+        self.plan_answer(now, iface, (true, group), query.max_response_ms);
+        Ok(())
+    }
+
+    /// A message of an IGMP router, or of another member.
+    pub(super) fn receive_igmp(&mut self, now: Instant, local: &Local) -> Result<(), DropReason> {
+        let iface = local.iface;
+        let bytes = local.body();
+        // Every message is sent with TTL 1 (RFC 3376 §4), so that one with more comes from elsewhere.
+        //= https://www.rfc-editor.org/rfc/rfc3376#section-4.1.12
+        //# a system MUST accept and process any Query whose IP Destination
+        //# Address field contains *any* of the addresses (unicast or multicast)
+        //# assigned to the interface on which the Query arrives.
+        let interface = &self.ifaces[iface.index()];
+        let assigned = local.dst.is_multicast() || interface.address(local.dst).is_some();
+        if local.ttl != 1 || !assigned {
+            return Err(DropReason::IcmpMalformed);
+        }
+        match bytes.first().copied() {
+            Some(igmp::QUERY) => {}
+            Some(igmp::REPORT_V1 | igmp::REPORT_V2) => {
+                let group = igmp::reported(bytes).map_err(|_| DropReason::IcmpMalformed)?;
+                return self.on_other_report(now, iface, group.into());
+            }
+            _ => return Err(DropReason::IcmpIgnored),
+        }
+        let (query, _) = igmp::Query::parse(bytes).map_err(|_| DropReason::IcmpMalformed)?;
+        let groups = &mut self.ifaces[iface.index()].groups;
+        if query.group.is_none() && groups.on_igmp_query(now, query.version) {
+            self.forget_reports(iface, false);
+        }
+        let group = query.group.map(IpAddr::V4);
+        self.plan_answer(now, iface, (false, group), query.max_response_ms);
+        Ok(())
+    }
+
+    /// The queriers speak another version from now on.
+    //= https://www.rfc-editor.org/rfc/rfc3376#section-7.2.1
+    //# Whenever a host changes its compatibility mode, it cancels all its
+    //# pending response and retransmission timers.
+    fn forget_reports(&mut self, iface: IfaceId, ipv6: bool) {
+        self.schedule.cancel(iface, |task| match task {
+            Task::ReportGroup { group, .. }
+            | Task::ReportSource { group, .. }
+            | Task::AnswerGroup { group } => group.is_ipv6() == ipv6,
+            Task::AnswerAll { ipv6: of } => *of == ipv6,
+            _ => false,
+        });
+    }
+
+    /// Another member has told the querier what we were about to: one report for each group is enough for
+    /// it (RFC 2236 §3, RFC 2710 §4). With records each host speaks for itself.
+    fn on_other_report(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        group: IpAddr,
+    ) -> Result<(), DropReason> {
+        let groups = &self.ifaces[iface.index()].groups;
+        if groups.version(now, group.is_ipv6()) == Version::Records {
+            return Err(DropReason::IcmpIgnored);
+        }
+        self.schedule.cancel(iface, |task| *task == Task::AnswerGroup { group });
+        Ok(())
+    }
+
+    /// Answers at a random time within that which the router gives, and once for queries that come meanwhile
+    /// (RFC 3376 §5.2, RFC 3810 §6.2): an answer about all groups that comes sooner covers any query, and one
+    /// about a group covers another query about it.
+    fn plan_answer(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (ipv6, group): (bool, Option<IpAddr>),
+        max_ms: u32,
+    ) {
+        let max = Duration::from_millis(u64::from(max_ms).max(1));
+        let at = now + self.up_to(max);
+        let all = Task::AnswerAll { ipv6 };
+        if self.schedule.when(iface, |task| *task == all).is_some_and(|pending| pending <= at) {
+            return;
+        }
+        let groups = &self.ifaces[iface.index()].groups;
+        match group {
+            None if groups.version(now, ipv6) == Version::Records => {
+                self.schedule.cancel(iface, |task| *task == all);
+                self.schedule.add(at, iface, all);
+            }
+            // Each at a time of its own, so that members can spare each other the report.
+            None => {
+                let groups: Vec<_> = groups.reported(ipv6).collect();
+                let planned = groups.into_iter().map(|group| (group, now + self.up_to(max)));
+                let planned = planned.collect();
+                self.schedule.plan_answers(iface, planned);
+            }
+            Some(group) if groups.reported(ipv6).any(|joined| joined == group) => {
+                self.schedule.plan_answers(iface, [(group, at)].into());
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Tells the routers about all groups of a family, in the newest version.
+    pub(super) fn answer_all(&mut self, iface: IfaceId, ipv6: bool, pool: &mut Pool) {
+        let groups = &self.ifaces[iface.index()].groups;
+        let records: Vec<_> =
+            groups.reported(ipv6).map(|group| current(group, groups.wanted(group))).collect();
+        self.report(iface, &records, pool);
+    }
+
+    /// Tells the routers about one group.
+    pub(super) fn answer_group(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        group: IpAddr,
+        pool: &mut Pool,
+    ) {
+        let groups = &self.ifaces[iface.index()].groups;
+        if !groups.contains(group) {
+            return;
+        }
+        match groups.version(now, group.is_ipv6()) {
+            Version::Records => {
+                let record = current(group, groups.wanted(group));
+                self.report(iface, &[record], pool);
+            }
+            version => self.report_single(iface, (group, true), version, pool),
+        }
+    }
+
+    /// Sends a report, or if the host is no member any more a leave, that older queriers understand.
+    fn report_single(
+        &mut self,
+        iface: IfaceId,
+        (group, member): (IpAddr, bool),
+        version: Version,
+        pool: &mut Pool,
+    ) {
+        match (group, member) {
+            (IpAddr::V6(v6), true) => {
+                self.send_mld(iface, v6, pool, |src, buf| mld::emit_report_v1(v6, src, buf));
+            }
+            (IpAddr::V6(v6), false) => {
+                let dst = addr::ALL_ROUTERS;
+                self.send_mld(iface, dst, pool, |src, buf| mld::emit_done_v1(v6, src, buf));
+            }
+            (IpAddr::V4(v4), true) => self.send_igmp(iface, v4, pool, |buf| match version {
+                Version::Igmp1 => igmp::emit_report_v1(v4, buf),
+                _ => igmp::emit_report_v2(v4, buf),
+            }),
+            // Version 1 has no leave.
+            (IpAddr::V4(_), false) if version == Version::Igmp1 => {}
+            (IpAddr::V4(v4), false) => {
+                let dst = addr::ALL_ROUTERS_V4;
+                self.send_igmp(iface, dst, pool, |buf| igmp::emit_leave_v2(v4, buf));
+            }
+        }
+    }
+
+    /// Sends records about groups of one family, in as many reports as they need.
+    fn report(&mut self, iface: IfaceId, records: &[Record], pool: &mut Pool) {
+        let mut rest = records;
+        while !rest.is_empty() {
+            let mut len = REPORT_HEADER_LEN;
+            let fits = rest.iter().take_while(|record| {
+                len += record.len_max();
+                len <= REPORT_LEN_MAX
+            });
+            // One alone fits: a group has no more than GROUP_SOURCES_MAX sources.
+            let (some, more) = rest.split_at(fits.count().max(1));
+            rest = more;
+            if some.iter().any(|record| record.group.is_ipv6()) {
+                self.report_mld(iface, some, pool);
+            } else {
+                self.report_igmp(iface, some, pool);
+            }
+        }
+    }
+
+    fn report_mld(&mut self, iface: IfaceId, records: &[Record], pool: &mut Pool) {
+        let sources: Vec<Vec<Ipv6Addr>> = records
+            .iter()
+            .map(|record| record.sources.iter().filter_map(|ip| v6_of(*ip)).collect())
+            .collect();
+        let records: Vec<_> = records
+            .iter()
+            .zip(&sources)
+            .filter_map(|(record, sources)| {
+                let group = v6_of(record.group)?;
+                Some(mld::Record { kind: record.kind, group, sources })
+            })
+            .collect();
+        self.send_mld(iface, addr::ALL_MLDV2_ROUTERS, pool, |src, buf| {
+            mld::emit_report_v2(&records, src, buf)
+        });
+    }
+
+    fn report_igmp(&mut self, iface: IfaceId, records: &[Record], pool: &mut Pool) {
+        let sources: Vec<Vec<Ipv4Addr>> = records
+            .iter()
+            .map(|record| record.sources.iter().filter_map(|ip| v4_of(*ip)).collect())
+            .collect();
+        let records: Vec<_> = records
+            .iter()
+            .zip(&sources)
+            .filter_map(|(record, sources)| {
+                let group = v4_of(record.group)?;
+                Some(igmp::Record { kind: record.kind, group, sources })
+            })
+            .collect();
+        self.send_igmp(iface, addr::ALL_IGMPV3_ROUTERS, pool, |buf| {
+            igmp::emit_report_v3(&records, buf)
+        });
+    }
+
+    fn send_mld(
+        &mut self,
+        iface: IfaceId,
+        dst: Ipv6Addr,
+        pool: &mut Pool,
+        emit: impl FnOnce(Ipv6Addr, &mut [u8]) -> usize,
+    ) {
+        let addresses = &self.ifaces[iface.index()].addresses;
+        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.13
+        //# An MLDv2 Report MUST be sent with a valid IPv6 link-local source
+        //# address, or the unspecified address (::), if the sending interface
+        //# has not acquired a valid link-local address.
+        let own = addresses.iter().find_map(|a| match a.addr() {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_assigned() => Some(v6),
+            _ => None,
+        });
+        let src = own.unwrap_or(Ipv6Addr::UNSPECIFIED);
+        let packet = filled(pool, |buf| emit(src, buf));
+        let envelope = Envelope { src, dst, hop_limit: mld::HOP_LIMIT };
+        self.send_control(iface, &envelope, packet, None);
+    }
+
+    fn send_igmp(
+        &mut self,
+        iface: IfaceId,
+        dst: Ipv4Addr,
+        pool: &mut Pool,
+        emit: impl FnOnce(&mut [u8]) -> usize,
+    ) {
+        let interface = &self.ifaces[iface.index()];
+        let own = self.own_source(iface, dst.into());
+        let src = match own {
+            Some(IpAddr::V4(v4)) => v4,
+            _ => Ipv4Addr::UNSPECIFIED,
+        };
+        let mtu = interface.mtu;
+        let mut packet = filled(pool, emit);
+        let options = ipv4::Options::ROUTER_ALERT;
+        let mut header = ipv4::Header {
+            tos: 0xc0,
+            total_len: 0,
+            ident: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: 1,
+            protocol: IpProtocol::IGMP,
+            src,
+            dst,
+            options,
+        };
+        header.total_len = (header.header_len() + packet.len()) as u16;
+        header.emit(packet.push_front(header.header_len()));
+        self.send_packet((iface, dst.into()), packet, mtu);
+    }
+}
+
+impl Record {
+    /// Bytes that it takes in a report, if it is one of MLD, whose addresses are the longer ones.
+    fn len_max(&self) -> usize {
+        20 + 16 * self.sources.len()
+    }
+}
+
+/// The record that answers a query.
+fn current(group: IpAddr, wanted: Wanted) -> Record {
+    match wanted {
+        Wanted::All => Record { kind: RecordKind::IsExclude, group, sources: Vec::new() },
+        Wanted::Only(sources) => Record { kind: RecordKind::IsInclude, group, sources },
+    }
+}
+
+/// Bytes of a report before its records.
+const REPORT_HEADER_LEN: usize = 8;
+/// Longest report: the smallest IPv6 link has room for it with its headers, IPv6's and the Router Alert's.
+const REPORT_LEN_MAX: usize = ipv6::MTU_MIN - ipv6::HEADER_LEN - ipv6_ext::ROUTER_ALERT_LEN;
+const _: () = assert!(
+    REPORT_HEADER_LEN + 20 + 16 * crate::net::limits::GROUP_SOURCES_MAX <= REPORT_LEN_MAX,
+    "the record of a group fits"
+);
+
+fn filled(pool: &mut Pool, emit: impl FnOnce(&mut [u8]) -> usize) -> Packet {
+    let mut packet = pool.take(REPORT_LEN_MAX);
+    let bytes = packet.push_back(REPORT_LEN_MAX).expect("taken with room");
+    bytes.fill(0);
+    let len = emit(bytes);
+    packet.truncate(len);
+    packet
+}
+
+fn v4_of(ip: IpAddr) -> Option<Ipv4Addr> {
+    match ip {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn v6_of(ip: IpAddr) -> Option<Ipv6Addr> {
+    match ip {
+        IpAddr::V6(v6) => Some(v6),
+        IpAddr::V4(_) => None,
+    }
+}
+
+/// Whether an ICMPv6 packet has the Router Alert of MLD, whose value is 0 (RFC 2711 §2.1). Routers of other
+/// links cannot be told by it, but what has none was not made for the purpose.
+fn has_router_alert(local: &Local) -> bool {
+    let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
+    let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) else { return false };
+    matches!(ipv6_ext::walk_hop_by_hop(bytes, &header), Ok(Some(0)))
+}

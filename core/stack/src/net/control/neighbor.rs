@@ -1,0 +1,627 @@
+//! Neighbours and their MAC addresses: one state machine (RFC 4861 §7.3.2) for ARP and neighbour
+//! discovery, which differ only in the messages.
+//!
+//! ```text
+//!      used ─► INCOMPLETE ──answer──► REACHABLE ◄──answer, or the transport says so──┐
+//!                  │ 3 unanswered        │ 15 to 45 s                                │
+//!                  ▼                     ▼                                           │
+//!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
+//! ```
+//!
+//! Unsolicited answers make no entries. A host that asks for our address makes one, so that we need not ask
+//! back; anybody can ask in the name of many, and therefore neighbours that only were heard of have a table
+//! of their own: they displace each other, and never one that packets of ours go to (RFC 6583 §7.1). It
+//! sends nothing itself: it says what to ask, and by [`News`] what those that send have to know.
+
+use core::net::{IpAddr, Ipv6Addr};
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use towpath_tcp::Instant;
+use towpath_wire::MacAddr;
+
+use crate::net::hash::Keyed;
+use crate::net::iface::IfaceId;
+use crate::net::limits::{
+    ARP_LOCK_TIME, DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_USE_INTERVAL,
+    NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
+};
+use crate::net::lru::Lru;
+use crate::net::told::{HopKey, News};
+
+/// A neighbour, as it is shown to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbor {
+    /// On which interface.
+    pub iface: IfaceId,
+    /// Its address.
+    pub addr: IpAddr,
+    /// Its MAC address, once known.
+    pub mac: Option<MacAddr>,
+    /// How sure that is.
+    pub state: NeighborState,
+    /// It forwards packets.
+    pub router: bool,
+}
+
+/// How sure a neighbour's MAC address is (RFC 4861 §5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NeighborState {
+    /// Being asked for.
+    Incomplete,
+    /// Confirmed not long ago.
+    Reachable,
+    /// Known, not confirmed, not in use.
+    Stale,
+    /// In use; the transport may still confirm it.
+    Delay,
+    /// In use and being asked by unicast whether it is still there.
+    Probe,
+}
+
+/// A question to be sent: to everybody, or to one MAC address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Solicit {
+    pub key: HopKey,
+    pub to: Option<MacAddr>,
+}
+
+/// What a neighbour says about itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Advert {
+    pub mac: Option<MacAddr>,
+    pub solicited: bool,
+    pub override_: bool,
+    pub router: Option<bool>,
+}
+
+/// What [`Neighbors::on_timeout`] wants done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Solicit(Solicit),
+    /// It does not answer.
+    Failed(HopKey),
+}
+
+/// All neighbours.
+#[derive(Debug)]
+pub(super) struct Neighbors {
+    /// Those that packets of ours go to.
+    used: Lru<HopKey, Entry>,
+    /// Those that told where they are, and that nothing was sent to since: all of them STALE.
+    heard: Lru<HopKey, Heard>,
+    /// Not later than the first deadline of any entry.
+    next: Instant,
+    /// Entries that had to make room for others.
+    displaced: u64,
+    /// What those that send have not been told yet.
+    news: VecDeque<News>,
+    /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
+    retrans: Vec<Option<Duration>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: State,
+    mac: MacAddr,
+    /// Since when `mac` is its address: see [`Neighbors::contradicts`].
+    since: Instant,
+    router: bool,
+}
+
+/// A neighbour that nothing was sent to.
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    mac: MacAddr,
+    router: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Incomplete { sent: u8, again: Instant },
+    Reachable { until: Instant },
+    Stale,
+    Delay { until: Instant },
+    Probe { sent: u8, again: Instant },
+}
+
+impl Neighbors {
+    pub(super) fn new(keys: Keyed) -> Self {
+        Self {
+            used: Lru::new(NEIGHBORS_MAX, keys),
+            heard: Lru::new(NEIGHBORS_HEARD_MAX, keys),
+            next: Instant::FAR,
+            displaced: 0,
+            news: VecDeque::new(),
+            retrans: Vec::new(),
+        }
+    }
+
+    /// Time between solicitations to `key`. A router's word is about neighbour discovery, and not about ARP.
+    pub(super) fn retrans_time(&self, (iface, addr): &HopKey) -> Duration {
+        retrans_time(&self.retrans, (*iface, *addr))
+    }
+
+    /// A router of `iface` set the time between solicitations there.
+    pub(super) fn set_retrans_time(&mut self, iface: IfaceId, time: Duration) {
+        if self.retrans.len() <= iface.index() {
+            self.retrans.resize(iface.index() + 1, None);
+        }
+        self.retrans[iface.index()] = Some(time);
+    }
+
+    pub(super) fn next_timeout(&self) -> Instant {
+        self.next
+    }
+
+    /// Entries that had to make room for others since last asked.
+    pub(super) fn take_displaced(&mut self) -> u64 {
+        core::mem::take(&mut self.displaced)
+    }
+
+    /// What is to be told to those that send to neighbours.
+    pub(super) fn take_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    /// A packet goes to `key`; whether to ask where that is.
+    pub(super) fn on_used(&mut self, now: Instant, key: HopKey) -> bool {
+        let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key) };
+        match entry.state {
+            State::Incomplete { .. } => return false,
+            State::Reachable { until } if now < until => {}
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+            //# The first time a node sends a packet to a neighbor whose entry is
+            //# STALE, the sender changes the state to DELAY and sets a timer to
+            //# expire in DELAY_FIRST_PROBE_TIME seconds.
+            State::Reachable { .. } | State::Stale => {
+                let until = now + DELAY_FIRST_PROBE_TIME;
+                entry.state = State::Delay { until };
+                self.next = self.next.min(until);
+            }
+            State::Delay { .. } | State::Probe { .. } => {}
+        }
+        self.news.push_back(entry.known(now, key));
+        false
+    }
+
+    /// Makes the entry for the first packet to a neighbour, which may have told its MAC address before.
+    fn begin(&mut self, now: Instant, key: HopKey) -> bool {
+        let Some(Heard { mac, router }) = self.heard.remove(&key) else {
+            self.ask(now, key, 1);
+            return true;
+        };
+        let until = now + DELAY_FIRST_PROBE_TIME;
+        self.next = self.next.min(until);
+        let state = State::Delay { until };
+        let entry = Entry { state, mac, since: now, router };
+        self.news.push_back(entry.known(now, key));
+        self.insert(key, entry);
+        false
+    }
+
+    /// Makes an entry of a neighbour that has been asked for `sent` times.
+    fn ask(&mut self, now: Instant, key: HopKey, sent: u8) {
+        let again = now + self.retrans_time(&key);
+        self.next = self.next.min(again);
+        let state = State::Incomplete { sent, again };
+        self.insert(key, Entry { state, mac: MacAddr::UNSPECIFIED, since: now, router: false });
+    }
+
+    /// Whether to ask, once, for a neighbour that is not known: nothing waits for it.
+    pub(super) fn probe(&mut self, now: Instant, key: HopKey) -> bool {
+        if self.used.peek(&key).is_some() || self.heard.peek(&key).is_some() {
+            return false;
+        }
+        self.ask(now, key, MULTICAST_SOLICITS_MAX);
+        true
+    }
+
+    /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address to ask
+    /// from.
+    pub(super) fn ask_again(&mut self, now: Instant, iface: IfaceId) -> Vec<Solicit> {
+        let again = now + retrans_time(&self.retrans, (iface, Ipv6Addr::UNSPECIFIED.into()));
+        self.next = self.next.min(again);
+        let asked = self.used.iter_mut().filter_map(|(key, entry)| match &mut entry.state {
+            State::Incomplete { sent, again: at } if key.0 == iface && key.1.is_ipv6() => {
+                (*sent, *at) = (1, again);
+                Some(Solicit { key: *key, to: None })
+            }
+            _ => None,
+        });
+        asked.collect()
+    }
+
+    fn insert(&mut self, key: HopKey, entry: Entry) {
+        if let Some((displaced, _)) = self.used.insert(key, entry) {
+            self.displaced += 1;
+            self.news.push_back(News::Forgotten(displaced));
+        }
+    }
+
+    /// Someone who asks tells where it is. `create` when it asked for an address of ours.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+    //# If an entry already exists, and the cached link-layer address differs from the one in the
+    //# received Source Link-Layer option, the cached address should be replaced by the received
+    //# address, and the entry's reachability state MUST be set to STALE.
+    pub(super) fn on_question(&mut self, now: Instant, key: HopKey, mac: MacAddr, create: bool) {
+        if !mac.is_unicast() {
+            return;
+        }
+        let Some(entry) = self.used.get_mut(&key) else {
+            match self.heard.get_mut(&key) {
+                Some(heard) => heard.mac = mac,
+                None if create => {
+                    let gone = self.heard.insert(key, Heard { mac, router: false });
+                    self.displaced += u64::from(gone.is_some());
+                }
+                None => {}
+            }
+            return;
+        };
+        if matches!(entry.state, State::Incomplete { .. }) || entry.mac != mac {
+            (entry.mac, entry.since) = (mac, now);
+            entry.state = State::Stale;
+            self.news.push_back(entry.known(now, key));
+        }
+    }
+
+    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and advertises that it
+    /// no longer is one.
+    pub(super) fn on_advert(
+        &mut self,
+        now: Instant,
+        key: HopKey,
+        advert: Advert,
+        reachable_until: Instant,
+    ) -> bool {
+        let Some(entry) = self.used.get_mut(&key) else { return self.on_unasked(&key, advert) };
+        let mac = advert.mac.filter(|mac| mac.is_unicast());
+        let confirmed = State::Reachable { until: reachable_until };
+        if matches!(entry.state, State::Incomplete { .. }) {
+            let Some(mac) = mac else { return false };
+            (entry.mac, entry.since) = (mac, now);
+            entry.state = if advert.solicited { confirmed } else { State::Stale };
+        } else if let Some(mac) = mac.filter(|mac| *mac != entry.mac) {
+            if !advert.override_ {
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+                //# If the state of the entry is REACHABLE, set it to STALE, but
+                //# do not update the entry in any other way.
+                if matches!(entry.state, State::Reachable { .. }) {
+                    entry.state = State::Stale;
+                    self.news.push_back(entry.known(now, key));
+                }
+                return false;
+            }
+            (entry.mac, entry.since) = (mac, now);
+            entry.state = if advert.solicited { confirmed } else { State::Stale };
+        } else if advert.solicited {
+            entry.state = confirmed;
+        }
+        self.news.push_back(entry.known(now, key));
+        change(&mut entry.router, advert.router)
+    }
+
+    /// A neighbour announces itself that nothing was sent to: it is STALE and remains so.
+    fn on_unasked(&mut self, key: &HopKey, advert: Advert) -> bool {
+        let Some(heard) = self.heard.get_mut(key) else { return false };
+        if let Some(mac) = advert.mac.filter(|mac| mac.is_unicast() && *mac != heard.mac) {
+            if !advert.override_ {
+                return false;
+            }
+            heard.mac = mac;
+        }
+        change(&mut heard.router, advert.router)
+    }
+
+    /// Whether an answer from `key` is expected: an ARP reply has no flag that says so.
+    pub(super) fn is_asked(&self, key: &HopKey) -> bool {
+        let state = self.used.peek(key).map(|entry| entry.state);
+        matches!(state, Some(State::Incomplete { .. } | State::Probe { .. }))
+    }
+
+    /// Whether `key` told within the last [`ARP_LOCK_TIME`], in an answer, that it is elsewhere than at `mac`.
+    /// ARP has no flag that says whether an answer replaces another one: as on Linux the first one holds for
+    /// that time, so that a later reply, which may be forged, cannot replace it within a second, and several
+    /// proxies that all answer do not change the entry with each reply.
+    pub(super) fn contradicts(&self, now: Instant, key: &HopKey, mac: MacAddr) -> bool {
+        self.used.peek(key).is_some_and(|entry| {
+            let known = !matches!(entry.state, State::Incomplete { .. });
+            known && entry.mac != mac && now < entry.since + ARP_LOCK_TIME
+        })
+    }
+
+    /// The transport heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at `mac`.
+    pub(super) fn confirm(
+        &mut self,
+        now: Instant,
+        (key, mac): (HopKey, MacAddr),
+        reachable_until: Instant,
+    ) {
+        if let Some(entry) = self.used.get_mut(&key)
+            && entry.mac == mac
+            && !matches!(entry.state, State::Incomplete { .. })
+        {
+            entry.state = State::Reachable { until: reachable_until };
+            self.news.push_back(entry.known(now, key));
+        }
+    }
+
+    /// Where `key` is, if that is known.
+    pub(super) fn mac(&self, key: &HopKey) -> Option<MacAddr> {
+        match self.used.peek(key) {
+            Some(entry) => (!matches!(entry.state, State::Incomplete { .. })).then_some(entry.mac),
+            None => self.heard.peek(key).map(|heard| heard.mac),
+        }
+    }
+
+    pub(super) fn set_router(&mut self, key: &HopKey, router: bool) {
+        if let Some(entry) = self.used.get_mut(key) {
+            entry.router = router;
+        } else if let Some(heard) = self.heard.get_mut(key) {
+            heard.router = router;
+        }
+    }
+
+    /// Moves every entry whose time has come on.
+    pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Event> {
+        let mut events = Vec::new();
+        if now < self.next {
+            return events;
+        }
+        let mut failed = Vec::new();
+        for (key, entry) in self.used.iter_mut() {
+            match entry.on_timeout(now, retrans_time(&self.retrans, *key)) {
+                Fate::Rest => {}
+                Fate::Ask => events.push(Event::Solicit(Solicit { key: *key, to: None })),
+                Fate::Probe => {
+                    events.push(Event::Solicit(Solicit { key: *key, to: Some(entry.mac) }));
+                }
+                Fate::Fail => failed.push(*key),
+            }
+        }
+        for key in failed {
+            self.used.remove(&key);
+            self.news.push_back(News::Failed(key));
+            events.push(Event::Failed(key));
+        }
+        let deadlines = self.used.iter().filter_map(|(_, entry)| entry.deadline());
+        self.next = deadlines.min().unwrap_or(Instant::FAR);
+        events
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Neighbor> {
+        let used = self.used.iter().map(|((iface, addr), entry)| {
+            let state = match entry.state {
+                State::Incomplete { .. } => NeighborState::Incomplete,
+                State::Reachable { .. } => NeighborState::Reachable,
+                State::Stale => NeighborState::Stale,
+                State::Delay { .. } => NeighborState::Delay,
+                State::Probe { .. } => NeighborState::Probe,
+            };
+            let mac = (state != NeighborState::Incomplete).then_some(entry.mac);
+            Neighbor { iface: *iface, addr: *addr, mac, state, router: entry.router }
+        });
+        used.chain(self.heard.iter().map(|((iface, addr), heard)| Neighbor {
+            iface: *iface,
+            addr: *addr,
+            mac: Some(heard.mac),
+            state: NeighborState::Stale,
+            router: heard.router,
+        }))
+    }
+}
+
+/// Takes over what a neighbour says of itself; true when it was a router and no longer is.
+fn change(router: &mut bool, said: Option<bool>) -> bool {
+    let was = core::mem::replace(router, said.unwrap_or(*router));
+    was && !*router
+}
+
+/// What becomes of an entry at its deadline.
+enum Fate {
+    Rest,
+    Ask,
+    Probe,
+    Fail,
+}
+
+impl Entry {
+    /// Where it is, for those that send to it. A use is told no later than it changes the state, and often enough
+    /// that the order of uses in [`Neighbors::used`] is known.
+    fn known(&self, now: Instant, key: HopKey) -> News {
+        let tell_at = match self.state {
+            State::Stale | State::Incomplete { .. } => now,
+            State::Reachable { until } => until.min(now + NEIGHBOR_USE_INTERVAL),
+            State::Delay { .. } | State::Probe { .. } => now + NEIGHBOR_USE_INTERVAL,
+        };
+        News::Known { key, mac: self.mac, tell_at }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Incomplete { again, .. } | State::Probe { again, .. } => Some(again),
+            State::Delay { until } => Some(until),
+            // Nothing happens when a confirmation runs out: the next use finds out.
+            State::Reachable { .. } | State::Stale => None,
+        }
+    }
+
+    fn on_timeout(&mut self, now: Instant, retrans_time: Duration) -> Fate {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return Fate::Rest;
+        }
+        let again = now + retrans_time;
+        match &mut self.state {
+            State::Incomplete { sent, .. } if *sent >= MULTICAST_SOLICITS_MAX => Fate::Fail,
+            State::Probe { sent, .. } if *sent >= UNICAST_SOLICITS_MAX => Fate::Fail,
+            State::Incomplete { sent, again: at } => {
+                (*sent, *at) = (*sent + 1, again);
+                Fate::Ask
+            }
+            State::Probe { sent, again: at } => {
+                (*sent, *at) = (*sent + 1, again);
+                Fate::Probe
+            }
+            State::Delay { .. } => {
+                self.state = State::Probe { sent: 1, again };
+                Fate::Probe
+            }
+            State::Reachable { .. } | State::Stale => Fate::Rest,
+        }
+    }
+}
+
+fn retrans_time(by_iface: &[Option<Duration>], (iface, addr): HopKey) -> Duration {
+    let set = by_iface.get(iface.index()).copied().flatten();
+    set.filter(|_| addr.is_ipv6()).unwrap_or(RETRANS_TIME)
+}
+
+/// How long a confirmation lasts: 0.5 to 1.5 of `base`, by `draw` out of 1024.
+pub(super) fn reachable_time(base: Duration, draw: u64) -> Duration {
+    base / 2 + base * (draw as u32 % 1024) / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+    const ANSWER: Advert =
+        Advert { mac: Some(MAC), solicited: true, override_: true, router: None };
+
+    fn at(millis: u64) -> Instant {
+        Instant(millis * 1_000_000)
+    }
+
+    fn key() -> HopKey {
+        (IfaceId(1), "10.0.0.2".parse().unwrap())
+    }
+
+    fn state(neighbors: &Neighbors) -> Option<NeighborState> {
+        neighbors.iter().find(|n| n.addr == key().1).map(|n| n.state)
+    }
+
+    fn solicits(events: &[Event]) -> Vec<Option<MacAddr>> {
+        events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Solicit(solicit) => Some(solicit.to),
+                Event::Failed(_) => None,
+            })
+            .collect()
+    }
+
+    /// What those that send were told last of the neighbour.
+    fn told(neighbors: &mut Neighbors) -> Option<News> {
+        std::iter::from_fn(|| neighbors.take_news()).last()
+    }
+
+    fn known(mac: MacAddr, tell_at: Instant) -> Option<News> {
+        Some(News::Known { key: key(), mac, tell_at })
+    }
+
+    #[test]
+    fn asks_three_times_a_second_apart_and_then_fails() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        assert!(neighbors.on_used(at(0), key()));
+        assert!(!neighbors.on_used(at(1), key()));
+        assert!(neighbors.on_timeout(at(999)).is_empty());
+        assert_eq!(solicits(&neighbors.on_timeout(at(1000))), [None]);
+        assert!(neighbors.on_timeout(at(1500)).is_empty());
+        assert_eq!(neighbors.next_timeout(), at(2000));
+        assert_eq!(solicits(&neighbors.on_timeout(at(2000))), [None]);
+        assert_eq!(told(&mut neighbors), None);
+        assert_eq!(neighbors.on_timeout(at(3000)), [Event::Failed(key())]);
+        assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
+        assert_eq!(neighbors.next_timeout(), Instant::FAR);
+        assert_eq!(state(&neighbors), None);
+    }
+
+    #[test]
+    fn an_answer_is_told_and_use_after_its_time_probes() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        neighbors.on_used(at(0), key());
+        assert!(neighbors.is_asked(&key()));
+        assert!(!neighbors.on_advert(at(10), key(), ANSWER, at(30_000)));
+        assert_eq!(told(&mut neighbors), known(MAC, at(1010)));
+        assert!(!neighbors.on_used(at(29_500), key()));
+        assert_eq!(told(&mut neighbors), known(MAC, at(30_000)), "no later than its time ends");
+        assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
+
+        neighbors.on_used(at(30_000), key());
+        assert_eq!(told(&mut neighbors), known(MAC, at(31_000)));
+        assert_eq!(state(&neighbors), Some(NeighborState::Delay));
+        assert!(neighbors.on_timeout(at(34_999)).is_empty());
+        assert_eq!(solicits(&neighbors.on_timeout(at(35_000))), [Some(MAC)]);
+        assert_eq!(state(&neighbors), Some(NeighborState::Probe));
+        assert_eq!(solicits(&neighbors.on_timeout(at(36_000))), [Some(MAC)]);
+        neighbors.on_used(at(36_500), key());
+        assert_eq!(state(&neighbors), Some(NeighborState::Probe));
+        neighbors.on_advert(at(36_600), key(), ANSWER, at(60_000));
+        assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
+    }
+
+    #[test]
+    fn an_unanswered_probe_forgets_the_neighbour() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        neighbors.on_question(at(0), key(), MAC, true);
+        assert_eq!(state(&neighbors), Some(NeighborState::Stale));
+        assert!(!neighbors.on_used(at(0), key()));
+        for seconds in 5..8 {
+            assert_eq!(solicits(&neighbors.on_timeout(at(seconds * 1000))), [Some(MAC)]);
+        }
+        assert_eq!(neighbors.on_timeout(at(8000)), [Event::Failed(key())]);
+        assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
+        assert!(neighbors.on_used(at(8000), key()));
+    }
+
+    #[test]
+    fn the_transport_confirms_instead_of_a_probe() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        neighbors.on_question(at(0), key(), MAC, true);
+        neighbors.on_used(at(0), key());
+        neighbors.confirm(at(0), (key(), OTHER), at(20_000));
+        assert_eq!(
+            state(&neighbors),
+            Some(NeighborState::Delay),
+            "it said nothing of this address"
+        );
+        neighbors.confirm(at(0), (key(), MAC), at(20_000));
+        assert!(neighbors.on_timeout(at(5000)).is_empty());
+        assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
+    }
+
+    #[test]
+    fn unasked_answers_make_no_entry_and_only_override_changes_one() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        neighbors.on_advert(at(0), key(), ANSWER, at(1));
+        neighbors.on_question(at(0), key(), MAC, false);
+        assert_eq!(state(&neighbors), None);
+
+        neighbors.on_question(at(0), key(), MAC, true);
+        neighbors.on_used(at(0), key());
+        neighbors.confirm(at(0), (key(), MAC), at(20_000));
+        let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
+        neighbors.on_advert(at(0), key(), gentle, at(30_000));
+        assert_eq!(state(&neighbors), Some(NeighborState::Stale));
+        assert_eq!(told(&mut neighbors), known(MAC, at(0)));
+        neighbors.on_advert(at(0), key(), Advert { override_: true, ..gentle }, at(30_000));
+        assert_eq!(state(&neighbors), Some(NeighborState::Stale));
+        assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let nth = |n: u32| (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()));
+        for n in 0..NEIGHBORS_MAX as u32 * 2 {
+            assert!(neighbors.on_used(at(0), nth(n)));
+        }
+        assert_eq!(neighbors.iter().count(), NEIGHBORS_MAX);
+        assert_eq!(neighbors.take_displaced(), NEIGHBORS_MAX as u64);
+        assert_eq!(neighbors.take_news(), Some(News::Forgotten(nth(0))));
+        assert!(neighbors.on_used(at(0), nth(0)));
+    }
+}

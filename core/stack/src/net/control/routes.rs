@@ -1,0 +1,316 @@
+//! Routes as they are made: by the operator, from the addresses of interfaces, and as routers say. Of these [`Fib`] is
+//! made, in which destinations are looked up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use towpath_tcp::Instant;
+use towpath_wire::Prefix;
+
+use super::gateways::Gateways;
+use crate::net::fib::{Fib, Stored};
+use crate::net::hash::Keyed;
+use crate::net::route::RouteEntry;
+use crate::net::told::HopKey;
+
+/// All routes of both families.
+///
+/// Whether a router answers is known once, in `gateways`, and not in each route through it: what a neighbour says costs
+/// the same however many routes there are. So does a change of one route, but for those to the same network.
+#[derive(Debug)]
+pub(super) struct RouteTable {
+    /// In order of adding.
+    list: BTreeMap<u64, RouteEntry>,
+    fib: Fib,
+    gateways: Gateways,
+    /// Routes added so far.
+    added: u64,
+    generation: u64,
+    /// There is something that the last [`Fib`] does not have.
+    changed: bool,
+}
+
+impl RouteTable {
+    pub(super) fn new(keys: Keyed) -> Self {
+        Self {
+            list: BTreeMap::new(),
+            fib: Fib::default(),
+            gateways: Gateways::new(keys),
+            added: 0,
+            generation: 0,
+            changed: false,
+        }
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What destinations are looked up in. It stays what it is, whatever becomes of the routes.
+    pub(super) fn fib(&self) -> Fib {
+        let mut fib = self.fib.clone();
+        fib.failures = Arc::clone(self.gateways.failures());
+        fib
+    }
+
+    /// Something that routes depend on has changed: addresses, what a link takes.
+    pub(super) fn touch(&mut self) {
+        self.generation += 1;
+        self.changed = true;
+    }
+
+    /// Whether there is something new since last asked.
+    pub(super) fn take_changed(&mut self) -> bool {
+        core::mem::take(&mut self.changed)
+    }
+
+    /// Adds a route, or replaces the same one's metric. One that is there already changes nothing, so that
+    /// what routers repeat makes nobody look for routes again. False when there are as many routers as may be.
+    pub(super) fn add(&mut self, entry: RouteEntry) -> bool {
+        let entry = RouteEntry { prefix: entry.prefix.trunc(), ..entry };
+        let mut routes = self.to(entry.prefix);
+        let known = routes.iter().position(|route| route.entry.is_same(&entry));
+        if known.is_some_and(|at| routes[at].entry == entry) {
+            return true;
+        }
+        let known = known.map(|at| routes.remove(at));
+        let (nth, gateway) = match known {
+            Some(Stored { nth, gateway, .. }) => (nth, gateway),
+            None => {
+                let key = entry.next_hop.map(|hop| (entry.iface, hop));
+                let gateway = key.map(|key| self.gateways.hold(key));
+                if gateway.is_some_and(|held| held.is_none()) {
+                    return false;
+                }
+                self.added += 1;
+                (self.added, gateway.flatten())
+            }
+        };
+        let place = routes.partition_point(|route| route.entry.metric <= entry.metric);
+        routes.insert(place, Stored { entry, gateway, nth });
+        self.fib.set(entry.prefix, routes);
+        self.list.insert(nth, entry);
+        self.touch();
+        true
+    }
+
+    /// Removes the routes to `prefix` for which `gone` is true.
+    pub(super) fn remove(
+        &mut self,
+        prefix: Prefix,
+        mut gone: impl FnMut(&RouteEntry) -> bool,
+    ) -> usize {
+        let prefix = prefix.trunc();
+        let mut routes = self.to(prefix);
+        let before = routes.len();
+        routes.retain(|route| {
+            let gone = gone(&route.entry);
+            if gone {
+                self.list.remove(&route.nth);
+                route.gateway.into_iter().for_each(|gateway| self.gateways.release(gateway));
+            }
+            !gone
+        });
+        let count = before - routes.len();
+        if count > 0 {
+            self.fib.set(prefix, routes);
+            self.touch();
+        }
+        count
+    }
+
+    fn to(&self, prefix: Prefix) -> Vec<Stored> {
+        self.fib.to(prefix).map(<[Stored]>::to_vec).unwrap_or_default()
+    }
+
+    /// Whether `hop` is a router that does not answer.
+    pub(super) fn has_failed(&self, hop: &HopKey) -> bool {
+        self.gateways.has_failed(hop)
+    }
+
+    /// A neighbour does not answer.
+    pub(super) fn on_hop_failed(&mut self, now: Instant, hop: &HopKey) {
+        if self.gateways.on_failed(now, hop) {
+            self.touch();
+        }
+    }
+
+    /// A neighbour answers (again).
+    pub(super) fn on_hop_known(&mut self, hop: &HopKey) {
+        if self.gateways.on_known(hop) {
+            self.touch();
+        }
+    }
+
+    /// Whether it is time to ask a router that does not answer whether it does again; from now on that is for the next
+    /// interval.
+    pub(super) fn take_probe(&mut self, now: Instant, hop: &HopKey) -> bool {
+        let due = self.gateways.take_probe(now, hop);
+        // Nobody's way is another one for that.
+        self.changed |= due;
+        due
+    }
+
+    /// All routes, in order of adding.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &RouteEntry> {
+        self.list.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::IpAddr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::net::iface::{IfaceId, Origin};
+
+    fn entry(prefix: &str, next_hop: Option<&str>, iface: u16, metric: u32) -> RouteEntry {
+        RouteEntry {
+            prefix: prefix.parse().unwrap(),
+            next_hop: next_hop.map(|hop| hop.parse().unwrap()),
+            iface: IfaceId(iface),
+            metric,
+            origin: Origin::Static,
+        }
+    }
+
+    fn table() -> RouteTable {
+        RouteTable::new(Keyed([1, 2]))
+    }
+
+    fn hop(table: &RouteTable, dst: &str) -> Option<(u16, u32)> {
+        let found = table.fib().lookup(dst.parse().unwrap(), None);
+        found.map(|found| (found.entry.iface.0, found.entry.metric))
+    }
+
+    fn router(addr: &str) -> HopKey {
+        (IfaceId(1), addr.parse().unwrap())
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_then_the_smallest_metric() {
+        let mut table = table();
+        table.add(entry("0.0.0.0/0", Some("10.0.0.1"), 1, 5));
+        table.add(entry("10.0.0.0/8", None, 2, 9));
+        table.add(entry("10.1.2.3/16", Some("10.0.0.2"), 3, 7));
+        table.add(entry("10.1.0.0/16", Some("10.0.0.3"), 4, 6));
+        table.add(entry("10.1.1.1/32", None, 5, 1));
+        table.add(entry("::/0", Some("fe80::1"), 6, 1));
+        assert_eq!(hop(&table, "8.8.8.8"), Some((1, 5)));
+        assert_eq!(hop(&table, "10.2.0.1"), Some((2, 9)));
+        assert_eq!(hop(&table, "10.1.0.1"), Some((4, 6)));
+        assert_eq!(hop(&table, "10.1.1.1"), Some((5, 1)));
+        assert_eq!(hop(&table, "2001:db8::1"), Some((6, 1)));
+        let through = table.fib().lookup("10.1.0.1".parse().unwrap(), Some(IfaceId(1))).unwrap();
+        assert_eq!(through.entry.iface, IfaceId(1));
+        let metrics: Vec<_> = table.iter().map(|entry| entry.metric).collect();
+        assert_eq!(metrics, [5, 9, 7, 6, 1, 1]);
+    }
+
+    #[test]
+    fn removing_and_unreachable_routers_uncover_the_next_best() {
+        let mut table = table();
+        table.add(entry("0.0.0.0/0", Some("10.0.0.1"), 1, 1));
+        table.add(entry("0.0.0.0/0", Some("10.0.0.2"), 1, 2));
+        let before = table.generation();
+        table.on_hop_failed(Instant(1), &router("10.0.0.1"));
+        assert!(table.generation() > before);
+        assert_eq!(hop(&table, "8.8.8.8"), Some((1, 2)));
+        table.on_hop_known(&router("10.0.0.1"));
+        assert_eq!(hop(&table, "8.8.8.8"), Some((1, 1)));
+        let all = "0.0.0.0/0".parse().unwrap();
+        assert_eq!(table.remove(all, |route| route.metric == 1), 1);
+        assert_eq!(hop(&table, "8.8.8.8"), Some((1, 2)));
+        assert_eq!(table.remove(all, |_| true), 1);
+        assert_eq!(hop(&table, "8.8.8.8"), None);
+        table.on_hop_failed(Instant(1), &router("10.0.0.2"));
+        assert!(!table.has_failed(&router("10.0.0.2")), "no route leads through it");
+    }
+
+    #[test]
+    fn of_routers_that_do_not_answer_each_has_its_turn() {
+        let mut table = table();
+        for metric in 1..=3 {
+            table.add(entry("0.0.0.0/0", Some(&format!("10.0.0.{metric}")), 1, metric));
+        }
+        let dst = "8.8.8.8".parse().unwrap();
+        let mut turns = Vec::new();
+        for n in 0..7 {
+            let found = table.fib().lookup(dst, None).unwrap();
+            turns.push((found.entry.metric, found.avoids));
+            table.on_hop_failed(Instant(n), &(IfaceId(1), found.entry.next_hop.unwrap()));
+        }
+        let (known, failed) = ([(1, false), (2, true), (3, true)], [1, 2, 3, 1]);
+        assert_eq!(turns[..3], known);
+        assert_eq!(turns[3..], failed.map(|metric| (metric, false)));
+    }
+
+    #[test]
+    fn a_route_added_again_replaces_itself() {
+        let mut table = table();
+        table.add(entry("10.0.0.0/8", None, 1, 1));
+        table.add(entry("10.0.0.0/8", None, 1, 3));
+        assert_eq!(hop(&table, "10.0.0.1"), Some((1, 3)));
+        assert_eq!(table.iter().count(), 1);
+        // What changes nothing makes nobody look again.
+        let before = table.generation();
+        table.add(entry("10.0.0.0/8", None, 1, 3));
+        assert_eq!((table.generation(), table.iter().count()), (before, 1));
+    }
+
+    fn prefixes() -> impl Strategy<Value = Prefix> {
+        let v4 = (0u32..8, 0u8..=32).prop_map(|(high, len)| {
+            Prefix::new(IpAddr::from((high << 29 | high << 7).to_be_bytes()), len).unwrap()
+        });
+        let v6 = (0u128..8, 0u8..=128).prop_map(|(high, len)| {
+            Prefix::new(IpAddr::from((high << 125 | high << 61).to_be_bytes()), len).unwrap()
+        });
+        prop_oneof![v4, v6]
+    }
+
+    fn routes() -> impl Strategy<Value = RouteEntry> {
+        (prefixes(), 1u16..3, 1u32..4, any::<bool>()).prop_map(|(prefix, iface, metric, routed)| {
+            let router = match prefix.addr() {
+                IpAddr::V4(_) => IpAddr::from([10, 0, 0, 1]),
+                IpAddr::V6(_) => "fe80::1".parse().unwrap(),
+            };
+            let (iface, next_hop) = (IfaceId(iface), routed.then_some(router));
+            RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn finds_what_a_look_at_all_routes_finds(
+            added in prop::collection::vec(routes(), 1..60),
+            removed in prop::collection::vec(prefixes(), 0..6),
+            asked in prop::collection::vec(prefixes(), 20),
+        ) {
+            let mut table = table();
+            for route in &added {
+                prop_assert!(table.add(*route));
+            }
+            for prefix in removed.iter().chain(added.first().map(|route| &route.prefix)) {
+                let there = table.iter().filter(|route| route.prefix == prefix.trunc()).count();
+                prop_assert_eq!(table.remove(*prefix, |_| true), there);
+            }
+            let fib = table.fib();
+            let known = added.iter().map(|route| route.prefix);
+            for dst in asked.into_iter().chain(known).map(|prefix| prefix.addr()) {
+                for iface in [None, Some(IfaceId(1)), Some(IfaceId(2)), Some(IfaceId(3))] {
+                    // The longest prefix, of these the smallest metric, and of equals the first.
+                    let matching: Vec<_> = table.iter().filter(|route| {
+                        route.prefix.contains(dst) && iface.is_none_or(|i| i == route.iface)
+                    }).collect();
+                    let rank = |route: &RouteEntry| (u8::MAX - route.prefix.len(), route.metric);
+                    let best = matching.iter().map(|route| rank(route)).min();
+                    let found = fib.lookup(dst, iface).map(|choice| choice.entry);
+                    prop_assert_eq!(found.as_ref().map(rank), best);
+                    prop_assert!(found.is_none_or(|found| matching.contains(&&found)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! IPv6 addresses, made and watched: link-local ones, those from router advertisements (RFC 4862),
+//! their interface identifiers (RFC 7217), and duplicate address detection. Routes from routers too.
+
+use core::hash::{BuildHasher, Hasher};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::time::Duration;
+
+use towpath_pool::{LinkType, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::ndp::{self, Message, NdpOption, Preference, PrefixInfo, RouterAdvert};
+use towpath_wire::{Prefix, addr, ipv6};
+
+use super::learnt::{Destination, Learning, lifetime_end};
+use super::schedule::Task;
+use super::tables::Control;
+use crate::net::iface::{Address, AddressState, IfaceId, Origin};
+use crate::net::limits::{
+    ADDRESSES_MAX, DAD_RETRIES_MAX, DAD_TRANSMITS, RETRANS_TIME_MAX, RETRANS_TIME_MIN,
+    ROUTER_SOLICIT_DELAY, ROUTER_SOLICIT_INTERVAL, ROUTER_SOLICITS_MAX,
+};
+use crate::net::route::RouteEntry;
+
+/// An address keeps at least this long against an advertisement that would end it (RFC 4862 §5.5.3 e).
+const VALID_MIN: Duration = Duration::from_secs(2 * 60 * 60);
+/// A confirmation may last an hour at most (RFC 4861 §6.2.1).
+const REACHABLE_MS_MAX: u32 = 3_600_000;
+
+impl Control {
+    /// Makes the link-local address of an interface that needs one, and looks for routers.
+    pub(super) fn start_discovery(&mut self, now: Instant, iface: IfaceId) {
+        let interface = &self.ifaces[iface.index()];
+        let has_v6 = interface.addresses.iter().any(|a| a.addr().is_ipv6());
+        let slaac = interface.discovery.slaac;
+        if interface.link != LinkType::Ethernet || !(slaac || has_v6) {
+            return;
+        }
+        let has_link_local = interface.addresses.iter().any(|a| addr::is_link_local(a.addr()));
+        if !has_link_local {
+            self.make_address(now, iface, link_local_prefix(), (None, None), 0);
+        }
+        if slaac {
+            let at = now + self.up_to(ROUTER_SOLICIT_DELAY);
+            self.schedule.add(at, iface, Task::SolicitRouters { left: ROUTER_SOLICITS_MAX });
+        }
+    }
+
+    /// A random time below `max`.
+    pub(super) fn up_to(&mut self, max: Duration) -> Duration {
+        Duration::from_nanos(self.random.below(max.as_nanos() as u64))
+    }
+
+    /// Puts an address in, and starts what it needs: its group, duplicate detection, an announcement.
+    pub(super) fn insert_address(&mut self, now: Instant, iface: IfaceId, address: Address) {
+        let addr = address.addr();
+        self.ifaces[iface.index()].addresses.push(address);
+        self.on_addresses_changed();
+        let interface = &self.ifaces[iface.index()];
+        if interface.link != LinkType::Ethernet {
+            return;
+        }
+        match addr {
+            IpAddr::V4(v4) => self.schedule.add(now, iface, Task::Announce(v4)),
+            IpAddr::V6(v6) => {
+                // The host listens at once; what waits are its first messages, the report of the group and
+                // the solicitation.
+                //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
+                //# If the Neighbor Solicitation is going to be the first message sent
+                //# from an interface after interface (re)initialization, the node SHOULD
+                //# delay joining the solicited-node multicast address by a random delay
+                //# between 0 and MAX_RTR_SOLICITATION_DELAY
+                let at = now + self.up_to(ROUTER_SOLICIT_DELAY);
+                self.join_own_group(at, iface, addr::solicited_node(v6).into());
+                self.schedule.add(at, iface, Task::Detect { addr: v6, left: DAD_TRANSMITS });
+            }
+        }
+    }
+
+    /// Packets have to know of it, and routes may lead another way.
+    fn on_addresses_changed(&mut self) {
+        self.changed.addresses = true;
+        self.routes.touch();
+    }
+
+    /// Takes an address and all that belongs to it away.
+    pub(super) fn forget_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
+        if !self.ifaces[iface.index()].addresses.remove(addr) {
+            return;
+        }
+        self.on_addresses_changed();
+        match addr {
+            IpAddr::V4(v4) => self.schedule.cancel(iface, |task| *task == Task::Announce(v4)),
+            IpAddr::V6(v6) => {
+                self.leave_group(now, iface, addr::solicited_node(v6).into(), None);
+                let ours = |task: &Task| matches!(task, Task::Detect { addr, .. } if *addr == v6);
+                self.schedule.cancel(iface, ours);
+            }
+        }
+    }
+
+    pub(super) fn announce(&mut self, iface: IfaceId, addr: Ipv4Addr, pool: &mut Pool) {
+        if self.ifaces[iface.index()].address(addr.into()).is_some() {
+            self.announce_arp(iface, addr, pool);
+        }
+    }
+
+    /// The next step of duplicate address detection: ask, or be content that nobody answered.
+    pub(super) fn detect(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        addr: Ipv6Addr,
+        left: u8,
+        pool: &mut Pool,
+    ) {
+        if left > 0 {
+            let solicit = Message::NeighborSolicit { target: addr, source_ll: None };
+            let ends = (Ipv6Addr::UNSPECIFIED, addr::solicited_node(addr));
+            self.send_ndp(iface, ends, &solicit, None, pool);
+            //= https://www.rfc-editor.org/rfc/rfc4862#section-5.1
+            //# For autoconfiguration purposes, RetransTimer
+            //# specifies the delay between consecutive Neighbor Solicitation
+            //# transmissions performed during Duplicate Address Detection (if
+            //# DupAddrDetectTransmits is greater than 1), as well as the time a
+            //# node waits after sending the last Neighbor Solicitation before
+            //# ending the Duplicate Address Detection process.
+            let at = now + self.neighbors.retrans_time(&(iface, addr.into()));
+            self.schedule.add(at, iface, Task::Detect { addr, left: left - 1 });
+            return;
+        }
+        let Some(address) = self.ifaces[iface.index()].address_mut(addr.into()) else { return };
+        address.state = AddressState::Preferred;
+        self.on_addresses_changed();
+        if addr.is_unicast_link_local() {
+            // Routers ignore reports from `::` (RFC 3590 §4), as those were that went out before.
+            self.schedule.add(now, iface, Task::AnswerAll { ipv6: true });
+        }
+        for solicit in self.neighbors.ask_again(now, iface) {
+            self.solicit(solicit, pool);
+        }
+    }
+
+    /// Somebody else has an address that we were about to use.
+    pub(super) fn on_duplicate(&mut self, now: Instant, iface: IfaceId, addr: Ipv6Addr) {
+        let Some(address) = self.ifaces[iface.index()].address(addr.into()).copied() else {
+            return;
+        };
+        self.counters.duplicate_addresses += 1;
+        self.forget_address(now, iface, addr.into());
+        //= https://www.rfc-editor.org/rfc/rfc7217#section-6
+        //# Hosts SHOULD introduce a random delay between 0 and IDGEN_DELAY
+        //# seconds (see Section 7) before trying a new tentative address
+        let generated = address.origin != Origin::Static;
+        if generated && address.dad_count < DAD_RETRIES_MAX {
+            let until = (address.preferred_until, address.valid_until);
+            self.make_address(now, iface, address.prefix.trunc(), until, address.dad_count + 1);
+        }
+    }
+
+    /// Makes a tentative address of a prefix of 64 bits.
+    fn make_address(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        prefix: Prefix,
+        (preferred_until, valid_until): (Option<Instant>, Option<Instant>),
+        dad_count: u8,
+    ) {
+        let iid = self.interface_id(iface, prefix, dad_count);
+        let Some(made) = addr::autoconfigured(&prefix, iid) else { return };
+        let Some(prefix) = Prefix::new(made.into(), prefix.len()) else { return };
+        let link_local = made.is_unicast_link_local();
+        let address = Address {
+            prefix,
+            state: AddressState::Tentative,
+            origin: if link_local { Origin::Link } else { Origin::Router },
+            preferred_until,
+            valid_until,
+            dad_count,
+        };
+        if self.ifaces[iface.index()].address(made.into()).is_none() {
+            self.insert_address(now, iface, address);
+        }
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc7217#section-5
+    //# RID = F(Prefix, Net_Iface, Network_ID, DAD_Counter, secret_key)
+    fn interface_id(&self, iface: IfaceId, prefix: Prefix, dad_count: u8) -> u64 {
+        let mac = self.ifaces[iface.index()].mac;
+        let network = match prefix.network() {
+            IpAddr::V6(v6) => v6.to_bits(),
+            IpAddr::V4(_) => 0,
+        };
+        // Reserved identifiers (RFC 5453) are refused. There are few, so the first attempt nearly always succeeds.
+        (0u8..=255)
+            .find_map(|attempt| {
+                let mut hasher = self.interface_ids.build_hasher();
+                hasher.write_u128(network);
+                hasher.write(&mac.0);
+                hasher.write(&[dad_count, attempt]);
+                addr::stable_iid(hasher.finish())
+            })
+            .unwrap_or_else(|| mac.eui64())
+    }
+
+    pub(super) fn solicit_routers(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        left: u8,
+        pool: &mut Pool,
+    ) {
+        let interface = &self.ifaces[iface.index()];
+        let link_local = interface.addresses.iter().find_map(|a| match a.addr() {
+            // Not from an optimistic address, with our link-layer address (RFC 4429 §3.2).
+            IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_assigned() => Some(v6),
+            _ => None,
+        });
+        let source_ll = link_local.map(|_| interface.mac);
+        let src = link_local.unwrap_or(Ipv6Addr::UNSPECIFIED);
+        let message = Message::RouterSolicit { source_ll };
+        self.send_ndp(iface, (src, addr::ALL_ROUTERS), &message, None, pool);
+        if left > 1 && !self.ifaces[iface.index()].discovery.found_router {
+            let at = now + ROUTER_SOLICIT_INTERVAL;
+            self.schedule.add(at, iface, Task::SolicitRouters { left: left - 1 });
+        }
+    }
+
+    /// Acts on a router's advertisement; `bytes` is the whole message.
+    pub(super) fn on_router_advert(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        router: Ipv6Addr,
+        (advert, bytes): (&RouterAdvert, &[u8]),
+        pool: &mut Pool,
+    ) {
+        if advert.lifetime_s > 0 {
+            self.end_solicitation(iface);
+        }
+        self.take_link_parameters(iface, advert);
+        let key = (iface, IpAddr::V6(router));
+        if let Some(mac) = advert.source_ll {
+            self.neighbors.on_question(now, key, mac, true);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# If no Source Link-Layer Address is included, but a corresponding Neighbor
+        //# Cache entry exists, its IsRouter flag MUST be set to TRUE.
+        self.neighbors.set_router(&key, true);
+        self.heard_from(now, key, pool);
+        let lifetime = u32::from(advert.lifetime_s);
+        let metric = metric_of(advert.preference);
+        self.router_route(now, iface, Prefix::ALL_V6, (Some(router), lifetime, metric));
+        for option in ndp::options(bytes).flatten() {
+            match option {
+                NdpOption::PrefixInfo(info) => self.on_prefix(now, iface, &info),
+                NdpOption::RouteInfo(info) => {
+                    if let Some(prefix) = Prefix::new(info.prefix.into(), info.len) {
+                        let metric = metric_of(info.preference);
+                        let route = (Some(router), info.lifetime_s, metric);
+                        self.router_route(now, iface, prefix, route);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.watch_lifetimes(iface);
+    }
+
+    /// A default router was found: solicitations end. A router with lifetime 0, which is not a default router, does
+    /// not end them: it may advertise prefixes before a default router answers.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+    //# Once the host sends a Router Solicitation, and receives a valid
+    //# Router Advertisement with a non-zero Router Lifetime, the host MUST
+    //# desist from sending additional solicitations on that interface
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+    //# Moreover, a host SHOULD send at least one solicitation
+    //# in the case where an advertisement is received prior to having sent a
+    //# solicitation.
+    fn end_solicitation(&mut self, iface: IfaceId) {
+        self.ifaces[iface.index()].discovery.found_router = true;
+        let is_repeated = |left: u8| left < ROUTER_SOLICITS_MAX;
+        self.schedule.cancel(
+            iface,
+            |task| matches!(task, Task::SolicitRouters { left } if is_repeated(*left)),
+        );
+    }
+
+    fn take_link_parameters(&mut self, iface: IfaceId, advert: &RouterAdvert) {
+        let interface = &mut self.ifaces[iface.index()];
+        if advert.hop_limit != 0 {
+            self.changed.links |= interface.discovery.hop_limit != advert.hop_limit;
+            interface.discovery.hop_limit = advert.hop_limit;
+        }
+        if (1..=REACHABLE_MS_MAX).contains(&advert.reachable_ms) {
+            interface.discovery.reachable = Duration::from_millis(advert.reachable_ms.into());
+        }
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# The RetransTimer variable SHOULD be copied from the Retrans Timer
+        //# field, if the received value is non-zero.
+        if advert.retrans_ms != 0 {
+            let time = Duration::from_millis(advert.retrans_ms.into());
+            self.neighbors.set_retrans_time(iface, time.clamp(RETRANS_TIME_MIN, RETRANS_TIME_MAX));
+        }
+        let possible = ipv6::MTU_MIN as u32..=interface.mtu;
+        if let Some(mtu) = advert.mtu.filter(|mtu| possible.contains(mtu))
+            && mtu != interface.mtu_v6
+        {
+            interface.mtu_v6 = mtu;
+            self.changed.links = true;
+            self.routes.touch();
+        }
+    }
+
+    /// Adds, renews or (lifetime 0) removes a route that a router advertises.
+    fn router_route(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        prefix: Prefix,
+        (router, lifetime_s, metric): (Option<Ipv6Addr>, u32, u32),
+    ) {
+        let prefix = prefix.trunc();
+        let learnt = &mut self.ifaces[iface.index()].discovery.learnt;
+        if lifetime_s == 0 {
+            learnt.forget((prefix, router));
+            return self.end_routes(iface, vec![(prefix, router)]);
+        }
+        let expires = lifetime_end(now, lifetime_s);
+        let failed = |router: Ipv6Addr| self.routes.has_failed(&(iface, router.into()));
+        match learnt.learn(now, (prefix, router), expires, failed) {
+            Learning::Known => {}
+            Learning::Displaced(gone) => {
+                let displaced = match router {
+                    Some(_) => &mut self.counters.routers_displaced,
+                    None => &mut self.counters.prefixes_displaced,
+                };
+                *displaced += 1;
+                self.end_routes(iface, gone);
+            }
+            Learning::Refused => {
+                self.counters.router_routes_refused += 1;
+                return;
+            }
+        }
+        let (next_hop, origin) = (router.map(IpAddr::V6), Origin::Router);
+        if !self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin }) {
+            self.ifaces[iface.index()].discovery.learnt.forget((prefix, router));
+            self.counters.router_routes_refused += 1;
+        }
+    }
+
+    /// A router is one no longer.
+    pub(super) fn forget_router(&mut self, iface: IfaceId, router: Ipv6Addr) {
+        let gone = self.ifaces[iface.index()].discovery.learnt.forget_router(router);
+        self.end_routes(iface, gone);
+    }
+
+    /// Removes routes that routers advertised.
+    fn end_routes(&mut self, iface: IfaceId, gone: Vec<Destination>) {
+        for (prefix, router) in gone {
+            let next_hop = router.map(IpAddr::V6);
+            self.routes.remove(prefix, |route| {
+                route.iface == iface && route.origin == Origin::Router && route.next_hop == next_hop
+            });
+        }
+    }
+
+    fn on_prefix(&mut self, now: Instant, iface: IfaceId, info: &PrefixInfo) {
+        let Some(prefix) = Prefix::new(info.prefix.into(), info.len) else { return };
+        let prefix = prefix.trunc();
+        //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.3
+        //# b)  If the prefix is the link-local prefix, silently ignore the Prefix
+        //# Information option.
+        if addr::is_link_local(prefix.addr()) || info.prefix.is_multicast() {
+            return;
+        }
+        if info.on_link {
+            self.router_route(now, iface, prefix, (None, info.valid_s, 0));
+        }
+        if !info.autonomous || info.preferred_s > info.valid_s {
+            return;
+        }
+        let interface = &mut self.ifaces[iface.index()];
+        let made = |a: &&Address| a.origin == Origin::Router && a.prefix.trunc() == prefix;
+        if let Some(known) = interface.addresses.iter().find(made).map(Address::addr) {
+            let address = interface.address_mut(known);
+            if address.is_some_and(|address| renew(address, now, info)) {
+                self.on_addresses_changed();
+            }
+            return;
+        }
+        if info.valid_s == 0 || prefix.len() != 64 {
+            return;
+        }
+        if interface.addresses.len() >= ADDRESSES_MAX {
+            self.counters.addresses_refused += 1;
+        } else {
+            let until = (lifetime_end(now, info.preferred_s), lifetime_end(now, info.valid_s));
+            self.make_address(now, iface, prefix, until, 0);
+        }
+    }
+
+    /// Schedules [`end_lifetimes`](Self::end_lifetimes) for when the next lifetime ends.
+    fn watch_lifetimes(&mut self, iface: IfaceId) {
+        self.schedule.cancel(iface, |task| *task == Task::Lifetimes);
+        let addresses = self.ifaces[iface.index()].addresses.iter().flat_map(|a| {
+            let preferred = a.preferred_until.filter(|_| a.state != AddressState::Deprecated);
+            [preferred, a.valid_until]
+        });
+        let learnt = self.ifaces[iface.index()].discovery.learnt.next_end();
+        if let Some(next) = addresses.flatten().chain(learnt).min() {
+            self.schedule.add(next, iface, Task::Lifetimes);
+        }
+    }
+
+    /// Deprecates addresses whose preferred lifetime is over, and removes addresses, routes and prefixes whose
+    /// valid lifetime is.
+    pub(super) fn end_lifetimes(&mut self, now: Instant, iface: IfaceId) {
+        let over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
+        let gone = self.ifaces[iface.index()].discovery.learnt.expire(now);
+        self.end_routes(iface, gone);
+        let addresses = &mut self.ifaces[iface.index()].addresses;
+        let mut deprecated = false;
+        let ended: Vec<_> =
+            addresses.iter().filter(|a| over(a.valid_until)).map(Address::addr).collect();
+        for address in addresses.iter_mut() {
+            if !over(address.preferred_until) {
+                continue;
+            }
+            match address.state {
+                AddressState::Preferred => {
+                    address.state = AddressState::Deprecated;
+                    deprecated = true;
+                }
+                AddressState::Deprecated => {}
+                // Not before its detection is over: look again when it may be.
+                AddressState::Tentative | AddressState::Optimistic => {
+                    let key = (iface, address.addr());
+                    address.preferred_until = Some(now + self.neighbors.retrans_time(&key));
+                }
+            }
+        }
+        if deprecated {
+            self.on_addresses_changed();
+        }
+        for addr in ended {
+            self.forget_address(now, iface, addr);
+        }
+        self.watch_lifetimes(iface);
+    }
+}
+
+/// Gives an address the lifetimes of a new advertisement; true when it may be preferred again.
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.3
+//# 1.  If the received Valid Lifetime is greater than 2 hours or
+//# greater than RemainingLifetime, set the valid lifetime of the
+//# corresponding address to the advertised Valid Lifetime.
+//# 2.  If RemainingLifetime is less than or equal to 2 hours, ignore
+//# the Prefix Information option with regards to the valid
+//# lifetime
+//# 3.  Otherwise, reset the valid lifetime of the corresponding
+//# address to 2 hours.
+fn renew(address: &mut Address, now: Instant, info: &PrefixInfo) -> bool {
+    let offered = lifetime_end(now, info.valid_s);
+    let least = now + VALID_MIN;
+    let later = |a: Option<Instant>, b: Instant| a.is_none_or(|a| a > b);
+    let extends = match address.valid_until {
+        Some(current) => later(offered, current),
+        None => offered.is_none(),
+    };
+    if later(offered, least) || extends {
+        address.valid_until = offered;
+    } else if later(address.valid_until, least) {
+        address.valid_until = Some(least);
+    }
+    address.preferred_until = lifetime_end(now, info.preferred_s);
+    let revived = address.state == AddressState::Deprecated && info.preferred_s > 0;
+    if revived {
+        address.state = AddressState::Preferred;
+    }
+    revived
+}
+
+/// The metric of a router's preference (RFC 4191 §2.1); the smallest is used. An operator's own routes have small
+/// ones, and come before them.
+fn metric_of(preference: Preference) -> u32 {
+    match preference {
+        Preference::High => 512,
+        Preference::Medium => 1024,
+        Preference::Low => 2048,
+    }
+}
+
+fn link_local_prefix() -> Prefix {
+    Prefix::new(addr::link_local(0).into(), 64).expect("64 is at most 128")
+}

@@ -1,0 +1,90 @@
+//! What control consists of. What it does with that is in the files that add to [`Control`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use towpath_pool::Packet;
+
+use super::interface::Interface;
+use super::neighbor::Neighbors;
+use super::routes::RouteTable;
+use super::schedule::Schedule;
+use crate::drop::DropReason;
+use crate::net::hash::{Cheap, Keyed, Random};
+use crate::net::iface::IfaceId;
+use crate::net::keys::Keys;
+use crate::net::snapshot::Snapshot;
+use crate::net::told::{HopKey, Order};
+use crate::net::trace::ControlCounters;
+
+/// The one that knows what this host is, and who is on its links. See the [folder](super).
+#[derive(Debug)]
+pub(in crate::net) struct Control {
+    pub(in crate::net) counters: ControlCounters,
+    pub(super) ifaces: Vec<Interface>,
+    pub(super) routes: RouteTable,
+    pub(super) neighbors: Neighbors,
+    pub(super) schedule: Schedule,
+    pub(super) interface_ids: Keyed,
+    pub(super) random: Random,
+    pub(super) addresses_hash: Cheap,
+    /// What packets know of this host.
+    pub(super) snapshot: Arc<Snapshot>,
+    /// What is not as the snapshot has it.
+    pub(super) changed: Changed,
+    pub(super) orders: VecDeque<Order>,
+}
+
+/// What the next snapshot does not share with the last one, routes excepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Changed {
+    pub links: bool,
+    pub addresses: bool,
+    pub groups: bool,
+}
+
+impl Control {
+    /// Of a host without interfaces.
+    pub(in crate::net) fn new(keys: &Keys) -> Self {
+        let (tables, addresses_hash) = (Keyed(keys.tables), Cheap(keys.addresses));
+        Self {
+            counters: ControlCounters::default(),
+            ifaces: Vec::new(),
+            routes: RouteTable::new(tables),
+            neighbors: Neighbors::new(tables),
+            schedule: Schedule::default(),
+            interface_ids: Keyed(keys.interface_ids),
+            random: Random::new(keys.random),
+            addresses_hash,
+            snapshot: Arc::new(Snapshot::empty(addresses_hash)),
+            changed: Changed::default(),
+            orders: VecDeque::new(),
+        }
+    }
+
+    /// What packets are to know of this host.
+    pub(in crate::net) fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// The next thing that data is to do, or to hear.
+    pub(in crate::net) fn take_order(&mut self) -> Option<Order> {
+        let news = || self.neighbors.take_news().map(Order::News);
+        self.orders.pop_front().or_else(news)
+    }
+
+    /// Has a finished frame sent.
+    pub(super) fn send_frame(&mut self, iface: IfaceId, packet: Packet) {
+        self.orders.push_back(Order::Frame { iface, packet });
+    }
+
+    /// Has an IP packet sent to a group or a neighbour.
+    pub(super) fn send_packet(&mut self, to: HopKey, packet: Packet, mtu: u32) {
+        self.orders.push_back(Order::Packet { to, packet, mtu });
+    }
+
+    /// Has a packet that came in thrown away.
+    pub(super) fn drop(&mut self, iface: IfaceId, packet: Packet, reason: DropReason) {
+        self.orders.push_back(Order::Drop { iface, packet, reason });
+    }
+}

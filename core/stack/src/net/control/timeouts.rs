@@ -1,0 +1,60 @@
+//! What is due: the tasks of `schedule`, and neighbours that are asked again or have not answered.
+
+use core::net::IpAddr;
+
+use towpath_pool::Pool;
+use towpath_tcp::Instant;
+
+use super::neighbor::{Event, Solicit};
+use super::schedule::Task;
+use super::tables::Control;
+use crate::net::iface::IfaceId;
+
+impl Control {
+    /// When [`on_timeout`](Self::on_timeout) wants to be called next.
+    pub(in crate::net) fn next_timeout(&self) -> Instant {
+        self.schedule.next().min(self.neighbors.next_timeout())
+    }
+
+    /// Does everything that is due at `now`.
+    pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
+        while let Some((iface, task)) = self.schedule.pop_due(now) {
+            self.run(now, iface, task, pool);
+        }
+        for event in self.neighbors.on_timeout(now) {
+            match event {
+                Event::Solicit(solicit) => self.solicit(solicit, pool),
+                Event::Failed(key) => {
+                    self.counters.neighbors_failed += 1;
+                    self.routes.on_hop_failed(now, &key);
+                }
+            }
+        }
+        self.publish();
+    }
+
+    fn run(&mut self, now: Instant, iface: IfaceId, task: Task, pool: &mut Pool) {
+        match task {
+            Task::Announce(addr) => self.announce(iface, addr, pool),
+            Task::Detect { addr, left } => self.detect(now, iface, addr, left, pool),
+            Task::SolicitRouters { left } => self.solicit_routers(now, iface, left, pool),
+            Task::ReportGroup { group, left } => self.report_group(now, iface, (group, left), pool),
+            Task::ReportSource { group, source, left } => {
+                self.report_source(now, iface, (group, source, left), pool);
+            }
+            Task::AnswerAll { ipv6 } => self.answer_all(iface, ipv6, pool),
+            Task::AnswerGroup { group } => self.answer_group(now, iface, group, pool),
+            Task::Lifetimes => self.end_lifetimes(now, iface),
+        }
+    }
+
+    /// Asks where a neighbour is.
+    pub(super) fn solicit(&mut self, solicit: Solicit, pool: &mut Pool) {
+        let (iface, target) = solicit.key;
+        let asked = match target {
+            IpAddr::V4(target) => self.ask_arp(iface, target, solicit.to, pool),
+            IpAddr::V6(target) => self.ask_ndp(iface, target, solicit.to, pool),
+        };
+        self.counters.solicits_sent += u64::from(asked);
+    }
+}

@@ -1,0 +1,137 @@
+//! IP identifications.
+
+use core::hash::{BuildHasher, Hasher};
+use core::net::IpAddr;
+
+use towpath_tcp::Instant;
+
+use crate::net::hash::Keyed;
+
+/// What tells the fragments of one packet from those of another.
+///
+/// A receiver must not be able to infer, from the identifications of the packets that it gets, how many go to
+/// others: idle scans and guesses at the identifications of others' fragments rest on that (RFC 7739 §3).
+#[derive(Debug)]
+pub(super) struct Idents {
+    keys: Keyed,
+    counters: Vec<Counter>,
+    /// Identifications given to IPv6 packets.
+    v6_given: u64,
+}
+
+/// The last identification, and when it was given.
+#[derive(Debug, Clone, Copy)]
+struct Counter {
+    last: u16,
+    at_ms: u32,
+}
+
+/// Enough that two busy destinations seldom share one: 16 KiB.
+const COUNTERS: usize = 2048;
+
+impl Idents {
+    pub(super) fn new(keys: Keyed) -> Self {
+        // Where they begin says nothing of when this host did.
+        let [first, second] = keys.0;
+        let begin = |n: usize| {
+            let mut hasher = Keyed([second, first]).build_hasher();
+            hasher.write_usize(n);
+            Counter { last: hasher.finish() as u16, at_ms: 0 }
+        };
+        Self { keys, counters: (0..COUNTERS).map(begin).collect(), v6_given: 0 }
+    }
+
+    /// `count` identifications for packets from `src` to `dst`, the first one returned.
+    ///
+    /// Sixteen bits drawn at random would come again too soon (RFC 6864 §4.3), so they count up. As in Linux
+    /// many destinations share a counter, by a secret hash, and it jumps by a random part of the
+    /// milliseconds since its last use: of who else used it meanwhile, and how often, the jump says nothing.
+    pub(super) fn take_v4(&mut self, now: Instant, src: IpAddr, dst: IpAddr, count: u32) -> u16 {
+        let mut hasher = self.keys.build_hasher();
+        for addr in [src, dst] {
+            match addr {
+                IpAddr::V4(v4) => hasher.write_u32(v4.to_bits()),
+                IpAddr::V6(v6) => hasher.write_u128(v6.to_bits()),
+            }
+        }
+        let which = hasher.finish();
+        let counter = &mut self.counters[which as usize % COUNTERS];
+        hasher.write_u16(counter.last);
+        hasher.write_u64(now.0);
+        let elapsed = now.millis().wrapping_sub(counter.at_ms);
+        let jump = (u128::from(hasher.finish()) * (u128::from(elapsed) + 1)) >> 64;
+        let first = counter.last.wrapping_add(1).wrapping_add(jump as u16);
+        let last = first.wrapping_add(count.saturating_sub(1) as u16);
+        *counter = Counter { last, at_ms: now.millis() };
+        first
+    }
+
+    /// An identification for an IPv6 packet: 32 bits are enough to be drawn at random (RFC 7739 §5.1).
+    pub(super) fn take_v6(&mut self) -> u32 {
+        self.v6_given += 1;
+        let mut hasher = self.keys.build_hasher();
+        hasher.write_u64(self.v6_given);
+        hasher.finish() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn addr(s: &str) -> IpAddr {
+        s.parse().unwrap()
+    }
+
+    #[test]
+    fn within_a_millisecond_none_comes_twice() {
+        let mut idents = Idents::new(Keyed([7, 9]));
+        let (src, dst) = (addr("10.0.0.1"), addr("10.0.0.2"));
+        let first = idents.take_v4(Instant(5), src, dst, 1);
+        assert_eq!(idents.take_v4(Instant(5), src, dst, 5), first.wrapping_add(1));
+        assert_eq!(idents.take_v4(Instant(5), src, dst, 1), first.wrapping_add(6));
+    }
+
+    /// Two destinations that share a counter: an observer of the identifications of one every 100 ms learns
+    /// nothing of a packet to the other.
+    #[test]
+    fn what_is_sent_to_others_does_not_show() {
+        let mut idents = Idents::new(Keyed([7, 9]));
+        let src = addr("10.0.0.1");
+        let seen = |idents: &mut Idents, others: u32| -> Vec<u16> {
+            let mut last = 0;
+            let mut steps = Vec::new();
+            for n in 0..200u64 {
+                let now = Instant((1000 + 100 * n) * MS);
+                let ident = idents.take_v4(now, src, src, 1);
+                steps.push(ident.wrapping_sub(last));
+                last = ident;
+                idents.take_v4(Instant(now.0 + 50 * MS), src, src, others);
+            }
+            steps.split_off(1)
+        };
+        let (few, more) = (seen(&mut idents, 1), seen(&mut idents, 5));
+        // Steps of 3 and 7 if the counter counted.
+        let spread = |steps: &[u16]| {
+            let (least, most) = (steps.iter().min(), steps.iter().max());
+            (*least.unwrap(), *most.unwrap())
+        };
+        for steps in [&few, &more] {
+            let (least, most) = spread(steps);
+            assert!((2..30).contains(&least) && (71..115).contains(&most), "{least} to {most}");
+        }
+    }
+
+    #[test]
+    fn ipv6_ones_are_random() {
+        let mut idents = Idents::new(Keyed([7, 9]));
+        let mut drawn: Vec<u32> = (0..1000).map(|_| idents.take_v6()).collect();
+        assert!(drawn.windows(2).all(|two| two[1].wrapping_sub(two[0]) > 1));
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), 1000);
+        assert!(drawn[100] > u32::MAX / 20 && drawn[900] < u32::MAX / 20 * 19);
+    }
+}

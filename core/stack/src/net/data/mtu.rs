@@ -1,0 +1,183 @@
+//! Path MTUs smaller than the link's, as routers reported them (RFC 1191, RFC 8201).
+//!
+//! The table here is for datagrams. An attacker that knows that a host speaks UDP on some port can forge a report
+//! about it, so connections do not look at it: each believes only a report that quotes a segment of its own that is
+//! in flight (RFC 5927 §4), and keeps the result to itself ([`crate::path`]).
+
+use core::net::IpAddr;
+
+use towpath_tcp::Instant;
+
+use crate::net::hash::Keyed;
+use crate::net::iface::IfaceId;
+use crate::net::limits::{PATH_MTU_MIN_V4, PATH_MTU_TIME, PATH_MTUS_MAX};
+use crate::net::lru::Lru;
+
+/// The longest IP packet of which a router said that it gets through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PathMtu(u16);
+
+impl PathMtu {
+    /// Nothing was said.
+    pub(crate) const UNKNOWN: Self = Self(u16::MAX);
+
+    /// What a report of `mtu` bytes says. Routers older than RFC 1191 report 0; what is too little for IPv6
+    /// has been discarded where it was read.
+    pub(crate) fn reported(mtu: u32) -> Self {
+        Self(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+
+    /// Longest IP packet to be sent over a link that takes `link_mtu` bytes.
+    pub(crate) fn limit(self, link_mtu: u32) -> u32 {
+        u32::from(self.0).max(PATH_MTU_MIN_V4).min(link_mtu)
+    }
+
+    /// Whether a link of the path takes less than the least that packets are cut to, so that its router has to
+    /// fragment them and they go without DF. So does Linux, which "locks" such a path MTU.
+    pub(crate) fn needs_fragments(self) -> bool {
+        u32::from(self.0) < PATH_MTU_MIN_V4
+    }
+}
+
+/// Where datagrams go, and by which link: another one may lead over other routers.
+type Way = (IfaceId, IpAddr);
+
+/// Path MTUs of datagrams.
+#[derive(Debug)]
+pub(in crate::net) struct PathMtus {
+    mtus: Lru<Way, (PathMtu, Instant)>,
+    /// Not later than the first expiry.
+    next: Instant,
+    /// No entry says less; one that had to go may have.
+    least: PathMtu,
+    /// Goes up with each change.
+    generation: u64,
+}
+
+impl PathMtus {
+    pub(super) fn new(keys: Keyed) -> Self {
+        Self {
+            mtus: Lru::new(PATH_MTUS_MAX, keys),
+            next: Instant::FAR,
+            least: PathMtu::UNKNOWN,
+            generation: 0,
+        }
+    }
+
+    /// What is known about the way, if anything still is.
+    pub(super) fn lookup(&self, now: Instant, way: Way) -> PathMtu {
+        // Most hosts never learn one. Then a lookup of a route costs no probe of this table.
+        if self.mtus.len() == 0 {
+            return PathMtu::UNKNOWN;
+        }
+        let known = self.mtus.peek(&way).filter(|(_, until)| now < *until);
+        known.map_or(PathMtu::UNKNOWN, |(mtu, _)| *mtu)
+    }
+
+    /// Notes a report that the transport believed. Repeated ones keep their time: a path may have got better.
+    pub(super) fn lower(&mut self, now: Instant, way: Way, mtu: PathMtu, link_mtu: u32) {
+        //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+        //# A node must not increase its estimate of the Path MTU in response to
+        //# the contents of a Packet Too Big message.
+        if mtu >= self.lookup(now, way) || mtu.limit(link_mtu) == link_mtu {
+            return;
+        }
+        let until = now + PATH_MTU_TIME;
+        self.next = self.next.min(until);
+        self.least = self.least.min(mtu);
+        self.generation += 1;
+        self.mtus.insert(way, (mtu, until));
+    }
+
+    /// No path is known to carry less.
+    pub(super) fn least(&self) -> PathMtu {
+        self.least
+    }
+
+    /// Changes whenever what [`PathMtus::lookup`] said may be outdated.
+    pub(in crate::net) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) fn next_timeout(&self) -> Instant {
+        self.next
+    }
+
+    /// Forgets what is too old.
+    pub(super) fn expire(&mut self, now: Instant) {
+        if now < self.next {
+            return;
+        }
+        let old: Vec<_> =
+            self.mtus.iter().filter(|(_, (_, until))| *until <= now).map(|(way, _)| *way).collect();
+        for way in &old {
+            self.mtus.remove(way);
+        }
+        let left = || self.mtus.iter().map(|(_, value)| value);
+        self.next = left().map(|(_, until)| *until).min().unwrap_or(Instant::FAR);
+        self.least = left().map(|(mtu, _)| *mtu).min().unwrap_or(PathMtu::UNKNOWN);
+        self.generation += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ETH: IfaceId = IfaceId(1);
+
+    fn way(dst: &str) -> Way {
+        (ETH, dst.parse().unwrap())
+    }
+
+    fn limit(mtus: &PathMtus, now: Instant, way: Way) -> u32 {
+        mtus.lookup(now, way).limit(1500)
+    }
+
+    fn lower(mtus: &mut PathMtus, now: Instant, way: Way, mtu: u32) {
+        mtus.lower(now, way, PathMtu::reported(mtu), 1500);
+    }
+
+    #[test]
+    fn only_lowers_keeps_the_floor_and_expires() {
+        let mut mtus = PathMtus::new(Keyed([1, 2]));
+        let v4 = way("192.0.2.1");
+        let now = Instant(0);
+        for (reported, believed) in [(1500, 1500), (1400, 1400), (1450, 1400), (70_000, 1400)] {
+            lower(&mut mtus, now, v4, reported);
+            assert_eq!(limit(&mtus, now, v4), believed);
+            assert!(!mtus.lookup(now, v4).needs_fragments());
+        }
+        for reported in [552, 551, 0] {
+            lower(&mut mtus, now, v4, reported);
+            assert_eq!(limit(&mtus, now, v4), PATH_MTU_MIN_V4);
+            assert_eq!(mtus.lookup(now, v4).needs_fragments(), reported < 552);
+        }
+        let (before, later) = (mtus.generation(), now + PATH_MTU_TIME);
+        assert_eq!((mtus.next_timeout(), mtus.least()), (later, PathMtu(0)));
+        assert_eq!(limit(&mtus, later, v4), 1500);
+        mtus.expire(later);
+        assert!(mtus.generation() > before);
+        assert_eq!((mtus.next_timeout(), mtus.least()), (Instant::FAR, PathMtu::UNKNOWN));
+    }
+
+    #[test]
+    fn a_way_over_another_link_is_another_way() {
+        let mut mtus = PathMtus::new(Keyed([1, 2]));
+        let (now, dst) = (Instant(0), way("192.0.2.1").1);
+        lower(&mut mtus, now, (ETH, dst), 1000);
+        assert_eq!(limit(&mtus, now, (ETH, dst)), 1000);
+        assert_eq!(limit(&mtus, now, (IfaceId(2), dst)), 1500);
+    }
+
+    #[test]
+    fn is_bounded() {
+        let mut mtus = PathMtus::new(Keyed([1, 2]));
+        for n in 0..PATH_MTUS_MAX as u32 + 10 {
+            let dst = IpAddr::V4((0x0a00_0000 + n).into());
+            lower(&mut mtus, Instant(0), (ETH, dst), 1000);
+        }
+        assert_eq!(mtus.mtus.len(), PATH_MTUS_MAX);
+        assert_eq!(mtus.lookup(Instant(0), way("10.0.0.0")), PathMtu::UNKNOWN);
+    }
+}

@@ -1,0 +1,501 @@
+//! Next hops as packets are sent to them: an entry for each neighbour that packets of ours go to, a host or a router,
+//! with its link header ready, or the packets that wait for it.
+//!
+//! ```text
+//!   UNKNOWN ──used──► ASKED ──known──► READY ─┐ used at `tell_at` or later: told, and used all the same
+//!      ▲                │                │  ▲─┘
+//!      └────────────────┴────────────────┘
+//!             failed, forgotten
+//! ```
+//!
+//! Control alone knows whether a neighbour is there. It is told by a [`Notice`] that one is used, and tells where it is
+//! ([`News`](crate::net::told::News)), and from when on it wants to hear of uses again: a packet in between costs no
+//! hash and nobody's attention. Who keeps a way keeps a [`HopId`]: while the place was given to no other it is the same
+//! next hop, wherever that is by now.
+
+use core::net::IpAddr;
+use core::num::NonZeroU16;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use towpath_pool::Packet;
+use towpath_tcp::Instant;
+use towpath_wire::MacAddr;
+
+use crate::drop::DropReason;
+use crate::net::hash::Keyed;
+use crate::net::iface::IfaceId;
+use crate::net::limits::{
+    NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX, NEIGHBOR_QUEUES_BYTES_MAX, NEXT_HOPS_MAX,
+};
+use crate::net::link_header::LinkHeader;
+use crate::net::route::{Epoch, HopId};
+use crate::net::told::{HopKey, Notice};
+
+/// An IP packet without link header that waits for its neighbour. It is whole: it becomes segments or
+/// fragments of at most `mtu` bytes when it goes.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub packet: Packet,
+    pub mtu: u32,
+}
+
+impl Waiting {
+    fn cost(&self) -> usize {
+        self.packet.len() + NEIGHBOR_PACKET_COST
+    }
+}
+
+/// Where packets to a neighbour go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing was sent to it since it was last heard of.
+    Unknown,
+    /// Control has been told; packets wait.
+    Asked,
+    Ready {
+        link: LinkHeader,
+        /// From when on a use is told.
+        tell_at: Instant,
+    },
+}
+
+#[derive(Debug)]
+struct Place {
+    key: HopKey,
+    /// When the place was given to it.
+    since: Epoch,
+    state: State,
+    /// Something was sent to it, or it was looked up to be kept, since the search for a place last came by.
+    used: bool,
+    /// From when on a confirmation is told.
+    confirm_at: Instant,
+    queue: Queue,
+}
+
+/// A neighbour counts as reachable for half a minute (RFC 4861 §10), so that this is often enough to say that it is.
+const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Packets that wait for a neighbour, the oldest first.
+#[derive(Debug, Default)]
+struct Queue {
+    packets: VecDeque<Waiting>,
+    /// What they cost: their bytes, and [`NEIGHBOR_PACKET_COST`] for each.
+    cost: usize,
+}
+
+impl Queue {
+    fn push(&mut self, waiting: Waiting) {
+        self.cost += waiting.cost();
+        self.packets.push_back(waiting);
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.packets.pop_front()?;
+        self.cost -= waiting.cost();
+        Some(waiting)
+    }
+
+    /// Takes all, and their cost off `queued`.
+    fn take(&mut self, queued: &mut usize) -> VecDeque<Waiting> {
+        *queued -= core::mem::take(&mut self.cost);
+        core::mem::take(&mut self.packets)
+    }
+}
+
+/// A packet that had to go for others, and why.
+pub(super) type Gone = (IfaceId, Packet, DropReason);
+
+/// All next hops.
+#[derive(Debug)]
+pub(in crate::net) struct NextHops {
+    index: HashMap<HopKey, u16, Keyed>,
+    places: Vec<Place>,
+    /// Where the search for a place that is given up goes on.
+    hand: usize,
+    epoch: Epoch,
+    /// What all queues cost together.
+    queued: usize,
+    /// No more than packets that were sent, or connections that heard, since it was last emptied.
+    notices: VecDeque<Notice>,
+    gone: VecDeque<Gone>,
+    displaced: u64,
+    /// Hashes computed so far.
+    #[cfg(test)]
+    pub(in crate::net) hashes: u64,
+}
+
+impl NextHops {
+    pub(super) fn new(keys: Keyed) -> Self {
+        Self {
+            index: HashMap::with_hasher(keys),
+            places: Vec::new(),
+            hand: 0,
+            epoch: Epoch::default(),
+            queued: 0,
+            notices: VecDeque::new(),
+            gone: VecDeque::new(),
+            displaced: 0,
+            #[cfg(test)]
+            hashes: 0,
+        }
+    }
+
+    /// The next hop at an address, which gets a place if it has none.
+    pub(in crate::net) fn at(&mut self, key: HopKey) -> HopId {
+        #[cfg(test)]
+        {
+            self.hashes += 1;
+        }
+        let index = match self.index.get(&key) {
+            Some(index) => *index,
+            None => self.begin(key),
+        };
+        let place = &mut self.places[usize::from(index)];
+        place.used = true;
+        let number = NonZeroU16::MIN.saturating_add(index);
+        HopId { place: number, epoch: self.epoch }
+    }
+
+    fn begin(&mut self, key: HopKey) -> u16 {
+        let index = match self.places.len() {
+            len if len < NEXT_HOPS_MAX => {
+                self.places.push(Place {
+                    key,
+                    since: self.epoch,
+                    state: State::Unknown,
+                    used: true,
+                    confirm_at: Instant::ZERO,
+                    queue: Queue::default(),
+                });
+                len
+            }
+            _ => self.give_up_one(key),
+        };
+        self.index.insert(key, index as u16);
+        index as u16
+    }
+
+    /// Gives the place of a next hop that was not used for a while to another one. Each is passed over once if it was
+    /// used since the search came by last, so that a sender to many addresses displaces none that others go on
+    /// using. One search passes all places twice at most, and as many searches as there are places all of them once.
+    fn give_up_one(&mut self, key: HopKey) -> usize {
+        while core::mem::take(&mut self.places[self.hand].used) {
+            self.hand = (self.hand + 1) % self.places.len();
+        }
+        let index = self.hand;
+        self.hand = (self.hand + 1) % self.places.len();
+        let since = self.begin_epoch();
+        let place = &mut self.places[index];
+        let packets = place.queue.take(&mut self.queued);
+        let full = DropReason::NeighborQueueFull;
+        self.gone.extend(packets.into_iter().map(|waiting| (place.key.0, waiting.packet, full)));
+        self.index.remove(&place.key);
+        let (state, confirm_at) = (State::Unknown, Instant::ZERO);
+        *place = Place { key, since, state, used: true, confirm_at, queue: Queue::default() };
+        self.displaced += 1;
+        index
+    }
+
+    /// What was looked up before this may be wrong.
+    pub(in crate::net) fn begin_epoch(&mut self) -> Epoch {
+        self.epoch = self.epoch.next();
+        self.epoch
+    }
+
+    /// Whether `epoch` is not before `since`.
+    #[inline]
+    pub(in crate::net) fn is_since(&self, epoch: Epoch, since: Epoch) -> bool {
+        epoch.age(self.epoch) <= since.age(self.epoch)
+    }
+
+    pub(in crate::net) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The address of a next hop; `None` when the id is dead.
+    #[inline]
+    pub(in crate::net) fn key(&self, id: HopId) -> Option<HopKey> {
+        let place = self.places.get(index(id))?;
+        self.is_since(id.epoch, place.since).then_some(place.key)
+    }
+
+    /// What goes in front of a packet to a next hop; `None`: the packet has to wait.
+    #[inline]
+    pub(super) fn link(&mut self, now: Instant, id: HopId) -> Option<LinkHeader> {
+        self.key(id)?;
+        let place = &mut self.places[index(id)];
+        place.used = true;
+        match &mut place.state {
+            State::Ready { link, tell_at } => {
+                if now >= *tell_at {
+                    *tell_at = Instant::FAR;
+                    self.notices.push_back(Notice::Used(place.key));
+                }
+                Some(*link)
+            }
+            State::Asked => None,
+            State::Unknown => {
+                place.state = State::Asked;
+                self.notices.push_back(Notice::Used(place.key));
+                None
+            }
+        }
+    }
+
+    /// The transport heard from beyond a next hop.
+    #[inline]
+    pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
+        let Some(key) = self.key(id) else { return };
+        let place = &mut self.places[index(id)];
+        if let State::Ready { link, .. } = &place.state
+            && now >= place.confirm_at
+        {
+            place.confirm_at = now + CONFIRM_INTERVAL;
+            self.notices.push_back(Notice::Confirmed { key, mac: link.dst() });
+        }
+    }
+
+    /// Keeps a packet until its neighbour is known; others may have to go for it ([`take_gone`](Self::take_gone)).
+    /// The last one of a neighbour stays in any case, as long as there is room for one of each.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
+    //# The link layer SHOULD save (rather than discard) at least
+    //# one (the latest) packet of each set of packets destined to
+    //# the same unresolved IP address, and transmit the saved
+    //# packet when the address has been resolved.
+    pub(super) fn enqueue(&mut self, id: HopId, waiting: Waiting) {
+        let full = DropReason::NeighborQueueFull;
+        let Some(Place { key, queue, .. }) = self.places.get_mut(index(id)) else { return };
+        let before = queue.cost;
+        queue.push(waiting);
+        while queue.cost > NEIGHBOR_QUEUE_BYTES_MAX && queue.packets.len() > 1 {
+            self.gone.extend(queue.pop().map(|waiting| (key.0, waiting.packet, full)));
+        }
+        self.queued = self.queued - before + queue.cost;
+        while self.queued > NEIGHBOR_QUEUES_BYTES_MAX {
+            self.drop_from_longest();
+        }
+    }
+
+    /// Drops the oldest packet of the neighbour with the longest queue: a sender to hosts that do not answer
+    /// thereby loses packets of its own, not the few that others send.
+    fn drop_from_longest(&mut self) {
+        let longest = self.places.iter_mut().max_by_key(|place| place.queue.cost);
+        let Some(Place { key, queue, .. }) = longest else { return };
+        let before = queue.cost;
+        let Some(waiting) = queue.pop() else { return };
+        self.queued -= before - queue.cost;
+        self.gone.push_back((key.0, waiting.packet, DropReason::NeighborQueuesFull));
+    }
+
+    /// A neighbour is there: packets to it begin with `link`. Returns those that waited.
+    pub(super) fn on_known(
+        &mut self,
+        key: HopKey,
+        link: LinkHeader,
+        tell_at: Instant,
+    ) -> VecDeque<Waiting> {
+        self.change(key, State::Ready { link, tell_at })
+    }
+
+    /// Nobody knows any more where a neighbour is. Returns the packets that waited for it.
+    pub(super) fn on_lost(&mut self, key: HopKey) -> VecDeque<Waiting> {
+        self.change(key, State::Unknown)
+    }
+
+    fn change(&mut self, key: HopKey, state: State) -> VecDeque<Waiting> {
+        let Some(index) = self.index.get(&key) else { return VecDeque::new() };
+        let place = &mut self.places[usize::from(*index)];
+        place.state = state;
+        place.queue.take(&mut self.queued)
+    }
+
+    /// Has something told besides what follows from the calls here.
+    pub(super) fn tell(&mut self, notice: Notice) {
+        self.notices.push_back(notice);
+    }
+
+    /// The next thing that control is to be told.
+    #[inline]
+    pub(in crate::net) fn take_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// The next packet that had to go for others.
+    #[inline]
+    pub(super) fn take_gone(&mut self) -> Option<Gone> {
+        self.gone.pop_front()
+    }
+
+    /// Next hops that had to make room for others since last asked.
+    pub(super) fn take_displaced(&mut self) -> u64 {
+        core::mem::take(&mut self.displaced)
+    }
+
+    /// Packets that wait for an answer.
+    pub(in crate::net) fn waiting(&self) -> usize {
+        self.places.iter().map(|place| place.queue.packets.len()).sum()
+    }
+}
+
+const _: () = assert!(NEXT_HOPS_MAX < u16::MAX as usize);
+
+/// The index of a place.
+fn index(id: HopId) -> usize {
+    usize::from(id.place.get()) - 1
+}
+
+/// The MAC address of a group or broadcast address; `None` for a neighbour to be asked for.
+pub(super) fn group_mac(next_hop: IpAddr, broadcast: bool) -> Option<MacAddr> {
+    match next_hop {
+        IpAddr::V4(_) if broadcast => Some(MacAddr::BROADCAST),
+        IpAddr::V4(v4) if v4.is_multicast() => Some(MacAddr::from_multicast_v4(v4)),
+        IpAddr::V6(v6) if v6.is_multicast() => Some(MacAddr::from_multicast_v6(v6)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_pool::Pool;
+
+    use super::*;
+
+    const LINK: LinkHeader = LinkHeader::NONE;
+
+    fn at(millis: u64) -> Instant {
+        Instant(millis * 1_000_000)
+    }
+
+    fn nth(n: u32) -> HopKey {
+        (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()))
+    }
+
+    fn table() -> NextHops {
+        NextHops::new(Keyed([1, 2]))
+    }
+
+    fn waiting(pool: &mut Pool, len: usize) -> Waiting {
+        let mut packet = pool.take(len);
+        packet.push_back(len).expect("room").fill(0);
+        Waiting { packet, mtu: 1500 }
+    }
+
+    /// Lengths of the packets that had to go, and why.
+    fn gone(hops: &mut NextHops) -> Vec<(usize, DropReason)> {
+        let gone = std::iter::from_fn(|| hops.take_gone());
+        gone.map(|(_, packet, reason)| (packet.len(), reason)).collect()
+    }
+
+    #[test]
+    fn uses_are_told_once_until_it_is_time_again() {
+        let mut hops = table();
+        let id = hops.at(nth(1));
+        assert_eq!(hops.take_notice(), None, "to be looked up is no use");
+        assert_eq!((hops.link(at(0), id), hops.link(at(1), id)), (None, None));
+        assert_eq!(hops.take_notice(), Some(Notice::Used(nth(1))));
+        assert_eq!(hops.take_notice(), None);
+        hops.on_known(nth(1), LINK, at(100));
+        for (time, told) in [(99, false), (100, true), (500, false)] {
+            assert_eq!(hops.link(at(time), id), Some(LINK));
+            assert_eq!(hops.take_notice().is_some(), told, "at {time} ms");
+        }
+        hops.on_lost(nth(1));
+        assert_eq!(hops.link(at(600), id), None);
+        assert_eq!(hops.take_notice(), Some(Notice::Used(nth(1))));
+        hops.confirm(at(600), id);
+        assert_eq!(hops.take_notice(), None, "it is not known where it is");
+        hops.on_known(nth(1), LINK, at(9999));
+        for (time, told) in [(700, true), (1699, false), (1700, true)] {
+            hops.confirm(at(time), id);
+            assert_eq!(hops.take_notice().is_some(), told, "at {time} ms");
+        }
+        // What is told of others is nothing to this one.
+        hops.on_lost(nth(2));
+        assert_eq!(hops.link(at(2000), id), Some(LINK));
+    }
+
+    #[test]
+    fn a_place_that_is_given_to_another_next_hop_kills_the_ids_of_the_first() {
+        let (mut hops, mut pool) = (table(), Pool::default());
+        let ids: Vec<_> = (0..NEXT_HOPS_MAX as u32).map(|n| hops.at(nth(n))).collect();
+        for n in 0..NEXT_HOPS_MAX as u32 {
+            hops.enqueue(ids[n as usize], waiting(&mut pool, 60));
+            hops.on_known(nth(n), LINK, Instant::FAR);
+        }
+        hops.enqueue(ids[0], waiting(&mut pool, 61));
+        let new = hops.at(nth(5000));
+        assert_eq!((hops.key(ids[0]), hops.key(new)), (None, Some(nth(5000))));
+        assert_eq!((hops.link(at(0), ids[0]), hops.link(at(0), new)), (None, None));
+        assert_eq!(gone(&mut hops), [(61, DropReason::NeighborQueueFull)]);
+        assert_eq!((hops.queued, hops.take_displaced()), (0, 1));
+        hops.confirm(at(0), ids[0]);
+        hops.take_notice();
+        assert_eq!(hops.take_notice(), None, "the dead id confirms nobody");
+        // One that is used between two searches stays, however many come and go.
+        for n in 0..3 * NEXT_HOPS_MAX as u32 {
+            assert_eq!(hops.link(at(0), ids[9]), Some(LINK));
+            hops.at(nth(6000 + n));
+        }
+        assert_eq!(hops.key(ids[9]), Some(nth(9)));
+        assert_eq!(hops.places.len(), NEXT_HOPS_MAX);
+        assert_eq!(hops.index.len(), NEXT_HOPS_MAX);
+    }
+
+    #[test]
+    fn as_much_waits_as_on_linux_and_the_oldest_go_first() {
+        let (mut hops, mut pool) = (table(), Pool::default());
+        let id = hops.at(nth(1));
+        // SYNs of a program that opens hundreds of connections at once.
+        let small = NEIGHBOR_QUEUE_BYTES_MAX / (60 + NEIGHBOR_PACKET_COST);
+        assert!(small > 300);
+        for _ in 0..small {
+            hops.enqueue(id, waiting(&mut pool, 60));
+        }
+        assert!(gone(&mut hops).is_empty());
+        hops.enqueue(id, waiting(&mut pool, 60_000));
+        let room = small * (60 + NEIGHBOR_PACKET_COST) + 60_000 + NEIGHBOR_PACKET_COST;
+        let over = (room - NEIGHBOR_QUEUE_BYTES_MAX).div_ceil(60 + NEIGHBOR_PACKET_COST);
+        assert_eq!(gone(&mut hops), vec![(60, DropReason::NeighborQueueFull); over]);
+        assert_eq!(hops.waiting(), small + 1 - over);
+    }
+
+    #[test]
+    fn what_waits_for_all_neighbours_is_bounded_and_the_longest_queue_pays() {
+        let (mut hops, mut pool) = (table(), Pool::default());
+        let mut enqueue = |hops: &mut NextHops, n: u32, len: usize| {
+            let id = hops.at(nth(n));
+            hops.enqueue(id, waiting(&mut pool, len));
+            gone(hops)
+        };
+        // One program sends a little to each of many, and another as much as may be to some.
+        for n in 0..500 {
+            assert!(enqueue(&mut hops, n, 60).is_empty());
+        }
+        let mut lost = 0;
+        for n in 500..600 {
+            for _ in 0..200 {
+                for (len, reason) in enqueue(&mut hops, n, 1400) {
+                    lost += usize::from(reason == DropReason::NeighborQueuesFull);
+                    assert_eq!(len, 1400, "of those that have most");
+                }
+            }
+        }
+        let kept = hops.waiting() - 500;
+        assert!(kept * (1400 + NEIGHBOR_PACKET_COST) <= NEIGHBOR_QUEUES_BYTES_MAX);
+        assert!(lost > 0 && kept > 1900, "{kept} of {lost}");
+        for n in 0..500 {
+            assert_eq!(hops.on_known(nth(n), LINK, at(30_000)).len(), 1);
+        }
+        // What left by an answer, by failure or for a newcomer leaves room.
+        for n in 500..600 {
+            hops.on_lost(nth(n));
+        }
+        assert_eq!((hops.waiting(), hops.queued), (0, 0));
+        for n in 0..NEXT_HOPS_MAX as u32 + 10 {
+            enqueue(&mut hops, 1000 + n, 60);
+        }
+        assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
+    }
+}

@@ -1,0 +1,180 @@
+//! What a device could do and this one does not: checksums, and cutting big packets into segments.
+//!
+//! Packets here start with their IP header; the link header comes later.
+
+use core::net::IpAddr;
+
+use towpath_pool::{Checksum, Packet, Pool, Protocol, Segmentation};
+use towpath_wire::tcp::{CHECKSUM_OFFSET as TCP_CHECKSUM_OFFSET, Flags};
+use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
+use towpath_wire::{IpProtocol, checksum, ipv4, ipv6, udp};
+
+use crate::net::received::Local;
+
+/// Whether the transport checksum of a received packet is right, or vouched for. Protocols other than
+/// TCP and UDP are not looked at.
+pub fn verify_transport(local: &Local) -> bool {
+    match local.packet.meta.checksum {
+        Checksum::Verified | Checksum::Partial { .. } => return true,
+        Checksum::Unknown => {}
+    }
+    let linear = local.packet.linear();
+    let Some(data) = linear.get(local.offset..local.offset + local.len) else { return false };
+    let sum = |len: usize| pseudo_sum(local.src, local.dst, local.protocol, len);
+    match IpProtocol(local.protocol) {
+        IpProtocol::TCP => checksum::finish(checksum::sum(data, sum(data.len()))) == 0,
+        IpProtocol::UDP => {
+            let Ok((header, _)) = udp::Header::parse(data) else { return false };
+            let datagram = &data[..usize::from(header.length)];
+            let pseudo = sum(datagram.len());
+            if local.src.is_ipv4() {
+                udp::checksum_ok_v4(datagram, pseudo)
+            } else {
+                udp::checksum_ok_v6(datagram, pseudo)
+            }
+        }
+        _ => true,
+    }
+}
+
+/// The running sum of the pseudo-header for `len` bytes of transport header and payload; 0 for ICMP of
+/// IPv4, which has none, and for addresses of different families, which no packet has.
+pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> u64 {
+    let protocol = IpProtocol(protocol);
+    match (src, dst) {
+        (IpAddr::V4(_), _) if protocol == IpProtocol::ICMP => 0,
+        (IpAddr::V4(src), IpAddr::V4(dst)) => checksum::pseudo_v4(src, dst, protocol, len as u16),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => checksum::pseudo_v6(src, dst, protocol, len as u32),
+        _ => 0,
+    }
+}
+
+/// Computes the checksum of `transport`, whose running pseudo-header sum is `pseudo`, into its header
+/// at `at`. The field is zero before.
+pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protocol: u8) {
+    let mut sum = checksum::finish(checksum::sum(transport, pseudo));
+    if sum == 0 && protocol == IpProtocol::UDP.0 {
+        sum = 0xffff;
+    }
+    transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// What [`cut`] needs to know of a packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    /// Length of the IP header, which is in front.
+    pub ip_len: usize,
+    /// Headers in front of the payload, IP header included, and payload bytes per segment.
+    pub segmentation: Segmentation,
+    /// Leave the checksums to the device.
+    pub partial: bool,
+}
+
+impl Cut {
+    /// For a packet that starts with its IP header; `None` when it does not.
+    pub(super) fn of(packet: &Packet, segmentation: Segmentation, partial: bool) -> Option<Self> {
+        let bytes = packet.linear();
+        if let Ok((header, ip_len)) = ipv6::Header::parse_quoted(bytes) {
+            let (src, dst) = (header.src.into(), header.dst.into());
+            return Some(Self { src, dst, ip_len, segmentation, partial });
+        }
+        let (header, ip_len) = ipv4::Header::parse_quoted(bytes).ok()?;
+        Some(Self { src: header.src.into(), dst: header.dst.into(), ip_len, segmentation, partial })
+    }
+
+    fn protocol(&self) -> u8 {
+        match self.segmentation.protocol {
+            Protocol::Tcp4 | Protocol::Tcp6 => IpProtocol::TCP.0,
+            Protocol::Udp => IpProtocol::UDP.0,
+        }
+    }
+
+    fn checksum_at(&self) -> usize {
+        if self.protocol() == IpProtocol::UDP.0 { UDP_CHECKSUM_OFFSET } else { TCP_CHECKSUM_OFFSET }
+    }
+}
+
+/// Cuts a packet into segments with headers of their own, each given to `out`.
+pub(super) fn cut(
+    packet: Packet,
+    how: &Cut,
+    pool: &mut Pool,
+    mut out: impl FnMut(Packet, &mut Pool),
+) {
+    let header_len = usize::from(how.segmentation.header_len);
+    let size = usize::from(how.segmentation.size.max(1));
+    let payload_len = packet.len() - header_len;
+    let count = how.segmentation.pieces(packet.len());
+    for n in 0..count {
+        let (from, to) = (n * size, payload_len.min((n + 1) * size));
+        let mut segment = pool.take(header_len + to - from);
+        let bytes = segment.push_back(header_len + to - from).expect("taken with room");
+        packet.copy_to(0, &mut bytes[..header_len]);
+        packet.copy_to(header_len + from, &mut bytes[header_len..]);
+        patch_ip(bytes, how.ip_len, n);
+        patch_transport(&mut bytes[how.ip_len..], how, from as u32, n == 0, n + 1 == count);
+        segment.meta = packet.meta;
+        segment.meta.segmentation = None;
+        segment.meta.checksum = if how.partial {
+            let offset = how.checksum_at() as u16;
+            Checksum::Partial { start: how.ip_len as u16, offset }
+        } else {
+            Checksum::Unknown
+        };
+        out(segment, pool);
+    }
+    pool.give(packet);
+}
+
+/// Length, identification and checksum of the `n`-th segment's IP header.
+fn patch_ip(bytes: &mut [u8], ip_len: usize, n: usize) {
+    if bytes[0] >> 4 == 6 {
+        let payload_len = (bytes.len() - ipv6::HEADER_LEN) as u16;
+        bytes[4..6].copy_from_slice(&payload_len.to_be_bytes());
+        return;
+    }
+    let total_len = bytes.len() as u16;
+    bytes[2..4].copy_from_slice(&total_len.to_be_bytes());
+    let ident = u16::from_be_bytes([bytes[4], bytes[5]]).wrapping_add(n as u16);
+    bytes[4..6].copy_from_slice(&ident.to_be_bytes());
+    refresh_ipv4_checksum(&mut bytes[..ip_len]);
+}
+
+/// Computes the checksum of an IPv4 header anew.
+pub(super) fn refresh_ipv4_checksum(header: &mut [u8]) {
+    debug_assert!(header.len() >= ipv4::HEADER_LEN);
+    header[10..12].fill(0);
+    let sum = checksum::finish(checksum::sum(header, 0));
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Sequence number, flags, length and checksum of a segment whose payload starts `offset` bytes into
+/// that of the whole.
+fn patch_transport(bytes: &mut [u8], how: &Cut, offset: u32, first: bool, last: bool) {
+    let len = bytes.len();
+    if how.protocol() == IpProtocol::UDP.0 {
+        bytes[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+    } else {
+        let seq = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        bytes[4..8].copy_from_slice(&seq.wrapping_add(offset).to_be_bytes());
+        let mut flags = Flags(u16::from(bytes[13]));
+        if !last {
+            flags = flags.without(Flags::FIN | Flags::PSH);
+        }
+        if !first {
+            // CWR answers one congestion signal once (RFC 3168 §6.1.2).
+            flags = flags.without(Flags::CWR);
+        }
+        bytes[13] = flags.0 as u8;
+    }
+    let at = how.checksum_at();
+    let pseudo = pseudo_sum(how.src, how.dst, how.protocol(), len);
+    bytes[at..at + 2].fill(0);
+    if how.partial {
+        bytes[at..at + 2].copy_from_slice(&checksum::fold(pseudo).to_be_bytes());
+    } else {
+        fill_checksum(bytes, at, pseudo, how.protocol());
+    }
+}

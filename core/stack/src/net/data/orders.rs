@@ -1,0 +1,63 @@
+//! What control tells: packets to send or to drop, and news of neighbours.
+
+use towpath_pool::Pool;
+use towpath_tcp::Instant;
+
+use super::next_hop::Waiting;
+use super::tables::Data;
+use crate::drop::DropReason;
+use crate::net::limits::ERRORS_MAX;
+use crate::net::link_header::LinkHeader;
+use crate::net::told::{HopKey, News, Order};
+
+impl Data {
+    /// Does what control wants done.
+    pub(in crate::net) fn on_order(&mut self, now: Instant, order: Order, pool: &mut Pool) {
+        match order {
+            Order::Frame { iface, packet } => match self.admit(iface, || true) {
+                Ok(()) => self.push_output(iface, packet),
+                Err(full) => self.drop_at_output(iface, packet, full, pool),
+            },
+            Order::Packet { to, packet, mtu } => self.dispatch(now, to, packet, mtu, pool),
+            Order::Drop { iface, packet, reason } => self.drop(iface, packet, reason, pool),
+            Order::News(news) => self.on_news(news, pool),
+        }
+    }
+
+    fn on_news(&mut self, news: News, pool: &mut Pool) {
+        match news {
+            News::Known { key, mac, tell_at } => {
+                let (iface, addr) = key;
+                let link = LinkHeader::ethernet(self.link(iface).mac, mac, addr);
+                for Waiting { packet, mtu } in self.next_hops.on_known(key, link, tell_at) {
+                    self.transmit(iface, link, packet, mtu, pool);
+                }
+            }
+            News::Failed(key) => self.on_next_hop_failed(key, pool),
+            News::Forgotten(key) => {
+                for Waiting { packet, .. } in self.next_hops.on_lost(key) {
+                    self.drop(key.0, packet, DropReason::NeighborQueueFull, pool);
+                }
+            }
+        }
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.1
+    //# If the address resolution fails, it SHOULD be reported
+    fn on_next_hop_failed(&mut self, key: HopKey, pool: &mut Pool) {
+        let iface = key.0;
+        for Waiting { packet, .. } in self.next_hops.on_lost(key) {
+            let error = self.error_about_own(iface, &packet);
+            self.errors.extend(error.filter(|_| self.errors.len() < ERRORS_MAX));
+            self.drop(iface, packet, DropReason::NeighborUnreachable, pool);
+        }
+    }
+
+    /// Drops the packets that had to go for others that wait, and counts what else had to.
+    pub(in crate::net) fn clear_up(&mut self, pool: &mut Pool) {
+        while let Some((iface, packet, reason)) = self.next_hops.take_gone() {
+            self.drop(iface, packet, reason, pool);
+        }
+        self.counters.next_hops_displaced += self.next_hops.take_displaced();
+    }
+}

@@ -1,0 +1,330 @@
+//! The queue in front of a device: everything that an interface sends comes through here.
+//!
+//! ```text
+//!  frame ─► admit? ─► enqueue ─► │ packets: first in, first out │ ─► hand_over ─► Port::submit
+//!              │ no                  what each sender has: Shares │ ─► drained
+//!              ▼                                                        │
+//!           dropped, or its connection waits (`crate::tx`) ◄────────────┘ goes on
+//! ```
+//! What is in it is counted as it will be on the wire: a packet of 64 KiB that the device or the kernel behind it cuts
+//! into 45 counts as 45, each with its headers. Most packets may fill it up to [`OUTPUT_BYTES_MAX`] and
+//! [`OUTPUT_PACKETS_MAX`]; what keeps others going ([`is_control`]) has a reserve beyond. Connections stop far below
+//! ([`crate::limits::TX_OUTPUT_BYTES`]), and each below its own share.
+//!
+//! Packets point into the FIFOs of their sockets, however long they are here: the FIFOs see to it that nobody writes there
+//! meanwhile ([`towpath_ring::SendBuffer`]).
+//!
+//! A packet leaves the counts when the device has taken it, in whatever order that is: another order than that of
+//! arrival, a rate or a limit that follows the device belong here, between `enqueue` and `hand_over`.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::ops::{AddAssign, SubAssign};
+
+use hashbrown::HashMap;
+use towpath_pool::{Batch, Packet};
+use towpath_wire::tcp::Flags;
+use towpath_wire::{IpProtocol, ipv4, ipv6};
+
+use crate::limits::TX_SHARE_BYTES;
+use crate::net::hash::Cheap;
+use crate::net::limits::{
+    OUTPUT_BYTES_MAX, OUTPUT_PACKETS_MAX, OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
+};
+
+/// A sender is told when the device has taken so much that it has no more than this: half of the least share.
+const SHARE_LOW: u32 = TX_SHARE_BYTES / 2;
+
+/// What packets are on the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Packets, cut to the size of a segment.
+    pub packets: usize,
+    /// Bytes of them from the link header on, with the headers of each.
+    pub bytes: usize,
+}
+
+impl Load {
+    /// Of a packet that starts with the first header that counts.
+    pub(in crate::net) fn of(packet: &Packet) -> Self {
+        let Some(how) = packet.meta.segmentation else {
+            return Self { packets: 1, bytes: packet.len() };
+        };
+        let packets = how.pieces(packet.len());
+        Self { packets, bytes: packet.len() + (packets - 1) * usize::from(how.header_len) }
+    }
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+impl SubAssign for Load {
+    fn sub_assign(&mut self, other: Self) {
+        self.packets -= other.packets;
+        self.bytes -= other.bytes;
+    }
+}
+
+/// Which limit is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::net) enum Full {
+    /// [`OUTPUT_BYTES_MAX`].
+    Bytes,
+    /// [`OUTPUT_PACKETS_MAX`].
+    Packets,
+    /// [`OUTPUT_RESERVE_BYTES`] or [`OUTPUT_RESERVE_PACKETS`].
+    Reserve,
+}
+
+/// The queue of one interface.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// What the device is offered, from the front.
+    packets: Batch,
+    /// For each of them, in the same order, what it counts for and whose it is.
+    notes: VecDeque<Note>,
+    load: Load,
+    shares: Shares,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Note {
+    load: Load,
+    sender: Option<NonZeroU32>,
+}
+
+impl Output {
+    /// Packets in it, each as one however it will be cut.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether the device has taken all.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// What is in it, as it will be on the wire.
+    #[inline]
+    pub fn load(&self) -> Load {
+        self.load
+    }
+
+    /// Bytes on the wire that `sender` has in it.
+    #[inline]
+    pub fn share(&self, sender: NonZeroU32) -> u32 {
+        self.shares.of(sender)
+    }
+
+    /// The packets in it, first in front.
+    pub fn iter(&self) -> impl Iterator<Item = &Packet> {
+        self.packets.iter()
+    }
+
+    /// Offers the packets to a device, which takes as many as it can from the front of the batch and adds none.
+    /// Returns how many it took.
+    pub fn hand_over(&mut self, take: impl FnOnce(&mut Batch)) -> usize {
+        take(&mut self.packets);
+        let taken = self.notes.len().saturating_sub(self.packets.len());
+        for Note { load, sender } in self.notes.drain(..taken) {
+            self.load -= load;
+            if let Some(sender) = sender {
+                self.shares.take(sender, load.bytes as u32);
+            }
+        }
+        debug_assert_eq!(self.notes.len(), self.packets.len(), "a port put packets into the queue");
+        taken
+    }
+
+    /// The next sender of which the device has taken so much that it may go on. A sender that has gone may be named.
+    pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
+        self.shares.drained.pop()
+    }
+
+    /// Which limit a packet would pass that has no right to the reserve.
+    #[inline]
+    pub(in crate::net) fn full(&self) -> Option<Full> {
+        if self.load.bytes >= OUTPUT_BYTES_MAX {
+            return Some(Full::Bytes);
+        }
+        (self.load.packets >= OUTPUT_PACKETS_MAX).then_some(Full::Packets)
+    }
+
+    /// Whether there is room for what keeps others going.
+    pub(in crate::net) fn has_reserve(&self) -> bool {
+        self.load.bytes < OUTPUT_BYTES_MAX + OUTPUT_RESERVE_BYTES
+            && self.load.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
+    }
+
+    /// Puts a finished frame at the end. It was admitted, or is a piece of a packet that was: pieces stay together, so
+    /// the last packet that is admitted may pass the limit.
+    pub(crate) fn enqueue(&mut self, packet: Packet) {
+        let note = Note { load: Load::of(&packet), sender: packet.meta.sender };
+        self.load += note.load;
+        if let Some(sender) = note.sender {
+            self.shares.add(sender, note.load.bytes as u32);
+        }
+        self.packets.push_back(packet);
+        self.notes.push_back(note);
+    }
+}
+
+/// What each sender has in the queue. Who has nothing in it costs nothing here; and there are never more senders than
+/// packets.
+#[derive(Debug, Default)]
+struct Shares {
+    bytes: HashMap<NonZeroU32, u32, Cheap>,
+    drained: Vec<NonZeroU32>,
+}
+
+impl Shares {
+    fn of(&self, sender: NonZeroU32) -> u32 {
+        self.bytes.get(&sender).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, sender: NonZeroU32, bytes: u32) {
+        *self.bytes.entry(sender).or_insert(0) += bytes;
+    }
+
+    fn take(&mut self, sender: NonZeroU32, bytes: u32) {
+        let Some(share) = self.bytes.get_mut(&sender) else { return };
+        let before = *share;
+        *share = before.saturating_sub(bytes);
+        if before > SHARE_LOW && *share <= SHARE_LOW {
+            self.drained.push(sender);
+        }
+        if *share == 0 {
+            self.bytes.remove(&sender);
+        }
+    }
+}
+
+/// Whether an IP packet keeps others going rather than to carry what a program wants to say: ICMP but echo, group
+/// membership, and TCP segments without bytes that open nothing.
+pub(in crate::net) fn is_control(packet: &Packet) -> bool {
+    let bytes = packet.linear();
+    if let Ok((header, at)) = ipv6::Header::parse_quoted(bytes) {
+        return is_control_message(header.next_header, packet, at);
+    }
+    match ipv4::Header::parse_quoted(bytes) {
+        Ok((header, at)) => is_control_message(header.protocol, packet, at),
+        Err(_) => false,
+    }
+}
+
+/// The same of a transport packet whose header starts at `at`.
+pub(in crate::net) fn is_control_message(protocol: IpProtocol, packet: &Packet, at: usize) -> bool {
+    const ECHO_V4: [u8; 2] = [0, 8];
+    const ECHO_V6: [u8; 2] = [128, 129];
+    const DATA_OFFSET: usize = 12;
+    const FLAGS: usize = 13;
+    let Some(bytes) = packet.linear().get(at..) else { return false };
+    match protocol {
+        IpProtocol::ICMP => bytes.first().is_some_and(|kind| !ECHO_V4.contains(kind)),
+        IpProtocol::ICMPV6 => bytes.first().is_some_and(|kind| !ECHO_V6.contains(kind)),
+        // Reports of MLD, which carry a router alert (RFC 3810 §5).
+        IpProtocol::IGMP | IpProtocol::HOP_BY_HOP => true,
+        IpProtocol::TCP => {
+            let (Some(offset), Some(flags)) = (bytes.get(DATA_OFFSET), bytes.get(FLAGS)) else {
+                return false;
+            };
+            let header_len = usize::from(offset >> 4) * 4;
+            let opens = Flags(u16::from(*flags)).contains(Flags::SYN);
+            packet.len() == at + header_len && !opens
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use towpath_pool::{Pool, Protocol, Segmentation};
+
+    use super::*;
+
+    const HEADER_LEN: u16 = 54;
+
+    fn packet(pool: &mut Pool, len: usize, size: Option<u16>, sender: u32) -> Packet {
+        let mut packet = pool.take(len);
+        packet.push_back(len).expect("taken with room");
+        packet.meta.sender = NonZeroU32::new(sender);
+        packet.meta.segmentation = size.map(|size| Segmentation {
+            protocol: Protocol::Tcp4,
+            size,
+            header_len: HEADER_LEN,
+        });
+        packet
+    }
+
+    /// Cuts it, to see what goes out.
+    fn on_the_wire(len: usize, size: Option<u16>) -> Load {
+        let Some(size) = size else { return Load { packets: 1, bytes: len } };
+        let mut load = Load::default();
+        let mut left = len - usize::from(HEADER_LEN);
+        loop {
+            let piece = left.min(size.into());
+            load += Load { packets: 1, bytes: piece + usize::from(HEADER_LEN) };
+            left -= piece;
+            if left == 0 {
+                return load;
+            }
+        }
+    }
+
+    proptest! {
+        /// What went in and was not taken is what the counts say, in all and of each sender, whatever is done.
+        #[test]
+        fn the_counts_are_those_of_what_is_in_it(
+            steps in prop::collection::vec(
+                (0..3u8, 60..60_000usize, prop::option::of(1..1500u16), 0..4u32), 1..80
+            )
+        ) {
+            let (mut pool, mut output) = (Pool::default(), Output::default());
+            let mut model: VecDeque<(u32, Load)> = VecDeque::new();
+            let mut told = [0; 4];
+            for (step, len, size, sender) in steps {
+                let before = [0, 1, 2, 3].map(|sender| of(&model, sender).bytes as u32);
+                if step > 0 {
+                    output.enqueue(packet(&mut pool, len, size, sender));
+                    model.push_back((sender, on_the_wire(len, size)));
+                } else {
+                    let n = len % (model.len() + 1);
+                    let taken = output.hand_over(|batch| {
+                        batch.drain(..n).for_each(|packet| pool.give(packet));
+                    });
+                    prop_assert_eq!(taken, n);
+                    model.drain(..n);
+                }
+                for sender in 1..4 {
+                    let now = of(&model, sender).bytes as u32;
+                    prop_assert_eq!(output.share(NonZeroU32::new(sender).unwrap()), now);
+                    let drained = before[sender as usize] > SHARE_LOW && now <= SHARE_LOW;
+                    told[sender as usize] += u32::from(drained);
+                }
+                while let Some(sender) = output.pop_drained() {
+                    told[sender.get() as usize] -= 1;
+                }
+                prop_assert_eq!(told, [0; 4]);
+                let all = (0..4).map(|sender| of(&model, sender));
+                let all = all.fold(Load::default(), |mut sum, load| { sum += load; sum });
+                prop_assert_eq!((output.load(), output.len()), (all, model.len()));
+            }
+            output.hand_over(Batch::clear);
+            prop_assert_eq!(output.load(), Load::default());
+            prop_assert!(output.is_empty() && output.shares.bytes.is_empty());
+        }
+    }
+
+    fn of(model: &VecDeque<(u32, Load)>, wanted: u32) -> Load {
+        let mut sum = Load::default();
+        model.iter().filter(|(sender, _)| *sender == wanted).for_each(|(_, load)| sum += *load);
+        sum
+    }
+}

@@ -1,0 +1,448 @@
+//! The way in: one packet from a device to what it is for this host.
+
+use core::net::IpAddr;
+
+use towpath_pool::{Checksum, LinkType, Packet, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::ethernet::{self, EtherType};
+use towpath_wire::ipv6_ext::{self, ChainError};
+use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ndp};
+
+use super::reassembly::{Added, Fragment, GivenUp, Key};
+use super::report::{Offender, Report};
+use super::tables::Data;
+use super::verdict::Verdict;
+use crate::drop::DropReason;
+use crate::net::iface::IfaceId;
+use crate::net::received::{Local, Looped, Received};
+use crate::net::told::Punt;
+
+/// What the link header says.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    ethertype: EtherType,
+    /// Where the payload starts.
+    at: usize,
+    /// To a group of stations.
+    group: bool,
+}
+
+/// What the IP headers say.
+#[derive(Debug, Clone, Copy)]
+struct IpPacket {
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: IpProtocol,
+    ttl: u8,
+    tos: u8,
+    ip_offset: usize,
+    offset: usize,
+    end: usize,
+    fragment: Option<Piece>,
+}
+
+/// What the headers of a fragment say.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    offset: usize,
+    more: bool,
+    ident: u32,
+    next_header: Option<(usize, u8)>,
+}
+
+/// Why IP headers are refused, and what the sender is told.
+#[derive(Debug)]
+enum Refused {
+    Silently(DropReason),
+    Problem { report: Report, ip: IpPacket },
+}
+
+impl From<DropReason> for Refused {
+    fn from(reason: DropReason) -> Self {
+        Self::Silently(reason)
+    }
+}
+
+impl Data {
+    /// Receives one packet of the device of `iface`. `None`: it is for control, was consumed here (an answered
+    /// ping, a fragment), or was dropped and counted.
+    pub(in crate::net) fn receive(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        self.counters.received += 1;
+        self.counters.received_bytes += packet.len() as u64;
+        if packet.meta.checksum == Checksum::Unknown {
+            // The bytes may lie in memory that its writer can change after they were summed: they are
+            // copied before.
+            packet.linearize(pool);
+        }
+        let link = match self.read_link(iface, &packet) {
+            Ok(link) => link,
+            Err(reason) => return self.refuse(iface, packet, reason, pool),
+        };
+        let ip = match link.ethertype {
+            EtherType::IPV4 => read_ipv4(&packet, link.at, false),
+            EtherType::IPV6 => read_ipv6(&packet, link.at),
+            EtherType::ARP => {
+                self.punts.push_back(Punt::Arp { iface, packet, at: link.at });
+                return None;
+            }
+            _ => Err(DropReason::FrameUnknown.into()),
+        };
+        let (ip, problem) = match ip {
+            Ok(ip) => (ip, None),
+            Err(Refused::Silently(reason)) => return self.refuse(iface, packet, reason, pool),
+            Err(Refused::Problem { report, ip }) => (ip, Some(report)),
+        };
+        let group = match (self.verdict(iface, (ip.src, ip.dst), link.group), problem) {
+            (Verdict::Local { group }, None) => group,
+            (Verdict::Local { group }, Some(report)) => {
+                return self.refuse_for(now, iface, (ip, group), packet, report, pool);
+            }
+            // Nobody is told of a problem in a packet that is not for this host.
+            (Verdict::Drop(_), Some(_)) => {
+                return self.refuse(iface, packet, DropReason::IpMalformed, pool);
+            }
+            (Verdict::Drop(reason), None) => return self.refuse(iface, packet, reason, pool),
+        };
+        match ip.fragment {
+            None => self.deliver(now, iface, (ip, group), packet, pool),
+            Some(piece) => self.receive_fragment(now, iface, (ip, group), (packet, piece), pool),
+        }
+    }
+
+    /// Receives one packet of this host to itself. `None` as with [`receive`](Self::receive).
+    pub(in crate::net) fn receive_looped(
+        &mut self,
+        now: Instant,
+        looped: Looped,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let Looped { iface, packet } = looped;
+        self.counters.received += 1;
+        self.counters.received_bytes += packet.len() as u64;
+        let ip = match is_ipv4(&packet) {
+            true => read_ipv4(&packet, 0, true),
+            false => read_ipv6(&packet, 0),
+        };
+        // `send` alone writes to this queue, and only whole and valid packets: anything else would be a defect of ours.
+        let Ok(ip @ IpPacket { fragment: None, .. }) = ip else {
+            return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
+        };
+        match self.verdict_of_looped(iface, ip.dst) {
+            Verdict::Local { group } => {
+                let local = local_of(iface, (ip, group), packet, true);
+                self.hand_over(now, local, pool)
+            }
+            Verdict::Drop(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
+        }
+    }
+
+    /// Gives a whole packet for this host to whom it is for.
+    fn deliver(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (ip, group): (IpPacket, bool),
+        packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        self.hand_over(now, local_of(iface, (ip, group), packet, false), pool)
+    }
+
+    fn hand_over(&mut self, now: Instant, local: Local, pool: &mut Pool) -> Option<Received> {
+        match IpProtocol(local.protocol) {
+            IpProtocol::ICMP if local.src.is_ipv4() => self.receive_icmp(now, local, pool),
+            IpProtocol::ICMPV6 if local.src.is_ipv6() => self.receive_icmp(now, local, pool),
+            IpProtocol::IGMP if local.src.is_ipv4() => {
+                self.punts.push_back(Punt::Igmp(local));
+                None
+            }
+            IpProtocol::NO_NEXT_HEADER if local.src.is_ipv6() => give(local.packet, pool),
+            _ => {
+                self.counters.delivered += 1;
+                Some(Received::Local(local))
+            }
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        iface: IfaceId,
+        packet: Packet,
+        reason: DropReason,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        self.drop(iface, packet, reason, pool);
+        None
+    }
+
+    fn read_link(&self, iface: IfaceId, packet: &Packet) -> Result<Link, DropReason> {
+        let interface = self.link(iface);
+        let bytes = packet.linear();
+        if interface.kind == LinkType::Ip {
+            let ethertype = match bytes.first().map(|first| first >> 4) {
+                Some(4) => EtherType::IPV4,
+                Some(6) => EtherType::IPV6,
+                _ => return Err(DropReason::IpMalformed),
+            };
+            return Ok(Link { ethertype, at: 0, group: false });
+        }
+        let (header, at) =
+            ethernet::Header::parse(bytes).map_err(|_| DropReason::FrameMalformed)?;
+        // A tag with identifier 0 is a priority only.
+        let vlan = header.vlan.map_or(0, |tag| tag.id) | packet.meta.vlan.unwrap_or(0) & 0x0fff;
+        if vlan != 0 {
+            return Err(DropReason::FrameUnknown);
+        }
+        // What we sent ourselves comes back on some links; it must not look like a duplicate address.
+        let ours = header.dst == interface.mac || header.dst.is_multicast();
+        if !ours || header.src == interface.mac {
+            return Err(DropReason::FrameNotOurs);
+        }
+        if header.ethertype.is_length() {
+            return Err(DropReason::FrameMalformed);
+        }
+        Ok(Link { ethertype: header.ethertype, at, group: header.dst.is_multicast() })
+    }
+
+    fn receive_fragment(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (ip, group): (IpPacket, bool),
+        (mut packet, piece): (Packet, Piece),
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        self.counters.fragments_received += 1;
+        let protocol = if ip.src.is_ipv4() { ip.protocol.0 } else { 0 };
+        let fragment = Fragment {
+            key: Key { iface, src: ip.src, dst: ip.dst, protocol, ident: piece.ident },
+            offset: piece.offset,
+            more: piece.more,
+            header: (ip.ip_offset, ip.offset),
+            end: ip.end,
+            tos: ip.tos,
+            next_header: piece.next_header,
+            group,
+        };
+        packet.linearize(pool);
+        let added = self.reassembly.add(now, &fragment, &packet, pool);
+        self.count_given_up();
+        match added {
+            Added::Kept | Added::Duplicate => give(packet, pool),
+            Added::Lost(DropReason::FragmentLimit) => {
+                self.counters.fragments_too_many += 1;
+                self.refuse(iface, packet, DropReason::FragmentLimit, pool)
+            }
+            Added::Lost(reason) => self.refuse(iface, packet, reason, pool),
+            Added::Complete(whole) => {
+                pool.give(packet);
+                self.counters.reassembled += 1;
+                self.receive_whole(now, iface, group, whole, pool)
+            }
+        }
+    }
+
+    fn count_given_up(&mut self) {
+        let GivenUp { source, all } = self.reassembly.take_given_up();
+        self.counters.reassembly_source_full += source;
+        self.counters.reassembly_full += all;
+        for _ in 0..source + all {
+            self.counters.drops.count(DropReason::FragmentLimit);
+        }
+    }
+
+    /// A packet put together from fragments starts with its IP header; its addresses were checked.
+    fn receive_whole(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        group: bool,
+        packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let ip = match is_ipv4(&packet) {
+            true => read_ipv4(&packet, 0, false),
+            false => read_ipv6(&packet, 0),
+        };
+        match ip {
+            Ok(ip) if is_discovery(&packet, &ip) => {
+                self.refuse(iface, packet, DropReason::NeighborMalformed, pool)
+            }
+            Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, (ip, group), packet, pool),
+            Ok(_) => self.refuse(iface, packet, DropReason::FragmentInvalid, pool),
+            Err(Refused::Silently(reason)) => self.refuse(iface, packet, reason, pool),
+            Err(Refused::Problem { report, ip }) => {
+                self.refuse_for(now, iface, (ip, group), packet, report, pool)
+            }
+        }
+    }
+
+    /// Drops a packet for this host, and tells its sender what is wrong with its options or extension headers.
+    fn refuse_for(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (ip, group): (IpPacket, bool),
+        packet: Packet,
+        report: Report,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let (src, dst, ip_offset, end) = (ip.src, ip.dst, ip.ip_offset, ip.end);
+        let about = Offender { iface, src, dst, ip_offset, end, group };
+        self.send_error(now, &packet, &about, report, pool);
+        self.refuse(iface, packet, DropReason::IpMalformed, pool)
+    }
+}
+
+/// Whether this is neighbour discovery, which fragments hide from the guards of a link.
+//= https://www.rfc-editor.org/rfc/rfc6980#section-5
+//# Nodes MUST silently ignore the following Neighbor Discovery and SEcure
+//# Neighbor Discovery messages if the packets carrying them include an IPv6
+//# Fragmentation Header
+fn is_discovery(packet: &Packet, ip: &IpPacket) -> bool {
+    ip.protocol == IpProtocol::ICMPV6
+        && packet
+            .linear()
+            .get(ip.offset)
+            .is_some_and(|kind| (ndp::ROUTER_SOLICIT..=ndp::REDIRECT).contains(kind))
+}
+
+fn give(packet: Packet, pool: &mut Pool) -> Option<Received> {
+    pool.give(packet);
+    None
+}
+
+/// Whether an IP packet without link header is one of version 4.
+fn is_ipv4(packet: &Packet) -> bool {
+    packet.linear().first().is_some_and(|first| first >> 4 == 4)
+}
+
+/// What the sockets are given of a packet. What is behind it is padding of a short frame.
+fn local_of(
+    iface: IfaceId,
+    (ip, group): (IpPacket, bool),
+    mut packet: Packet,
+    looped: bool,
+) -> Local {
+    packet.truncate(ip.end);
+    Local {
+        packet,
+        iface,
+        src: ip.src,
+        dst: ip.dst,
+        protocol: ip.protocol.0,
+        ttl: ip.ttl,
+        tos: ip.tos,
+        ip_offset: ip.ip_offset,
+        offset: ip.offset,
+        len: ip.end - ip.offset,
+        broadcast_or_multicast: group,
+        looped,
+    }
+}
+
+/// Reads and validates an IPv4 header at `at`; a looped one has no checksum that somebody could have broken.
+fn read_ipv4(packet: &Packet, at: usize, looped: bool) -> Result<IpPacket, Refused> {
+    let bytes = packet.linear().get(at..).unwrap_or_default();
+    let (header, header_len) =
+        ipv4::Header::parse_quoted(bytes).map_err(|_| DropReason::IpMalformed)?;
+    let total_len = usize::from(header.total_len);
+    if total_len < header_len || at + total_len > packet.len() {
+        return Err(DropReason::IpMalformed.into());
+    }
+    if !looped && !ipv4::checksum_ok(&bytes[..header_len]) {
+        return Err(DropReason::IpChecksum.into());
+    }
+    let fragment = header.is_fragment().then(|| Piece {
+        offset: usize::from(header.fragment_offset),
+        more: header.more_fragments,
+        ident: u32::from(header.ident),
+        next_header: None,
+    });
+    let ip = IpPacket {
+        src: header.src.into(),
+        dst: header.dst.into(),
+        protocol: header.protocol,
+        ttl: header.ttl,
+        tos: header.tos,
+        ip_offset: at,
+        offset: at + header_len,
+        end: at + total_len,
+        fragment,
+    };
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+    //# a TCP implementation MUST ignore options that it does not understand (MUST-50).
+    if header.options.is_empty() {
+        return Ok(ip);
+    }
+    if header.options.has_source_route() {
+        return Err(DropReason::IpSourceRoute.into());
+    }
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.5
+    //# A host SHOULD generate Parameter Problem messages.
+    match header.options.malformed_at() {
+        None => Ok(ip),
+        Some(bad) => {
+            let pointer = (ipv4::HEADER_LEN + bad) as u8;
+            let report = Report::V4(icmpv4::Message::ParamProblem { code: 0, pointer });
+            Err(Refused::Problem { report, ip })
+        }
+    }
+}
+
+/// Reads and validates an IPv6 header at `at`, and its extension headers.
+fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, Refused> {
+    let bytes = packet.linear().get(at..).unwrap_or_default();
+    let (header, header_len) =
+        ipv6::Header::parse_quoted(bytes).map_err(|_| DropReason::IpMalformed)?;
+    let len = header_len + usize::from(header.payload_len);
+    let extended = header.next_header.is_ipv6_extension();
+    // Only packets of a stack like this one have a tail, and those have no extension headers.
+    if at + len > packet.len() || extended && len > bytes.len() {
+        return Err(DropReason::IpMalformed.into());
+    }
+    let mut ip = IpPacket {
+        src: header.src.into(),
+        dst: header.dst.into(),
+        protocol: header.next_header,
+        ttl: header.hop_limit,
+        tos: header.traffic_class,
+        ip_offset: at,
+        offset: at + header_len,
+        end: at + len,
+        fragment: None,
+    };
+    if !extended {
+        return Ok(ip);
+    }
+    let chain = match ipv6_ext::walk(&bytes[..len], &header) {
+        Ok(chain) => chain,
+        Err(ChainError::ParamProblem { code, pointer, even_if_multicast }) => {
+            let message = icmpv6::Message::ParamProblem { code, pointer };
+            let report = match even_if_multicast {
+                true => Report::V6EvenGroup(message),
+                false => Report::V6(message),
+            };
+            return Err(Refused::Problem { report, ip });
+        }
+        Err(_) => return Err(DropReason::IpMalformed.into()),
+    };
+    ip.protocol = chain.upper;
+    ip.offset = at + chain.upper_at;
+    if chain.fragment.is_some_and(|fragment| fragment.is_atomic()) && is_discovery(packet, &ip) {
+        return Err(DropReason::NeighborMalformed.into());
+    }
+    ip.fragment = chain.fragment.filter(|fragment| !fragment.is_atomic()).map(|fragment| Piece {
+        offset: usize::from(fragment.offset),
+        more: fragment.more,
+        ident: fragment.ident,
+        next_header: Some((fragment.named_at, fragment.next_header.0)),
+    });
+    Ok(ip)
+}

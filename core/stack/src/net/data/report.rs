@@ -1,0 +1,272 @@
+//! ICMP and ICMPv6 errors that this host sends about packets of others. `error_limit` says how many.
+
+use core::net::IpAddr;
+
+use towpath_pool::{Packet, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, ndp};
+
+use super::reassembly::Expired;
+use super::tables::Data;
+use crate::drop::DropReason;
+use crate::net::iface::IfaceId;
+use crate::net::ip::{Fragmenting, Ip};
+use crate::net::received::Local;
+
+/// Why this host tells somebody that a packet did not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unreachable {
+    /// No route.
+    Net,
+    /// The host does not answer.
+    Host,
+    /// The host does not speak the protocol.
+    Protocol,
+    /// Nobody listens on the port.
+    Port,
+    /// A filter forbids it.
+    AdminProhibited,
+}
+
+/// The packet an error is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offender {
+    pub iface: IfaceId,
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    /// Where its IP header starts.
+    pub ip_offset: usize,
+    /// Where it ends.
+    pub end: usize,
+    /// It was sent to a group or broadcast address, of IP or of the link.
+    pub group: bool,
+}
+
+impl Offender {
+    fn of(local: &Local) -> Self {
+        Self {
+            iface: local.iface,
+            src: local.src,
+            dst: local.dst,
+            ip_offset: local.ip_offset,
+            end: local.offset + local.len,
+            group: local.broadcast_or_multicast,
+        }
+    }
+}
+
+/// An error to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Report {
+    V4(icmpv4::Message),
+    V6(icmpv6::Message),
+    /// ICMPv6, and sent even about a packet to a group (RFC 4443 §2.4 e.3).
+    V6EvenGroup(icmpv6::Message),
+}
+
+impl Data {
+    /// Tells the sender of `to` that it could not be delivered, unless the rules forbid it.
+    pub(in crate::net) fn unreachable(
+        &mut self,
+        now: Instant,
+        to: &Local,
+        why: Unreachable,
+        pool: &mut Pool,
+    ) {
+        let report = if to.src.is_ipv4() {
+            let code = match why {
+                Unreachable::Net => icmpv4::UNREACHABLE_NET,
+                Unreachable::Host => icmpv4::UNREACHABLE_HOST,
+                Unreachable::Protocol => icmpv4::UNREACHABLE_PROTOCOL,
+                Unreachable::Port => icmpv4::UNREACHABLE_PORT,
+                Unreachable::AdminProhibited => icmpv4::UNREACHABLE_PROHIBITED,
+            };
+            Report::V4(icmpv4::Message::DestUnreachable { code, next_hop_mtu: 0 })
+        } else {
+            Report::V6(match why {
+                Unreachable::Net => unreachable_v6(icmpv6::UNREACHABLE_NO_ROUTE),
+                Unreachable::Host => unreachable_v6(icmpv6::UNREACHABLE_ADDRESS),
+                Unreachable::Port => unreachable_v6(icmpv6::UNREACHABLE_PORT),
+                Unreachable::AdminProhibited => unreachable_v6(icmpv6::UNREACHABLE_PROHIBITED),
+                Unreachable::Protocol => icmpv6::Message::ParamProblem {
+                    code: icmpv6::PARAM_UNKNOWN_NEXT_HEADER,
+                    pointer: next_header_at(to) as u32,
+                },
+            })
+        };
+        self.send_error(now, &to.packet, &Offender::of(to), report, pool);
+    }
+
+    /// Sends an ICMP error about a packet, unless it is one that errors are not sent about.
+    pub(super) fn send_error(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        about: &Offender,
+        report: Report,
+        pool: &mut Pool,
+    ) {
+        if !self.may_report(packet, about, report) {
+            return;
+        }
+        let scope = addr::is_link_local(about.src).then_some(about.iface);
+        let from_dst = self.is_local(about.dst) || self.is_any_address(about.iface) && !about.group;
+        let src = from_dst.then_some(about.dst);
+        let Ok(route) = self.route(now, src, about.src, scope) else { return };
+        if !self.may_send_error(now, about) {
+            return;
+        }
+        self.counters.icmp_errors_sent += 1;
+        let error = compose(packet, about, report, pool);
+        let protocol = if about.src.is_ipv4() { IpProtocol::ICMP } else { IpProtocol::ICMPV6 };
+        let ip = Ip {
+            protocol: protocol.0,
+            ttl: None,
+            tos: 0,
+            fragmenting: Fragmenting::Anywhere,
+            flow_label: 0,
+        };
+        let (src, dst) = (route.src, about.src);
+        // An error that cannot be sent has been counted; nobody waits for it.
+        let _ = self.send(
+            now,
+            &route,
+            (src, dst),
+            ip,
+            error,
+            Some(icmpv4::CHECKSUM_OFFSET as u16),
+            pool,
+        );
+    }
+
+    /// Whether the limits let one more error go. A host's own is asked first: what it is refused costs others
+    /// nothing. Behind an any-address interface is one host, whose every connect may need an answer.
+    fn may_send_error(&mut self, now: Instant, about: &Offender) -> bool {
+        if about.iface == IfaceId::LOOPBACK {
+            return true;
+        }
+        if !self.is_any_address(about.iface) && !self.error_limit.take_for(now, about.src) {
+            self.counters.icmp_errors_limited_host += 1;
+            return false;
+        }
+        let allowed = self.error_limit.take(now, &mut self.random);
+        self.counters.icmp_errors_limited += u64::from(!allowed);
+        allowed
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+    //# An ICMP error message MUST NOT be sent as the result of
+    //# receiving:
+    //# *    an ICMP error message, or
+    //# *    a datagram destined to an IP broadcast or IP multicast
+    //# address, or
+    //# *    a datagram sent as a link-layer broadcast, or
+    //# *    a non-initial fragment, or
+    //# *    a datagram whose source address does not define a single
+    //# host -- e.g., a zero address, a loopback address, a
+    //# broadcast address, a multicast address, or a Class E
+    //# address.
+    fn may_report(&self, packet: &Packet, about: &Offender, report: Report) -> bool {
+        if about.group && !matches!(report, Report::V6EvenGroup(_)) {
+            return false;
+        }
+        let one_host = addr::is_unicast(about.src)
+            && (about.iface == IfaceId::LOOPBACK || !about.src.is_loopback())
+            && !self.here().locals.on(about.iface, about.src).broadcast;
+        let bytes = packet.linear().get(about.ip_offset..).unwrap_or_default();
+        one_host && !is_error_or_later_fragment(bytes)
+    }
+
+    /// Tells the sender that the rest of its datagram did not come.
+    pub(super) fn on_reassembly_expired(
+        &mut self,
+        now: Instant,
+        expired: Expired,
+        pool: &mut Pool,
+    ) {
+        self.counters.drops.count(DropReason::FragmentTimeout);
+        let Some(quote) = expired.quote else { return };
+        let mut packet = pool.take(quote.len());
+        packet.push_back(quote.len()).expect("taken with room").copy_from_slice(&quote);
+        let about = Offender {
+            iface: expired.key.iface,
+            src: expired.key.src,
+            dst: expired.key.dst,
+            ip_offset: 0,
+            end: quote.len(),
+            group: expired.group,
+        };
+        let report = if about.src.is_ipv4() {
+            let code = icmpv4::TIME_EXCEEDED_REASSEMBLY;
+            Report::V4(icmpv4::Message::TimeExceeded { code })
+        } else {
+            let code = icmpv6::TIME_EXCEEDED_REASSEMBLY;
+            Report::V6(icmpv6::Message::TimeExceeded { code })
+        };
+        self.send_error(now, &packet, &about, report, pool);
+        pool.give(packet);
+    }
+}
+
+/// The error with as much of the packet as its size allows, its checksum field zero.
+fn compose(packet: &Packet, about: &Offender, report: Report, pool: &mut Pool) -> Packet {
+    let room = match report {
+        Report::V4(_) => icmpv4::ERROR_PACKET_LEN_MAX - ipv4::HEADER_LEN - icmpv4::HEADER_LEN,
+        //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+        //# (c) Every ICMPv6 error message (type < 128) MUST include as much of
+        //# the IPv6 offending (invoking) packet (the packet that caused the
+        //# error) as possible without making the error message packet exceed
+        //# the minimum IPv6 MTU
+        Report::V6(_) | Report::V6EvenGroup(_) => {
+            icmpv6::ERROR_PACKET_LEN_MAX - ipv6::HEADER_LEN - icmpv6::HEADER_LEN
+        }
+    };
+    let quote_len = about.end.min(packet.len()).saturating_sub(about.ip_offset).min(room);
+    let mut error = pool.take(icmpv4::HEADER_LEN + quote_len);
+    let bytes = error.push_back(icmpv4::HEADER_LEN + quote_len).expect("taken with room");
+    match report {
+        Report::V4(message) => message.emit(bytes),
+        Report::V6(message) | Report::V6EvenGroup(message) => message.emit(bytes),
+    };
+    packet.copy_to(about.ip_offset, &mut bytes[icmpv4::HEADER_LEN..]);
+    error
+}
+
+/// Whether an IP packet is an ICMP error or redirect, or a fragment other than the first.
+fn is_error_or_later_fragment(bytes: &[u8]) -> bool {
+    if let Ok((header, at)) = ipv4::Header::parse_quoted(bytes) {
+        let message = || icmpv4::Message::parse(bytes.get(at..).unwrap_or_default());
+        return header.fragment_offset != 0
+            || header.protocol == IpProtocol::ICMP
+                && message().map_or(true, |(m, _)| m.is_error());
+    }
+    let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) else { return true };
+    match ipv6_ext::walk(bytes, &header) {
+        Ok(chain) => {
+            let later = chain.fragment.is_some_and(|fragment| fragment.offset != 0);
+            let kind = bytes.get(chain.upper_at).copied();
+            let error = kind.is_none_or(|kind| kind < 128 || kind == ndp::REDIRECT);
+            later || chain.upper == IpProtocol::ICMPV6 && error
+        }
+        //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+        //# (e.1) An ICMPv6 error message.
+        // The headers in front of it are what is refused: it is one all the same.
+        Err(_) => ipv6_ext::upper_by_lengths(bytes, &header).is_some_and(|(upper, at)| {
+            let kind = bytes.get(at).copied();
+            upper == IpProtocol::ICMPV6 && kind.is_none_or(|k| k < 128 || k == ndp::REDIRECT)
+        }),
+    }
+}
+
+fn unreachable_v6(code: u8) -> icmpv6::Message {
+    icmpv6::Message::DestUnreachable { code }
+}
+
+/// Where the next-header field is that names the transport of an IPv6 packet, from its start.
+fn next_header_at(local: &Local) -> usize {
+    let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
+    let header = ipv6::Header::parse_quoted(bytes);
+    let chain = header.ok().and_then(|(header, _)| ipv6_ext::walk(bytes, &header).ok());
+    chain.map_or(6, |chain| chain.upper_named_at)
+}

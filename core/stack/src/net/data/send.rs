@@ -1,0 +1,524 @@
+//! The way out: one transport packet to the device, or to ourselves.
+//!
+//! ```text
+//!   send ─► checksum, IP header ─► send_to_self ─► loopback queue
+//!                              └─► dispatch: neighbour ─► transmit: segments, fragments ─► frame ─► output
+//! ```
+
+use core::net::IpAddr;
+
+use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol, Segmentation};
+use towpath_ring::Payload;
+use towpath_tcp::Instant;
+use towpath_wire::{IpProtocol, addr, checksum, icmpv4, icmpv6, ipv4, ipv6};
+
+use super::fragment;
+use super::next_hop::{Waiting, group_mac};
+use super::offload::{self, Cut};
+use super::output::{Full, is_control, is_control_message};
+use super::tables::Data;
+use crate::drop::DropReason;
+use crate::net::iface::IfaceId;
+use crate::net::ip::{DEFAULT_TTL, Fragmenting, Ip};
+use crate::net::limits::LOOPBACK_LEN_MAX;
+use crate::net::link_header::LinkHeader;
+use crate::net::received::Looped;
+use crate::net::route::{HopId, Route};
+use crate::net::told::{HopKey, Notice};
+
+/// Longest IPv4 packet and longest IPv6 payload, bytes.
+const IP_LEN_MAX: usize = 65535;
+
+/// Why a packet was not sent. It has been counted as dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// Longer than `mtu`, the longest IP packet in bytes that gets there, and not to be fragmented;
+    /// or longer than IP can state.
+    TooBig {
+        /// In bytes, IP header included: that of the route, also when it is IP that cannot state the length.
+        mtu: u32,
+    },
+    /// The interface's queue is full: its device is slow.
+    QueueFull,
+}
+
+/// An echo message to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EchoOut {
+    /// From where.
+    pub src: IpAddr,
+    /// To where.
+    pub dst: IpAddr,
+    /// A reply and not a request.
+    pub reply: bool,
+    /// Identifier: which pinger (RFC 792, RFC 4443 §4).
+    pub ident: u16,
+    /// Sequence number: which of its pings.
+    pub seq: u16,
+    /// TTL or hop limit; `None` for the default.
+    pub ttl: Option<u8>,
+    /// Type of service or traffic class.
+    pub tos: u8,
+    /// Who may cut it.
+    pub fragmenting: Fragmenting,
+}
+
+impl Data {
+    /// Sends one transport packet, whose front is the transport header.
+    ///
+    /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
+    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet is cut by the
+    /// device or here. `route` is from [`route`](Self::route) for `src` and `dst`, which are of one family: panics
+    /// otherwise.
+    ///
+    /// # Errors
+    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not answer.
+    #[allow(clippy::too_many_arguments)] // One call per packet; a struct would only rename them.
+    pub(in crate::net) fn send(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        (src, dst): (IpAddr, IpAddr),
+        ip: Ip,
+        mut packet: Packet,
+        checksum_offset: Option<u16>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let ip_len = if dst.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let stated = packet.len() + if dst.is_ipv4() { ip_len } else { 0 };
+        let mtu = route.mtu as usize;
+        let len = ip_len + packet.len();
+        let too_big = match packet.meta.segmentation {
+            // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made smaller below.
+            Some(how) if how.protocol == Protocol::Udp => {
+                len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
+            }
+            Some(_) => false,
+            None => !ip.fragmenting.is_allowed_here() && len > mtu,
+        };
+        if stated > IP_LEN_MAX || too_big {
+            self.drop(route.iface, packet, DropReason::TooBig, pool);
+            return Err(SendError::TooBig { mtu: route.mtu });
+        }
+        if route.iface == IfaceId::LOOPBACK {
+            self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
+            return self.send_to_self(route.iface, packet, pool);
+        }
+        if !may_leave(dst, ip.ttl) {
+            self.drop(route.iface, packet, DropReason::HostScope, pool);
+            return Ok(());
+        }
+        if route.avoids
+            && let Some(router) = self.snapshot.fib.to_probe(now, dst)
+        {
+            self.next_hops.tell(Notice::Avoided(router));
+        }
+        let is_control = || is_control_message(IpProtocol(ip.protocol), &packet, 0);
+        if let Some(full) = self.output_full(route.iface, is_control) {
+            self.drop_at_output(route.iface, packet, full, pool);
+            return Err(SendError::QueueFull);
+        }
+        fit_segments(&mut packet, mtu.saturating_sub(ip_len));
+        let whole = packet.meta.segmentation.is_some() || len <= mtu;
+        if let Some(at) = checksum_offset {
+            let pseudo = offload::pseudo_sum(src, dst, ip.protocol, packet.len());
+            self.prepare_checksum(route.iface, &mut packet, at, (pseudo, ip.protocol), whole, pool);
+        }
+        let cut_beyond = self.link(route.iface).kernel_cuts;
+        let ip = match ip.fragmenting {
+            Fragmenting::Here if cut_beyond || !whole => {
+                Ip { fragmenting: Fragmenting::Anywhere, ..ip }
+            }
+            _ => ip,
+        };
+        self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
+        let to = (route.iface, route.next_hop);
+        let to = self.link_to(now, to, route.hop, route.broadcast);
+        self.transmit_to(to, route.iface, packet, route.mtu, pool);
+        Ok(())
+    }
+
+    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or broadcast address:
+    /// it counts as received on the interface that the datagram went out of, so that only members there hear
+    /// it. The packet is what `send` was given.
+    pub(in crate::net) fn send_copy(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        (src, dst): (IpAddr, IpAddr),
+        ip: Ip,
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
+        self.send_to_self(route.iface, packet, pool)
+    }
+
+    /// Leaves the checksum to the device, or computes it; a packet that is to be cut gets one for each
+    /// piece later.
+    fn prepare_checksum(
+        &self,
+        iface: IfaceId,
+        packet: &mut Packet,
+        at: u16,
+        (pseudo, protocol): (u64, u8),
+        whole: bool,
+        pool: &mut Pool,
+    ) {
+        let place = usize::from(at);
+        if whole && self.link(iface).offloads.checksum {
+            let field = checksum::fold(pseudo).to_be_bytes();
+            packet.linear_mut()[place..place + 2].copy_from_slice(&field);
+            packet.meta.checksum = Checksum::Partial { start: 0, offset: at };
+            return;
+        }
+        packet.meta.checksum = Checksum::Unknown;
+        if packet.meta.segmentation.is_none() {
+            // The payload lies in memory that the program can write at any time: copy it, and sum the copy.
+            packet.linearize(pool);
+            offload::fill_checksum(packet.linear_mut(), place, pseudo, protocol);
+        }
+    }
+
+    /// Puts the IP header in front.
+    fn push_ip(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (src, dst): (IpAddr, IpAddr),
+        ip: Ip,
+        packet: &mut Packet,
+    ) {
+        let len = packet.len();
+        match (src, dst) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let header = ipv4::Header {
+                    tos: ip.tos,
+                    total_len: (ipv4::HEADER_LEN + len) as u16,
+                    ident: self.ident_v4(now, (src, dst), ip, packet),
+                    dont_fragment: ip.fragmenting.sets_df(),
+                    more_fragments: false,
+                    fragment_offset: 0,
+                    ttl: ip.ttl.unwrap_or(DEFAULT_TTL),
+                    protocol: IpProtocol(ip.protocol),
+                    src: from,
+                    dst: to,
+                    options: ipv4::Options::EMPTY,
+                };
+                header.emit(packet.push_front(ipv4::HEADER_LEN));
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let header = ipv6::Header {
+                    traffic_class: ip.tos,
+                    flow_label: ip.flow_label,
+                    payload_len: len as u16,
+                    next_header: IpProtocol(ip.protocol),
+                    hop_limit: ip.ttl.unwrap_or(self.link(iface).hop_limit),
+                    src: from,
+                    dst: to,
+                };
+                header.emit(packet.push_front(ipv6::HEADER_LEN));
+            }
+            _ => unreachable!("a route has addresses of one family"),
+        }
+        shift_offsets(packet, if src.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN });
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc6864#section-4.1
+    //# Originating sources MAY set the IPv4 ID field of atomic datagrams to any value.
+    fn ident_v4(
+        &mut self,
+        now: Instant,
+        (src, dst): (IpAddr, IpAddr),
+        ip: Ip,
+        packet: &Packet,
+    ) -> u16 {
+        let count = match packet.meta.segmentation {
+            Some(how) => how.pieces(packet.len()),
+            None if ip.fragmenting.sets_df() => return 0,
+            None => 1,
+        };
+        self.idents.take_v4(now, src, dst, count as u32)
+    }
+
+    /// A packet to this host itself: nobody needs to sum it, and TCP is not cut.
+    fn send_to_self(
+        &mut self,
+        iface: IfaceId,
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        if self.loopback.len() >= LOOPBACK_LEN_MAX {
+            self.drop(IfaceId::LOOPBACK, packet, DropReason::LoopbackFull, pool);
+            return Err(SendError::QueueFull);
+        }
+        packet.meta.checksum = Checksum::Verified;
+        let udp = packet.meta.segmentation.filter(|how| how.protocol == Protocol::Udp);
+        // Datagrams stay apart; a stream has no borders to lose.
+        let Some(cut) = udp.and_then(|how| Cut::of(&packet, how, true)) else {
+            self.count_sent(&packet);
+            self.loopback.push_back(Looped { iface, packet });
+            return Ok(());
+        };
+        let mut pieces = Batch::new();
+        offload::cut(packet, &cut, pool, |piece, _| pieces.push_back(piece));
+        for mut piece in pieces {
+            piece.meta.checksum = Checksum::Verified;
+            self.count_sent(&piece);
+            self.loopback.push_back(Looped { iface, packet: piece });
+        }
+        Ok(())
+    }
+
+    /// Sends an IP packet to a group or a neighbour, or keeps it until that is found.
+    pub(super) fn dispatch(
+        &mut self,
+        now: Instant,
+        (iface, next_hop): HopKey,
+        packet: Packet,
+        mtu: u32,
+        pool: &mut Pool,
+    ) {
+        let to = self.link_to(now, (iface, next_hop), None, false);
+        self.transmit_to(to, iface, packet, mtu, pool);
+    }
+
+    /// What goes in front of packets to a next hop, for whose `id` no hash is computed while it is alive.
+    #[inline]
+    fn link_to(
+        &mut self,
+        now: Instant,
+        (iface, next_hop): HopKey,
+        id: Option<HopId>,
+        broadcast: bool,
+    ) -> Result<LinkHeader, HopId> {
+        if !self.has_neighbors(iface) {
+            return Ok(LinkHeader::NONE);
+        }
+        if let Some(link) = id.and_then(|id| self.next_hops.link(now, id)) {
+            return Ok(link);
+        }
+        if let Some(mac) = group_mac(next_hop, broadcast) {
+            return Ok(LinkHeader::ethernet(self.link(iface).mac, mac, next_hop));
+        }
+        let id = self.next_hops.at((iface, next_hop));
+        self.next_hops.link(now, id).ok_or(id)
+    }
+
+    /// Makes frames of an IP packet, or keeps it until its next hop is known.
+    fn transmit_to(
+        &mut self,
+        to: Result<LinkHeader, HopId>,
+        iface: IfaceId,
+        mut packet: Packet,
+        mtu: u32,
+        pool: &mut Pool,
+    ) {
+        match to {
+            Ok(link) => self.transmit(iface, link, packet, mtu, pool),
+            Err(id) => {
+                // It may wait for seconds, and would keep the whole of its FIFO's memory, also when its socket is gone.
+                packet.linearize(pool);
+                self.next_hops.enqueue(id, Waiting { packet, mtu });
+            }
+        }
+    }
+
+    /// Why the device's queue takes no packet more, if so; it is asked before everything that this host sends: answers
+    /// to a flood of questions too, while the device is blocked.
+    #[inline]
+    pub(super) fn output_full(
+        &self,
+        iface: IfaceId,
+        is_control: impl FnOnce() -> bool,
+    ) -> Option<Full> {
+        let output = &self.outputs[iface.index()];
+        let full = output.full()?;
+        if !is_control() {
+            return Some(full);
+        }
+        (!output.has_reserve()).then_some(Full::Reserve)
+    }
+
+    /// The same for a packet that is put into the queue next if nothing is in the way.
+    pub(super) fn admit(
+        &mut self,
+        iface: IfaceId,
+        is_control: impl FnOnce() -> bool,
+    ) -> Result<(), Full> {
+        if self.outputs[iface.index()].full().is_none() {
+            return Ok(());
+        }
+        match self.output_full(iface, is_control) {
+            Some(full) => Err(full),
+            None => {
+                self.counters.output_reserve_used += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Drops a packet that the queue refuses.
+    pub(super) fn drop_at_output(
+        &mut self,
+        iface: IfaceId,
+        packet: Packet,
+        full: Full,
+        pool: &mut Pool,
+    ) {
+        match full {
+            Full::Bytes => self.counters.output_bytes_full += 1,
+            Full::Packets => self.counters.output_packets_full += 1,
+            Full::Reserve => self.counters.output_reserve_full += 1,
+        }
+        self.drop(iface, packet, DropReason::OutputFull, pool);
+    }
+
+    /// Makes frames of an IP packet whose neighbour is known.
+    pub(super) fn transmit(
+        &mut self,
+        iface: IfaceId,
+        link: LinkHeader,
+        packet: Packet,
+        mtu: u32,
+        pool: &mut Pool,
+    ) {
+        if let Err(full) = self.admit(iface, || is_control(&packet)) {
+            return self.drop_at_output(iface, packet, full, pool);
+        }
+        let offloads = self.link(iface).offloads;
+        if let Some(how) = packet.meta.segmentation {
+            let device = offloads.checksum
+                && match how.protocol {
+                    Protocol::Tcp4 | Protocol::Tcp6 => offloads.tcp_segmentation,
+                    Protocol::Udp => offloads.udp_segmentation,
+                };
+            if !device && let Some(cut) = Cut::of(&packet, how, offloads.checksum) {
+                self.counters.segmented += 1;
+                let mut pieces = Batch::new();
+                offload::cut(packet, &cut, pool, |piece, _| pieces.push_back(piece));
+                return self.transmit_all(iface, &link, pieces);
+            }
+        } else if packet.len() > mtu as usize {
+            self.counters.fragmented += 1;
+            let ident = self.fragment_ident(&packet);
+            let mut pieces = Batch::new();
+            fragment::cut(packet, mtu as usize, ident, pool, |piece, _| pieces.push_back(piece));
+            return self.transmit_all(iface, &link, pieces);
+        }
+        self.push_frame(iface, &link, packet);
+    }
+
+    fn transmit_all(&mut self, iface: IfaceId, link: &LinkHeader, pieces: Batch) {
+        for piece in pieces {
+            self.push_frame(iface, link, piece);
+        }
+    }
+
+    /// IPv4 packets have an identification already; IPv6 ones get it when they are cut.
+    fn fragment_ident(&mut self, packet: &Packet) -> u32 {
+        let bytes = packet.linear();
+        if ipv6::Header::parse_quoted(bytes).is_ok() {
+            return self.idents.take_v6();
+        }
+        bytes.get(4..6).map_or(0, |ident| u32::from(u16::from_be_bytes([ident[0], ident[1]])))
+    }
+
+    /// Puts the link header in front and hands the packet to the device.
+    fn push_frame(&mut self, iface: IfaceId, link: &LinkHeader, mut packet: Packet) {
+        let header = link.bytes();
+        if !header.is_empty() {
+            packet.push_front(header.len()).copy_from_slice(header);
+            shift_offsets(&mut packet, header.len());
+        }
+        self.push_output(iface, packet);
+    }
+
+    /// Hands a finished frame to the device, which had room for what it is a part of.
+    pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
+        self.count_sent(&packet);
+        self.outputs[iface.index()].enqueue(packet);
+    }
+
+    fn count_sent(&mut self, packet: &Packet) {
+        self.counters.sent += 1;
+        self.counters.sent_bytes += packet.len() as u64;
+    }
+
+    /// Sends an echo message with `data`.
+    pub(in crate::net) fn send_echo(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        echo: &EchoOut,
+        data: &Payload<'_>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let EchoOut { src, dst, reply, ident, seq, ttl, tos, fragmenting } = *echo;
+        let mut packet = pool.take(icmpv4::HEADER_LEN + data.len() as usize);
+        let bytes =
+            packet.push_back(icmpv4::HEADER_LEN + data.len() as usize).expect("taken with room");
+        let (header, body) = bytes.split_at_mut(icmpv4::HEADER_LEN);
+        data.copy_to(0, body);
+        let protocol = match (dst.is_ipv4(), reply) {
+            (true, false) => {
+                icmpv4::Message::EchoRequest { ident, seq }.emit(header);
+                IpProtocol::ICMP
+            }
+            (true, true) => {
+                icmpv4::Message::EchoReply { ident, seq }.emit(header);
+                IpProtocol::ICMP
+            }
+            (false, false) => {
+                icmpv6::Message::EchoRequest { ident, seq }.emit(header);
+                IpProtocol::ICMPV6
+            }
+            (false, true) => {
+                icmpv6::Message::EchoReply { ident, seq }.emit(header);
+                IpProtocol::ICMPV6
+            }
+        };
+        let ip = Ip { protocol: protocol.0, ttl, tos, fragmenting, flow_label: 0 };
+        let checksum = Some(icmpv4::CHECKSUM_OFFSET as u16);
+        self.send(now, route, (src, dst), ip, packet, checksum, pool)
+    }
+}
+
+/// Whether a packet to `dst` may be put on a link at all. Members of a group on this host get a copy of their
+/// own ([`Data::send_copy`]), whatever is decided here: with IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS 0 a program
+/// speaks to them alone.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
+//# A host MUST NOT send a datagram with a Time-to-Live (TTL)
+//# value of zero.
+fn may_leave(dst: IpAddr, ttl: Option<u8>) -> bool {
+    match dst {
+        IpAddr::V4(_) => ttl != Some(0),
+        IpAddr::V6(v6) if v6.is_multicast() => ttl != Some(0) && addr::may_be_on_link(v6),
+        // Linux sends with IPV6_UNICAST_HOPS 0 too: only routers look at the hop limit, and a host takes a packet
+        // that is for it whatever is left (RFC 8200 §3).
+        IpAddr::V6(_) => true,
+    }
+}
+
+/// Makes segments small enough for `max` bytes of transport header and payload: a path MTU learnt after
+/// a stream was planned. One segment needs no cutting.
+fn fit_segments(packet: &mut Packet, max: usize) {
+    let Some(how) = &mut packet.meta.segmentation else { return };
+    let room = max.saturating_sub(usize::from(how.header_len)).max(1);
+    how.size = how.size.min(room.min(usize::from(u16::MAX)) as u16);
+    let Segmentation { size, header_len, .. } = *how;
+    if packet.len() <= usize::from(header_len) + usize::from(size) {
+        packet.meta.segmentation = None;
+    }
+}
+
+/// Tells what travels with the packet that `n` bytes were put in front.
+fn shift_offsets(packet: &mut Packet, n: usize) {
+    if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
+        *start += n as u16;
+    }
+    if let Some(how) = &mut packet.meta.segmentation {
+        how.header_len += n as u16;
+    }
+}

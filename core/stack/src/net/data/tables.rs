@@ -1,0 +1,136 @@
+//! What the data part consists of. What it does with that is in the files that add to [`Data`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use towpath_pool::{Packet, Pool};
+use towpath_tcp::Instant;
+
+use super::error_limit::ErrorLimit;
+use super::ident::Idents;
+use super::mtu::PathMtus;
+use super::next_hop::NextHops;
+use super::output::Output;
+use super::reassembly::Reassembly;
+use crate::drop::DropReason;
+use crate::net::hash::{Cheap, Keyed, Random};
+use crate::net::iface::IfaceId;
+use crate::net::keys::Keys;
+use crate::net::limits::DROPPED_MAX;
+use crate::net::received::{IcmpError, Looped};
+use crate::net::snapshot::{Host, Link, Snapshot};
+use crate::net::told::{Notice, Punt};
+use crate::net::trace::{DataCounters, Dropped};
+
+/// What moves packets in and out, by the [`Snapshot`] that it was given last. See the [folder](super).
+#[derive(Debug)]
+pub(in crate::net) struct Data {
+    /// Keep copies of dropped packets.
+    pub(super) trace_drops: bool,
+    pub(in crate::net) counters: DataCounters,
+    pub(in crate::net) snapshot: Arc<Snapshot>,
+    pub(in crate::net) next_hops: NextHops,
+    pub(in crate::net) mtus: PathMtus,
+    pub(in crate::net) reassembly: Reassembly,
+    pub(super) idents: Idents,
+    pub(super) error_limit: ErrorLimit,
+    pub(super) random: Random,
+    /// What the device of each interface shall send.
+    pub(in crate::net) outputs: Vec<Output>,
+    pub(in crate::net) loopback: VecDeque<Looped>,
+    pub(in crate::net) dropped: VecDeque<Dropped>,
+    pub(in crate::net) errors: VecDeque<IcmpError>,
+    pub(super) punts: VecDeque<Punt>,
+}
+
+impl Data {
+    /// Of a host of which nothing is known yet. Of several data parts each has keys of its own: identifications of
+    /// fragments that two of them made may not be the same ones.
+    pub(in crate::net) fn new(keys: &Keys, now: Instant) -> Self {
+        let tables = Keyed(keys.tables);
+        Self {
+            trace_drops: false,
+            counters: DataCounters::default(),
+            snapshot: Arc::new(Snapshot::empty(Cheap(keys.addresses))),
+            next_hops: NextHops::new(tables),
+            mtus: PathMtus::new(tables),
+            reassembly: Reassembly::new(tables),
+            idents: Idents::new(Keyed(keys.idents)),
+            error_limit: ErrorLimit::new(tables, now),
+            random: Random::new(keys.error_limit),
+            outputs: Vec::new(),
+            loopback: VecDeque::new(),
+            dropped: VecDeque::new(),
+            errors: VecDeque::new(),
+            punts: VecDeque::new(),
+        }
+    }
+
+    /// Goes by another snapshot from now on, if there is another one.
+    pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
+        if !Arc::ptr_eq(&self.snapshot, snapshot) {
+            self.snapshot = Arc::clone(snapshot);
+            self.outputs.resize_with(self.snapshot.host.links.len(), Output::default);
+        }
+    }
+
+    /// The next packet for control.
+    #[inline]
+    pub(in crate::net) fn take_punt(&mut self) -> Option<Punt> {
+        self.punts.pop_front()
+    }
+
+    /// The next thing that happened to a next hop.
+    #[inline]
+    pub(in crate::net) fn take_notice(&mut self) -> Option<Notice> {
+        self.next_hops.take_notice()
+    }
+
+    /// Interfaces and addresses.
+    #[inline]
+    pub(in crate::net) fn here(&self) -> &Host {
+        &self.snapshot.host
+    }
+
+    /// An interface.
+    #[inline]
+    pub(in crate::net) fn link(&self, iface: IfaceId) -> &Link {
+        &self.snapshot.host.links[iface.index()]
+    }
+
+    /// Whether dropped packets are kept from now on.
+    pub(in crate::net) fn set_trace_drops(&mut self, on: bool) {
+        self.trace_drops = on;
+    }
+
+    /// Throws a packet away: counts why, and keeps a copy when drops are traced.
+    pub(in crate::net) fn drop(
+        &mut self,
+        iface: IfaceId,
+        packet: Packet,
+        reason: DropReason,
+        pool: &mut Pool,
+    ) {
+        self.counters.drops.count(reason);
+        if self.trace_drops && self.dropped.len() < DROPPED_MAX {
+            let mut bytes = vec![0; packet.len()];
+            packet.copy_to(0, &mut bytes);
+            let arrival_ns = packet.meta.arrival_ns;
+            self.dropped.push_back(Dropped { iface, reason, arrival_ns, bytes });
+        }
+        pool.give(packet);
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) wants to be called next.
+    pub(in crate::net) fn next_timeout(&self) -> Instant {
+        self.reassembly.next_timeout().min(self.mtus.next_timeout())
+    }
+
+    /// Gives up what is too old.
+    pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
+        for expired in self.reassembly.on_timeout(now) {
+            self.on_reassembly_expired(now, expired, pool);
+        }
+        self.mtus.expire(now);
+    }
+}

@@ -1,0 +1,111 @@
+//! What becomes of a packet that came in and whose headers are valid: the one place that says so.
+//!
+//! A host that forwards would say it here, too: where a packet is [`NotLocal`](DropReason::NotLocal), the routes say
+//! whether there is a way on.
+
+use core::net::IpAddr;
+
+use towpath_wire::addr;
+
+use super::tables::Data;
+use crate::drop::DropReason;
+use crate::net::iface::IfaceId;
+use crate::net::locals::{Role, is_of_all_hosts};
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is for this host.
+    Local {
+        /// It was sent to a group or broadcast address, of IP or of the link.
+        group: bool,
+    },
+    /// It is for nobody here, or its addresses may not be where they are.
+    Drop(DropReason),
+}
+
+impl Data {
+    /// What becomes of a packet with these addresses (source, destination) that came in by `iface`; `link_group`: the
+    /// link carried it to a group of stations.
+    pub(super) fn verdict(
+        &self,
+        iface: IfaceId,
+        (src, dst): (IpAddr, IpAddr),
+        link_group: bool,
+    ) -> Verdict {
+        let martian = Verdict::Drop(DropReason::Martian);
+        if !self.may_come_from(iface, src, dst) {
+            return martian;
+        }
+        let on_host = matches!(dst, IpAddr::V6(v6) if !addr::may_be_on_link(v6));
+        if addr::is_martian_destination(dst) || on_host {
+            return martian;
+        }
+        let role = self.here().locals.on(iface, dst);
+        if is_group(dst, role) {
+            return verdict_of_group(dst, role);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.6
+        //# A host SHOULD silently discard a datagram that is received
+        //# via a link-layer broadcast (see Section 2.4) but does not
+        //# specify an IP multicast or broadcast destination address.
+        if link_group && dst.is_ipv4() {
+            return martian;
+        }
+        if self.link(iface).any_address || role.owner.is_some() {
+            return Verdict::Local { group: link_group };
+        }
+        Verdict::Drop(DropReason::NotLocal)
+    }
+
+    /// The same of a packet of this host to itself. Nobody else sent it, so that its source and a unicast destination
+    /// are ours.
+    pub(super) fn verdict_of_looped(&self, iface: IfaceId, dst: IpAddr) -> Verdict {
+        let role = self.here().locals.on(iface, dst);
+        match is_group(dst, role) {
+            true => verdict_of_group(dst, role),
+            false => Verdict::Local { group: false },
+        }
+    }
+
+    /// Whether somebody else may have sent a packet to `dst` from `src`.
+    fn may_come_from(&self, iface: IfaceId, src: IpAddr, dst: IpAddr) -> bool {
+        let is_valid = match src {
+            IpAddr::V4(v4) => {
+                addr::is_valid_source_v4(v4) && (!v4.is_unspecified() || may_have_no_source(dst))
+            }
+            IpAddr::V6(v6) => addr::is_valid_source_v6(v6),
+        };
+        let role = self.here().locals.on(iface, src);
+        // What claims to come from ourselves, by whichever interface, did not (a loop, or a LAND attack).
+        is_valid && !role.broadcast && role.owner.is_none()
+    }
+}
+
+/// Whether a group or broadcast address is this host's.
+fn verdict_of_group(dst: IpAddr, role: Role) -> Verdict {
+    //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
+    //# Nodes must not originate a packet to a multicast address whose scop
+    //# field contains the reserved value 0; if such a packet is received, it
+    //# must be silently dropped.
+    if matches!(dst, IpAddr::V6(v6) if addr::multicast_scope(v6) == Some(0)) {
+        return Verdict::Drop(DropReason::Martian);
+    }
+    match !dst.is_multicast() || role.joined || is_of_all_hosts(dst) {
+        true => Verdict::Local { group: true },
+        false => Verdict::Drop(DropReason::NotJoined),
+    }
+}
+
+fn is_group(dst: IpAddr, role: Role) -> bool {
+    let is_limited_broadcast = matches!(dst, IpAddr::V4(v4) if v4.is_broadcast());
+    dst.is_multicast() || is_limited_broadcast || role.broadcast
+}
+
+/// Whether a host without an address yet may send to `dst`: to find a DHCP server, or to report a group.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+//# { 0, 0 } This host on this network. MUST NOT be sent, except as
+//# a source address as part of an initialization procedure
+fn may_have_no_source(dst: IpAddr) -> bool {
+    matches!(dst, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[..3] == [224, 0, 0])
+}

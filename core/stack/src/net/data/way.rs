@@ -1,0 +1,216 @@
+//! Which way a packet goes: the interface, the next hop, and the address to send from.
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use towpath_pool::LinkType;
+use towpath_tcp::Instant;
+use towpath_wire::addr;
+
+use super::mtu::PathMtu;
+use super::next_hop::group_mac;
+use super::tables::Data;
+use crate::net::fib::Choice;
+use crate::net::iface::IfaceId;
+use crate::net::limits::{LOOPBACK_MTU, PATH_MTU_MIN_V6};
+use crate::net::locals::is_of_all_hosts;
+use crate::net::route::{Route, RouteError};
+use crate::net::source;
+
+impl Data {
+    /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.
+    pub(in crate::net) fn is_local(&self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.here().locals.anywhere(ip).owner.is_some()
+    }
+
+    /// The interface that a packet to `local` came in on, as sockets see it. What this host sends to an address of
+    /// its own comes in on loopback, and counts as come in on the interface that has the address, as on Linux
+    /// (`rt_iif`, `inet6_iif`).
+    pub(in crate::net) fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
+        if iface != IfaceId::LOOPBACK || local.is_loopback() {
+            return iface;
+        }
+        self.here().locals.anywhere(local).owner.unwrap_or(iface)
+    }
+
+    /// Whether packets to `group` that come from `iface` are for this host.
+    pub(in crate::net) fn is_member(&self, iface: IfaceId, group: IpAddr) -> bool {
+        iface.index() < self.here().links.len()
+            && (is_of_all_hosts(group) || self.here().locals.on(iface, group).joined)
+    }
+
+    /// Whether every unicast destination is local on `iface`.
+    pub(in crate::net) fn is_any_address(&self, iface: IfaceId) -> bool {
+        self.here().links.get(iface.index()).is_some_and(|link| link.any_address)
+    }
+
+    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given `src` is
+    /// not checked to be ours: a gateway answers from any address.
+    pub(in crate::net) fn route(
+        &self,
+        now: Instant,
+        src: Option<IpAddr>,
+        dst: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<Route, RouteError> {
+        let src = src.filter(|src| !src.is_unspecified());
+        if src.is_some_and(|src| src.is_ipv4() != dst.is_ipv4()) {
+            return Err(RouteError::NoSource);
+        }
+        if iface.is_some_and(|iface| iface.index() >= self.here().links.len()) {
+            return Err(RouteError::NoInterface);
+        }
+        if self.is_local(dst) {
+            return Ok(self.route_to_self(src, dst));
+        }
+        if addr::is_martian_destination(dst) {
+            return Err(RouteError::BadDestination);
+        }
+        let iface = iface.or_else(|| self.interface_of_source(src?, dst));
+        let FirstHop { iface: out, next_hop, avoids } = self.first_hop(dst, iface)?;
+        let link = self.link(out);
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+        //# Internal host loopback address.  Addresses of this form
+        //# MUST NOT appear outside a host.
+        if matches!(src, Some(IpAddr::V4(v4)) if v4.is_loopback()) && out != IfaceId::LOOPBACK {
+            return Err(RouteError::LoopbackSource);
+        }
+        let src = match src {
+            Some(src) => src,
+            None => self.source_for(out, next_hop, dst).ok_or(RouteError::NoSource)?,
+        };
+        let link_mtu = link.mtu_for(dst);
+        let known = self.mtus.lookup(now, (out, dst));
+        let broadcast = match dst {
+            IpAddr::V4(v4) => v4.is_broadcast() || self.here().locals.on(out, dst).broadcast,
+            IpAddr::V6(_) => false,
+        };
+        Ok(Route {
+            iface: out,
+            next_hop,
+            src,
+            mtu: known.limit(link_mtu),
+            link_mtu,
+            needs_fragments: known.needs_fragments(),
+            generation: self.snapshot.generation,
+            broadcast,
+            avoids,
+            hop: None,
+        })
+    }
+
+    fn route_to_self(&self, src: Option<IpAddr>, dst: IpAddr) -> Route {
+        let is_loopback = matches!(dst, IpAddr::V4(v4) if v4.is_loopback());
+        Route {
+            iface: IfaceId::LOOPBACK,
+            next_hop: dst,
+            // As Linux does: a host talks to itself from the address that it talks to, but from
+            // 127.0.0.1 to all of 127.0.0.0/8.
+            src: src.unwrap_or(if is_loopback { Ipv4Addr::LOCALHOST.into() } else { dst }),
+            mtu: LOOPBACK_MTU,
+            link_mtu: LOOPBACK_MTU,
+            needs_fragments: false,
+            generation: self.snapshot.generation,
+            broadcast: is_loopback && self.here().locals.on(IfaceId::LOOPBACK, dst).broadcast,
+            avoids: false,
+            hop: None,
+        }
+    }
+
+    /// As on Linux, the source of a datagram to an IPv4 group or to 255.255.255.255 says where it goes, which
+    /// the destination does not: from 127.0.0.1 it stays on the host.
+    fn interface_of_source(&self, src: IpAddr, dst: IpAddr) -> Option<IfaceId> {
+        let anywhere = dst.is_ipv4() && dst.is_multicast() || is_limited_broadcast(dst);
+        match anywhere {
+            true if src.is_loopback() => Some(IfaceId::LOOPBACK),
+            true => self.here().locals.anywhere(src).owner,
+            false => None,
+        }
+    }
+
+    /// Whether `dst` is a broadcast address of some link of this host.
+    pub(in crate::net) fn is_broadcast(&self, dst: IpAddr) -> bool {
+        is_limited_broadcast(dst) || self.here().locals.anywhere(dst).broadcast
+    }
+
+    /// Out of which interface, and to which neighbour.
+    fn first_hop(&self, dst: IpAddr, iface: Option<IfaceId>) -> Result<FirstHop, RouteError> {
+        let on_link = dst.is_multicast() || addr::is_link_local(dst) || is_limited_broadcast(dst);
+        let direct = |iface| FirstHop { iface, next_hop: dst, avoids: false };
+        if let Some(iface) = iface.filter(|_| on_link) {
+            return Ok(direct(iface));
+        }
+        if let Some(Choice { entry, avoids }) = self.snapshot.fib.lookup(dst, iface) {
+            return Ok(match entry.next_hop {
+                Some(next_hop) if !on_link => FirstHop { iface: entry.iface, next_hop, avoids },
+                // A group is reached on the link, whatever router the route names.
+                _ => direct(entry.iface),
+            });
+        }
+        // Without a route, what cannot leave the link goes out of the first real interface.
+        let any = self.here().links.len() > 1 && on_link && iface.is_none();
+        any.then(|| direct(IfaceId(1))).ok_or(RouteError::NoRoute)
+    }
+
+    /// The address to send from to `dst` by way of a next hop.
+    fn source_for(&self, out: IfaceId, next_hop: IpAddr, dst: IpAddr) -> Option<IpAddr> {
+        let links = self.here().links.iter().zip(0..).skip(1);
+        let others = links.filter(|(_, other)| IfaceId(*other) != out);
+        let others = others.map(|(link, _)| &link.addresses[..]);
+        source::choose(&self.link(out).addresses, others, next_hop, dst)
+    }
+
+    /// The same as [`route`](Self::route), for who keeps it: with the place of its next hop.
+    pub(in crate::net) fn route_to_keep(
+        &mut self,
+        now: Instant,
+        src: Option<IpAddr>,
+        dst: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<Route, RouteError> {
+        let route = self.route(now, src, dst, iface)?;
+        let asked_for =
+            self.has_neighbors(route.iface) && group_mac(route.next_hop, route.broadcast).is_none();
+        let hop = asked_for.then(|| self.next_hops.at((route.iface, route.next_hop)));
+        Ok(Route { hop, ..route })
+    }
+
+    /// Whether `iface` has a link with neighbours to discover.
+    pub(super) fn has_neighbors(&self, iface: IfaceId) -> bool {
+        self.link(iface).kind == LinkType::Ethernet
+    }
+
+    /// Longest IP packet in bytes that gets to `dst`, as far as datagrams know.
+    pub(in crate::net) fn path_mtu(&self, now: Instant, dst: IpAddr) -> u32 {
+        self.route(now, None, dst, None).map_or(PATH_MTU_MIN_V6, |route| route.mtu)
+    }
+
+    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted.
+    pub(in crate::net) fn path_mtu_least(&self) -> u32 {
+        self.mtus.least().limit(self.here().mtu_min)
+    }
+
+    /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
+    /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs.
+    pub(in crate::net) fn set_path_mtu(
+        &mut self,
+        now: Instant,
+        dst: IpAddr,
+        iface: Option<IfaceId>,
+        mtu: u32,
+    ) {
+        let Ok(FirstHop { iface: out, .. }) = self.first_hop(dst, iface) else { return };
+        let link_mtu = self.link(out).mtu_for(dst);
+        self.mtus.lower(now, (out, dst), PathMtu::reported(mtu), link_mtu);
+    }
+}
+
+/// Out of which interface a packet goes, to which neighbour, and whether a better one does not answer.
+struct FirstHop {
+    iface: IfaceId,
+    next_hop: IpAddr,
+    avoids: bool,
+}
+
+fn is_limited_broadcast(dst: IpAddr) -> bool {
+    dst == IpAddr::V4(Ipv4Addr::BROADCAST)
+}

@@ -1,0 +1,83 @@
+//! What packets need to know of this host, as it was at one time: its interfaces, its addresses, its routes. Nobody
+//! changes a snapshot. When something changes there is a new one, which shares with the old one what stayed: a router
+//! that stops answering copies the list of those that do not, a route the nodes on the way to its network, an address
+//! the table of addresses, a group that of groups.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use towpath_pool::{LinkType, Offloads};
+use towpath_wire::MacAddr;
+
+use super::fib::Fib;
+use super::hash::Cheap;
+use super::iface::Address;
+use super::limits::LOOPBACK_MTU;
+use super::locals::Locals;
+
+/// The host at one time.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    /// Goes up with each change that may void a route ([`super::Net::route_generation`]).
+    pub generation: u64,
+    pub host: Arc<Host>,
+    pub fib: Fib,
+}
+
+impl Snapshot {
+    /// Of a host without interfaces.
+    pub(super) fn empty(hash: Cheap) -> Self {
+        let host = Host::new(Vec::new(), Locals::new(hash));
+        Self { generation: 0, host: Arc::new(host), fib: Fib::default() }
+    }
+}
+
+/// Several threads may look at one.
+const _: fn() = || {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Snapshot>();
+};
+
+/// Interfaces and addresses.
+#[derive(Debug)]
+pub(super) struct Host {
+    /// By number of the interface.
+    pub links: Vec<Link>,
+    pub locals: Locals,
+    /// Some interface takes every unicast destination for its own.
+    pub any_address: bool,
+    /// Least MTU of any interface but loopback, in bytes.
+    pub mtu_min: u32,
+}
+
+impl Host {
+    pub(super) fn new(links: Vec<Link>, locals: Locals) -> Self {
+        let any_address = links.iter().any(|link| link.any_address);
+        let mtus = links.iter().skip(1).map(|link| link.mtu.min(link.mtu_v6));
+        let mtu_min = mtus.min().unwrap_or(LOOPBACK_MTU);
+        Self { links, locals, any_address, mtu_min }
+    }
+}
+
+/// What packets need to know of an interface.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub kind: LinkType,
+    pub mac: MacAddr,
+    pub mtu: u32,
+    pub mtu_v6: u32,
+    /// Of packets for which nobody asked for another one.
+    pub hop_limit: u8,
+    pub offloads: Offloads,
+    pub any_address: bool,
+    pub kernel_cuts: bool,
+    /// As they were when they last changed: their lifetimes may have been renewed since.
+    pub addresses: Arc<[Address]>,
+}
+
+impl Link {
+    /// Longest IP packet in bytes that may be sent to `dst`: routers may ask for less with IPv6.
+    pub(super) fn mtu_for(&self, dst: IpAddr) -> u32 {
+        if dst.is_ipv6() { self.mtu_v6 } else { self.mtu }
+    }
+}

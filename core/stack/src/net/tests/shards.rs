@@ -1,0 +1,178 @@
+//! Two shards with one control: what the parts tell each other is all that they need.
+
+use super::super::control::Control;
+use super::super::data::Data;
+use super::super::told::Order;
+use super::*;
+
+/// One host, the packets of which go through two data parts.
+struct Sharded {
+    control: Control,
+    shards: [Data; 2],
+    pool: Pool,
+    now: Instant,
+}
+
+impl Sharded {
+    fn new() -> Self {
+        let now = Instant(1_000_000_000);
+        let keys = Keys::derive(&[7; 32]);
+        let mut control = Control::new(&keys);
+        control.add_loopback(now);
+        let config = InterfaceConfig {
+            name: "eth0".to_string(),
+            link: LinkType::Ethernet,
+            mac: MAC_A,
+            mtu: 1500,
+            offloads: NONE,
+            addresses: vec![prefix("10.0.0.1/24")],
+            slaac: false,
+            any_address: false,
+            kernel_cuts: false,
+        };
+        assert_eq!(control.add_interface(now, config), ETH);
+        let shards = [8, 9].map(|seed| Data::new(&Keys::derive(&[seed; 32]), now));
+        let mut host = Self { control, shards, pool: Pool::default(), now };
+        host.exchange();
+        host
+    }
+
+    /// What happens between two turns: news are for all shards, everything else for the first.
+    fn exchange(&mut self) {
+        let Self { control, shards, pool, now } = self;
+        for shard in shards.iter_mut() {
+            while let Some(punt) = shard.take_punt() {
+                control.on_punt(*now, punt, pool);
+            }
+            while let Some(notice) = shard.take_notice() {
+                control.on_notice(*now, notice, pool);
+            }
+        }
+        shards.iter_mut().for_each(|shard| shard.follow(control.snapshot()));
+        while let Some(order) = control.take_order() {
+            match order {
+                Order::News(news) => {
+                    for shard in shards.iter_mut() {
+                        shard.on_order(*now, Order::News(news), pool);
+                    }
+                }
+                order => shards[0].on_order(*now, order, pool),
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.control.next_timeout() <= end {
+            self.now = self.now.max(self.control.next_timeout());
+            self.control.on_timeout(self.now, &mut self.pool);
+            self.exchange();
+        }
+        self.now = end;
+    }
+
+    fn send(&mut self, shard: usize, to: &str) {
+        let packet = udp_packet(&mut self.pool, 1);
+        let (protocol, fragmenting) = (IpProtocol::UDP.0, Fragmenting::Anywhere);
+        let out = Ip { protocol, ttl: None, tos: 0, fragmenting, flow_label: 0 };
+        let data = &mut self.shards[shard];
+        let route = data.route_to_keep(self.now, None, ip(to), None).unwrap();
+        let ends = (route.src, ip(to));
+        data.send(self.now, &route, ends, out, packet, Some(6), &mut self.pool).unwrap();
+    }
+
+    fn receive(&mut self, shard: usize, bytes: &[u8]) -> Option<Received> {
+        let mut packet = self.pool.take(bytes.len());
+        packet.push_back(bytes.len()).unwrap().copy_from_slice(bytes);
+        self.shards[shard].receive(self.now, ETH, packet, &mut self.pool)
+    }
+
+    /// Where the frames of a shard go that were sent since last asked.
+    fn macs(&mut self, shard: usize) -> Vec<MacAddr> {
+        let mut frames = Vec::new();
+        let output = &mut self.shards[shard].outputs[ETH.index()];
+        output.hand_over(|batch| frames.extend(batch.drain(..)));
+        let frames: Vec<_> = frames.iter().map(bytes_of).collect();
+        frames.iter().map(|frame| ethernet::Header::parse(frame).unwrap().0.dst).collect()
+    }
+}
+
+fn arp_from_b(op: arp::Op, mac: MacAddr, target: &str) -> Vec<u8> {
+    let message = arp::Packet {
+        op,
+        sender_mac: mac,
+        sender_ip: [10, 0, 0, 2].into(),
+        target_mac: MAC_A,
+        target_ip: target.parse().unwrap(),
+    };
+    let mut bytes = [0; arp::PACKET_LEN];
+    message.emit(&mut bytes);
+    frame(MAC_A, mac, EtherType::ARP, &bytes)
+}
+
+#[test]
+fn two_shards_ask_once_and_both_hear_the_answer() {
+    let mut host = Sharded::new();
+    host.pass(Duration::from_secs(1));
+    host.macs(0);
+    host.send(0, "10.0.0.2");
+    host.send(1, "10.0.0.2");
+    host.exchange();
+    assert_eq!((host.macs(0), host.macs(1)), (vec![MacAddr::BROADCAST], vec![]));
+    // The answer comes to the other shard than the question left by.
+    assert!(host.receive(1, &arp_from_b(arp::Op::Reply, MAC_B, "10.0.0.1")).is_none());
+    assert_eq!(host.macs(1), []);
+    host.exchange();
+    assert_eq!((host.macs(0), host.macs(1)), (vec![MAC_B], vec![MAC_B]));
+    // It moves: whoever hears of it, all know.
+    let moved = MacAddr([2, 0, 0, 0, 0, 0xd]);
+    host.receive(0, &arp_from_b(arp::Op::Reply, moved, "10.0.0.2"));
+    host.exchange();
+    host.send(1, "10.0.0.2");
+    assert_eq!(host.macs(1), [moved]);
+    assert_eq!(host.control.counters.solicits_sent, 1);
+}
+
+#[test]
+fn a_question_is_answered_once_whichever_shard_hears_it() {
+    let mut host = Sharded::new();
+    host.pass(Duration::from_secs(1));
+    host.macs(0);
+    for shard in 0..2 {
+        host.receive(shard, &arp_from_b(arp::Op::Request, MAC_B, "10.0.0.1"));
+        host.exchange();
+        assert_eq!((host.macs(0), host.macs(1)), (vec![MAC_B], vec![]));
+    }
+}
+
+#[test]
+fn a_neighbour_that_does_not_answer_fails_in_each_shard() {
+    let mut host = Sharded::new();
+    host.send(0, "10.0.0.9");
+    host.send(1, "10.0.0.9");
+    host.exchange();
+    host.pass(Duration::from_secs(4));
+    for shard in &mut host.shards {
+        assert_eq!(shard.counters.drops.of(DropReason::NeighborUnreachable), 1);
+        assert_eq!(shard.errors.pop_front().map(|error| error.dst), Some(ip("10.0.0.9")));
+    }
+    assert_eq!(host.control.counters.neighbors_failed, 1);
+}
+
+#[test]
+fn shards_take_what_is_theirs_by_the_snapshot_that_they_have() {
+    let mut host = Sharded::new();
+    let datagram = from_b_v4("10.0.0.2", "10.0.0.77");
+    assert!(host.control.add_address(host.now, ETH, prefix("10.0.0.77/24")));
+    assert!(host.receive(0, &datagram).is_none(), "it was given no other one yet");
+    let snapshot = host.control.snapshot();
+    host.shards[0].follow(snapshot);
+    assert!(host.receive(0, &datagram).is_some());
+    assert!(host.receive(1, &datagram).is_none());
+    // What one of them learnt of a path is nothing to the other: others may have forged it.
+    host.exchange();
+    let far = ip("10.0.0.2");
+    host.shards[0].set_path_mtu(host.now, far, None, 1000);
+    let mtus = host.shards.each_ref().map(|shard| shard.path_mtu(host.now, far));
+    assert_eq!(mtus, [1000, 1500]);
+}

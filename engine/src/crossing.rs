@@ -1,0 +1,481 @@
+//! Tests: what registry and shard tell each other comes late, in any portions, while processes begin, ask, make others
+//! and end. More of it: TOWPATH_CROSSING_SEED=1 TOWPATH_CROSSING_SEEDS=1000.
+
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, recvmsg, send,
+    shutdown,
+};
+use towpath_ring::{Channel, push_command};
+use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::layout::{Command, Plain, op};
+use towpath_tcp::Instant;
+
+use crate::clock::Clock;
+use crate::mail::{Notice, Order};
+use crate::{Engine, EngineConfig};
+
+struct Rng(u64);
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 11) as usize % n
+    }
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+struct Proc {
+    control: OwnedFd,
+    channel: Option<Channel>,
+    waiting: Option<u32>,
+    asked: Option<u32>,
+    sockets: Vec<(u32, u32)>,
+}
+
+struct Sim {
+    engine: Engine,
+    orders: VecDeque<Order>,
+    notices: VecDeque<Notice>,
+    procs: Vec<Proc>,
+    rng: Rng,
+    answers: u64,
+    hostile: bool,
+    left: u64,
+    died_asking: bool,
+}
+
+fn listing(call: u32, of: &[(u32, u32)]) -> Request {
+    let mut request = Request { call, ..Request::default() };
+    for (n, (slot, generation)) in of.iter().take(100).enumerate() {
+        request.data[8 * n..8 * n + 4].copy_from_slice(&slot.to_ne_bytes());
+        request.data[8 * n + 4..8 * n + 8].copy_from_slice(&generation.to_ne_bytes());
+        request.len += 8;
+    }
+    request
+}
+
+impl Sim {
+    fn new(seed: u64, hostile: bool, exit: bool) -> Self {
+        let clock = Clock::ByHand(Instant(1_000_000_000_000));
+        let config = EngineConfig {
+            channels_max: 12,
+            sockets_max: 4096,
+            exit_when_unused: exit,
+            ..EngineConfig::default()
+        };
+        let engine = Engine::with_clock(config, vec![Vec::new()], [7; 32], clock).unwrap();
+        Self {
+            engine,
+            orders: VecDeque::new(),
+            notices: VecDeque::new(),
+            procs: Vec::new(),
+            rng: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            answers: 0,
+            hostile,
+            left: 0,
+            died_asking: false,
+        }
+    }
+
+    fn collect(&mut self) {
+        self.orders.extend(self.engine.control.registry_mut().unwrap().orders[0].drain(..));
+        self.notices.extend(self.engine.shard.notices.drain(..));
+    }
+
+    fn look(&mut self) {
+        self.engine.control.registry_mut().unwrap().look(Some(Duration::ZERO));
+        self.collect();
+    }
+
+    fn heed(&mut self, n: usize) {
+        for _ in 0..n {
+            let Some(notice) = self.notices.pop_front() else { break };
+            if matches!(notice, Notice::Left(_)) {
+                self.left += 1;
+            }
+            self.engine.control.registry_mut().unwrap().heed(notice);
+            self.collect();
+        }
+    }
+
+    fn obey(&mut self, n: usize) {
+        for _ in 0..n {
+            let Some(order) = self.orders.pop_front() else { break };
+            self.engine.shard.obey(order);
+            self.collect();
+        }
+    }
+
+    fn turn(&mut self) {
+        self.engine.shard.do_turn();
+        self.collect();
+        if !self.rng.one_in(3) {
+            self.engine.shard.look();
+            self.collect();
+        }
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(12) {
+            0 | 1 => self.look(),
+            2 | 3 => {
+                let n = self.rng.below(4);
+                self.heed(n);
+            }
+            4 | 5 => {
+                let n = self.rng.below(4);
+                self.obey(n);
+            }
+            6 | 7 => self.turn(),
+            8 if self.rng.one_in(8) => {
+                let ms = [0, 1, 2, 100, 6000, 31_000][self.rng.below(6)];
+                self.pass(ms);
+            }
+            _ => self.program(),
+        }
+        self.hear();
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let time = Duration::from_millis(ms);
+        self.engine.pass(time);
+    }
+
+    fn program(&mut self) {
+        if self.procs.is_empty() || self.rng.one_in(12) {
+            let attached = self.engine.control.registry_mut().unwrap().attach();
+            self.collect();
+            if let Ok(control) = attached {
+                self.procs.push(Proc {
+                    control,
+                    channel: None,
+                    waiting: None,
+                    asked: None,
+                    sockets: Vec::new(),
+                });
+            }
+            return;
+        }
+        let at = self.rng.below(self.procs.len());
+        let what = self.rng.below(24);
+        if self.rng.one_in(3) {
+            self.settle_once();
+        }
+        let at = at % self.procs.len();
+        let (a, b) = (self.rng.below(5) as u32, self.rng.below(2) as u32);
+        let hostile = self.hostile;
+        let die = self.rng.one_in(2);
+        let rude = hostile && self.rng.one_in(8);
+        let proc = &mut self.procs[at];
+        let ask = |proc: &mut Proc, request: Request| {
+            if proc.waiting.is_some() && !rude {
+                return;
+            }
+            if send(&proc.control, request.wire(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+                .is_ok()
+            {
+                proc.waiting = Some(request.call);
+            }
+        };
+        let push = |proc: &Proc, op: u32, at: usize, a: u32| {
+            let Some(channel) = &proc.channel else { return };
+            let (slot, generation) =
+                proc.sockets.get(at % proc.sockets.len().max(1)).copied().unwrap_or((0, 0));
+            let _ = push_command(channel, &Command { op, slot, generation, a, b: 0, c: 0 });
+        };
+        match what {
+            0 | 1 => {
+                let request = Request { b, a: 77, ..listing(call::HELLO, &proc.sockets) };
+                ask(proc, request);
+            }
+            2..=6 => ask(proc, Request { call: call::CLONE, a: a % 4, ..Request::default() }),
+            7 | 8 => {
+                let request = listing(call::TOKENS, &proc.sockets);
+                ask(proc, request);
+            }
+            9 => ask(proc, Request { call: call::REGION, ..Request::default() }),
+            10 => ask(proc, Request { call: 99, ..Request::default() }),
+            11 => {
+                for n in 0..proc.sockets.len() {
+                    push(proc, op::LIST, n, 0);
+                }
+            }
+            12 => push(proc, op::SETTLED, 0, 5),
+            13 => push(proc, op::SPAWNED, 0, 5),
+            14 => push(proc, op::CLOSE, a as usize, 5),
+            15..=18 => {
+                if let Some(channel) = &proc.channel
+                    && proc.asked.is_none()
+                {
+                    let (call, a, b) = [
+                        (call::SOCKET, 2, 17),
+                        (call::SOCKET, 2, 6),
+                        (call::OUTSIDE, 1, 0),
+                        (call::SOCKETS, 0, 0),
+                        (call::SOCKET, 2, 17),
+                    ][a as usize];
+                    proc.asked = Some(towpath_ring::ask(
+                        channel,
+                        &Request { call, a, b, ..Request::default() },
+                    ));
+                }
+            }
+            19 if hostile => {
+                let _ = send(&proc.control, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            }
+            20 if hostile => {
+                let _ = shutdown(&proc.control, Shutdown::Write);
+            }
+            21 if hostile => {
+                if let Some(channel) = &proc.channel {
+                    channel.header().command_tail.store(a.wrapping_mul(977), SeqCst);
+                }
+            }
+            21..=23 if die => {
+                self.died_asking |= proc.waiting.is_some();
+                drop(self.procs.swap_remove(at));
+            }
+            _ => {}
+        }
+    }
+
+    fn hear(&mut self) {
+        let mut new = Vec::new();
+        for proc in &mut self.procs {
+            if let (Some(channel), Some(number)) = (&proc.channel, proc.asked)
+                && let Some(reply) = towpath_ring::answer_to(channel, number)
+            {
+                proc.asked = None;
+                if reply.errno == 0 && reply.generation != 0 {
+                    proc.sockets.push((reply.slot, reply.generation));
+                }
+                self.answers += 1;
+            }
+            let mut bytes = [0; size_of::<Reply>()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let Ok(message) =
+                recvmsg(&proc.control, &mut parts, &mut ancillary, RecvFlags::DONTWAIT)
+            else {
+                continue;
+            };
+            let mut fds = Vec::new();
+            for part in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(rights) = part {
+                    fds.extend(rights);
+                }
+            }
+            if message.bytes == 0 {
+                continue;
+            }
+            self.answers += 1;
+            let reply = Reply::from_bytes(&bytes[..message.bytes]);
+            let asked = proc.waiting.take();
+            if !self.hostile {
+                let number = asked.expect("what nobody asked is not answered");
+                let may_fail = ![call::HELLO, call::REGION].contains(&number);
+                assert!(may_fail || reply.errno == 0, "{number}: {}", reply.errno);
+            }
+            if reply.errno != 0 {
+                continue;
+            }
+            match fds.len() {
+                4 if asked == Some(call::CLONE) => {
+                    let mut fds = fds.into_iter();
+                    let control = fds.next().unwrap();
+                    let channel = Channel::map(fds.next().unwrap()).unwrap();
+                    new.push(Proc {
+                        control,
+                        channel: Some(channel),
+                        waiting: None,
+                        asked: None,
+                        sockets: proc.sockets.clone(),
+                    });
+                }
+                6 if asked == Some(call::HELLO) => {
+                    let channel = Channel::map(fds.into_iter().nth(2).unwrap()).unwrap();
+                    proc.channel = Some(channel);
+                    proc.asked = None;
+                }
+                _ => {}
+            }
+        }
+        self.procs.extend(new);
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..400 {
+            self.look();
+            self.obey(usize::MAX >> 8);
+            self.engine.shard.do_turn();
+            self.engine.shard.look();
+            self.collect();
+            self.heed(usize::MAX >> 8);
+            self.obey(usize::MAX >> 8);
+            self.pass(50);
+            self.hear();
+        }
+    }
+
+    fn end(&mut self, seed: u64) {
+        self.settle();
+        // Who waits has an answer, unless it was cut off.
+        if !self.hostile {
+            for proc in &self.procs {
+                assert!(proc.waiting.is_none(), "seed {seed}: {:?} is not answered", proc.waiting);
+                assert!(proc.asked.is_none(), "seed {seed}: cell is not answered");
+            }
+            if !self.died_asking {
+                assert_eq!(self.engine.shard.host.counters.hostile_channels, 0, "seed {seed}");
+            }
+        }
+        self.procs.clear();
+        self.settle();
+        for _ in 0..100 {
+            self.pass(1000);
+            self.settle_once();
+            while self.engine.control.registry().unwrap().closer.is_busy() {
+                std::thread::yield_now();
+            }
+        }
+        let registry = self.engine.control.registry().unwrap();
+        assert_eq!(registry.len(), 0, "seed {seed}");
+        assert_eq!(self.engine.shard.promised, 0, "seed {seed}");
+        assert_eq!(self.engine.shard.host.holds, 0, "seed {seed}");
+        assert_eq!(self.engine.shard.host.slots.len(), 0, "seed {seed}");
+        assert!(self.engine.shard.host.channels.is_empty(), "seed {seed}");
+        assert!(self.engine.shard.rounds.is_empty(), "seed {seed}");
+        assert!(self.orders.iter().all(|it| matches!(it, Order::Stop)), "seed {seed}");
+        while self.engine.control.registry().unwrap().closer.is_busy() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn settle_once(&mut self) {
+        self.look();
+        self.obey(1000);
+        self.engine.shard.do_turn();
+        self.engine.shard.look();
+        self.collect();
+        self.heed(1000);
+    }
+}
+
+fn seeds() -> (u64, u64) {
+    let of = |name: &str, or: u64| std::env::var(name).ok().map_or(or, |it| it.parse().unwrap());
+    (of("TOWPATH_CROSSING_SEED", 1), of("TOWPATH_CROSSING_SEEDS", 12))
+}
+
+fn run(hostile: bool, exit: bool) {
+    let (first, count) = seeds();
+    for seed in first..first + count {
+        let mut sim = Sim::new(seed, hostile, exit);
+        for _ in 0..1500 {
+            sim.step();
+        }
+        sim.end(seed);
+        if exit && !sim.hostile {
+            assert!(sim.left > 0 && sim.engine.shard.stopped, "seed {seed}: it does not end");
+        }
+        assert!(sim.answers > 0 || hostile, "seed {seed}: nothing happened");
+    }
+}
+
+#[test]
+fn honest_processes_are_answered_and_leave_nothing() {
+    run(false, false);
+}
+
+#[test]
+fn of_hostile_processes_nothing_is_left() {
+    run(true, false);
+}
+
+#[test]
+fn an_engine_ends_with_its_last_process() {
+    run(false, true);
+}
+
+/// The kernel does not watch it (ENOSPC for the watches of a user, ENOMEM; here a file, EPERM).
+#[test]
+fn a_process_whose_end_cannot_be_watched_is_cut_off() {
+    use crate::ids::ChannelId;
+    use crate::mail::Newcomer;
+    let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).unwrap();
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let life = std::sync::Arc::new(OwnedFd::from(file));
+    engine.shard.obey(Order::Open(Newcomer { id: ChannelId(0), family: None, life }));
+    (0..9).for_each(|_| engine.turn_and_look());
+    assert!(engine.shard.host.channels.get(ChannelId(0)).is_none());
+}
+
+/// A process that is killed while it asks has broken no rule.
+#[test]
+fn who_is_killed_while_it_asks_is_not_hostile() {
+    for number in [call::REGION, call::HELLO, call::CLONE, call::TOKENS] {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).unwrap();
+        let (id, control) = engine.open_channel();
+        engine.link(id);
+        let request = Request { call: number, ..Request::default() };
+        send(&control, request.wire(), SendFlags::empty()).unwrap();
+        let registry = engine.control.registry_mut().unwrap();
+        registry.look(Some(Duration::ZERO));
+        for order in std::mem::take(&mut registry.orders[0]) {
+            engine.shard.obey(order);
+        }
+        (0..4).for_each(|_| {
+            engine.shard.do_turn();
+            engine.shard.look();
+        });
+        // Done is on its way; the process is killed.
+        drop(control);
+        for notice in std::mem::take(&mut engine.shard.notices) {
+            engine.control.registry_mut().unwrap().heed(notice);
+        }
+        let orders = std::mem::take(&mut engine.control.registry_mut().unwrap().orders[0]);
+        for order in orders {
+            engine.shard.obey(order);
+        }
+        engine.shard.do_turn();
+        (0..9).for_each(|_| engine.turn_and_look());
+        assert_eq!(engine.shard.host.counters.hostile_channels, 0, "{number}");
+    }
+}
+
+/// An answer of the registry's goes to the image that asked.
+#[test]
+fn an_answer_to_the_image_before_is_nobodys() {
+    let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).unwrap();
+    let (id, _control) = engine.open_channel();
+    let first = engine.link(id);
+    let outside = Request { call: call::OUTSIDE, a: 1, ..Request::default() };
+    towpath_ring::ask(&first.channel, &outside);
+    engine.shard.do_turn();
+    let asks = std::mem::take(&mut engine.shard.notices);
+    assert!(matches!(asks[..], [Notice::Asks(..)]));
+    // HELLO: fresh rings, in which the next image asks for a list, which waits for a round.
+    let second = engine.link(id);
+    engine.shard.notices.clear();
+    let list = Request { call: call::SOCKETS, ..Request::default() };
+    let number = towpath_ring::ask(&second.channel, &list);
+    engine.shard.do_turn();
+    asks.into_iter().for_each(|notice| engine.control.registry_mut().unwrap().heed(notice));
+    for order in std::mem::take(&mut engine.control.registry_mut().unwrap().orders[0]) {
+        engine.shard.obey(order);
+    }
+    assert!(towpath_ring::answer_to(&second.channel, number).is_none(), "it is of the other's");
+}

@@ -1,0 +1,515 @@
+//! The registry and the shard, each on its thread: what one knows later than the other, and what ends meanwhile.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use towpath_engine::{Engine, EngineConfig, Next, Remote};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_shm::control::{Request, call, purpose};
+use towpath_shm::layout::op;
+
+use crate::hostile::works;
+use crate::options::interface;
+use crate::program::{Handle, Program, Running, counter, eventually};
+
+const NOTHING: Handle = Handle { slot: 0, generation: 0 };
+
+fn settle(program: &Program) {
+    program.command(op::SETTLED, NOTHING, 0);
+    program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
+}
+
+/// As many as there may be: one ends, is waited for, and the next is made.
+#[test]
+fn there_is_room_for_a_fork_after_a_child_has_ended() {
+    let engine = Running::start(EngineConfig { channels_max: 4, ..EngineConfig::default() });
+    let parent = engine.program();
+    let first = parent.fork();
+    settle(&first);
+    // Its family may have two.
+    let mut second = first.fork();
+    let mut refused = 0;
+    for _ in 0..200 {
+        settle(&second);
+        // The engine's own copy of the descriptors that it gave is closed by another thread.
+        thread::sleep(Duration::from_millis(3));
+        drop(second);
+        second = match first.try_fork() {
+            Ok(next) => next,
+            Err(_) => {
+                refused += 1;
+                eventually("room", || first.try_fork().ok())
+            }
+        };
+    }
+    assert_eq!(refused, 0);
+}
+
+/// The same for an attach.
+#[test]
+fn there_is_room_for_an_attach_after_a_process_has_ended() {
+    let engine = Running::start(EngineConfig { channels_max: 2, ..EngineConfig::default() });
+    let _one = engine.program();
+    let mut other = engine.program();
+    let mut refused = 0;
+    for _ in 0..200 {
+        thread::sleep(Duration::from_millis(3));
+        drop(other);
+        let control = match engine.remote.attach() {
+            Ok(control) => control,
+            Err(_) => {
+                refused += 1;
+                eventually("room", || engine.remote.attach().ok())
+            }
+        };
+        other = Program::hello(control, &[]);
+    }
+    assert_eq!(refused, 0);
+}
+
+/// An engine on a thread, with a gatekeeper.
+fn gated(
+    config: EngineConfig,
+    gate: impl FnMut(u32) -> bool + Send + 'static,
+) -> (Remote, thread::JoinHandle<()>) {
+    let (sender, receiver) = mpsc::channel();
+    let mut gate = gate;
+    let thread = thread::spawn(move || {
+        let mut engine = Engine::new(config, Vec::new(), [7; 32]).unwrap();
+        engine.on_outsider(move |outsider| gate(outsider.pid));
+        sender.send(engine.remote()).unwrap();
+        engine.run();
+    });
+    (receiver.recv().unwrap(), thread)
+}
+
+/// What a process said of itself before it asked is known when it asks.
+#[test]
+fn the_gatekeeper_hears_who_asks() {
+    let pids = Arc::new(Mutex::new(Vec::new()));
+    let heard = pids.clone();
+    let (remote, thread) = gated(EngineConfig::default(), move |pid| {
+        heard.lock().unwrap().push(pid);
+        true
+    });
+    let parent = Program::hello(remote.attach().unwrap(), &[]);
+    let sockets: Vec<_> = (0..400).map(|_| parent.socket(17)).collect();
+    let child = parent.fork();
+    // As api/posix does in the child of fork: it lists what it has, and settles.
+    sockets.iter().for_each(|socket| child.command(op::LIST, *socket, 0));
+    child.command(op::SETTLED, NOTHING, 4242);
+    let request = Request { call: call::OUTSIDE, a: 1, ..Request::default() };
+    child.call(&request).unwrap();
+    assert_eq!(*pids.lock().unwrap(), [4242]);
+    remote.stop();
+    thread.join().unwrap();
+}
+
+/// Counts what is sent.
+struct Counting(Arc<AtomicUsize>);
+
+impl Port for Counting {
+    fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+        0
+    }
+    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        batch.drain(..).for_each(|packet| pool.give(packet));
+        self.0.fetch_add(n, Ordering::SeqCst);
+        n
+    }
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+static SENT: Mutex<Option<Arc<AtomicUsize>>> = Mutex::new(None);
+
+/// Who is let in, is let into an engine that goes on.
+#[test]
+fn an_engine_that_stops_lets_nobody_in() {
+    let mut late = 0;
+    for _ in 0..100 {
+        let engine = Running::start(EngineConfig::default());
+        let remote = engine.remote.clone();
+        remote.stop();
+        late += usize::from(remote.attach().is_ok());
+        engine.stop();
+    }
+    assert_eq!(late, 0);
+}
+
+/// With the last program's end, too.
+#[test]
+fn an_engine_that_ends_with_its_last_program_lets_nobody_in() {
+    let mut late = 0;
+    for n in 0..300u64 {
+        let config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
+        let mut engine = Running::start(config);
+        let program = engine.program();
+        drop(program);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_micros(n) {}
+        match engine.remote.attach() {
+            Err(_) => {}
+            Ok(control) => {
+                let request = Request { call: call::REGION, ..Request::default() };
+                rustix::net::send(&control, request.wire(), rustix::net::SendFlags::NOSIGNAL).ok();
+                let mut byte = [0; 2048];
+                match rustix::net::recv(&control, &mut byte, rustix::net::RecvFlags::empty()) {
+                    Ok((0, _)) | Err(_) => late += 1,
+                    Ok(_) => {}
+                }
+            }
+        }
+        engine.join();
+    }
+    assert_eq!(late, 0, "of 300 were let in by an engine that had ended its life");
+}
+
+struct Panics(Arc<AtomicBool>);
+
+impl Port for Panics {
+    fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+        assert!(!self.0.load(Ordering::SeqCst), "the device is broken");
+        0
+    }
+    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        batch.drain(..).for_each(|packet| pool.give(packet));
+        n
+    }
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Nobody hangs when a port panics while processes end, fork and ask.
+#[test]
+fn a_panic_of_a_port_ends_everything() {
+    for n in 0..30 {
+        let broken = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        let its = broken.clone();
+        let thread = thread::spawn(move || {
+            let config = EngineConfig { interfaces: vec![interface()], ..EngineConfig::default() };
+            let engine = Engine::new(config, vec![Box::new(Panics(its))], [7; 32]).unwrap();
+            sender.send(engine.remote()).unwrap();
+            engine.run();
+        });
+        let remote = receiver.recv().unwrap();
+        let programs: Vec<_> =
+            (0..6).map(|_| Program::hello(remote.attach().unwrap(), &[])).collect();
+        let asks: Vec<_> = (0..3)
+            .map(|_| {
+                let remote = remote.clone();
+                thread::spawn(
+                    move || while remote.counters().is_ok() && remote.sockets().is_ok() {},
+                )
+            })
+            .collect();
+        let lives: Vec<_> = programs
+            .into_iter()
+            .map(|program| {
+                thread::spawn(move || {
+                    loop {
+                        let request = Request { call: call::CLONE, ..Request::default() };
+                        if rustix::net::send(
+                            &program.control,
+                            request.wire(),
+                            rustix::net::SendFlags::NOSIGNAL,
+                        )
+                        .is_err()
+                        {
+                            return;
+                        }
+                        let mut bytes = [0; 4096];
+                        match rustix::net::recv(
+                            &program.control,
+                            &mut bytes,
+                            rustix::net::RecvFlags::empty(),
+                        ) {
+                            Ok((0, _)) | Err(_) => return,
+                            Ok(_) => {}
+                        }
+                    }
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(n % 7));
+        broken.store(true, Ordering::SeqCst);
+        assert!(thread.join().is_err());
+        asks.into_iter().for_each(|it| it.join().unwrap());
+        lives.into_iter().for_each(|it| it.join().unwrap());
+        assert!(remote.counters().is_err() && remote.attach().is_err());
+    }
+}
+
+/// The same for a gatekeeper, on the registry's thread.
+#[test]
+fn a_panic_of_the_gatekeeper_ends_everything() {
+    for _ in 0..20 {
+        let (remote, thread) =
+            gated(EngineConfig::default(), |pid| panic!("{pid} is not to be asked about"));
+        let programs: Vec<_> =
+            (0..4).map(|_| Program::hello(remote.attach().unwrap(), &[])).collect();
+        let asks: Vec<_> = (0..3)
+            .map(|_| {
+                let remote = remote.clone();
+                thread::spawn(
+                    move || while remote.counters().is_ok() && remote.sockets().is_ok() {},
+                )
+            })
+            .collect();
+        programs[0].begin_call(&Request { call: call::OUTSIDE, a: 1, ..Request::default() });
+        assert!(thread.join().is_err());
+        asks.into_iter().for_each(|it| it.join().unwrap());
+        for program in &programs {
+            let mut bytes = [0; 64];
+            let got =
+                rustix::net::recv(&program.control, &mut bytes, rustix::net::RecvFlags::empty());
+            assert!(matches!(got, Ok((0, _)) | Err(_)));
+            assert!(towpath_ring::has_ended(&program.channel));
+        }
+        assert!(remote.counters().is_err() && remote.attach().is_err());
+    }
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Everybody forks, asks and dies at once. Nothing is left, and the engine sleeps.
+fn storm(remote: &Remote, threads: u64, for_ms: u64) {
+    let all: Vec<_> = (0..threads)
+        .map(|n| {
+            let remote = remote.clone();
+            thread::spawn(move || {
+                let mut state = 0x9e37_79b9 + n * 7919;
+                let mut alive: Vec<Program> = Vec::new();
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_millis(for_ms) {
+                    if alive.is_empty() {
+                        alive.push(Program::hello(remote.attach().unwrap(), &[]));
+                    }
+                    let at = random(&mut state) as usize % alive.len();
+                    match random(&mut state) % 16 {
+                        0..=3 if alive.len() < 8 => {
+                            if let Ok(child) = alive[at].try_fork() {
+                                child.command(op::SETTLED, NOTHING, 5);
+                                alive.push(child);
+                            }
+                        }
+                        // Killed while it asks.
+                        4..=6 => {
+                            let program = alive.swap_remove(at);
+                            let number = [call::CLONE, call::TOKENS, call::HELLO, call::REGION]
+                                [random(&mut state) as usize % 4];
+                            let a = (random(&mut state) % 3) as u32;
+                            program.begin_call(&Request { call: number, a, ..Request::default() });
+                            let spin = random(&mut state) % 200;
+                            let now = Instant::now();
+                            while now.elapsed() < Duration::from_micros(spin) {}
+                            drop(program);
+                        }
+                        7 => drop(alive.swap_remove(at)),
+                        8 | 9 => drop(alive[at].socket(17)),
+                        10 => {
+                            let (_, addr) = alive[at].listen("127.0.0.1:0");
+                            let _ = alive[at].connect(addr);
+                        }
+                        11 => {
+                            let exec = Request {
+                                call: call::CLONE,
+                                a: purpose::EXEC,
+                                ..Request::default()
+                            };
+                            if let Some(control) = alive[at].call_for_first(&exec) {
+                                alive.swap_remove(at);
+                                alive.push(Program::hello(control, &[]));
+                            }
+                        }
+                        12 => {
+                            let _ = alive[at].call(&Request {
+                                call: call::OUTSIDE,
+                                a: 1,
+                                ..Request::default()
+                            });
+                        }
+                        13 => drop(remote.counters().unwrap()),
+                        14 => drop(remote.sockets().unwrap()),
+                        _ => {
+                            let _ = alive[at]
+                                .call(&Request { call: call::SOCKETS, ..Request::default() });
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    all.into_iter().for_each(|it| it.join().unwrap());
+    let of = |name: &str| counter(&remote.counters().unwrap(), name);
+    eventually("the end of all", || {
+        (of("channels") == 0 && of("sockets") == 0 && of("descriptors_to_close") == 0).then_some(())
+    });
+    eventually("rest", || {
+        let before = of("turns");
+        thread::sleep(Duration::from_millis(50));
+        (of("turns") - before < 20).then_some(())
+    });
+}
+
+#[test]
+fn a_storm() {
+    let engine = Running::start(EngineConfig { channels_max: 200, ..EngineConfig::default() });
+    storm(&engine.remote, 6, 8000);
+    let program = engine.program();
+    works(&program);
+    engine.stop();
+}
+
+/// The same with an engine that a host turns.
+#[test]
+fn a_storm_in_a_hosts_loop() {
+    let (tell, told) = mpsc::channel();
+    let host = thread::spawn(move || {
+        let config = EngineConfig { channels_max: 200, ..EngineConfig::default() };
+        let mut engine = Engine::new(config, Vec::new(), [7; 32]).unwrap();
+        tell.send(engine.remote()).unwrap();
+        let _life = engine.live();
+        loop {
+            match engine.turn() {
+                Next::Turn => {}
+                Next::Sleep(timeout) if engine.begin_sleep() => {
+                    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+                    let timeout = timeout.map(|timeout| Timespec::try_from(timeout).unwrap());
+                    poll(&mut [PollFd::new(&engine, PollFlags::IN)], timeout.as_ref()).unwrap();
+                    engine.end_sleep();
+                }
+                Next::Sleep(_) => {}
+                Next::End => return engine.finish(),
+            }
+        }
+    });
+    let remote = told.recv().unwrap();
+    storm(&remote, 6, 8000);
+    remote.stop();
+    host.join().unwrap();
+}
+
+static HELD: Mutex<()> = Mutex::new(());
+static AT_GATE: AtomicBool = AtomicBool::new(false);
+
+/// [`Counting`], at which the engine can be held up before it looks at its descriptors.
+struct Held(Counting, (std::io::PipeReader, std::io::PipeWriter));
+
+impl Port for Held {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.0.poll(now_ns, pool, out, max)
+    }
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.0.submit(now_ns, pool, batch)
+    }
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        Some(self.1.0.as_fd())
+    }
+    fn blocked(&self) -> bool {
+        AT_GATE.store(true, Ordering::SeqCst);
+        let _held = HELD.lock();
+        AT_GATE.store(false, Ordering::SeqCst);
+        false
+    }
+}
+
+/// What programs had said before the engine was stopped goes out, however much it is.
+#[test]
+fn what_was_sent_before_a_stop_goes_out() {
+    const SOCKETS: usize = 600;
+    let sent = Arc::new(AtomicUsize::new(0));
+    *SENT.lock().unwrap() = Some(sent.clone());
+    let config = EngineConfig { interfaces: vec![interface()], ..EngineConfig::default() };
+    let engine = Running::start_with(config, || {
+        let counting = Counting(SENT.lock().unwrap().clone().unwrap());
+        vec![Box::new(Held(counting, std::io::pipe().unwrap()))]
+    });
+    let program = engine.program();
+    let sockets: Vec<_> = (0..SOCKETS).map(|_| program.socket(17)).collect();
+    let to = "10.0.0.2:9".parse().unwrap();
+    sockets.iter().for_each(|socket| program.send_to(*socket, Some(to), b"first"));
+    eventually("the first", || (sent.load(Ordering::SeqCst) == SOCKETS).then_some(()));
+    {
+        let _held = HELD.lock().unwrap();
+        program.command(op::RX_SPACE, Handle { slot: u32::MAX, generation: 0 }, 0);
+        eventually("the gate", || AT_GATE.load(Ordering::SeqCst).then_some(()));
+        sockets.iter().for_each(|socket| program.send_to(*socket, Some(to), b"last"));
+        engine.remote.stop();
+        thread::sleep(Duration::from_millis(50));
+    }
+    engine.stop();
+    assert_eq!(sent.load(Ordering::SeqCst), 2 * SOCKETS);
+}
+
+/// What is refused to one takes no place of another, not for a moment.
+#[test]
+fn forks_that_are_refused_take_no_place() {
+    let engine = Running::start(EngineConfig { channels_max: 8, ..EngineConfig::default() });
+    let shell = engine.program();
+    let good = shell.fork();
+    settle(&good);
+    // Of the same family, which may have four. It has said nothing of itself: it may not fork.
+    let bad = good.fork();
+    let third = good.fork();
+    settle(&third);
+    let ends = AtomicBool::new(false);
+    let mut refused = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                assert!(bad.try_fork().is_err());
+            }
+        });
+        for _ in 0..200 {
+            match good.try_fork() {
+                Ok(child) => {
+                    settle(&child);
+                    drop(child);
+                    // What is dropped is known to be gone.
+                    let four = |it: &usize| *it <= 5;
+                    eventually("its end", || {
+                        let count = engine.counter("channels") as usize;
+                        Some(count).filter(four)
+                    });
+                    thread::sleep(Duration::from_millis(3));
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(refused, 0);
+}

@@ -1,0 +1,213 @@
+//! Packets in the memory of a device: a device that owns frames, and packets that nobody can tell from the pool's.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use towpath_pool::{
+    Batch, Fragments, LinkType, Offloads, Owner, Packet, Pool, Port, Protocol, Segmentation,
+    Stretch,
+};
+use towpath_shm::Mapping;
+
+/// Bytes of a frame that can be received.
+const FRAME_LEN: usize = 2048;
+
+/// A device in memory that receives into frames of its own, of which it has only so many.
+struct Device {
+    owner: Option<Owner>,
+    /// Frames that no packet is in.
+    free: Vec<&'static mut [u8]>,
+    arriving: VecDeque<Vec<u8>>,
+    /// Looks at a packet that found no frame.
+    starved: usize,
+}
+
+impl Device {
+    fn new(frames: usize) -> Self {
+        let frame = || vec![0; Pool::HEADROOM + FRAME_LEN].leak();
+        let free = std::iter::repeat_with(frame).take(frames).collect();
+        Self { owner: None, free, arriving: VecDeque::new(), starved: 0 }
+    }
+}
+
+impl Port for Device {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let owner = *self.owner.get_or_insert_with(|| pool.add_owner());
+        while let Some(frame) = pool.take_frame(owner) {
+            self.free.push(frame);
+        }
+        let mut received = 0;
+        while received < max && !self.arriving.is_empty() {
+            let Some(frame) = self.free.pop() else {
+                self.starved += 1;
+                break;
+            };
+            let Some(bytes) = self.arriving.pop_front() else { break };
+            let mut packet = Packet::in_frame(frame, owner);
+            packet.spare_mut()[..bytes.len()].copy_from_slice(&bytes);
+            packet.received(bytes.len());
+            packet.meta.arrival_ns = now_ns;
+            out.push_back(packet);
+            received += 1;
+        }
+        received
+    }
+
+    /// What it sends may be in frames of its own, too: it does not look.
+    fn submit(&mut self, _now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        for packet in batch.drain(..) {
+            let mut bytes = vec![0; packet.len()];
+            packet.copy_to(0, &mut bytes);
+            self.arriving.push_back(bytes);
+            pool.give(packet);
+        }
+        n
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[test]
+fn a_device_goes_on_with_the_frames_that_come_back() {
+    let (mut pool, mut batch) = (Pool::default(), Batch::new());
+    let mut device = Device::new(4);
+    device.arriving.extend((0..6).map(|n| vec![n; 1500]));
+    assert_eq!(device.poll(0, &mut pool, &mut batch, 64), 4);
+    assert_eq!(device.poll(0, &mut pool, &mut batch, 64), 0, "all frames are out");
+    assert_eq!(device.starved, 2);
+    // They come back in another order than they left in.
+    pool.give(batch.remove(2).unwrap());
+    assert_eq!(device.poll(0, &mut pool, &mut batch, 64), 1);
+    let seen: Vec<u8> = batch.iter().map(|packet| packet.linear()[0]).collect();
+    assert_eq!(seen, [0, 1, 3, 4]);
+    // What it receives it sends, for ever, and nothing is allocated.
+    for _ in 0..1000 {
+        assert!(device.submit(0, &mut pool, &mut batch) > 0);
+        assert!(device.poll(0, &mut pool, &mut batch, 64) > 0);
+        for packet in &mut batch {
+            packet.pull_front(20).unwrap();
+            packet.push_front(20);
+            assert_eq!(packet.len(), 1500);
+        }
+    }
+    assert_eq!((pool.allocated(), device.arriving.len() + batch.len()), (0, 5));
+}
+
+#[test]
+fn two_devices_get_their_own_frames() {
+    let (mut pool, mut batch) = (Pool::default(), Batch::new());
+    let mut devices = [Device::new(3), Device::new(5)];
+    for device in &mut devices {
+        device.arriving.extend((0..8).map(|n| vec![n; 60]));
+        device.poll(0, &mut pool, &mut batch, 64);
+    }
+    batch.push_back(pool.take(60));
+    batch.drain(..).rev().for_each(|packet| pool.give(packet));
+    for (device, frames) in devices.iter_mut().zip([3, 5]) {
+        device.arriving.clear();
+        device.poll(0, &mut pool, &mut batch, 64);
+        assert_eq!(device.free.len(), frames);
+    }
+}
+
+#[test]
+#[should_panic(expected = "a frame of 192 bytes")]
+fn a_frame_has_room_for_headers() {
+    let owner = Pool::default().add_owner();
+    let _ = Packet::in_frame(vec![0; Pool::HEADROOM].leak(), owner);
+}
+
+/// Numbers as they come (xorshift64, Marsaglia 2003).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+}
+
+/// Does the same to a packet, whosever its bytes are.
+fn step(packet: &mut Packet, pool: &mut Pool, (what, n): (usize, usize), tail: &Fragments) {
+    let fill = |bytes: &mut [u8]| bytes.fill(n as u8);
+    match what {
+        0 => fill(packet.push_front(n.min(packet.headroom()))),
+        1 => drop(packet.pull_front(n)),
+        2 => packet.push_back(n).into_iter().for_each(fill),
+        3 => packet.truncate(n),
+        4 if packet.tail.is_empty() => packet.tail = tail.slice(0, n as u32),
+        5 => packet.linearize(pool),
+        6 => {
+            let how = Segmentation { protocol: Protocol::Udp, size: 1000, header_len: 8 };
+            packet.meta.segmentation = Some(how);
+        }
+        _ => fill(packet.linear_mut()),
+    }
+}
+
+#[test]
+fn nobody_sees_whose_bytes_they_are_and_all_frames_come_back() {
+    const FRAMES: usize = 8;
+    let memory = Arc::new(Mapping::private(1 << 12).unwrap());
+    memory.write(0, &[0xaa; 1 << 12]);
+    let tail = Fragments::new(Stretch::new(&memory, 0, 1 << 12), None);
+    let mut pool = Pool::default();
+    let mut device = Device::new(FRAMES);
+    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    let mut pairs: Vec<(Packet, Packet)> = Vec::new();
+    for _ in 0..20_000 {
+        device.arriving.push_back(vec![chance.below(256) as u8; chance.below(FRAME_LEN)]);
+        let mut batch = Batch::new();
+        device.poll(0, &mut pool, &mut batch, 1);
+        device.arriving.clear();
+        for packet in batch {
+            // As much room as a frame has, and not a byte more.
+            let mut twin = pool.take(Pool::SMALL);
+            twin.push_back(packet.len().min(Pool::SMALL)).unwrap();
+            twin.linear_mut().copy_from_slice(&packet.linear()[..packet.len().min(Pool::SMALL)]);
+            let mut packet = packet;
+            packet.truncate(twin.len());
+            pairs.push((packet, twin));
+        }
+        if !pairs.is_empty() {
+            let at = chance.below(pairs.len());
+            let (what, n) = (chance.below(9), chance.below(1500));
+            if what == 8 || pairs.len() == FRAMES {
+                let (packet, twin) = pairs.swap_remove(at);
+                pool.give(packet);
+                pool.give(twin);
+                continue;
+            }
+            let (packet, twin) = &mut pairs[at];
+            // The pool's small buffers are shorter than these frames.
+            if what == 2 && n > twin.tailroom() {
+                continue;
+            }
+            for packet in [&mut *packet, &mut *twin] {
+                step(packet, &mut pool, (what, n), &tail);
+            }
+            assert_eq!((packet.linear(), packet.len()), (twin.linear(), twin.len()));
+            assert_eq!(packet.headroom(), twin.headroom());
+        }
+    }
+    for (packet, twin) in pairs {
+        pool.give(packet);
+        pool.give(twin);
+    }
+    device.poll(0, &mut pool, &mut Batch::new(), 0);
+    assert_eq!(device.free.len(), FRAMES, "a frame was lost");
+}

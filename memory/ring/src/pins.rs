@@ -1,0 +1,421 @@
+//! Bytes of a transmit FIFO that packets point to, and when they may be written again.
+//!
+//! ```text
+//!  free                      front                                   tail
+//!    |== acknowledged, pinned ==|== sent, or to be sent ================|-- room --|
+//!  the program's tx_head     SND.UNA                                  tx_tail
+//! ```
+//! What the peer has acknowledged is released, but the program may not write there yet while a packet that points there
+//! waits for its device: a retransmission, or the last packets of a connection that was reset. Packets do not come back
+//! in the order of their bytes, so bytes are not counted one by one. All packets that are made between two moments hold
+//! one [`Pin`]. When bytes are released while such packets are out, a period begins: packets that are made from then on
+//! have another pin, and cannot point to what was released before. When the last packet of the former period has come
+//! back, all of that is free.
+//!
+//! While no packet is out when bytes are released, as where the device takes everything in the turn that sends it, there
+//! is one period for ever, and a pin costs what keeping the memory mapped does. Otherwise bytes are free again after at
+//! most the time that packets spend in queues, twice.
+//!
+//! The window itself is kept by the pins: a FIFO that ends, or moves to a larger window, leaves it to the packets, and
+//! the last of them gives it back.
+
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Weak};
+
+use towpath_shm::{Backing, Mapping};
+
+use crate::area::Window;
+use crate::windows::Windows;
+
+/// The memory of a FIFO. What it takes to know about packets is there from the first that points to the window until
+/// the window goes, since most windows are for little that is copied. All of it is in 16 bytes, of which each
+/// connection has them.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// None: where to get some.
+    None(Windows),
+    /// A window to which no packet has pointed.
+    Plain(Windows, Window),
+    /// A window to which packets point, or did.
+    Pinned(Box<Pinned>),
+}
+
+const _: () = assert!(size_of::<Memory>() == 16);
+
+impl Memory {
+    /// Where memory is had.
+    #[inline]
+    pub fn windows(&self) -> &Windows {
+        match self {
+            Self::None(windows) | Self::Plain(windows, _) => windows,
+            Self::Pinned(pinned) => &pinned.pin.kept.windows,
+        }
+    }
+
+    /// Where the bytes are.
+    #[inline]
+    pub fn window(&self) -> Option<&Window> {
+        match self {
+            Self::None(_) => None,
+            Self::Plain(_, window) => Some(window),
+            Self::Pinned(pinned) => Some(pinned.window()),
+        }
+    }
+
+    /// For a packet that is made now. `slot` is the FIFO's, and `front` where the bytes begin that are not released.
+    /// None without memory.
+    pub fn pin(&mut self, slot: u32, front: u32) -> Option<&Arc<Pin>> {
+        if let Self::Plain(windows, _) = self {
+            let none = Self::None(windows.clone());
+            if let Self::Plain(windows, window) = std::mem::replace(self, none) {
+                *self = Self::Pinned(Box::new(Pinned::new(windows, slot, window, front)));
+            }
+        }
+        match self {
+            Self::Pinned(pinned) => Some(&pinned.pin),
+            _ => None,
+        }
+    }
+
+    /// All bytes before `front` are released: no packet that is made from now on points to them.
+    pub fn release(&mut self, front: u32) {
+        if let Self::Pinned(pinned) = self {
+            pinned.front = front;
+            pinned.settle();
+        }
+    }
+
+    /// Looks what packets have come back.
+    pub fn settle(&mut self) {
+        if let Self::Pinned(pinned) = self {
+            pinned.settle();
+        }
+    }
+
+    /// Where the program may write again, when the bytes begin at `front` that are not released.
+    #[inline]
+    pub fn free(&self, front: u32) -> u32 {
+        match self {
+            Self::Pinned(pinned) => pinned.free,
+            _ => front,
+        }
+    }
+
+    /// The FIFO of `slot` has a window now.
+    pub fn attach(&mut self, window: Window) {
+        *self = Self::Plain(self.windows().clone(), window);
+    }
+
+    /// Leaves the window to the packets, or gives it back. `is_out`: under the FIFO's lock, so that no thread of a
+    /// program is inside, now or later.
+    pub fn detach(&mut self, slot: u32, is_out: bool) {
+        let none = Self::None(self.windows().clone());
+        match std::mem::replace(self, none) {
+            Self::None(_) => {}
+            Self::Plain(windows, window) if is_out => windows.give(window),
+            Self::Plain(windows, window) => windows.give_when_out(slot, window),
+            Self::Pinned(pinned) => pinned.pin.kept.is_out.store(is_out, Ordering::Relaxed),
+        }
+    }
+}
+
+/// The window of a FIFO, and what packets point to in it.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    /// What the packets hold that are made now.
+    pin: Arc<Pin>,
+    /// What those of the former period hold, while some are out.
+    former: Option<Weak<Pin>>,
+    /// Where the program may write again: all before it is free.
+    free: u32,
+    /// Where it may when the former period is over.
+    free_next: u32,
+    /// Where the bytes begin that are not released.
+    front: u32,
+}
+
+/// What packets of one period hold, and so keep.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    mapping: Arc<Mapping>,
+    kept: Arc<Kept>,
+    /// The FIFO wants to know when it is dropped.
+    awaited: AtomicBool,
+}
+
+/// A window, which is given back when nothing points to it any more.
+#[derive(Debug)]
+struct Kept {
+    windows: Windows,
+    slot: u32,
+    /// None in the end.
+    window: Option<Window>,
+    /// No thread of a program is inside: it was given up under the lock.
+    is_out: AtomicBool,
+}
+
+impl Pinned {
+    fn new(windows: Windows, slot: u32, window: Window, front: u32) -> Self {
+        let is_out = AtomicBool::new(false);
+        let kept = Arc::new(Kept { windows, slot, window: Some(window), is_out });
+        Self { pin: Pin::of(kept), former: None, free: front, free_next: front, front }
+    }
+
+    fn window(&self) -> &Window {
+        self.pin.kept.window()
+    }
+
+    /// Looks what has come back. If that is not all that was released, [`Windows::take_unpinned`] names the slot when
+    /// there is more.
+    fn settle(&mut self) {
+        if let Some(former) = &self.former {
+            if former.strong_count() > 0 {
+                return;
+            }
+            self.free = self.free_next;
+            self.former = None;
+        }
+        if Arc::strong_count(&self.pin) == 1 {
+            self.free = self.front;
+        }
+        // What packets read is read before the program hears that it may write there.
+        fence(Ordering::Acquire);
+        let pinned = self.front.wrapping_sub(self.free);
+        debug_assert!(pinned <= self.window().cap(), "{pinned} bytes are pinned of a window");
+        if pinned == 0 {
+            return;
+        }
+        let pin = Pin::of(Arc::clone(&self.pin.kept));
+        let former = std::mem::replace(&mut self.pin, pin);
+        former.awaited.store(true, Ordering::Relaxed);
+        self.former = Some(Arc::downgrade(&former));
+        self.free_next = self.front;
+    }
+}
+
+impl Pin {
+    fn of(kept: Arc<Kept>) -> Arc<Self> {
+        let mapping = Arc::clone(kept.windows.region().mapping());
+        Arc::new(Self { mapping, kept, awaited: AtomicBool::new(false) })
+    }
+}
+
+impl Backing for Pin {
+    #[inline]
+    fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if self.awaited.load(Ordering::Relaxed) {
+            self.kept.windows.note_unpinned(self.kept.slot);
+        }
+    }
+}
+
+impl Kept {
+    fn window(&self) -> &Window {
+        self.window.as_ref().expect("it is taken in drop alone")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let Some(window) = self.window.take() else { return };
+        match self.is_out.load(Ordering::Relaxed) {
+            true => self.windows.give(window),
+            false => self.windows.give_when_out(self.slot, window),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use towpath_shm::Fragments;
+    use towpath_shm::atomic::Ordering::Relaxed;
+    use towpath_shm::layout::Slot;
+
+    use crate::area::{WINDOW_MAX, WINDOW_MIN};
+    use crate::lock::lock_tx;
+    use crate::program_fifo as program;
+    use crate::region::Region;
+    use crate::{Attach, EngineSend, SendBuffer, Windows, take_tx_wanted};
+
+    fn bytes(fragments: &Fragments) -> Vec<u8> {
+        let mut out = vec![0; fragments.len() as usize];
+        fragments.copy_to(0, &mut out);
+        out
+    }
+
+    fn write(region: &Region, slot: &Slot, data: &[u8]) -> u32 {
+        let _guard = lock_tx(slot, 0, || true);
+        let n = program::write(region, slot, 0, data) as u32;
+        let _ = program::publish(slot, n);
+        n
+    }
+
+    fn fifo(windows: &Windows, slot: u32) -> EngineSend {
+        let mut send = EngineSend::new(windows, slot, WINDOW_MIN, WINDOW_MAX);
+        assert_eq!(send.attach(), Attach::Done);
+        send
+    }
+
+    #[test]
+    fn released_bytes_are_the_programs_when_no_packet_points_to_them() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let (mut send, slot) = (fifo(&windows, 1), region.slot(1).unwrap());
+        assert_eq!(write(&region, slot, &vec![1; WINDOW_MIN as usize]), WINDOW_MIN);
+        send.pull();
+        let first = send.peek(0, 1000);
+        send.release(1000);
+        program::want_room(slot);
+        assert_eq!((program::room(slot), send.len()), (0, WINDOW_MIN - 1000));
+        assert_eq!(slot.tx_unacked.load(Relaxed), 1000, "to the program it is there and was sent");
+        // What is made later does not hold back what was released before.
+        let second = send.peek(0, 2000);
+        send.release(40_000);
+        assert!(windows.take_unpinned().is_empty());
+        drop(first);
+        assert_eq!(windows.take_unpinned(), [1]);
+        send.unpin();
+        assert_eq!(program::room(slot), 1000);
+        assert!(!take_tx_wanted(slot), "it is not worth it");
+        drop(second);
+        assert_eq!(windows.take_unpinned(), [1]);
+        send.unpin();
+        assert_eq!((program::room(slot), slot.tx_unacked.load(Relaxed)), (41_000, 0));
+        assert!(take_tx_wanted(slot));
+        // Nothing is out, and nobody has to be told.
+        drop(send.peek(0, 10));
+        send.release(10);
+        assert_eq!(program::room(slot), 41_010);
+        assert!(windows.take_unpinned().is_empty());
+    }
+
+    #[test]
+    fn packets_keep_the_window_of_a_fifo_that_is_gone() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(1).unwrap();
+        for how in 0..3 {
+            let mut send = fifo(&windows, 1);
+            write(&region, slot, b"on its way");
+            send.pull();
+            let packet = send.peek(0, 10);
+            send.release(10);
+            match how {
+                0 => drop(send),
+                1 => send.retire(),
+                _ => assert!(send.release_if_empty()),
+            }
+            if how == 2 {
+                assert_eq!(program::queued(slot), 0);
+            }
+            assert_eq!(windows.usage().assigned, 1, "{how}");
+            // The next one of the slot has another window.
+            let mut next = fifo(&windows, 1);
+            write(&region, slot, &[0x55; 4096]);
+            next.pull();
+            assert_eq!(bytes(&packet), b"on its way", "{how}");
+            drop((packet, next));
+            assert_eq!(windows.usage().assigned, 0, "{how}");
+        }
+    }
+
+    /// A thread that was in the midst of a copy when its socket ended may go on for longer than the packet.
+    #[test]
+    fn a_window_waits_for_packets_and_for_threads() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut send = fifo(&windows, 1);
+        let slot = region.slot(1).unwrap();
+        write(&region, slot, b"on its way");
+        send.pull();
+        let packet = send.peek(0, 10);
+        let guard = lock_tx(slot, 0, || true);
+        drop(send);
+        drop(packet);
+        assert_eq!((windows.usage().assigned, windows.take_awaited()), (1, vec![1]));
+        drop(guard);
+        assert_eq!(windows.collect(1), Ok(()));
+        assert_eq!(windows.usage().assigned, 0);
+    }
+
+    /// Numbers as they come (xorshift64, Marsaglia 2003).
+    struct Chance(u64);
+
+    impl Chance {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 % n as u64) as usize
+        }
+    }
+
+    /// Two sockets with a program that writes whatever it has room for, packets that come back in any order, and FIFOs
+    /// that grow, lose their memory and end meanwhile: no packet changes, and in the end all memory is there.
+    #[test]
+    fn no_byte_is_written_again_while_a_packet_points_to_it() {
+        for seed in 1..=40 {
+            let mut chance = Chance(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+            let region = Region::create().unwrap();
+            let windows = Windows::new(&region, 1 << 30);
+            let mut fifos = [fifo(&windows, 0), fifo(&windows, 1)];
+            let mut packets: Vec<(Fragments, Vec<u8>)> = Vec::new();
+            let mut next = 0u32;
+            for _ in 0..2000 {
+                let at = chance.below(2);
+                let (send, slot) = (&mut fifos[at], region.slot(at as u32).unwrap());
+                match chance.below(16) {
+                    0..4 => {
+                        let n = chance.below(program::room(slot) as usize + 1).min(20_000);
+                        let data: Vec<u8> = (0..n as u32)
+                            .map(|i| {
+                                (next.wrapping_add(i)).wrapping_mul(0x9e37_79b9).to_le_bytes()[3]
+                            })
+                            .collect();
+                        next = next.wrapping_add(n as u32);
+                        assert_eq!(write(&region, slot, &data), n as u32);
+                        assert!(send.pull());
+                    }
+                    4..9 if !send.is_empty() => {
+                        let offset = chance.below(send.len() as usize) as u32;
+                        let packet = send.peek(offset, 1 + chance.below(5000) as u32);
+                        let before = bytes(&packet);
+                        packets.push((packet, before));
+                    }
+                    9..12 => send.release(chance.below(send.len() as usize + 1) as u32),
+                    12 => send.want_capacity(chance.below(1 << 20) as u32),
+                    13 => drop(send.release_if_empty()),
+                    14 if chance.below(8) == 0 => {
+                        *send = EngineSend::new(&windows, at as u32, WINDOW_MIN, WINDOW_MAX);
+                    }
+                    _ if !packets.is_empty() => {
+                        for _ in 0..chance.below(8).min(packets.len()) {
+                            packets.swap_remove(chance.below(packets.len()));
+                        }
+                    }
+                    _ => {}
+                }
+                assert_eq!(fifos[at].attach(), Attach::Done);
+                for slot in windows.take_unpinned() {
+                    fifos[slot as usize].unpin();
+                }
+                assert!(packets.iter().all(|(packet, before)| bytes(packet) == *before), "{seed}");
+            }
+            packets.clear();
+            for slot in windows.take_unpinned() {
+                fifos[slot as usize].unpin();
+            }
+            for (send, slot) in fifos.iter().zip(0..) {
+                assert_eq!(program::queued(region.slot(slot).unwrap()), send.len(), "{seed}");
+            }
+            drop(fifos);
+            assert_eq!(windows.usage().assigned, 0, "{seed}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A server with very many connections that do nothing, its clients, and one who asks all the time: what
+//! `cargo xtask crowd` measures with.
+//!
+//! ```text
+//! crowd serve PORT COUNT                 accepts COUNT connections on PORT and answers on PORT + 1
+//! crowd hold HOST:PORT COUNT SOURCE...   opens COUNT connections, from these addresses
+//! crowd ask HOST:PORT SECONDS            one connection's round trips: median, 99th percentile, number
+//! ```
+//!
+//! Each says on its standard output what has been reached, and holds what it has until its standard input ends. A
+//! process can have so many descriptors only: the first two make as many as it takes.
+#![allow(clippy::print_stdout)] // Its output is what it is for.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Bytes of a question and of its answer.
+const ASKED: usize = 64;
+/// Ports that a client of the crowd uses. Linux gives no port by itself that a socket was bound to, whichever its
+/// address: those that it chooses from begin behind.
+const PORTS: std::ops::RangeInclusive<u16> = 1024..=32_767;
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match &words[..] {
+        ["serve", port, count] => serve(port.parse()?, count.parse()?),
+        ["hold", to, count, sources @ ..] => {
+            let sources =
+                sources.iter().map(|source| source.parse()).collect::<Result<Vec<_>, _>>();
+            hold(to.parse()?, count.parse()?, &sources?)
+        }
+        ["ask", to, seconds] => ask(to.parse()?, Duration::from_secs(seconds.parse()?)),
+        _ => bail!("serve PORT COUNT, hold HOST:PORT COUNT SOURCE..., or ask HOST:PORT SECONDS"),
+    }
+}
+
+/// Connections that one process can hold.
+fn share() -> Result<usize> {
+    // Beside them: listeners, pipes, and what a library or the engine has.
+    const OTHERS: u64 = 100;
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.or(limit.current).unwrap_or(1 << 20);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum })?;
+    Ok(most.saturating_sub(OTHERS).max(1) as usize)
+}
+
+/// Lets processes of their own `take` connections, as many as each can hold, with the number that were taken before.
+/// They end when the result is dropped.
+fn in_processes(
+    count: usize,
+    take: impl Fn(usize, usize) -> Result<Vec<OwnedFd>>,
+) -> Result<Holders> {
+    let share = share()?;
+    let (held, mut holds) = std::io::pipe()?;
+    let (mut end, ends) = std::io::pipe()?;
+    let firsts = (0..count).step_by(share);
+    for before in firsts.clone() {
+        // SAFETY: there is one thread.
+        if unsafe { nix::unistd::fork() }?.is_child() {
+            drop((held, ends));
+            let connections = take(before, share.min(count - before))?;
+            holds.write_all(&[1])?;
+            drop(holds);
+            end.read_to_end(&mut Vec::new())?;
+            drop(connections);
+            std::process::exit(0);
+        }
+    }
+    Ok(Holders { held, processes: firsts.len(), _ends: ends })
+}
+
+/// The processes that hold connections.
+struct Holders {
+    held: PipeReader,
+    processes: usize,
+    _ends: PipeWriter,
+}
+
+impl Holders {
+    /// Until all have what they shall have, or have ended.
+    fn wait(&mut self) -> Result<()> {
+        let mut all = Vec::new();
+        self.held.read_to_end(&mut all)?;
+        ensure!(all.len() == self.processes, "{} of {} processes", all.len(), self.processes);
+        Ok(())
+    }
+}
+
+/// What was reached, for who waits for the line.
+fn say(what: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{what}")?;
+    Ok(out.flush()?)
+}
+
+/// Until nobody holds the other end of the standard input.
+fn wait_for_the_end() -> Result<()> {
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn serve(port: u16, count: usize) -> Result<()> {
+    let crowd = TcpListener::bind(("0.0.0.0", port))?;
+    let asked = TcpListener::bind(("0.0.0.0", port + 1))?;
+    let mut holders = in_processes(count, |_, count| {
+        (0..count).map(|_| Ok(OwnedFd::from(crowd.accept()?.0))).collect()
+    })?;
+    std::thread::spawn(move || {
+        for stream in asked.incoming().flatten() {
+            std::thread::spawn(move || answer(stream));
+        }
+    });
+    say(&format!("ready {}", std::process::id()))?;
+    holders.wait()?;
+    say("held")?;
+    wait_for_the_end()
+}
+
+/// Until the client closes.
+fn answer(mut stream: TcpStream) {
+    let mut question = [0; ASKED];
+    let _ = stream.set_nodelay(true);
+    while stream.read_exact(&mut question).is_ok() && stream.write_all(&question).is_ok() {}
+}
+
+fn hold(to: SocketAddr, count: usize, sources: &[IpAddr]) -> Result<()> {
+    let places = || {
+        let ports = |source: &IpAddr| {
+            let source = *source;
+            PORTS.map(move |port| SocketAddr::new(source, port))
+        };
+        sources.iter().flat_map(ports)
+    };
+    ensure!(places().nth(count - 1).is_some(), "{count} connections from {} hosts", sources.len());
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let open = |from: SocketAddr| {
+        let stream = socket(family, SocketType::STREAM, None)?;
+        bind(&stream, &from).with_context(|| from.to_string())?;
+        connect(&stream, &to).with_context(|| from.to_string())?;
+        Ok(stream)
+    };
+    let mut holders =
+        in_processes(count, |before, count| places().skip(before).take(count).map(open).collect())?;
+    holders.wait()?;
+    say("held")?;
+    wait_for_the_end()
+}
+
+fn ask(to: SocketAddr, time: Duration) -> Result<()> {
+    let mut stream = TcpStream::connect(to)?;
+    stream.set_nodelay(true)?;
+    let mut bytes = [0; ASKED];
+    let mut took = Vec::new();
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        let start = Instant::now();
+        stream.write_all(&bytes)?;
+        stream.read_exact(&mut bytes)?;
+        took.push(start.elapsed());
+    }
+    took.sort_unstable();
+    let micros = |part: f64| took[(took.len() as f64 * part) as usize].as_secs_f64() * 1e6;
+    say(&format!("{:.1} {:.1} {}", micros(0.5), micros(0.99), took.len()))
+}

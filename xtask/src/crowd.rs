@@ -1,0 +1,201 @@
+//! What very many idle connections cost, and what they cost others: the table of docs/benchmarking.md.
+//!
+//! The server (`tests/src/bin/crowd.rs`) runs under `towpath run --tap` in a network namespace of its own, with the
+//! kernel as its peer there. Its connections are opened in steps, and stay. After each step memory is read, when FIFOs
+//! that are not used have been given back, and one more connection asks and is answered for a while.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Connections in all.
+    #[arg(long, default_value_t = 1_000_000)]
+    connections: usize,
+    /// In so many steps.
+    #[arg(long, default_value_t = 4)]
+    steps: usize,
+    /// Seconds for which the one that asks does so.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+}
+
+const PORT: u16 = 7900;
+/// The program's address behind the TAP device, and its network.
+const HOST: &str = "10.77.0.2";
+/// Connections from one address: fewer than it has ports for them.
+const A_SOURCE: usize = 30_000;
+/// The engine takes FIFO memory back ten seconds after the last byte, in looks a second apart.
+const SETTLED: Duration = Duration::from_secs(13);
+
+/// Memory in bytes.
+#[derive(Clone, Copy, Default)]
+struct Memory {
+    /// Of the engine alone.
+    engine: f64,
+    /// Of both.
+    shared: f64,
+    /// Of the program's processes alone.
+    program: f64,
+}
+
+/// Measures and prints the table. Needs root.
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--release", "-p", "towpath", "-p", "towpath-tests", "--bins"]);
+    ensure!(build.current_dir(root).status()?.success(), "the release build failed");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
+    let binary = |name: &str| target.join("release").join(name).display().to_string();
+    let (towpath, crowd) = (binary("towpath"), binary("crowd"));
+    let world = Namespace::new()?;
+    let (port, all) = (PORT.to_string(), options.connections.to_string());
+    let mut server =
+        world.start(&[&towpath, "run", "-q", "--tap", "--", &crowd, "serve", &port, &all])?;
+    let ready = server.line()?;
+    let program = ready.strip_prefix("ready ").context("the server")?.parse()?;
+    let asked = format!("{HOST}:{}", PORT + 1);
+    println!(
+        "| connections | engine | shared | program | in all, bytes each | p50 µs | p99 µs | opened in |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    let (mut holders, mut held, mut first) = (Vec::new(), 0, None);
+    for step in 0..=options.steps {
+        let (count, start) = (options.connections * step / options.steps - held, Instant::now());
+        if count > 0 {
+            let sources = world.add_sources(step, count.div_ceil(A_SOURCE))?;
+            let (to, count) = (format!("{HOST}:{PORT}"), count.to_string());
+            let mut line = vec![&*crowd, "hold", &to, &count];
+            line.extend(sources.iter().map(String::as_str));
+            let mut holder = world.start(&line)?;
+            ensure!(holder.line()? == "held", "a client");
+            holders.push(holder);
+        }
+        held += count;
+        let took = start.elapsed();
+        std::thread::sleep(SETTLED);
+        let memory = Memory::of(server.child.id(), program)?;
+        let seconds = options.seconds.to_string();
+        let mut asks = world.start(&[&crowd, "ask", &asked, &seconds])?;
+        let figures = asks.line()?;
+        let mut figures = figures.split(' ');
+        let before = *first.get_or_insert(memory);
+        let each = |part: fn(&Memory) -> f64| match held {
+            0 => 0.,
+            held => (part(&memory) - part(&before)) / held as f64,
+        };
+        let parts = [each(|it| it.engine), each(|it| it.shared), each(|it| it.program)];
+        println!(
+            "| {held} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} | {:.0} s |",
+            parts[0],
+            parts[1],
+            parts[2],
+            parts.iter().sum::<f64>(),
+            figures.next().context("p50")?,
+            figures.next().context("p99")?,
+            took.as_secs_f64(),
+        );
+    }
+    ensure!(server.line()? == "held", "the server");
+    Ok(())
+}
+
+impl Memory {
+    fn of(towpath: u32, program: u32) -> Result<Self> {
+        let field = |pid: u32, name: &str| -> Result<f64> {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+            let line = text.lines().find(|line| line.starts_with(name)).context("a field")?;
+            Ok(line.split_whitespace().nth(1).context("a number")?.parse::<f64>()? * 1024.)
+        };
+        Ok(Self {
+            engine: field(towpath, "Anonymous:")?,
+            // Whose pages they are the kernel does not say: the engine has touched all of them.
+            shared: field(towpath, "Rss:")? - field(towpath, "Anonymous:")?,
+            program: family(program)?
+                .into_iter()
+                .map(|pid| field(pid, "Anonymous:"))
+                .sum::<Result<_>>()?,
+        })
+    }
+}
+
+/// A process and its children.
+fn family(parent: u32) -> Result<Vec<u32>> {
+    let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
+    let children = text.split_whitespace().filter_map(|pid| pid.parse().ok());
+    Ok(std::iter::once(parent).chain(children).collect())
+}
+
+/// A network namespace, removed on drop.
+struct Namespace(String);
+
+impl Namespace {
+    fn new() -> Result<Self> {
+        let name = format!("tpc-{}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let world = Self(name);
+        ip(&["-n", &world.0, "link", "set", "lo", "up"])?;
+        Ok(world)
+    }
+
+    fn start(&self, line: &[&str]) -> Result<Running> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0]).args(line);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let lines = BufReader::new(child.stdout.take().context("piped")?).lines();
+        Ok(Running { child, lines })
+    }
+
+    /// More addresses of the kernel's on the TAP device.
+    fn add_sources(&self, step: usize, count: usize) -> Result<Vec<String>> {
+        let device = std::process::Command::new("ip")
+            .args(["-n", &self.0, "-o", "route", "get", HOST])
+            .output()?;
+        let route = String::from_utf8(device.stdout)?;
+        let mut words = route.split_whitespace().skip_while(|word| *word != "dev");
+        let device = words.nth(1).context("the device")?.to_owned();
+        let address = |n| format!("10.77.{step}.{}", 10 + n);
+        for n in 0..count {
+            ip(&["-n", &self.0, "addr", "add", &format!("{}/32", address(n)), "dev", &device])?;
+        }
+        Ok((0..count).map(address).collect())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Err(error) = ip(&["netns", "del", &self.0]) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+/// A program that says how far it is, and goes when its standard input ends.
+struct Running {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn line(&mut self) -> Result<String> {
+        Ok(self.lines.next().context("it ended")??)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        if let Err(error) = self.child.wait() {
+            eprintln!("{error}");
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("ip").args(arguments).status().context("ip")?;
+    ensure!(status.success(), "ip {} failed (root is needed)", arguments.join(" "));
+    Ok(())
+}
