@@ -359,6 +359,29 @@ fn the_wheel_is_handed_over_beside_a_thread_that_stands_by() {
     stands_by.join().expect("it ends");
 }
 
+/// Who is at the wheel has to do for others, and comes back all the same.
+#[test]
+fn a_time_limit_ends_a_wait_while_others_are_busy() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("a wait does not end while others are busy\n");
+    let (_, _remote) = host_alone(&POSIX);
+    let listener = listen(&POSIX, 80);
+    let (idle, _theirs) = pair(&POSIX, listener, 80);
+    thread::scope(|scope| {
+        let others = scope.spawn(|| ping_pong(&POSIX, 2, 2000));
+        let (null, mut waits) = (std::ptr::null(), 0);
+        while !others.is_finished() {
+            let mut list = [libc::pollfd { fd: idle, events: libc::POLLIN, revents: 0 }];
+            let deadline = Deadline::after(Duration::from_millis(1));
+            // SAFETY: no mask.
+            let ready = unsafe { poll::poll(&POSIX, &mut list, Some(deadline), null) };
+            assert_eq!(ready, Ok(0));
+            waits += 1;
+        }
+        assert!(waits > 5, "{waits}");
+    });
+}
+
 /// One thread goes off with its own event, and does no more. Nobody else turns the engine but the one that waits still: who
 /// sends does not wait.
 #[test]
