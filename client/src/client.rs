@@ -2,7 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use towpath_shm::layout::{Command, Plain, SHARDS_MAX, Slot, VERSION, op, shard_o
 use towpath_shm::token::Run;
 
 use crate::syscall::SignalsBlocked;
+use crate::wheel::{Wheel, Who};
 use crate::{Error, HighFd, Process, Socket, lifeline, wait};
 
 /// Between two tries to put a command into a full ring.
@@ -29,6 +30,8 @@ const RING_FULL_TRIES: u32 = 1000;
 #[derive(Debug)]
 pub struct Client {
     process: &'static Process,
+    /// None: the engine is another process's, or has threads of its own.
+    wheel: Option<&'static Wheel>,
     /// There are processors beside those of this program and its engine.
     to_spare: bool,
     region: Region,
@@ -120,6 +123,7 @@ impl Client {
         process.set_channel(number);
         Ok(Self {
             process,
+            wheel: None,
             to_spare: towpath_ring::has_processors_to_spare(),
             region,
             run,
@@ -134,6 +138,23 @@ impl Client {
             dead: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         })
+    }
+
+    /// The same attachment, to an engine in this process: from now on threads that wait turn it.
+    pub fn hosted_by(self, wheel: &'static Wheel) -> Self {
+        Self { wheel: Some(wheel), ..self }
+    }
+
+    /// The wheel of its engine, if that is in this process.
+    #[inline]
+    pub fn wheel(&self) -> Option<&'static Wheel> {
+        // In a child that a handler has forked on top of a call of its parent's, the engine is the parent's.
+        self.wheel.filter(|_| !self.is_abandoned())
+    }
+
+    /// Whether there are events that nobody has taken.
+    pub fn has_events(&self) -> bool {
+        self.channels().any(towpath_ring::events_waiting)
     }
 
     /// Tells the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
@@ -181,6 +202,8 @@ impl Client {
         process.set_channel(cloned.number);
         Ok(Self {
             process,
+            // It stays with the parent.
+            wheel: None,
             to_spare: self.to_spare,
             region: self.region.clone(),
             run: self.run,
@@ -217,7 +240,10 @@ impl Client {
     fn call_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
         self.exchange(end, || {
             let number = towpath_ring::ask(&end.channel, request);
-            self.ring(end);
+            // Of an engine in this process, who waits sees to that.
+            if self.wheel().is_none() {
+                self.ring(end);
+            }
             self.wait_for_answer(end, number)
         })
     }
@@ -226,9 +252,18 @@ impl Client {
         let mut fds = Vec::new();
         let reply = self.exchange(&self.ends[0], || {
             send_request(&self.control, request)?;
+            self.turn_until_answered();
             recv_reply(&self.control, &mut fds)
         })?;
         Ok((reply, fds))
+    }
+
+    /// Where nobody else turns the engine, it is this thread that has to, or it would wait for the stand-by thread.
+    fn turn_until_answered(&self) {
+        if let Some(helm) = self.wheel().and_then(|wheel| wheel.take(Who::Asks)) {
+            let control = self.control.get();
+            helm.drive_blocked(Some(control), || is_readable(self.control.borrow()));
+        }
     }
 
     /// What leads to the shard that has a slot.
@@ -271,7 +306,12 @@ impl Client {
 
     fn wait_for_answer(&self, end: &End, number: u32) -> Result<Reply, Error> {
         loop {
-            let word = towpath_ring::await_answer(&end.channel);
+            let turns = self.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Asks));
+            let word = if turns {
+                towpath_ring::answer_word(&end.channel)
+            } else {
+                towpath_ring::await_answer(&end.channel)
+            };
             if let Some(reply) = towpath_ring::answer_to(&end.channel, number) {
                 // It may have been woken by the engine's end, of which no other thread is told then.
                 self.is_dead();
@@ -280,7 +320,11 @@ impl Client {
             if self.is_dead() {
                 return Err(Error::Dead);
             }
-            if wait::sleep_on(self, word) && !self.check_alive() {
+            if !turns && self.wheel().is_some() {
+                // Who is at the wheel may sleep.
+                self.ring(end);
+            }
+            if wait::sleep_on(self, word, !turns) && !self.check_alive() {
                 return Err(Error::Dead);
             }
         }
@@ -354,6 +398,10 @@ impl Client {
             tries += 1;
             if tries % RING_FULL_TRIES == 0 && !self.check_alive() {
                 return;
+            }
+            if let Some(mut helm) = self.wheel().and_then(|wheel| wheel.take(Who::Waits)) {
+                helm.turn(|| true);
+                continue;
             }
             let pause =
                 rustix::time::Timespec { tv_sec: 0, tv_nsec: RING_FULL_PAUSE.as_nanos() as i64 };
@@ -514,6 +562,13 @@ impl Client {
         }
         true
     }
+}
+
+/// Whether there is something to be received, or the other end is closed.
+fn is_readable(control: BorrowedFd<'_>) -> bool {
+    let mut byte = [MaybeUninit::uninit(); 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
 /// The other end speaks another protocol: its answer lacks what ours has, or it is of another build.

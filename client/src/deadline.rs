@@ -20,6 +20,12 @@ impl Deadline {
         Duration::from_nanos(self.0.saturating_sub(now_ns()))
     }
 
+    /// [`Self::left`] as struct timespec has it: seconds, and ns of the second.
+    pub(crate) fn timespec(self) -> [i64; 2] {
+        let left = self.left();
+        [left.as_secs().min(i64::MAX as u64) as i64, i64::from(left.subsec_nanos())]
+    }
+
     /// As struct timespec has it: seconds, and ns of the second.
     pub(crate) fn parts(self) -> (i64, i64) {
         ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, compiler_fe
 
 use crate::Deadline;
 use crate::syscall::{nr, syscall};
+use crate::wheel::Wheel;
 
 struct Thread {
     // Handlers that ran, and those of them that were installed without SA_RESTART.
@@ -37,6 +38,8 @@ struct Thread {
     number: AtomicU32,
     // struct timespec.
     limit: [AtomicI64; 2],
+    // The engine at whose wheel the thread sleeps; null: it does not.
+    wheel: AtomicPtr<Wheel>,
 }
 
 std::thread_local! {
@@ -49,6 +52,7 @@ std::thread_local! {
             cancelled: AtomicBool::new(false),
             number: AtomicU32::new(0),
             limit: [AtomicI64::new(0), AtomicI64::new(0)],
+            wheel: AtomicPtr::new(ptr::null_mut()),
         }
     };
 }
@@ -62,12 +66,15 @@ pub fn handler_runs(restarts: bool) {
             thread.firm.store(thread.firm.load(Relaxed).wrapping_add(1), Relaxed);
         }
         thread.end_sleep();
+        thread.leave_wheel();
     });
 }
 
 /// Somebody cancels this thread. False: it is in no cancellation point of ours, and this is not for us.
 pub fn cancellation_comes() -> bool {
     THREAD.with(|thread| {
+        // libc may end the thread at once (PTHREAD_CANCEL_ASYNCHRONOUS).
+        thread.leave_wheel();
         let inside = thread.is_in_point();
         if inside {
             thread.cancelled.store(true, Relaxed);
@@ -172,10 +179,29 @@ impl Thread {
         is_there
     }
 
+    /// If it sleeps there: the handler may call siglongjmp, and what it calls may want the wheel.
+    fn leave_wheel(&self) {
+        let wheel = self.wheel.swap(ptr::null_mut(), Relaxed);
+        // SAFETY: the thread sleeps in `while_at_wheel`, which borrows it, and whose frame this one is on top of.
+        if let Some(wheel) = unsafe { wheel.as_ref() } {
+            wheel.abandon();
+        }
+    }
+
     fn end_sleep(&self) {
         self.limit[0].store(0, Relaxed);
         self.limit[1].store(0, Relaxed);
     }
+}
+
+/// A sleep of the thread at the wheel, in a system call. With signals blocked but within the call.
+pub(crate) fn while_at_wheel<T>(wheel: &Wheel, sleep: impl FnOnce() -> T) -> T {
+    THREAD.with(|thread| {
+        thread.wheel.store(ptr::from_ref(wheel).cast_mut(), Relaxed);
+        let slept = sleep();
+        thread.wheel.store(ptr::null_mut(), Relaxed);
+        slept
+    })
 }
 
 /// Whether the mark of a point is there still. The stack that it was on may not be: so the kernel looks.

@@ -9,6 +9,7 @@
 //! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections;
 //! - [`wait`]: sleeping until one of them can go on; [`interrupt`]: what ends that before;
 //! - [`reactor`]: sleeping until one of many can;
+//! - [`wheel`]: an engine in this very process, which threads turn that wait;
 //! - [`in_flight`]: sockets on their way to another process.
 //!
 //! No function here calls into libc for a system call: the calls of this process may be interposed
@@ -37,6 +38,7 @@ pub mod reactor;
 pub mod stream;
 pub mod syscall;
 pub mod wait;
+pub mod wheel;
 
 pub use buffer::Buffer;
 pub use client::{Client, Cloned, Tokens, control_from_number};
@@ -46,3 +48,4 @@ pub use high_fd::HighFd;
 pub use process::Process;
 pub use socket::{Socket, ready};
 pub use towpath_ring::{Lock, LockGuard, Region, is_inside, thread_id};
+pub use wheel::Wheel;

@@ -278,6 +278,19 @@ impl Locked<'_> {
         }
     }
 
+    /// Wakes one of the threads that sleep in lists, to look for itself.
+    pub(crate) fn kick_one(&mut self) {
+        let mut sets = self.sets.iter().flatten().filter(|set| set.sleepers > 0);
+        if let Some(bed) = sets.find_map(|set| set.bed.as_ref()) {
+            kick(bed.kick.get());
+        } else if let Some(list_kick) =
+            self.list_kicks.iter_mut().find(|kick| kick.is_taken && !kick.is_rung)
+        {
+            list_kick.is_rung = true;
+            kick(list_kick.fd.get());
+        }
+    }
+
     /// After a call has taken what it wanted from a set: the rest is for another thread.
     fn pass_on(&mut self, number: u32, left: usize) {
         if let Some(set) = self.set(number)

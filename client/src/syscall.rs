@@ -75,6 +75,7 @@ pub mod nr {
         pub const RECVMSG: usize = 47;
         pub const FCNTL: usize = 72;
         pub const FUTEX: usize = 202;
+        pub const PPOLL: usize = 271;
         pub const DUP3: usize = 292;
         pub const PRLIMIT64: usize = 302;
     }
@@ -89,6 +90,7 @@ pub mod nr {
         pub const RECVFROM: usize = 207;
         pub const RECVMSG: usize = 212;
         pub const FCNTL: usize = 25;
+        pub const PPOLL: usize = 73;
         pub const FUTEX: usize = 98;
         pub const DUP3: usize = 24;
         pub const PRLIMIT64: usize = 261;
@@ -133,6 +135,12 @@ impl SignalsBlocked {
     /// are handled at that point. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
     pub fn new() -> Self {
         Self(set_mask(u64::MAX))
+    }
+
+    /// Where the mask is that was there before, for a system call that sleeps with it. The result is no longer that
+    /// place when this is moved.
+    pub(crate) fn before(&self) -> usize {
+        (&raw const self.0).addr()
     }
 }
 

@@ -8,12 +8,14 @@
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
 use towpath_ring::{Spin, Waiter};
 
 use crate::interrupt::{Handled, Limit};
 use crate::syscall::{nr, syscall};
+use crate::wheel::{Following, Who};
 use crate::{Client, Deadline, Error, Socket};
 
 /// Between two looks whether the engine lives, where nobody would tell.
@@ -55,16 +57,21 @@ pub fn until_any<T>(
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     debug_assert!((1..=SOCKETS_MAX).contains(&sockets.len()), "{}", sockets.len());
-    if let Some(done) = look_for_a_moment(client, SPINS / sockets.len() as u32, &mut attempt) {
+    // Who waits turns an engine of its own process: to look would be in vain.
+    if client.wheel().is_none()
+        && let Some(done) = look_for_a_moment(client, SPINS / sockets.len() as u32, &mut attempt)
+    {
         return done;
     }
     // In a child that a handler forks, what follows would be on its parent's attachment.
     let began = client.process().forks();
     let mut has_slept = false;
     loop {
+        // Who turns the engine is not to be woken by it.
+        let turns = client.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Waits));
         let mut waiters = [const { None }; SOCKETS_MAX];
         for (waiter, &socket) in waiters.iter_mut().zip(sockets) {
-            *waiter = client.slot(socket).map(Waiter::new);
+            *waiter = client.slot(socket).map(if turns { Waiter::unasked } else { Waiter::new });
         }
         match attempt() {
             Err(Error::WouldBlock) => {}
@@ -77,7 +84,7 @@ pub fn until_any<T>(
         if client.is_dead() || sockets.iter().any(|&socket| client.slot(socket).is_none()) {
             return Err(Error::Dead);
         }
-        let slept = sleep(client, &waiters[..sockets.len()], deadline, since);
+        let slept = sleep(client, &waiters[..sockets.len()], !turns, deadline, since);
         has_slept = true;
         // What has a time limit is interrupted by every handler.
         if client.process().forks() != began {
@@ -97,20 +104,33 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once. `TimedOut`: at the deadline, or when it is time to look whether the engine lives; `Dead`: not at
+/// Sleeps once, or turns the engine; only that if nobody is asked to wake this thread. `TimedOut`: at the deadline, or when it is time to look whether the engine lives; `Dead`: not at
 /// all, and those of several never can.
 fn sleep(
     client: &Client,
     waiters: &[Option<Waiter<'_>>],
+    is_asked: bool,
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<(), Error> {
+    let mut baton = None;
+    if let Some(wheel) = client.wheel() {
+        if let Some(helm) = wheel.take(Who::Waits) {
+            let has_changed = || waiters.iter().flatten().map(Waiter::word).any(has_changed);
+            return helm.drive(deadline, since, has_changed);
+        }
+        match wheel.follow() {
+            Some(following) if is_asked => baton = Some(following),
+            _ => return Ok(()),
+        }
+    }
     let limited = deadline.is_some();
     if !client.process().is_without_waitv()
         && let Some(life) = client.life()
     {
-        let mut words = [Wait::NOTHING; SOCKETS_MAX + 1];
-        let wanted = waiters.iter().flatten().map(Waiter::word).chain([life]);
+        let mut words = [Wait::NOTHING; SOCKETS_MAX + 2];
+        let baton = baton.as_ref().map(Following::word);
+        let wanted = waiters.iter().flatten().map(Waiter::word).chain([life]).chain(baton);
         let count =
             words.iter_mut().zip(wanted).map(|(wait, word)| *wait = Wait::new(word)).count();
         let limit = deadline.map_or(Limit::NEVER, Limit::until);
@@ -134,13 +154,32 @@ fn sleep(
 }
 
 /// Sleeps until a word of the engine's is another than expected, or the engine ends: for a thread with its signals
-/// blocked. It may wake for nothing. True: nobody tells of the engine's end here, [`Client::check_alive`] does.
-pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32)) -> bool {
+/// blocked. It may wake for nothing, and does not sleep if nobody is asked to wake it and it cannot turn the engine. True: nobody tells of the engine's end here, [`Client::check_alive`] does.
+pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
+    let mut baton = None;
+    if let Some(wheel) = client.wheel() {
+        if let Some(helm) = wheel.take(Who::Asks) {
+            helm.drive_blocked(None, || has_changed(word));
+            return false;
+        }
+        match wheel.follow() {
+            Some(following) if is_asked => baton = Some(following),
+            _ => return false,
+        }
+    }
     if !client.process().is_without_waitv()
         && let Some(life) = client.life()
     {
-        match wait_for_any(&[Wait::new(word), Wait::new(life)], NO_LIMIT) {
+        let mut words = [word, life, life].map(Wait::new);
+        let count = match &baton {
+            Some(following) => {
+                words[2] = Wait::new(following.word());
+                3
+            }
+            None => 2,
+        };
+        match wait_for_any(&words[..count], NO_LIMIT) {
             Err(ENOSYS | EPERM) => client.process().calls_are_filtered(),
             _ => return false,
         }
@@ -148,6 +187,10 @@ pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32)) -> bool {
     let (seconds, ns) = Deadline::after(LIVENESS_SLICE).parts();
     let _ = wait_for_one(word, [seconds, ns].as_ptr().addr());
     true
+}
+
+fn has_changed((word, expected): (&AtomicU32, u32)) -> bool {
+    word.load(Acquire) != expected
 }
 
 fn outcome(slept: Option<Result<usize, i32>>) -> Result<(), Error> {

@@ -30,8 +30,8 @@ use towpath_shm::control::Request;
 
 /// A stack, its ports, and the programs on it.
 ///
-/// It stays on the thread that makes it: ports need not be [`Send`]. Dropping it closes the programs' control sockets,
-/// which they take for its end; [`Engine::run`] also lets peers know.
+/// Threads may turn it one after the other. Dropping it closes the programs' control sockets, which they take for its
+/// end; [`Engine::run`] also lets peers know.
 ///
 /// # Example
 /// One without ports, whose programs have loopback. It needs no privileges.

@@ -1,6 +1,6 @@
 //! How a process finds its engine, and the sockets that it was born with.
 
-use towpath_client::{Client, Region};
+use towpath_client::{Client, Region, Wheel};
 use towpath_shm::Fd;
 use towpath_shm::token::Run;
 
@@ -23,15 +23,16 @@ pub fn from_environment(posix: &'static Posix) -> Result<()> {
     // SAFETY: the number was made for us by whoever started this program.
     let control = unsafe { towpath_client::control_from_number(number) };
     posix.attachment.activate();
-    control.map_or(Ok(()), |control| over(posix, control))
+    control.map_or(Ok(()), |control| over(posix, control, None))
 }
 
-/// Attaches over a control socket, with the sockets that this process image was born with.
+/// Attaches over a control socket, with the sockets that this process image was born with. `wheel`: that of the engine,
+/// if it is in this process. Once in a process.
 ///
 /// # Errors
 /// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this process may not have
 /// the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
-fn over(posix: &'static Posix, control: Fd) -> Result<()> {
+pub fn over(posix: &'static Posix, control: Fd, wheel: Option<&'static Wheel>) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();
     let held = |region: &Region, run: Run| {
@@ -46,6 +47,9 @@ fn over(posix: &'static Posix, control: Fd) -> Result<()> {
     }
     posix.attachment.make_page()?;
     posix.attachment.activate();
-    posix.attachment.install(client);
+    posix.attachment.install(match wheel {
+        Some(wheel) => client.hosted_by(wheel),
+        None => client,
+    });
     Ok(())
 }

@@ -6,9 +6,11 @@ use towpath_client::descriptors::{self, Entry};
 use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::reactor::{self, Found, KernelChange, Locked, Nested, Stay, Turn, cookie};
 use towpath_client::syscall::{self, syscall};
+use towpath_client::wheel::Helm;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
+use crate::turning::{Next, Turning};
 use crate::{Errno, Posix, Result, table};
 
 /// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it; those of ours are kept
@@ -239,6 +241,7 @@ pub unsafe fn wait(
     let client = posix.client()?;
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
     let mut stay = Stay::new(&posix.process, number);
+    let mut turning = Turning::default();
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         match stay.turn(out.len > 0)? {
@@ -261,11 +264,19 @@ pub unsafe fn wait(
         if since.is_interrupted(true) {
             return fail(libc::EINTR);
         }
+        if !turning.turn(client) {
+            continue;
+        }
         let Some(bed) = stay.go_to_bed(client, epfd)? else {
             continue;
         };
-        // SAFETY: the caller's promise about the mask.
-        let woken = unsafe { sleep(posix, bed, deadline, since, sigmask) };
+        let woken = match turning.next(client) {
+            // SAFETY: the caller's promise about the mask.
+            Next::Sleep(_abed) => unsafe {
+                sleep(posix, bed, &mut turning, deadline, since, sigmask)
+            },
+            Next::Look => Ok(0),
+        };
         stay.get_up(client);
         if woken? & 1 << cookie::PROGRAM != 0 {
             out.add_kernel(epfd, &stay, out.most);
@@ -284,6 +295,7 @@ fn collect(stay: &Stay<'_>, client: &Client, out: &mut Output) -> Result<()> {
 unsafe fn sleep(
     posix: &'static Posix,
     bed: i32,
+    turning: &mut Turning<'_>,
     deadline: Option<Deadline>,
     since: Handled,
     sigmask: *const libc::c_void,
@@ -291,24 +303,38 @@ unsafe fn sleep(
     const MOST: usize = 4;
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
     let at = events.as_mut_ptr() as usize;
+    let helm = turning.helm.as_ref();
+    let engine = helm.map_or(-1, Helm::descriptor);
+    let deadline = helm.map_or(deadline, |helm| helm.until(deadline));
+    let mask = helm.filter(|_| sigmask.is_null()).map_or(sigmask.addr(), Helm::mask);
+    // poll has a time limit in memory, and an epoll set can be polled.
+    let poll = |limit| {
+        let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut list = [wanted(bed), wanted(engine)];
+        let args = [list.as_mut_ptr().expose_provenance(), list.len(), limit, mask, 8, 0];
+        // SAFETY: two entries; the limit is a timespec; the caller's promise about the mask.
+        unsafe { syscall(libc::SYS_ppoll as usize, args) }?;
+        if list[0].revents == 0 {
+            return Ok(0);
+        }
+        let args = [bed as usize, at, MOST, 0, 0, 8];
+        // SAFETY: four events fit; a null mask changes nothing.
+        unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }
+    };
+    let is_at_wheel = helm.is_some();
     let sleep = |limit| {
-        let args = [bed as usize, at, MOST, limit, sigmask as usize, 8];
+        if is_at_wheel {
+            return poll(limit);
+        }
+        let args = [bed as usize, at, MOST, limit, mask, 8];
         // SAFETY: four events fit; the limit is a timespec; the caller's promise about the mask.
         match unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) } {
-            // Before Linux 5.11 epoll has no time limit in memory; poll has, and an epoll set can be polled.
-            Err(libc::ENOSYS) => {
-                let mut set = libc::pollfd { fd: bed, events: libc::POLLIN, revents: 0 };
-                let args = [(&raw mut set).addr(), 1, limit, sigmask as usize, 8, 0];
-                // SAFETY: one entry; the rest as above.
-                unsafe { syscall(libc::SYS_ppoll as usize, args) }?;
-                let args = [bed as usize, at, MOST, 0, 0, 8];
-                // SAFETY: as above; a null mask changes nothing.
-                unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }
-            }
+            // Before Linux 5.11 epoll has no time limit in memory.
+            Err(libc::ENOSYS) => poll(limit),
             result => result,
         }
     };
-    let slept = since.sleep(true, Limit::within(deadline), sleep);
+    let slept = turning.sleep(|| since.sleep(true, Limit::within(deadline), sleep));
     let count = slept.unwrap_or(Err(libc::EINTR)).map_err(Errno)?;
     let mut woken = 0;
     for event in &events[..count] {

@@ -67,6 +67,7 @@ pub mod socket;
 mod spawns;
 mod table;
 pub mod transfer;
+mod turning;
 
 pub use errno::{Errno, Result};
 pub use posix::Posix;

@@ -6,16 +6,18 @@ use towpath_client::descriptors::Entry;
 use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::reactor;
 use towpath_client::syscall::syscall;
+use towpath_client::wheel::Helm;
 use towpath_client::{Client, Error, Socket, ready};
 use towpath_client::{Deadline, wait};
 
 use crate::errno::fail;
+use crate::turning::{Next, Turning};
 use crate::{Errno, Posix, Result, epoll};
 
 /// Lists up to here need no allocation.
 const SMALL: usize = 64;
-/// The doorbell, the control socket and the kick.
-const OWN: usize = 3;
+/// The doorbell, the control socket, the kick and the descriptor of an engine in this process.
+const OWN: usize = 4;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
 /// A time limit as a program gives it.
@@ -58,6 +60,7 @@ pub unsafe fn poll(
     };
     let any_kernel = split(posix, fds, kernel);
     let mut few = Few::of(posix, fds).filter(|_| sigmask.is_null());
+    let (terms, mut turning) = (Terms { deadline, since, sigmask }, Turning::default());
     loop {
         let ours = look(posix, client, fds, false);
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
@@ -76,8 +79,14 @@ pub unsafe fn poll(
             }
             continue;
         }
+        if !turning.turn(client)
+            && let Ok(mut hub) = posix.process.lock_reactor()
+        {
+            hub.drain(client);
+            continue;
+        }
         // SAFETY: the caller's promise.
-        if unsafe { sleep(posix, client, fds, kernel, deadline, since, sigmask) }? {
+        if unsafe { sleep(posix, client, fds, kernel, &mut turning, terms) }? {
             look(posix, client, fds, false);
             if take_back(posix, fds, kernel) {
                 kernel_look(&mut kernel[..fds.len()])?;
@@ -210,25 +219,34 @@ fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> i32 {
     count
 }
 
+/// What ends a sleep beside what it is for.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    /// None: no limit.
+    deadline: Option<Deadline>,
+    since: Handled,
+    /// The signals that do not; null: those that are blocked.
+    sigmask: *const libc::c_void,
+}
+
 /// Sleeps once. True: a kernel descriptor has something, or the time is up.
 ///
 /// # Safety
-/// `sigmask` must point to a kernel signal mask or be null.
-unsafe fn sleep(
+/// The mask of `terms` must be a kernel signal mask or null.
+unsafe fn sleep<'a>(
     posix: &'static Posix,
-    client: &Client,
+    client: &'a Client,
     fds: &mut [libc::pollfd],
     kernel: &mut [libc::pollfd],
-    deadline: Option<Deadline>,
-    since: Handled,
-    sigmask: *const libc::c_void,
+    turning: &mut Turning<'a>,
+    terms: Terms,
 ) -> Result<bool> {
     let count = fds.len();
     let began = posix.process.forks();
     let (at, kick) = {
         let Ok(mut hub) = posix.process.lock_reactor() else {
             // SAFETY: the caller's promise.
-            return unsafe { nap(&mut kernel[..count], deadline, since, sigmask) };
+            return unsafe { nap(&mut kernel[..count], terms) };
         };
         if client.is_abandoned() {
             return fail(libc::ERESTART);
@@ -239,13 +257,27 @@ unsafe fn sleep(
         (at, hub.kick_of(at))
     };
     let mut result = Ok(0);
-    if look(posix, client, fds, true) == 0 {
+    if look(posix, client, fds, true) == 0
+        && let Next::Sleep(_abed) = turning.next(client)
+    {
+        let helm = turning.helm.as_ref();
+        let at_wheel = |helm: &Helm<'_>| Terms {
+            deadline: helm.until(terms.deadline),
+            sigmask: if terms.sigmask.is_null() {
+                std::ptr::without_provenance(helm.mask())
+            } else {
+                terms.sigmask
+            },
+            ..terms
+        };
+        let terms = helm.map_or(terms, at_wheel);
         let own = |fd, events| libc::pollfd { fd, events, revents: 0 };
         kernel[count] = own(client.bell().get(), libc::POLLIN);
         kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
         kernel[count + 2] = own(kick, libc::POLLIN);
-        // SAFETY: the caller's promise.
-        result = unsafe { kernel_sleep(kernel, deadline, since, sigmask) };
+        kernel[count + 3] = own(helm.map_or(-1, Helm::descriptor), libc::POLLIN);
+        // SAFETY: the caller's promise, or a mask that is there as long as the helm.
+        result = turning.sleep(|| unsafe { kernel_sleep(kernel, terms) });
         if result.is_ok() && kernel[count].revents != 0 {
             reactor::clear(client.bell().get());
         }
@@ -273,28 +305,19 @@ const NAP: Duration = Duration::from_millis(1);
 ///
 /// # Safety
 /// As for [`sleep`].
-unsafe fn nap(
-    kernel: &mut [libc::pollfd],
-    deadline: Option<Deadline>,
-    since: Handled,
-    sigmask: *const libc::c_void,
-) -> Result<bool> {
+unsafe fn nap(kernel: &mut [libc::pollfd], terms: Terms) -> Result<bool> {
     let nap = Deadline::after(NAP);
-    let limit = deadline.map_or(nap, |deadline| deadline.min(nap));
+    let deadline = terms.deadline.map_or(nap, |deadline| deadline.min(nap));
     // SAFETY: the caller's promise.
-    Ok(unsafe { kernel_sleep(kernel, Some(limit), since, sigmask) }? > 0)
+    Ok(unsafe { kernel_sleep(kernel, Terms { deadline: Some(deadline), ..terms }) }? > 0)
 }
 
 /// Waits in the kernel, unless a handler has interrupted the call.
 ///
 /// # Safety
-/// `sigmask` must point to a kernel signal mask or be null.
-unsafe fn kernel_sleep(
-    list: &mut [libc::pollfd],
-    deadline: Option<Deadline>,
-    since: Handled,
-    sigmask: *const libc::c_void,
-) -> Result<usize> {
+/// As for [`sleep`].
+unsafe fn kernel_sleep(list: &mut [libc::pollfd], terms: Terms) -> Result<usize> {
+    let Terms { deadline, since, sigmask } = terms;
     // SAFETY: the caller's promise about the mask, and that of `sleep` about the limit.
     let sleep = |limit| unsafe { kernel_poll(list, limit, sigmask) };
     since.sleep(true, Limit::within(deadline), sleep).unwrap_or(fail(libc::EINTR))

@@ -39,6 +39,12 @@ pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
     (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
 }
 
+/// The same for a program that answers its request itself, by turning the engine: nobody is asked to wake it.
+pub fn answer_word(channel: &Channel) -> (&AtomicU32, u32) {
+    let seq = &channel.cell().seq;
+    (seq, seq.load(Ordering::Acquire))
+}
+
 /// The engine's part of requests, at its end of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {

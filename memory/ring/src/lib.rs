@@ -6,7 +6,7 @@
 //! [`program_fifo`] (a program's ends of a socket) → [`EngineRecv`] and [`EngineSend`] (the engine's ends, which
 //! believe nothing) → `pins` (what packets point to) → [`Windows`] (who gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends
 //! without another process. Apart from these stand the locks, `lock.rs` and `process_lock.rs`, and what they have
-//! in common, `word.rs`.
+//! in common, `word.rs`; and [`Relay`], by which threads of one process take turns at an engine.
 //!
 //! # Example
 //! A program and its engine, in one process: the program's bytes go through a socket's transmit FIFO.
@@ -75,6 +75,7 @@ mod pins;
 mod process_lock;
 mod protocol;
 mod region;
+mod relay;
 mod ring;
 mod spin;
 mod status;
@@ -88,7 +89,7 @@ pub mod program_fifo;
 pub use append::{Appended, Wanted, append};
 pub use area::{WINDOW_MAX, WINDOW_MIN};
 pub use buffer::{Payload, RecvBuffer, SendBuffer};
-pub use call::{answer_to, ask, await_answer};
+pub use call::{answer_to, answer_word, ask, await_answer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use exchange::{Giver, Taker, exchange};
@@ -101,6 +102,7 @@ pub use lock::{
 #[cfg(not(loom))]
 pub use process_lock::{Lock, LockGuard};
 pub use region::{Channel, Region};
+pub use relay::{Relay, Taken, Who};
 pub use ring::{
     ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, has_ended, pop_event,
     prepare_sleep, push_command, take_events_lost,
@@ -112,6 +114,8 @@ pub use windows::{KEPT_MAX, Windows, WindowsUse};
 
 #[cfg(all(test, loom))]
 mod loom_fifo;
+#[cfg(all(test, loom))]
+mod loom_relay;
 #[cfg(all(test, loom))]
 mod loom_reuse;
 #[cfg(all(test, loom))]

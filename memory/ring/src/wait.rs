@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towpath_shm::atomic::AtomicU32;
+use towpath_shm::atomic::{AtomicU32, Ordering};
 use towpath_shm::futex::{self, Woken};
 use towpath_shm::layout::Slot;
 
@@ -20,6 +20,11 @@ impl<'a> Waiter<'a> {
     /// Says that this thread is about to sleep.
     pub fn new(slot: &'a Slot) -> Self {
         Self { slot, seq: protocol::enter(&slot.event_seq, &slot.asleep) }
+    }
+
+    /// For a thread that sleeps where whatever wakes it is its own doing: nobody is asked to wake it.
+    pub fn unasked(slot: &'a Slot) -> Self {
+        Self { slot, seq: slot.event_seq.load(Ordering::Acquire) }
     }
 
     /// For those who sleep otherwise: the word to sleep on, and what it has to be then. Before another look

@@ -1,0 +1,53 @@
+//! Calls that wait in lists of descriptors, where the engine is in this very process ([`towpath_client::wheel`]).
+
+use towpath_client::Client;
+use towpath_client::wheel::{Abed, Helm, Turned, Who};
+
+/// What a thread is to the engine of its process while it waits.
+#[derive(Debug, Default)]
+pub(crate) struct Turning<'a> {
+    /// It is at the wheel.
+    pub helm: Option<Helm<'a>>,
+}
+
+/// What comes next for a thread that waits.
+pub(crate) enum Next<'a> {
+    /// Something has come, perhaps for it.
+    Look,
+    /// The sleep. Not at the wheel of an engine in this process it is counted among those who would take it.
+    Sleep(Option<Abed<'a>>),
+}
+
+impl<'a> Turning<'a> {
+    /// Before a sleep is prepared: turns the engine if nobody else does. False: there are events.
+    pub fn turn(&mut self, client: &'a Client) -> bool {
+        let Some(wheel) = client.wheel() else { return true };
+        if self.helm.is_none() {
+            self.helm = wheel.take(Who::Waits);
+        }
+        match self.helm.as_mut().map(|helm| helm.turn(|| client.has_events())) {
+            Some(Turned::Done) => return false,
+            Some(Turned::Ended) => self.helm = None,
+            Some(Turned::Idle | Turned::Busy) | None => {}
+        }
+        true
+    }
+
+    /// Before the sleep itself, when this thread is known to those who kick.
+    pub fn next(&self, client: &'a Client) -> Next<'a> {
+        match client.wheel().filter(|_| self.helm.is_none()) {
+            Some(wheel) => wheel.lie_down().map_or(Next::Look, |abed| Next::Sleep(Some(abed))),
+            None => Next::Sleep(None),
+        }
+    }
+
+    /// Makes a system call that sleeps, at the wheel or not.
+    pub fn sleep<T>(&mut self, sleep: impl FnOnce() -> T) -> T {
+        let Some(helm) = self.helm.as_mut() else { return sleep() };
+        let (slept, is_ours) = helm.lend(sleep);
+        if !is_ours {
+            self.helm = None;
+        }
+        slept
+    }
+}

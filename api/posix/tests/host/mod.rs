@@ -1,0 +1,61 @@
+//! A process with an engine in it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use towpath_client::wheel::{self, Wheel};
+use towpath_engine::{Engine, EngineConfig, Remote};
+use towpath_posix::{Posix, attach};
+
+pub struct Inside(pub Engine);
+
+impl wheel::Engine for Inside {
+    fn turn(&mut self) -> wheel::Next {
+        match self.0.turn() {
+            towpath_engine::Next::Turn => wheel::Next::Turn,
+            towpath_engine::Next::Sleep(timeout) => wheel::Next::Sleep(timeout),
+            towpath_engine::Next::End => wheel::Next::End,
+        }
+    }
+    fn begin_sleep(&mut self) -> bool {
+        self.0.begin_sleep()
+    }
+    fn end_sleep(&mut self) {
+        self.0.end_sleep();
+    }
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+    fn finish(self: Box<Self>) {
+        self.0.finish();
+    }
+}
+
+/// An engine with loopback, its wheel, and a channel for the process.
+pub fn wheel(posix: &'static Posix, engine: Engine) -> (&'static Wheel, Remote, OwnedFd) {
+    let mut engine = engine;
+    let (control, remote) = (engine.attach().expect("a channel"), engine.remote());
+    let wheel = Wheel::new(&posix.process, Box::new(Inside(engine))).expect("descriptors");
+    (Box::leak(Box::new(wheel)), remote, control)
+}
+
+pub fn engine() -> Engine {
+    Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("an engine")
+}
+
+/// The process is attached to it, and a thread of this name stands by. Gives that.
+pub fn standing_by(posix: &'static Posix, name: &str) -> (&'static Wheel, Remote, JoinHandle<()>) {
+    let (tell, told) = mpsc::channel();
+    let stands_by = thread::Builder::new().name(name.into()).spawn(move || {
+        let engine = engine();
+        // Its end is the engine's, for other processes.
+        let _life = engine.live();
+        let (wheel, remote, control) = wheel(posix, engine);
+        tell.send((wheel, remote, control)).expect("it is waited for");
+        wheel.stand_by();
+    });
+    let (wheel, remote, control) = told.recv().expect("it begins");
+    attach::over(posix, control.into(), Some(wheel)).expect("it is let in");
+    (wheel, remote, stands_by.expect("a thread"))
+}

@@ -1,0 +1,576 @@
+//! An engine in the process whose calls it serves: whoever waits turns it.
+
+mod host;
+
+use std::os::fd::AsRawFd;
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Barrier, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use towpath_client::wheel::{Turned, Wheel, Who};
+use towpath_client::{Buffer, Deadline};
+use towpath_engine::Remote;
+use towpath_posix::control::Control;
+use towpath_posix::{Errno, Posix, attach, epoll, poll, socket, transfer};
+
+/// What takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Ends the test that hangs, and all others with it: there is nobody who could wake its threads.
+struct Watch(#[expect(dead_code, reason = "its end is what counts")] mpsc::Sender<()>);
+
+impl Watch {
+    fn new(what: &'static str) -> Self {
+        let (sender, ended) = mpsc::channel();
+        thread::spawn(move || {
+            if ended.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                std::io::Write::write_all(&mut std::io::stderr(), what.as_bytes())
+                    .expect("a stream");
+                std::process::abort();
+            }
+        });
+        Self(sender)
+    }
+}
+
+/// A process with an engine in it, which nobody turns but who waits.
+fn host_alone(posix: &'static Posix) -> (&'static Wheel, Remote) {
+    let engine = host::engine();
+    // There is no other process that would have to be told of its end.
+    std::mem::forget(engine.live());
+    let (wheel, remote, control) = host::wheel(posix, engine);
+    let is_attached = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            attach::over(posix, control.into(), Some(wheel)).expect("it is let in");
+            is_attached.store(true, Relaxed);
+        });
+        while !is_attached.load(Relaxed) {
+            let mut helm = wheel.take(Who::Waits).expect("nobody else");
+            assert_ne!(helm.turn(|| true), Turned::Ended);
+        }
+    });
+    (wheel, remote)
+}
+
+fn address(port: u16) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+        sin_zero: [0; 8],
+    }
+}
+
+fn stream(posix: &'static Posix) -> i32 {
+    socket::socket(posix, libc::AF_INET, libc::SOCK_STREAM, 0).expect("a socket")
+}
+
+fn listen(posix: &'static Posix, port: u16) -> i32 {
+    let (fd, address) = (stream(posix), address(port));
+    // SAFETY: an address that is there.
+    let bound = unsafe { socket::bind(posix, fd, (&raw const address).cast(), 16) };
+    assert_eq!(bound, Ok(()));
+    assert_eq!(socket::listen(posix, fd, 100), Ok(()));
+    fd
+}
+
+fn connect(posix: &'static Posix, port: u16) -> i32 {
+    let (fd, address) = (stream(posix), address(port));
+    // SAFETY: an address that is there.
+    assert_eq!(unsafe { socket::connect(posix, fd, (&raw const address).cast(), 16) }, Ok(()));
+    fd
+}
+
+fn accept(posix: &'static Posix, listener: i32) -> i32 {
+    let null = std::ptr::null_mut();
+    // SAFETY: no address is wanted.
+    unsafe { socket::accept4(posix, listener, null, null.cast(), 0) }.expect("a connection")
+}
+
+fn pair(posix: &'static Posix, listener: i32, port: u16) -> (i32, i32) {
+    let ours = connect(posix, port);
+    (ours, accept(posix, listener))
+}
+
+fn send(posix: &'static Posix, fd: i32, bytes: &[u8]) {
+    let buffers = [Buffer { at: bytes.as_ptr().cast_mut(), len: bytes.len() }];
+    // SAFETY: bytes that are there.
+    let sent = unsafe { transfer::send(posix, fd, &buffers, 0, None, &Control::default()) };
+    assert_eq!(sent, Ok(bytes.len()));
+}
+
+fn try_recv(posix: &'static Posix, fd: i32, flags: i32) -> Result<Vec<u8>, Errno> {
+    let mut bytes = [0u8; 4096];
+    let buffers = [Buffer { at: bytes.as_mut_ptr(), len: bytes.len() }];
+    // SAFETY: room that is there.
+    let arrival = unsafe { transfer::recv(posix, fd, &buffers, flags) }?;
+    Ok(bytes[..arrival.len].to_vec())
+}
+
+/// How a thread waits until there is something to be read.
+#[derive(Debug, Clone, Copy)]
+enum How {
+    Recv,
+    /// For a few sockets: on their words.
+    Poll,
+    /// With a descriptor of the kernel's: in the kernel.
+    PollBoth,
+    Epoll,
+}
+
+const ALL: [How; 4] = [How::Recv, How::Poll, How::PollBoth, How::Epoll];
+
+impl How {
+    fn of(n: usize) -> Self {
+        ALL[n % ALL.len()]
+    }
+
+    fn wait(self, posix: &'static Posix, fd: i32, set: i32, kernels: i32) {
+        let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut list = [entry(fd), entry(kernels)];
+        let null = std::ptr::null();
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        let ready = || match self {
+            Self::Recv => Ok(1),
+            // SAFETY: no mask.
+            Self::Poll => unsafe { poll::poll(posix, &mut list[..1], None, null) },
+            // SAFETY: as above.
+            Self::PollBoth => unsafe { poll::poll(posix, &mut list, None, null) },
+            // SAFETY: room for one, and no mask.
+            Self::Epoll => unsafe { epoll::wait(posix, set, &raw mut event, 1, None, null) },
+        };
+        let interrupted = Err(Errno(libc::EINTR));
+        assert_eq!(std::iter::repeat_with(ready).find(|ready| *ready != interrupted), Some(Ok(1)));
+    }
+
+    fn recv(self, posix: &'static Posix, fd: i32, set: i32, kernels: i32) -> Vec<u8> {
+        self.wait(posix, fd, set, kernels);
+        loop {
+            match try_recv(posix, fd, 0) {
+                Err(Errno(libc::EINTR)) => {}
+                bytes => return bytes.expect("bytes"),
+            }
+        }
+    }
+}
+
+fn set_of(posix: &'static Posix, fd: i32) -> i32 {
+    let set = epoll::create(posix, libc::EPOLL_CLOEXEC).expect("a descriptor");
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 7 };
+    // SAFETY: an event that is there.
+    let added = unsafe { epoll::ctl(posix, set, libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+    assert_eq!(added, Ok(()));
+    set
+}
+
+#[test]
+fn one_thread_is_enough() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("a thread alone hangs\n");
+    let (_, _remote) = host_alone(&POSIX);
+    let listener = listen(&POSIX, 80);
+    let (ours, theirs) = pair(&POSIX, listener, 80);
+    let (idle, _writer) = std::io::pipe().expect("a pipe");
+    let kernels = idle.as_raw_fd();
+    let set = set_of(&POSIX, theirs);
+    for n in 0..400usize {
+        let bytes = n.to_ne_bytes();
+        send(&POSIX, ours, &bytes);
+        assert_eq!(How::of(n).recv(&POSIX, theirs, set, kernels), bytes);
+        send(&POSIX, theirs, &bytes);
+        assert_eq!(try_recv(&POSIX, ours, 0), Ok(bytes.to_vec()));
+        assert!(blocked_signals().is_empty());
+    }
+}
+
+/// The signals that this thread has blocked.
+fn blocked_signals() -> Vec<i32> {
+    // SAFETY: a plain structure, which the call fills in; nothing is changed.
+    unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+        (1..=64).filter(|&signal| libc::sigismember(&raw const mask, signal) == 1).collect()
+    }
+}
+
+/// What the handler of [`a_handler_leaves_the_wheel_to_others`] has said, and is told.
+static IS_IN_HANDLER: AtomicBool = AtomicBool::new(false);
+static MAY_RETURN: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn linger(signal: i32) {
+    match signal {
+        libc::SIGUSR1 => towpath_client::interrupt::handler_runs(true),
+        // Outside of a cancellation point libc ends the thread in its handler.
+        _ => assert!(!towpath_client::interrupt::cancellation_comes()),
+    }
+    IS_IN_HANDLER.store(true, Relaxed);
+    while !MAY_RETURN.load(Relaxed) {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A handler may never come back.
+#[test]
+fn a_handler_leaves_the_wheel_to_others() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("a handler is at the wheel\n");
+    let (_, _remote) = host_alone(&POSIX);
+    let listener = listen(&POSIX, 80);
+    // SAFETY: a handler that calls what handlers may, and stays as long as the process.
+    unsafe {
+        libc::signal(libc::SIGUSR1, linger as *const () as libc::sighandler_t);
+        libc::signal(libc::SIGUSR2, linger as *const () as libc::sighandler_t);
+    }
+    let signals = [libc::SIGUSR1, libc::SIGUSR2];
+    for (how, signal) in ALL.iter().flat_map(|how| signals.map(|signal| (*how, signal))) {
+        let (ours, theirs) = pair(&POSIX, listener, 80);
+        let sleeper = thread::spawn(move || {
+            let (idle, _writer) = std::io::pipe().expect("a pipe");
+            let set = set_of(&POSIX, theirs);
+            how.recv(&POSIX, theirs, set, idle.as_raw_fd())
+        });
+        IS_IN_HANDLER.store(false, Relaxed);
+        MAY_RETURN.store(false, Relaxed);
+        thread::sleep(Duration::from_millis(10));
+        // SAFETY: the thread is there, as nothing has come for it.
+        unsafe { libc::pthread_kill(sleeper.as_pthread_t(), signal) };
+        while !IS_IN_HANDLER.load(Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (one, other) = pair(&POSIX, listener, 80);
+        send(&POSIX, one, b"one");
+        assert_eq!(try_recv(&POSIX, other, 0), Ok(b"one".to_vec()), "{how:?}");
+        MAY_RETURN.store(true, Relaxed);
+        send(&POSIX, ours, b"last");
+        assert_eq!(sleeper.join().expect("it does not panic"), b"last");
+    }
+}
+
+#[test]
+fn a_time_limit_ends_a_wait_at_the_wheel() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("a wait with a time limit hangs\n");
+    let (_, _remote) = host_alone(&POSIX);
+    let listener = listen(&POSIX, 80);
+    let (ours, _theirs) = pair(&POSIX, listener, 80);
+    let (idle, _writer) = std::io::pipe().expect("a pipe");
+    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let list = [entry(ours), entry(idle.as_raw_fd())];
+    let (set, null) = (set_of(&POSIX, ours), std::ptr::null());
+    for count in [1, 2] {
+        let begin = Instant::now();
+        let deadline = Deadline::after(Duration::from_millis(30));
+        let mut list = list;
+        // SAFETY: no mask.
+        let ready = unsafe { poll::poll(&POSIX, &mut list[..count], Some(deadline), null) };
+        assert_eq!(ready, Ok(0));
+        assert!(begin.elapsed() >= Duration::from_millis(30));
+    }
+    let begin = Instant::now();
+    let deadline = Deadline::after(Duration::from_millis(30));
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    // SAFETY: room for one, and no mask.
+    let ready = unsafe { epoll::wait(&POSIX, set, &raw mut event, 1, Some(deadline), null) };
+    assert_eq!(ready, Ok(0));
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+}
+
+/// Threads that answer each other, each of them waiting as it likes. Without a thread that stands by, a wake-up that is
+/// lost is lost for ever.
+fn ping_pong(posix: &'static Posix, pairs: usize, rounds: usize) {
+    let listener = listen(posix, 81);
+    let count = AtomicUsize::new(0);
+    let connections: Vec<_> = (0..pairs).map(|_| pair(posix, listener, 81)).collect();
+    thread::scope(|scope| {
+        for (n, (ours, theirs)) in connections.into_iter().enumerate() {
+            for (which, fd) in [ours, theirs].into_iter().enumerate() {
+                let count = &count;
+                scope.spawn(move || {
+                    let (idle, _writer) = std::io::pipe().expect("a pipe");
+                    let kernels = idle.as_raw_fd();
+                    let set = set_of(posix, fd);
+                    let mut dice =
+                        0x9e37_79b9_7f4a_7c15u64.wrapping_mul((n * 2 + which + 1) as u64);
+                    for round in 0..rounds {
+                        dice ^= dice << 13;
+                        dice ^= dice >> 7;
+                        dice ^= dice << 17;
+                        if which == 0 {
+                            send(posix, fd, &round.to_ne_bytes());
+                        }
+                        let bytes = How::of(dice as usize).recv(posix, fd, set, kernels);
+                        assert_eq!(bytes, round.to_ne_bytes());
+                        if dice >> 8 & 63 == 0 {
+                            thread::sleep(Duration::from_micros(dice >> 16 & 511));
+                        }
+                        if which == 1 {
+                            send(posix, fd, &bytes);
+                        }
+                        count.fetch_add(1, Relaxed);
+                    }
+                });
+            }
+        }
+    });
+    assert_eq!(count.into_inner(), 2 * pairs * rounds);
+}
+
+#[test]
+fn the_wheel_is_handed_over() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("nobody takes the wheel\n");
+    let (_, _remote) = host_alone(&POSIX);
+    ping_pong(&POSIX, 4, 2000);
+}
+
+/// Whatever the thread has whose turn it is.
+#[test]
+fn a_turn_takes_a_part_of_the_engines_stack() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("threads with small stacks hang\n");
+    let (wheel, _remote) = host_alone(&POSIX);
+    let before = wheel.take(Who::Waits).expect("nobody else").stack_used();
+    assert!(before.0 > 0);
+    let listener = listen(&POSIX, 80);
+    let (ours, theirs) = pair(&POSIX, listener, 80);
+    // As much as it takes to send and wait.
+    let small = thread::Builder::new().stack_size(16 << 10).spawn(move || {
+        for n in 0..100usize {
+            send(&POSIX, ours, &n.to_ne_bytes());
+            try_recv(&POSIX, theirs, 0).expect("bytes");
+        }
+    });
+    small.expect("a thread").join().expect("it does not panic");
+    ping_pong(&POSIX, 2, 500);
+    let (used, of) = wheel.take(Who::Waits).expect("nobody else").stack_used();
+    assert!(used * 2 < of, "{used} of {of}");
+}
+
+#[test]
+fn the_wheel_is_handed_over_beside_a_thread_that_stands_by() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("threads wait beside one that stands by\n");
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
+    ping_pong(&POSIX, 4, 2000);
+    remote.stop();
+    stands_by.join().expect("it ends");
+}
+
+/// Who is at the wheel has to do for others, and comes back all the same.
+#[test]
+fn a_time_limit_ends_a_wait_while_others_are_busy() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("a wait does not end while others are busy\n");
+    let (_, _remote) = host_alone(&POSIX);
+    let listener = listen(&POSIX, 80);
+    let (idle, _theirs) = pair(&POSIX, listener, 80);
+    thread::scope(|scope| {
+        let others = scope.spawn(|| ping_pong(&POSIX, 2, 2000));
+        let (null, mut waits) = (std::ptr::null(), 0);
+        while !others.is_finished() {
+            let mut list = [libc::pollfd { fd: idle, events: libc::POLLIN, revents: 0 }];
+            let deadline = Deadline::after(Duration::from_millis(1));
+            // SAFETY: no mask.
+            let ready = unsafe { poll::poll(&POSIX, &mut list, Some(deadline), null) };
+            assert_eq!(ready, Ok(0));
+            waits += 1;
+        }
+        assert!(waits > 5, "{waits}");
+    });
+}
+
+/// One thread goes off with its own event, and does no more. Nobody else turns the engine but the one that waits still: who
+/// sends does not wait.
+#[test]
+fn who_waits_takes_over_from_who_leaves() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("nobody takes over\n");
+    let (_, _remote) = host_alone(&POSIX);
+    let listener = listen(&POSIX, 80);
+    for (first, then) in ALL.iter().flat_map(|first| ALL.map(|then| (*first, then))) {
+        let sleepers = [first, then].map(|how| {
+            let (ours, theirs) = pair(&POSIX, listener, 80);
+            let sleeper = thread::spawn(move || {
+                let (idle, _writer) = std::io::pipe().expect("a pipe");
+                let set = set_of(&POSIX, theirs);
+                how.recv(&POSIX, theirs, set, idle.as_raw_fd())
+            });
+            // The first one is at the wheel before the other wants it.
+            thread::sleep(Duration::from_millis(5));
+            (ours, sleeper)
+        });
+        for (ours, sleeper) in sleepers {
+            send(&POSIX, ours, b"go");
+            assert_eq!(sleeper.join().expect("it does not panic"), b"go", "{first:?}, {then:?}");
+        }
+    }
+}
+
+/// Requests are made while another thread sleeps at the wheel, in each of the ways in which it can.
+#[test]
+fn requests_are_answered_beside_who_sleeps_at_the_wheel() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("a request is not answered\n");
+    let (_, _remote) = host_alone(&POSIX);
+    let listener = listen(&POSIX, 80);
+    for how in ALL {
+        let (ours, theirs) = pair(&POSIX, listener, 80);
+        let begun = Barrier::new(2);
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                let (idle, _writer) = std::io::pipe().expect("a pipe");
+                let set = set_of(&POSIX, theirs);
+                begun.wait();
+                how.recv(&POSIX, theirs, set, idle.as_raw_fd())
+            });
+            begun.wait();
+            thread::sleep(Duration::from_millis(10));
+            for _ in 0..50 {
+                let (one, other) = pair(&POSIX, listener, 80);
+                send(&POSIX, one, b"one");
+                assert_eq!(try_recv(&POSIX, other, 0), Ok(b"one".to_vec()));
+                for fd in [one, other] {
+                    assert_eq!(towpath_posix::descriptor::close(&POSIX, fd), Ok(()));
+                }
+            }
+            send(&POSIX, ours, b"last");
+            assert_eq!(sleeper.join().expect("it does not panic"), b"last");
+        });
+    }
+}
+
+#[test]
+fn what_threads_send_that_do_not_wait_is_sent() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("nobody sends\n");
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
+    let listener = listen(&POSIX, 80);
+    let (ours, theirs) = pair(&POSIX, listener, 80);
+    for n in 0..20usize {
+        if n % 2 == 1 {
+            // The thread that stands by rests meanwhile.
+            let mut list = [libc::pollfd { fd: theirs, events: libc::POLLIN, revents: 0 }];
+            let deadline = Deadline::after(Duration::from_millis(20));
+            let null = std::ptr::null();
+            // SAFETY: no mask.
+            let ready = unsafe { poll::poll(&POSIX, &mut list, Some(deadline), null) };
+            assert_eq!(ready, Ok(0));
+        }
+        send(&POSIX, ours, &n.to_ne_bytes());
+        let begin = Instant::now();
+        // Nobody waits in a call of the stack's.
+        let bytes = loop {
+            match try_recv(&POSIX, theirs, libc::MSG_DONTWAIT) {
+                Err(Errno(libc::EAGAIN)) => thread::sleep(Duration::from_micros(100)),
+                done => break done,
+            }
+        };
+        assert_eq!(bytes, Ok(n.to_ne_bytes().to_vec()));
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        // In between a thread that waits has taken the wheel from it, or it sleeps.
+        send(&POSIX, theirs, b"back");
+        assert_eq!(try_recv(&POSIX, ours, 0), Ok(b"back".to_vec()));
+    }
+    remote.stop();
+    stands_by.join().expect("it ends");
+}
+
+/// A request takes the wheel from the thread that stands by, and leaves it to nobody.
+#[test]
+fn who_stands_by_notices_that_the_wheel_was_taken_from_it() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("nobody sends after a request\n");
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
+    let listener = listen(&POSIX, 80);
+    let (ours, theirs) = pair(&POSIX, listener, 80);
+    let took = (0..20).map(|_| {
+        // It takes the wheel, and sleeps there.
+        thread::sleep(Duration::from_millis(10));
+        assert_eq!(towpath_posix::descriptor::close(&POSIX, stream(&POSIX)), Ok(()));
+        send(&POSIX, ours, b"bytes");
+        let begin = Instant::now();
+        while try_recv(&POSIX, theirs, libc::MSG_DONTWAIT) == Err(Errno(libc::EAGAIN)) {
+            thread::sleep(Duration::from_micros(100));
+        }
+        begin.elapsed()
+    });
+    // Twice a tick; a machine that is busy may be late now and then.
+    assert!(took.min() < Some(Duration::from_millis(10)));
+    remote.stop();
+    stands_by.join().expect("it ends");
+}
+
+/// Of the thread with this name, when it has that.
+fn sleeps_of(name: &str) -> Option<u64> {
+    let mut threads = std::fs::read_dir("/proc/self/task").expect("proc");
+    let status = threads.find_map(|thread| {
+        let path = thread.ok()?.path();
+        let is_it = std::fs::read_to_string(path.join("comm")).ok()?.trim() == name;
+        is_it.then(|| std::fs::read_to_string(path.join("status")).ok())?
+    })?;
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    Some(line.expect("a line").trim().parse().expect("a number"))
+}
+
+#[test]
+fn who_stands_by_sleeps_while_another_thread_does() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("a thread sleeps\n");
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "rests");
+    let listener = listen(&POSIX, 80);
+    for how in ALL {
+        let (ours, theirs) = pair(&POSIX, listener, 80);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (idle, _writer) = std::io::pipe().expect("a pipe");
+                let set = set_of(&POSIX, theirs);
+                how.recv(&POSIX, theirs, set, idle.as_raw_fd());
+            });
+            let begin = Instant::now();
+            loop {
+                let before = sleeps_of("rests");
+                thread::sleep(Duration::from_millis(100));
+                // A tick would be a hundred.
+                let after = sleeps_of("rests");
+                if before.zip(after).is_some_and(|(before, after)| after - before <= 2) {
+                    break;
+                }
+                assert!(begin.elapsed() < Duration::from_secs(10), "{how:?}: it never rests");
+            }
+            send(&POSIX, ours, b"end");
+        });
+    }
+    remote.stop();
+    stands_by.join().expect("it ends");
+}
+
+#[test]
+fn all_who_wait_learn_of_the_end() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("threads do not learn of the end\n");
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
+    let listener = listen(&POSIX, 80);
+    let connections: Vec<_> = (0..4).map(|_| pair(&POSIX, listener, 80)).collect();
+    thread::scope(|scope| {
+        for &(ours, theirs) in &connections {
+            scope.spawn(move || {
+                assert_eq!(try_recv(&POSIX, ours, 0), Err(Errno(libc::ENETDOWN)));
+            });
+            scope.spawn(move || {
+                let set = set_of(&POSIX, theirs);
+                How::Epoll.wait(&POSIX, theirs, set, -1);
+                assert_eq!(try_recv(&POSIX, theirs, 0), Err(Errno(libc::ENETDOWN)));
+            });
+        }
+        thread::sleep(Duration::from_millis(50));
+        remote.stop();
+    });
+    stands_by.join().expect("it ends");
+    assert_eq!(
+        socket::socket(&POSIX, libc::AF_INET, libc::SOCK_STREAM, 0),
+        Err(Errno(libc::ENETDOWN))
+    );
+}

@@ -1,0 +1,187 @@
+//! An engine in the process whose threads it serves: whoever waits turns it.
+//!
+//! ```text
+//!   a thread that would sleep:   take ─► turn ─► its own event? ─ yes ─► leave, and go on
+//!                                          ▲         │ no: nothing to do
+//!                                          └── sleep on the engine's descriptor, and on its own
+//!   another one:                 sleep as beside any engine, and on the baton
+//!   the stand-by thread:         tick … nobody there, and no turn since the last tick? take ─► turn ─► sleep there
+//! ```
+//!
+//! [`Relay`] says who is at the wheel, and so who may touch the engine; one thread at a time. Only to wait in a list of
+//! descriptors lends the wheel: such a thread is woken by what it waits for, whoever turns the engine. A thread that waits
+//! for words of sockets would not be, so it keeps the wheel in its sleep.
+//!
+//! # No wake-up is lost
+//! - Somebody is at the wheel, or the stand-by thread ticks: see [`Relay`].
+//! - Who sleeps at the wheel sleeps on the engine's descriptor, at most until the engine wants a turn, and the engine has said
+//!   on its status page that it sleeps. Commands and requests are written, then the page is looked at; the engine looks
+//!   for them after it has said so ([`towpath_ring::EngineStatus::fall_asleep`]).
+//! - Who leaves while the engine is awake leaves it to one that is told, or to the stand-by thread's ticks. That one
+//!   does not tick while it sleeps at the wheel itself; who takes the wheel from it there wakes it.
+//!
+//! A request (bind, connect) is answered by the thread that makes it, if the wheel is free or lent. What is only written
+//! (send) is sent when its thread waits next, or by the stand-by thread, which then sleeps on the engine's descriptor and
+//! is rung like an engine on a thread of its own.
+
+mod engine;
+mod helm;
+mod seat;
+mod stack;
+mod stand_by;
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use rustix::io::Errno;
+use towpath_ring::{Relay, Taken, doorbell};
+
+use crate::syscall::SignalsBlocked;
+use crate::{Error, HighFd, Process};
+
+use seat::Seat;
+
+pub use engine::{Engine, Next};
+pub use helm::Helm;
+pub use seat::Turned;
+pub use towpath_ring::Who;
+
+/// The engine that lives in this process, and who turns it.
+pub struct Wheel {
+    process: &'static Process,
+    relay: Relay,
+    engine: UnsafeCell<Seat>,
+    /// The engine's: one of our own, for threads that sleep on it when the engine has gone.
+    descriptor: HighFd,
+    /// How often somebody has begun to turn it.
+    turns: AtomicU32,
+    /// Wakes the stand-by thread when the wheel was taken from it.
+    bell: HighFd,
+    has_ended: AtomicBool,
+}
+
+// SAFETY: `engine` is reached only by the thread that has the relay (see `Helm`), and is Send.
+unsafe impl Sync for Wheel {}
+
+impl Wheel {
+    /// Nobody is at it. [`Self::stand_by`] is to run on a thread of its own, whose end tells other processes of the
+    /// engine's ([`towpath_ring::Life`]).
+    ///
+    /// # Errors
+    /// `Refused` when there are no descriptors left, or no memory for a stack.
+    pub fn new(process: &'static Process, engine: Box<dyn Engine>) -> Result<Self, Error> {
+        let high = |fd: std::os::fd::OwnedFd| HighFd::new(fd.into(), &process.descriptors);
+        let descriptor = high(rustix::io::fcntl_dupfd_cloexec(engine.descriptor(), 0)?);
+        let bell = high(doorbell::create().map_err(|_| Errno::MFILE)?);
+        Ok(Self {
+            process,
+            relay: Relay::new(),
+            engine: UnsafeCell::new(Seat::new(engine)?),
+            descriptor,
+            turns: AtomicU32::new(0),
+            bell,
+            has_ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether it can be taken.
+    pub(crate) fn is_free_for(&self, who: Who) -> bool {
+        self.relay.is_free_for(who)
+    }
+
+    /// Takes the wheel. None: somebody else is at it. Who asks, and who stands by, has its signals blocked.
+    pub fn take(&self, who: Who) -> Option<Helm<'_>> {
+        if !self.relay.is_free_for(who) {
+            return None;
+        }
+        // A handler on top of this thread would wait for it.
+        let signals = (who == Who::Waits).then(SignalsBlocked::new);
+        let me = who.number(towpath_ring::thread_id());
+        if self.relay.take(me, who)? == Taken::FromStandBy {
+            doorbell::ring(self.bell.borrow());
+        }
+        Some(Helm::new(self, me, signals))
+    }
+
+    /// Counts this thread among those who take the wheel when they are passed the baton, and are about to sleep on that.
+    /// None: it can be taken now.
+    pub(crate) fn follow(&self) -> Option<Following<'_>> {
+        self.relay.follow().map(|baton| Following { wheel: self, baton })
+    }
+
+    /// Counts this thread among those who take the wheel when they are kicked, and are about to sleep in a list of
+    /// descriptors with a kick in it. None: it can be taken now. Not for the thread that has it.
+    pub fn lie_down(&self) -> Option<Abed<'_>> {
+        let abed = self.count_abed();
+        (!self.relay.is_free_for(Who::Waits)).then_some(abed)
+    }
+
+    fn count_abed(&self) -> Abed<'_> {
+        self.relay.lie_down();
+        Abed(self)
+    }
+
+    /// The thread `me` leaves, if it is at the wheel.
+    fn leave(&self, me: u32) {
+        if self.relay.leave(me) {
+            self.pass_on();
+        }
+    }
+
+    /// A signal handler begins on a thread that sleeps at the wheel, and may not come back, or turn the engine itself.
+    pub(crate) fn abandon(&self) {
+        if self.relay.abandon(Who::Waits.number(towpath_ring::thread_id())) {
+            self.pass_on();
+        }
+    }
+
+    /// The wheel is free: somebody else is to take it, and the stand-by thread to see to that.
+    fn pass_on(&self) {
+        self.relay.pass_on(|| {
+            if let Ok(mut hub) = self.process.lock_reactor() {
+                hub.kick_one();
+            }
+        });
+    }
+}
+
+impl std::fmt::Debug for Wheel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wheel")
+            .field("relay", &self.relay)
+            .field("turns", &self.turns)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A thread that sleeps beside the wheel.
+#[derive(Debug)]
+pub(crate) struct Following<'a> {
+    wheel: &'a Wheel,
+    baton: u32,
+}
+
+impl Following<'_> {
+    /// What it sleeps on beside its own words, and what that is until the baton is passed.
+    pub fn word(&self) -> (&AtomicU32, u32) {
+        (self.wheel.relay.baton(), self.baton)
+    }
+}
+
+impl Drop for Following<'_> {
+    fn drop(&mut self) {
+        if self.wheel.relay.unfollow() {
+            self.wheel.pass_on();
+        }
+    }
+}
+
+/// A thread that sleeps in a list of descriptors.
+#[derive(Debug)]
+pub struct Abed<'a>(&'a Wheel);
+
+impl Drop for Abed<'_> {
+    fn drop(&mut self) {
+        self.0.relay.get_up();
+    }
+}

@@ -1,0 +1,198 @@
+//! A thread at the wheel.
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use towpath_ring::doorbell;
+
+use super::Wheel;
+use super::seat::{Seat, Turned};
+use crate::interrupt::{self, Handled, Limit};
+use crate::syscall::{SignalsBlocked, nr, syscall};
+use crate::{Deadline, Error};
+
+/// The right to turn the engine, of the thread that has taken it; its signals are blocked but while it sleeps. Dropping
+/// it leaves the wheel to others.
+#[derive(Debug)]
+pub struct Helm<'a> {
+    wheel: &'a Wheel,
+    /// This thread, for the relay.
+    me: u32,
+    /// Another thread has taken the wheel, or this is a child that a handler has forked.
+    is_lost: bool,
+    /// How often the process had forked.
+    forks: u32,
+    /// When the engine wants a turn, whatever happens.
+    until: Option<Deadline>,
+    signals: Option<SignalsBlocked>,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+/// struct pollfd.
+#[repr(C)]
+struct Watched {
+    fd: i32,
+    events: i16,
+    revents: i16,
+}
+
+const POLLIN: i16 = 1;
+/// What stands for no time, or no mask, in a system call.
+const NULL: usize = 0;
+
+impl<'a> Helm<'a> {
+    pub(super) fn new(wheel: &'a Wheel, me: u32, signals: Option<SignalsBlocked>) -> Self {
+        let forks = wheel.process.forks();
+        let _of_this_thread = PhantomData;
+        Self { wheel, me, is_lost: false, forks, until: None, signals, _of_this_thread }
+    }
+
+    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing to do.
+    pub fn turn(&mut self, mut is_done: impl FnMut() -> bool) -> Turned {
+        debug_assert!(!self.is_lost);
+        let wheel = self.wheel;
+        wheel.turns.store(wheel.turns.load(Relaxed).wrapping_add(1), Relaxed);
+        let (turned, until) = self.seat().turn(&mut is_done);
+        self.until = until;
+        if turned == Turned::Ended {
+            wheel.has_ended.store(true, Release);
+        }
+        turned
+    }
+
+    /// Most bytes that turns have taken of the engine's stack, and how many there are.
+    pub fn stack_used(&mut self) -> (usize, usize) {
+        self.seat().stack_used()
+    }
+
+    fn seat(&mut self) -> &mut Seat {
+        // SAFETY: this thread has the relay, which one at a time has, and does not lend it: that it does in `lend_to` alone,
+        // and nobody takes from it what is not lent. A thread has one helm, which is borrowed exclusively.
+        unsafe { &mut *self.wheel.engine.get() }
+    }
+
+    /// Until when to sleep after a turn, at the latest, where a thread has a time limit of its own. None: no limit.
+    pub fn until(&self, own: Option<Deadline>) -> Option<Deadline> {
+        self.until.into_iter().chain(own).min()
+    }
+
+    /// The engine's descriptor, to be polled for input in the sleep.
+    pub fn descriptor(&self) -> i32 {
+        self.wheel.descriptor.get()
+    }
+
+    /// Where the signal mask is that the thread sleeps with; 0: with the one that it has.
+    pub fn mask(&self) -> usize {
+        self.signals.as_ref().map_or(NULL, SignalsBlocked::before)
+    }
+
+    /// A sleep in the kernel on [`Self::descriptor`] and on what tells of all that the thread waits for: meanwhile others
+    /// may take the wheel. False comes with the result: somebody has.
+    pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
+        let wheel = self.wheel;
+        // Whoever takes the wheel sees that it is counted.
+        let _abed = wheel.count_abed();
+        self.lend_to(sleep)
+    }
+
+    /// The same for who is not told otherwise.
+    fn lend_to<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
+        let wheel = self.wheel;
+        wheel.relay.lend(self.me);
+        let slept = interrupt::while_at_wheel(wheel, sleep);
+        let is_ours = !self.has_forked() && wheel.relay.take_back(self.me);
+        self.is_lost = !is_ours;
+        (slept, is_ours)
+    }
+
+    /// This is a child, and what it has is its parent's.
+    fn has_forked(&self) -> bool {
+        self.wheel.process.forks() != self.forks
+    }
+
+    /// For a thread that waits for words: turns and sleeps until one of them `has_changed`.
+    ///
+    /// # Errors
+    /// `TimedOut` at the deadline; `Interrupted` by a signal handler.
+    pub(crate) fn drive(
+        mut self,
+        deadline: Option<Deadline>,
+        since: Handled,
+        mut has_changed: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
+        const EINTR: i32 = 4;
+        let limited = deadline.is_some();
+        loop {
+            if matches!(self.turn(&mut has_changed), Turned::Done | Turned::Ended) {
+                return Ok(());
+            }
+            let limit = Limit::within(self.until(deadline));
+            let slept = since.sleep(limited, limit, |limit| self.sleep(limit, None));
+            match slept {
+                // The handler left the wheel to others.
+                Some(Err(EINTR)) if since.is_restarted(limited) => return Ok(()),
+                None | Some(Err(EINTR)) => return Err(Error::Interrupted),
+                Some(_) if self.is_lost => return Ok(()),
+                Some(_) => {}
+            }
+            if deadline.is_some_and(|deadline| deadline.left().is_zero()) {
+                return if has_changed() { Ok(()) } else { Err(Error::TimedOut) };
+            }
+        }
+    }
+
+    /// The same with signals blocked, and until a descriptor is readable if one is given.
+    pub(crate) fn drive_blocked(mut self, own: Option<i32>, mut is_done: impl FnMut() -> bool) {
+        while matches!(self.turn(&mut is_done), Turned::Idle | Turned::Busy) {
+            let limit = self.until.map(Deadline::timespec);
+            let _ = self.sleep(place(limit.as_ref()), own);
+        }
+    }
+
+    /// Sleeps on the engine's descriptor, and one of the thread's own, with the wheel in hand. `limit`: where a timespec is.
+    fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
+        let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
+        // The kernel passes negative numbers over.
+        let mut list = [watched(self.descriptor()), watched(own.unwrap_or(-1))];
+        let at = list.as_mut_ptr().expose_provenance();
+        let args = [at, list.len(), limit, self.mask(), 8, 0];
+        // SAFETY: two entries, a time limit and a mask of eight bytes, or none.
+        let slept = interrupt::while_at_wheel(self.wheel, || unsafe { syscall(nr::PPOLL, args) });
+        self.is_lost = self.has_forked() || !self.wheel.relay.has(self.me);
+        slept
+    }
+
+    /// The stand-by thread's sleep: until the wheel is taken from it, too. False: it was.
+    pub(super) fn stand_by(&mut self) -> bool {
+        let limit = self.until.map(Deadline::timespec);
+        let limit = place(limit.as_ref());
+        let bell = self.wheel.bell.get();
+        let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
+        let mut list = [watched(self.descriptor()), watched(bell)];
+        let at = list.as_mut_ptr().expose_provenance();
+        let wheel = self.wheel;
+        let (_, is_ours) = self.lend_to(|| {
+            if !wheel.relay.has_followers() {
+                // SAFETY: two entries and a time limit, or none.
+                let _ = unsafe { syscall(nr::PPOLL, [at, list.len(), limit, NULL, 8, 0]) };
+            }
+        });
+        if list[1].revents != 0 {
+            doorbell::clear(wheel.bell.borrow());
+        }
+        is_ours
+    }
+}
+
+/// Where a time limit is; no limit: 0.
+fn place(limit: Option<&[i64; 2]>) -> usize {
+    limit.map_or(NULL, |limit| limit.as_ptr().addr())
+}
+
+impl Drop for Helm<'_> {
+    fn drop(&mut self) {
+        if !self.is_lost && !self.has_forked() {
+            self.wheel.leave(self.me);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The engine as the thread at the wheel has it.
+
+use std::time::Duration;
+
+use super::engine::{Engine, Next};
+use super::stack::Stack;
+use crate::{Deadline, Error};
+
+/// Turns in a row for others, after which the thread looks at its own signals and time limit.
+const TURNS_MAX: u32 = 32;
+/// An engine hears of processes when it sleeps. Where its threads always find something for them before it does, it looks
+/// this often, which costs a system call.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// How turning the engine has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turned {
+    /// What the thread waits for has come, or may have.
+    Done,
+    /// There is nothing to do: the engine has gone to sleep. Now sleep, until [`Helm::until`](crate::wheel::Helm::until).
+    Idle,
+    /// There was much to do for others. The thread is to look at its signals and its time limit, and go on.
+    Busy,
+    /// The engine has ended.
+    Ended,
+}
+
+/// What only the thread at the wheel touches.
+pub(super) struct Seat {
+    stack: Stack,
+    turning: Turning,
+}
+
+/// What happens on that stack.
+struct Turning {
+    /// None: it has ended.
+    engine: Option<Box<dyn Engine>>,
+    /// [`Engine::begin_sleep`] was the last that was done to it.
+    is_asleep: bool,
+    /// When it is to look at its descriptors, if it has not slept by then.
+    look_at: Deadline,
+}
+
+impl Seat {
+    pub fn new(engine: Box<dyn Engine>) -> Result<Self, Error> {
+        let look_at = Deadline::after(Duration::ZERO);
+        let turning = Turning { engine: Some(engine), is_asleep: false, look_at };
+        Ok(Self { stack: Stack::new()?, turning })
+    }
+
+    /// See [`Stack::used`].
+    pub fn stack_used(&self) -> (usize, usize) {
+        self.stack.used()
+    }
+
+    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing to do. With that, until
+    /// when the thread may sleep.
+    pub fn turn(&mut self, is_done: &mut dyn FnMut() -> bool) -> (Turned, Option<Deadline>) {
+        let Self { stack, turning } = self;
+        stack.call(|| turning.turn(is_done))
+    }
+}
+
+impl Turning {
+    fn turn(&mut self, is_done: &mut dyn FnMut() -> bool) -> (Turned, Option<Deadline>) {
+        let now = Some(Deadline::after(Duration::ZERO));
+        let Some(engine) = self.engine.as_mut() else { return (Turned::Ended, now) };
+        if std::mem::take(&mut self.is_asleep) {
+            engine.end_sleep();
+            self.look_at = Deadline::after(LOOK_EVERY);
+        }
+        for _ in 0..TURNS_MAX {
+            let next = engine.turn();
+            if next == Next::End {
+                if let Some(engine) = self.engine.take() {
+                    engine.finish();
+                }
+                return (Turned::Ended, now);
+            }
+            if is_done() {
+                let is_idle = matches!(next, Next::Sleep(_));
+                if is_idle && self.look_at.left().is_zero() && engine.begin_sleep() {
+                    engine.end_sleep();
+                    self.look_at = Deadline::after(LOOK_EVERY);
+                }
+                return (Turned::Done, now);
+            }
+            if let Next::Sleep(timeout) = next
+                && engine.begin_sleep()
+            {
+                self.is_asleep = true;
+                return (Turned::Idle, timeout.map(Deadline::after));
+            }
+        }
+        (Turned::Busy, now)
+    }
+}

@@ -1,0 +1,200 @@
+//! The stack that an engine is turned on.
+//!
+//! The threads that turn it are the program's, and a program may give its threads as little stack as there is
+//! (PTHREAD_STACK_MIN, 16 KiB). One thread at a time turns an engine, so one stack is enough, whatever threads there are.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::{NonNull, null_mut};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+/// Bytes, the guard included. Pages that are not touched take no memory.
+const LEN: usize = 256 << 10;
+/// Bytes at the lower end that nobody may touch: a turn that goes beyond its stack is to end the process, not to write
+/// elsewhere. A page, or the longest that there is on any processor that this is built for.
+const GUARD: usize = 64 << 10;
+
+/// Memory for a stack, with a guard.
+#[derive(Debug)]
+pub(super) struct Stack(NonNull<u8>);
+
+// SAFETY: memory of the process, which belongs to this.
+unsafe impl Send for Stack {}
+
+/// What is called, and what came of it.
+struct Call<F, T> {
+    work: Option<F>,
+    done: Option<Result<T, Box<dyn Any + Send>>>,
+}
+
+impl Stack {
+    /// One that nobody is on.
+    ///
+    /// # Errors
+    /// ENOMEM where the process may not have the address space (RLIMIT_AS).
+    pub fn new() -> Result<Self, Errno> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
+        // SAFETY: fresh memory, chosen by the kernel, whose lower end nobody uses yet.
+        unsafe {
+            let base = mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags)?;
+            let stack = Self(NonNull::new(base.cast()).ok_or(Errno::NOMEM)?);
+            mprotect(base, GUARD, MprotectFlags::empty())?;
+            Ok(stack)
+        }
+    }
+
+    /// Bytes that have been used of it at some time, of those that there are: down to the lowest that is not zero.
+    pub fn used(&self) -> (usize, usize) {
+        let words = (LEN - GUARD) / size_of::<u64>();
+        let lowest = self.0.as_ptr().wrapping_add(GUARD).cast::<u64>();
+        // SAFETY: so many words are there, aligned as a page, and nobody is on the stack.
+        let is_used = |n: &usize| unsafe { lowest.wrapping_add(*n).read() } != 0;
+        let unused = (0..words).find(is_used).unwrap_or(words);
+        ((words - unused) * size_of::<u64>(), words * size_of::<u64>())
+    }
+
+    /// Calls `work` on this stack, and goes on where it was. The thread has its signals blocked, so that no handler, which
+    /// may leave by siglongjmp, runs on it.
+    pub fn call<F: FnOnce() -> T, T>(&mut self, work: F) -> T {
+        let mut call = Call { work: Some(work), done: None };
+        let top = self.0.as_ptr().wrapping_add(LEN);
+        // SAFETY: the memory up to `top`, which is as aligned as a page, is a stack that nobody else is on, as `self` is
+        // borrowed exclusively. `run` gets the call that it is made for, and does not unwind.
+        unsafe { switch(top, run::<F, T>, (&raw mut call).cast()) };
+        match call.done {
+            Some(Ok(value)) => value,
+            Some(Err(panic)) => resume_unwind(panic),
+            None => unreachable!("it was called"),
+        }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: ours, and nobody is on it.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), LEN) };
+    }
+}
+
+/// What runs on the other stack. A panic does not go beyond it, where a debugger finds its way and an unwinder must not.
+///
+/// # Safety
+/// `call` must point to a [`Call`] of these types.
+unsafe extern "C" fn run<F: FnOnce() -> T, T>(call: *mut ()) {
+    // SAFETY: the caller's promise.
+    let call = unsafe { &mut *call.cast::<Call<F, T>>() };
+    call.done = call.work.take().map(|work| catch_unwind(AssertUnwindSafe(work)));
+}
+
+/// Calls `run(call)` with the stack pointer at `top`, and puts it back.
+///
+/// # Safety
+/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not unwind.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
+    // The frame pointer, which `run` gives back as it was, leads back to this frame, for debuggers too.
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// Calls `run(call)` with the stack pointer at `top`, and puts it back.
+///
+/// # Safety
+/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not unwind.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
+    // As above.
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-16]!",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset w29, -16",
+        ".cfi_offset w30, -8",
+        "mov x29, sp",
+        ".cfi_def_cfa_register w29",
+        "mov sp, x0",
+        "mov x0, x2",
+        "blr x1",
+        "mov sp, x29",
+        "ldp x29, x30, [sp], #16",
+        ".cfi_def_cfa sp, 0",
+        ".cfi_restore w29",
+        ".cfi_restore w30",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here() -> usize {
+        let local = 0u8;
+        std::hint::black_box(&raw const local).addr()
+    }
+
+    #[test]
+    fn what_is_called_runs_there_and_gives_back_what_it_does() {
+        let mut stack = Stack::new().expect("memory");
+        let range = stack.0.as_ptr().addr() + GUARD..stack.0.as_ptr().addr() + LEN;
+        let text = String::from("text");
+        for n in 0..3 {
+            let (at, text) = stack.call(|| (here(), format!("{text} {n}")));
+            assert!(range.contains(&at) && !range.contains(&here()));
+            assert_eq!(text, format!("text {n}"));
+        }
+    }
+
+    #[test]
+    fn a_panic_goes_on_where_it_was_called() {
+        let mut stack = Stack::new().expect("memory");
+        let caught = catch_unwind(AssertUnwindSafe(|| stack.call(|| panic!("there"))));
+        let panic = caught.expect_err("it panicked");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"there"));
+        assert_eq!(stack.call(|| 5), 5);
+    }
+
+    /// On a stack on which it would not have room.
+    #[test]
+    fn it_has_room_whatever_the_thread_has() {
+        const ROOM: usize = LEN - GUARD - (16 << 10);
+        let mut stack = Stack::new().expect("memory");
+        let thread = std::thread::Builder::new().stack_size(16 << 10);
+        let thread = thread.spawn(move || {
+            stack.call(|| {
+                let room = std::hint::black_box([7u8; ROOM]);
+                room.iter().map(|byte| usize::from(*byte)).sum::<usize>()
+            })
+        });
+        assert_eq!(thread.expect("a thread").join().expect("it does not panic"), 7 * ROOM);
+    }
+
+    #[test]
+    fn it_knows_how_much_of_it_was_used() {
+        let mut stack = Stack::new().expect("memory");
+        let all = LEN - GUARD;
+        assert_eq!(stack.used(), (0, all));
+        stack.call(|| std::hint::black_box([7u8; 50_000])[0]);
+        let (used, of) = stack.used();
+        assert!((50_000..60_000).contains(&used) && of == all, "{used}");
+    }
+}

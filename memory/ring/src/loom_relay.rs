@@ -1,0 +1,139 @@
+//! Every interleaving of threads that take, leave and follow. A thread that is not told waits for ever, which a model
+//! reports. (When the baton changes, all who sleep on it go on here; the kernel wakes one of them.)
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom --lib loom_relay`
+
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering;
+use loom::thread;
+
+use crate::relay::{Relay, Taken, Who};
+
+/// A thread that waits: it has it once, sleeping on the baton as long as it must.
+fn wait(relay: &Relay, thread: u32) {
+    let me = Who::Waits.number(thread);
+    while relay.take(me, Who::Waits).is_none() {
+        let Some(baton) = relay.follow() else {
+            // It is free, or another one was as quick.
+            thread::yield_now();
+            continue;
+        };
+        while relay.baton().load(Ordering::Acquire) == baton {
+            thread::yield_now();
+        }
+        if relay.unfollow() {
+            relay.pass_on(|| {});
+        }
+    }
+    if relay.leave(me) {
+        relay.pass_on(|| {});
+    }
+}
+
+#[test]
+fn loom_relay_who_leaves_wakes_who_follows() {
+    loom::model(|| {
+        let relay = Arc::new(Relay::new());
+        let me = Who::Waits.number(1);
+        assert_eq!(relay.take(me, Who::Waits), Some(Taken::Free));
+        let follower = {
+            let relay = Arc::clone(&relay);
+            thread::spawn(move || wait(&relay, 2))
+        };
+        assert!(relay.leave(me));
+        relay.pass_on(|| {});
+        follower.join().unwrap();
+        assert!(relay.is_free_for(Who::StandsBy) && !relay.has_followers());
+    });
+}
+
+/// One has it twice: each follows the other.
+#[test]
+fn loom_relay_each_that_follows_has_it() {
+    loom::model(|| {
+        let relay = Arc::new(Relay::new());
+        let follower = {
+            let relay = Arc::clone(&relay);
+            thread::spawn(move || wait(&relay, 2))
+        };
+        wait(&relay, 1);
+        wait(&relay, 1);
+        follower.join().unwrap();
+        assert!(relay.is_free_for(Who::StandsBy) && !relay.has_followers());
+    });
+}
+
+/// It rests while another has it, and is called when that one leaves, whoever else is counted.
+#[test]
+fn loom_relay_who_stands_by_is_called() {
+    loom::model(|| {
+        let relay = Arc::new(Relay::new());
+        let me = Who::Waits.number(1);
+        assert!(relay.take(me, Who::Waits).is_some());
+        let stands_by = {
+            let relay = Arc::clone(&relay);
+            thread::spawn(move || {
+                let me = Who::StandsBy.number(2);
+                while relay.take(me, Who::StandsBy).is_none() {
+                    relay.rest();
+                }
+            })
+        };
+        assert!(relay.leave(me));
+        relay.pass_on(|| {});
+        stands_by.join().unwrap();
+    });
+}
+
+/// Who stands by lends, then looks for followers; who follows takes what is lent.
+#[test]
+fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
+    loom::model(|| {
+        let relay = Arc::new(Relay::new());
+        let me = Who::StandsBy.number(1);
+        assert!(relay.take(me, Who::StandsBy).is_some());
+        let follower = {
+            let relay = Arc::clone(&relay);
+            thread::spawn(move || wait(&relay, 2))
+        };
+        relay.lend(me);
+        // Otherwise it sleeps until the end: nobody has to wake it.
+        if relay.has_followers() && relay.take_back(me) {
+            assert!(relay.leave(me));
+            relay.pass_on(|| {});
+        }
+        follower.join().unwrap();
+    });
+}
+
+/// Of two that want what is lent one has it, and who lent it knows.
+#[test]
+fn loom_relay_what_is_lent_is_had_by_one() {
+    loom::model(|| {
+        let relay = Arc::new(Relay::new());
+        let me = Who::Waits.number(1);
+        assert!(relay.take(me, Who::Waits).is_some());
+        let touched = Arc::new(loom::cell::UnsafeCell::new(0));
+        relay.lend(me);
+        let asks = {
+            let (relay, touched) = (Arc::clone(&relay), Arc::clone(&touched));
+            thread::spawn(move || {
+                let me = Who::Asks.number(2);
+                let taken = relay.take(me, Who::Asks);
+                if taken.is_some() {
+                    // SAFETY: loom checks that nobody else is here.
+                    touched.with_mut(|at| unsafe { *at += 1 });
+                    assert!(relay.leave(me));
+                }
+                taken
+            })
+        };
+        if relay.take_back(me) {
+            // SAFETY: as above.
+            touched.with_mut(|at| unsafe { *at += 1 });
+            assert!(relay.leave(me));
+        }
+        let taken = asks.join().unwrap();
+        assert!(matches!(taken, None | Some(Taken::FromSleeper | Taken::Free)));
+    });
+}

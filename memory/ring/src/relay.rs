@@ -1,0 +1,239 @@
+//! Who of the threads of a process does what one of them has to do, and who takes over.
+//!
+//! One word says who has it: 0, or a thread's number. Any thread may take it that has nothing else to do; one is always
+//! there for it, which stands by. That one costs the others nothing while they are busy:
+//!
+//! ```text
+//!   waits:      take ─► (works) ─► lend ─► (sleeps) ─► take back ─► (works) ─► leave ─► pass on
+//!                 │ somebody has it
+//!                 └──► follow ─► sleeps on the baton, and on words of its own ─► unfollow
+//!   stands by:  looks now and then; nobody has had it since? take … leave
+//!                                   somebody sleeps at it?    rest, until somebody leaves
+//! ```
+//!
+//! No wake-up is lost. Either a thread has it, or the one that stands by looks now and then. Two pairs of steps see to that,
+//! each with a fence (SeqCst) in between, so that of two threads one sees what the other has done (checked with loom):
+//! - who finds that another has it counts itself among the followers, then looks whether that is still so; who leaves
+//!   frees the word, then looks whether any are counted. The baton, on which followers sleep, changes then, and who was
+//!   about to sleep on it does not;
+//! - who stands by says that it rests, then looks whether somebody has it; who leaves frees the word, then looks whether it
+//!   rests. So it does not matter if the followers that are counted are there no more: a signal handler may leave a call
+//!   by siglongjmp.
+
+use towpath_shm::atomic::{AtomicU32, Ordering, fence};
+use towpath_shm::futex;
+
+/// Nobody has it.
+const FREE: u32 = 0;
+/// With a thread's number: it sleeps, and others may take it.
+const LENT: u32 = 1 << 31;
+/// With a thread's number: it is the one that stands by. Numbers of threads are lower (PID_MAX_LIMIT).
+const STAND_BY: u32 = 1 << 30;
+
+/// Who has it, and who would take it.
+///
+/// ```
+/// use towpath_ring::{Relay, Who};
+///
+/// let relay = Relay::new();
+/// let (me, other) = (Who::Waits.number(1), Who::Asks.number(2));
+/// assert!(relay.take(me, Who::Waits).is_some());
+/// assert!(relay.take(other, Who::Asks).is_none());
+/// // While it sleeps another one may have it, which then leaves.
+/// relay.lend(me);
+/// assert!(relay.take(other, Who::Asks).is_some());
+/// assert!(relay.leave(other) && !relay.take_back(me));
+/// ```
+#[derive(Debug)]
+pub struct Relay {
+    holder: AtomicU32,
+    /// Changes when it is passed on; followers sleep on it.
+    baton: AtomicU32,
+    /// Threads that do.
+    following: AtomicU32,
+    /// Threads that sleep elsewhere, and are told otherwise.
+    elsewhere: AtomicU32,
+    /// 1: the thread that stands by sleeps on it until it is called.
+    rests: AtomicU32,
+}
+
+/// Who wants it, and so from whom it may be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// A thread that would sleep otherwise.
+    Waits,
+    /// A thread with a request: others do not sleep the less for it.
+    Asks,
+    /// The thread that stands by.
+    StandsBy,
+}
+
+/// From whom it was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Nobody had it.
+    Free,
+    /// A thread that sleeps, and is told by what it sleeps on.
+    FromSleeper,
+    /// The thread that stands by, which sleeps: it has to be told that it is to look now and then.
+    FromStandBy,
+}
+
+impl Who {
+    /// What stands in the word for a thread of this kind.
+    pub const fn number(self, thread: u32) -> u32 {
+        match self {
+            Self::StandsBy => thread | STAND_BY,
+            Self::Waits | Self::Asks => thread,
+        }
+    }
+
+    fn may_take(self, holder: u32) -> bool {
+        let is_lent_by_stand_by = holder & (LENT | STAND_BY) == LENT | STAND_BY;
+        match self {
+            Self::Waits => holder == FREE || is_lent_by_stand_by,
+            Self::Asks => holder == FREE || holder & LENT != 0,
+            Self::StandsBy => holder == FREE,
+        }
+    }
+}
+
+impl Default for Relay {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Relay {
+    /// Nobody has it.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        let [holder, baton, following, elsewhere, rests] = [const { AtomicU32::new(0) }; 5];
+        Self { holder, baton, following, elsewhere, rests }
+    }
+
+    /// A model's atomics cannot be made by constants.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        let [holder, baton, following, elsewhere, rests] =
+            std::array::from_fn(|_| AtomicU32::new(0));
+        Self { holder, baton, following, elsewhere, rests }
+    }
+
+    /// Whether `who` may take it now.
+    pub fn is_free_for(&self, who: Who) -> bool {
+        who.may_take(self.holder.load(Ordering::Relaxed))
+    }
+
+    /// Takes it for the thread `me` ([`Who::number`]). None: another thread has it.
+    pub fn take(&self, me: u32, who: Who) -> Option<Taken> {
+        let before = self.holder.load(Ordering::Relaxed);
+        if !who.may_take(before) {
+            return None;
+        }
+        let taken =
+            self.holder.compare_exchange(before, me, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(match taken {
+            FREE => Taken::Free,
+            holder if holder & STAND_BY != 0 => Taken::FromStandBy,
+            _ => Taken::FromSleeper,
+        })
+    }
+
+    /// Whether it is this thread's, and not lent.
+    pub fn has(&self, me: u32) -> bool {
+        self.holder.load(Ordering::Relaxed) == me
+    }
+
+    /// The thread that has it is about to sleep on what tells it of all that it waits for. Of
+    /// [`Self::has_followers`] it sees those who have not seen this.
+    pub fn lend(&self, me: u32) {
+        self.holder.store(me | LENT, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// It is awake. False: another has taken it.
+    pub fn take_back(&self, me: u32) -> bool {
+        let back =
+            self.holder.compare_exchange(me | LENT, me, Ordering::Acquire, Ordering::Relaxed);
+        back.is_ok()
+    }
+
+    /// The thread gives it up. True: it had it, and [`Self::pass_on`] is due.
+    pub fn leave(&self, me: u32) -> bool {
+        self.holder.compare_exchange(me, FREE, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// The same where it may be lent: in a signal handler on top of a thread that sleeps.
+    pub fn abandon(&self, me: u32) -> bool {
+        self.leave(me) || self.leave(me | LENT)
+    }
+
+    /// After it was left: another one is told. `tell` wakes one of those who sleep elsewhere.
+    pub fn pass_on(&self, tell: impl FnOnce()) {
+        fence(Ordering::SeqCst);
+        if self.following.load(Ordering::Relaxed) > 0 {
+            self.baton.fetch_add(1, Ordering::Release);
+            futex::wake(&self.baton, 1);
+        } else if self.elsewhere.load(Ordering::Relaxed) > 0 {
+            tell();
+        }
+        if self.rests.load(Ordering::Relaxed) != 0 && self.rests.swap(0, Ordering::Relaxed) != 0 {
+            futex::wake(&self.rests, 1);
+        }
+    }
+
+    /// Counts this thread among those who sleep on the baton until [`Self::unfollow`]: the value that it has to have.
+    /// None: it can be taken now.
+    pub fn follow(&self) -> Option<u32> {
+        let baton = self.baton.load(Ordering::Acquire);
+        self.following.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let is_free = self.is_free_for(Who::Waits);
+        if is_free {
+            self.following.fetch_sub(1, Ordering::Relaxed);
+        }
+        (!is_free).then_some(baton)
+    }
+
+    /// What followers sleep on.
+    pub fn baton(&self) -> &AtomicU32 {
+        &self.baton
+    }
+
+    /// The thread sleeps no more. True: [`Self::pass_on`] is due, as it may have been told, and goes off with what it waited
+    /// for.
+    pub fn unfollow(&self) -> bool {
+        self.following.fetch_sub(1, Ordering::Relaxed);
+        self.holder.load(Ordering::Relaxed) == FREE && self.has_followers()
+    }
+
+    /// Counts this thread among those who sleep elsewhere, until [`Self::get_up`]. It can be told already.
+    pub fn lie_down(&self) {
+        self.elsewhere.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// It sleeps no more.
+    pub fn get_up(&self) {
+        self.elsewhere.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether any thread sleeps that would take it.
+    pub fn has_followers(&self) -> bool {
+        self.following.load(Ordering::Relaxed) > 0 || self.elsewhere.load(Ordering::Relaxed) > 0
+    }
+
+    /// The thread that stands by sleeps until somebody leaves. Not at all when nobody has it.
+    pub fn rest(&self) {
+        self.rests.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.holder.load(Ordering::Relaxed) == FREE {
+            self.rests.store(0, Ordering::Relaxed);
+            return;
+        }
+        while self.rests.load(Ordering::Relaxed) != 0 {
+            futex::wait(&self.rests, 1, None);
+        }
+    }
+}
