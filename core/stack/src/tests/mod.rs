@@ -2,6 +2,7 @@
 
 mod datagram;
 mod errors;
+mod frames;
 mod gateway;
 mod groups;
 mod listen;

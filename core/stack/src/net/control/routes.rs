@@ -313,4 +313,89 @@ mod tests {
             }
         }
     }
+    proptest! {
+        /// As a look at all routes would find it, while routers fail and answer again, routes are added, change their
+        /// metric and go, and snapshots of before stay as they were.
+        #[test]
+        fn failures_and_changes_lead_where_a_look_at_all_routes_leads(
+            steps in prop::collection::vec((0u8..6, routes(), 0u8..4), 1..150),
+        ) {
+            let mut table = table();
+            let mut naive: Vec<(u64, RouteEntry)> = Vec::new();
+            let mut failed: std::collections::BTreeMap<HopKey, Instant> = Default::default();
+            let mut nth = 0u64;
+            let mut old: Vec<(Fib, IpAddr, Option<RouteEntry>)> = Vec::new();
+            for (n, (what, route, router)) in steps.into_iter().enumerate() {
+                let hop = match route.prefix.addr() {
+                    IpAddr::V4(_) => IpAddr::from([10, 0, 0, router]),
+                    IpAddr::V6(_) => format!("fe80::{router}").parse().unwrap(),
+                };
+                let route = RouteEntry {
+                    prefix: route.prefix.trunc(),
+                    next_hop: route.next_hop.map(|_| hop),
+                    ..route
+                };
+                let key = (route.iface, hop);
+                let leads = |naive: &Vec<(u64, RouteEntry)>, key: HopKey| {
+                    naive.iter().any(|(_, r)| r.next_hop.map(|hop| (r.iface, hop)) == Some(key))
+                };
+                match what {
+                    0..=2 => {
+                        prop_assert!(table.add(route));
+                        if let Some((_, known)) = naive.iter_mut().find(|(_, r)| r.is_same(&route)) {
+                            // A new metric: behind those that have it already.
+                            if known.metric != route.metric {
+                                let at = naive.iter().position(|(_, r)| r.is_same(&route)).unwrap();
+                                naive.remove(at);
+                                nth += 1;
+                                naive.push((nth, route));
+                            }
+                        } else {
+                            nth += 1;
+                            naive.push((nth, route));
+                        }
+                    }
+                    3 => {
+                        table.remove(route.prefix, |r| r.iface == route.iface);
+                        naive.retain(|(_, r)| r.prefix != route.prefix || r.iface != route.iface);
+                    }
+                    4 => {
+                        table.on_hop_failed(Instant(n as u64 + 1), &key);
+                        if leads(&naive, key) {
+                            failed.insert(key, Instant(n as u64 + 1));
+                        }
+                    }
+                    _ => {
+                        table.on_hop_known(&key);
+                        failed.remove(&key);
+                    }
+                }
+                failed.retain(|key, _| leads(&naive, *key));
+                let fib = table.fib();
+                for dst in naive.iter().map(|(_, r)| r.prefix.addr()).chain([route.prefix.addr(), hop]) {
+                    let mut matching: Vec<_> =
+                        naive.iter().filter(|(_, r)| r.prefix.contains(dst)).collect();
+                    let longest = matching.iter().map(|(_, r)| r.prefix.len()).max();
+                    matching.retain(|(_, r)| Some(r.prefix.len()) == longest);
+                    matching.sort_by_key(|(nth, r)| (r.metric, *nth));
+                    let at = |r: &RouteEntry| {
+                        r.next_hop.and_then(|hop| failed.get(&(r.iface, hop)).copied())
+                    };
+                    let works = matching.iter().position(|(_, r)| at(r).is_none());
+                    let expected = match works {
+                        Some(place) => Some((matching[place].1, place > 0)),
+                        None => matching.iter().min_by_key(|(_, r)| at(r)).map(|(_, r)| (*r, false)),
+                    };
+                    let found = fib.lookup(dst, None).map(|found| (found.entry, found.avoids));
+                    prop_assert_eq!(found, expected, "to {}", dst);
+                    if n % 7 == 0 && old.len() < 20 {
+                        old.push((fib.clone(), dst, found.map(|found| found.0)));
+                    }
+                }
+                for (fib, dst, found) in &old {
+                    prop_assert_eq!(fib.lookup(*dst, None).map(|found| found.entry), *found);
+                }
+            }
+        }
+    }
 }
