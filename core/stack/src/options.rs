@@ -184,6 +184,8 @@ impl<H: Host> Stack<H> {
         if is_peer {
             self.peers.enter(self.keys.table, &mut self.sockets, index);
         }
+        // It may have waited for the device before.
+        self.end_wait(index);
         let Some(socket) = self.sockets.get(index) else { return Ok(()) };
         let Some(bound) = &socket.bound else { return Ok(()) };
         let (addr, port, sharing) = (bound.addr, bound.port, bound.options.sharing());

@@ -203,21 +203,31 @@ impl<H: Host> Stack<H> {
         line.push_back(id);
     }
 
+    /// A connection does not wait for a device any more, or for its share of one, until it finds that it has to. (In a line
+    /// its place may stay, where it is visited once more than need be.)
+    pub(crate) fn end_wait(&mut self, index: u32) {
+        if let Some(socket) = self.sockets.get_mut(index)
+            && std::mem::replace(&mut socket.waits, Waits::ForNothing) != Waits::ForNothing
+        {
+            self.mark_dirty(index);
+        }
+    }
+
     /// The devices took what they could: connections that had their share go on when little of it is left. When
-    /// routes have changed, all that stand in lines do: they may no longer go by the device that they wait for.
+    /// routes have changed, all do that wait: they may no longer go by the device that they wait for.
     pub(crate) fn end_waits(&mut self) {
         while let Some(sender) = self.net.pop_drained() {
             let index = sender.get() - 1;
-            if let Some(socket) = self.sockets.get_mut(index)
-                && socket.waits == Waits::ForShare
-            {
-                socket.waits = Waits::ForNothing;
-                self.mark_dirty(index);
+            if self.sockets.get(index).is_some_and(|socket| socket.waits == Waits::ForShare) {
+                self.end_wait(index);
             }
         }
         let generation = self.net.route_generation();
         if std::mem::replace(&mut self.output_generation, generation) == generation {
             return;
+        }
+        for sender in self.net.senders() {
+            self.end_wait(sender.get() - 1);
         }
         for iface in 0..self.output_lines.len() {
             while let Some(id) = self.output_lines[iface].pop_front() {

@@ -151,4 +151,37 @@ mod tests {
         assert_eq!((program_fifo::room(shared), shared.tx_wanted.load(Relaxed)), (LEN, 0));
         assert_eq!(shard.host.counters.unpinned, 1);
     }
+
+    /// The sweep takes the memory of a FIFO in which nothing is, though the program still waits for room in it: packets
+    /// of the device that did not keep up point to all.
+    #[test]
+    fn who_waits_for_room_is_told_though_the_memory_was_swept_meanwhile() {
+        const LEN: u32 = 64 << 10;
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let shard = &mut engine.shard;
+        let slot = shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        let region = shard.host.windows.region().clone();
+        let shared = region.slot(slot).expect("it was allocated");
+        let mut tx = EngineSend::new(&shard.host.windows, slot, LEN, LEN);
+        assert_eq!(tx.attach(), Attach::Done);
+        {
+            let _guard = lock_tx(shared, shared.generation.load(Relaxed), || true);
+            let written = program_fifo::write(&region, shared, 0, &[7; LEN as usize]) as u32;
+            assert!(program_fifo::publish(shared, written));
+        }
+        assert!(tx.pull());
+        let packet = tx.peek(0, LEN);
+        tx.release(LEN);
+        program_fifo::want_room(shared);
+        shard.host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
+        shard.host.watch_memory(slot);
+        shard.return_pinned();
+        let start = shard.host.now;
+        for seconds in 0..30 {
+            shard.sweep(start + std::time::Duration::from_secs(seconds));
+        }
+        drop(packet);
+        shard.return_pinned();
+        assert_eq!(shared.tx_wanted.load(Relaxed), 0, "nobody else would wake the program");
+    }
 }

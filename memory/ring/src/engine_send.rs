@@ -140,7 +140,9 @@ impl EngineSend {
         let tail = shared.tx_tail.load(Ordering::Acquire);
         let queued = tail.wrapping_sub(self.head);
         let cap = self.geometry().cap;
-        if queued < self.len() || queued > cap {
+        // Where packets point to there is no room.
+        let kept = tail.wrapping_sub(self.memory.free(self.head));
+        if queued < self.len() || queued > cap || kept > cap {
             if !std::mem::replace(&mut self.hostile, true) {
                 self.windows().report_hostile(self.slot);
             }
@@ -258,7 +260,10 @@ impl EngineSend {
         if !self.is_attached() {
             return true;
         }
-        if self.len() != 0 || !try_lock_engine(&self.shared().tx_lock) {
+        self.memory.settle();
+        // Packets that point to released bytes keep the memory, and the program may wait until they have come back.
+        let is_pinned = self.memory.free(self.head) != self.head;
+        if self.len() != 0 || is_pinned || !try_lock_engine(&self.shared().tx_lock) {
             return false;
         }
         let empty = self.shared().tx_tail.load(Ordering::Acquire) == self.tail;

@@ -148,6 +148,11 @@ impl Net {
         self.data.outputs.get(iface.index()).map_or(0, |output| output.share(sender))
     }
 
+    /// Those who have something in the queue of some device.
+    pub(crate) fn senders(&self) -> Vec<NonZeroU32> {
+        self.data.outputs.iter().flat_map(Output::senders).collect()
+    }
+
     /// The next sender of which a device has taken so much that it may go on.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.data.outputs.iter_mut().find_map(Output::pop_drained)

@@ -27,6 +27,9 @@ pub(super) const LOOPBACK_MTU: u32 = 65535;
 /// recently used goes, so that a scan of a large prefix costs a bounded amount of memory (RFC 6583); counter
 /// `neighbors_displaced`.
 pub const NEIGHBORS_MAX: usize = 1024;
+/// Of those that are asked for and have not answered, so many: they have places of their own, so that who sends to hosts
+/// that are not there, or has answers sent to them, displaces none that is (RFC 6583 §7.1).
+pub const NEIGHBORS_ASKED_MAX: usize = 512;
 /// Neighbours with a link header ready, for all that is sent: as many as are known. Beyond it one that was not used
 /// lately goes, and costs a look-up when it is used again; counter `next_hops_displaced`.
 pub const NEXT_HOPS_MAX: usize = NEIGHBORS_MAX;

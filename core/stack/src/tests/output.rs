@@ -237,3 +237,146 @@ impl towpath_pool::Port for Stuck {
         self.0.next_timeout_ns()
     }
 }
+
+/// Another interface, with nobody behind it but whoever there is a route to.
+fn second(w: &mut World) -> IfaceId {
+    let far = InterfaceConfig {
+        name: "eth1".to_string(),
+        link: LinkType::Ip,
+        mac: MacAddr::UNSPECIFIED,
+        mtu: 1500,
+        offloads: Offloads::default(),
+        addresses: Vec::new(),
+        slaac: false,
+        any_address: false,
+        kernel_cuts: false,
+    };
+    w.a.stack.net.add_interface(w.a.now, far)
+}
+
+/// Who has its share in the queue of a device that takes nothing goes by another route at once, as those that stand in
+/// line do.
+#[test]
+fn who_waits_for_its_share_follows_its_route() {
+    let (mut w, ends, bytes) = slow(1);
+    w.a.write(&ends[0].0, &bytes);
+    w.wait(60_000, "a share in the queue", |w| {
+        w.b.read(&ends[0].1);
+        let load = w.a.stack.net.output_load(IfaceId(1)).bytes;
+        w.a.stack.counters().tcp_waits_for_share > 0 && load >= TX_SHARE_BYTES as usize
+    });
+    w.set_stuck(true);
+    w.run(40_000);
+    let far = second(&mut w);
+    w.run(10);
+    w.a.stack.net.add_route(Prefix::host("10.0.0.2".parse().unwrap()), None, far, 0);
+    let start = w.now();
+    w.wait(100_000, "it goes by the new route", |w| !w.a.stack.net.output(far).is_empty());
+    let waited = w.now().since(start);
+    assert!(waited < Duration::from_millis(100), "{waited:?}");
+}
+
+/// A connection that waits for a stuck device and is bound to another one, which is busy, too, waits for that one.
+#[test]
+fn who_is_bound_to_another_device_waits_for_that_one() {
+    for has_waited in [false, true] {
+        let mut w = World::new(LinkConfig::default());
+        let (listener, _) = w.b.listen("0.0.0.0:80", 64);
+        let (here, _) = w.connected(listener, "10.0.0.2:80");
+        let far = second(&mut w);
+        w.a.stack.net.add_route(Prefix::ALL_V4, None, far, 9);
+        w.run(10);
+        w.set_stuck(true);
+        fill(&mut w, TX_OUTPUT_PACKETS);
+        if has_waited {
+            w.a.write(&here, b"nobody takes this");
+            w.run(10);
+        }
+        for _ in 0..TX_OUTPUT_PACKETS {
+            let packet = w.a.pool.take(0);
+            w.a.stack.net.output(far).enqueue(packet);
+        }
+        w.a.stack.set_option(here.id, SocketOption::Device(Some(far))).unwrap();
+        w.a.write(&here, b"nor this");
+        w.run(10);
+        w.a.stack.net.output(far).hand_over(|batch| batch.clear());
+        w.run(600_000);
+        let sent = !w.a.stack.net.output(far).is_empty();
+        assert!(sent, "its device has room; it had waited for the other one: {has_waited}");
+    }
+}
+
+/// Thousands of connections over a slow device, some of which are aborted while they wait, and routes that change all
+/// the time: all others get their bytes through, in order, and nothing is left of any.
+#[test]
+fn attack_crowd() {
+    let mut w = World::new(LinkConfig { rate: 30, ..LinkConfig::default() });
+    w.b.host.capacity = (32 << 10, 32 << 10);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 4096);
+    let mut ends = Vec::new();
+    for _ in 0..3000 {
+        let client = w.a.connect_with("10.0.0.2:80", 32 << 10, 32 << 10);
+        ends.push((client, None));
+        w.settle();
+    }
+    let bytes: Vec<u8> = (0..30_000u32).map(|n| (n / 7) as u8).collect();
+    for (client, _) in &ends {
+        w.a.write(client, &bytes);
+    }
+    let mut got: std::collections::HashMap<u16, (Conn, Vec<u8>)> = Default::default();
+    let mut dice = super::world::Dice(7);
+    let mut aborted = std::collections::HashSet::new();
+    let started = std::time::Instant::now();
+    for ms in 0..400_000u32 {
+        w.run(1);
+        while let Some(server) = w.b.accept(listener) {
+            got.insert(server.remote.port(), (server, Vec::new()));
+        }
+        if ms % 50 == 0 {
+            for (server, bytes) in got.values_mut() {
+                bytes.extend(w.b.read(server));
+            }
+        }
+        if ms % 97 == 0 && ms < 20_000 {
+            let far = Prefix::host(std::net::IpAddr::from([10, 9, 0, ms as u8]));
+            w.a.stack.net.add_route(far, None, IfaceId(1), ms);
+        }
+        if ms % 20 == 0 && ms < 3_000 {
+            let victim = dice.below(ends.len() as u64) as usize;
+            if aborted.insert(victim) {
+                w.a.abort(ends[victim].0.id);
+            }
+        }
+        if ms % 1000 == 0 {
+            let done = got.values().filter(|(_, got)| got.len() == bytes.len()).count();
+            if done >= ends.len() - aborted.len() {
+                break;
+            }
+        }
+    }
+    ends.retain(|(_, server): &(Conn, Option<Conn>)| server.is_none());
+    let done = got.values().filter(|(_, got)| *got == bytes).count();
+    let counters = w.a.stack.counters();
+    println!(
+        "{done} of {} in {:?}; now {:?}; waits {} {}; full {}",
+        ends.len() - aborted.len(),
+        started.elapsed(),
+        w.now(),
+        counters.tcp_waits_for_output,
+        counters.tcp_waits_for_share,
+        w.a.drops(DropReason::OutputFull)
+    );
+    assert!(done >= ends.len() - aborted.len());
+    for (n, (client, _)) in ends.iter().enumerate() {
+        if !aborted.contains(&n) {
+            w.a.close(client.id);
+        }
+    }
+    for (server, _) in got.values() {
+        w.b.close(server.id);
+    }
+    w.b.close(listener);
+    w.assert_ends_empty();
+    assert!(w.a.stack.net.output(IfaceId(1)).is_empty());
+    assert_eq!(w.a.stack.net.output_load(IfaceId(1)), Load::default());
+}

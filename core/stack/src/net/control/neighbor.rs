@@ -24,7 +24,7 @@ use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{
     ARP_LOCK_TIME, DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_USE_INTERVAL,
-    NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
+    NEIGHBORS_ASKED_MAX, NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
 };
 use crate::net::lru::Lru;
 use crate::net::told::{HopKey, News};
@@ -88,6 +88,8 @@ pub(super) enum Event {
 pub(super) struct Neighbors {
     /// Those that packets of ours go to.
     used: Lru<HopKey, Entry>,
+    /// Those of them that are INCOMPLETE.
+    asked: Lru<HopKey, ()>,
     /// Those that told where they are, and that nothing was sent to since: all of them STALE.
     heard: Lru<HopKey, Heard>,
     /// Not later than the first deadline of any entry.
@@ -128,7 +130,8 @@ enum State {
 impl Neighbors {
     pub(super) fn new(keys: Keyed) -> Self {
         Self {
-            used: Lru::new(NEIGHBORS_MAX, keys),
+            used: Lru::new(NEIGHBORS_MAX + NEIGHBORS_ASKED_MAX, keys),
+            asked: Lru::new(NEIGHBORS_ASKED_MAX, keys),
             heard: Lru::new(NEIGHBORS_HEARD_MAX, keys),
             next: Instant::FAR,
             displaced: 0,
@@ -205,6 +208,10 @@ impl Neighbors {
         let again = now + self.retrans_time(&key);
         self.next = self.next.min(again);
         let state = State::Incomplete { sent, again };
+        if let Some((displaced, ())) = self.asked.insert(key, ()) {
+            self.used.remove(&displaced);
+            self.forget(displaced);
+        }
         self.insert(key, Entry { state, mac: MacAddr::UNSPECIFIED, since: now, router: false });
     }
 
@@ -234,9 +241,14 @@ impl Neighbors {
 
     fn insert(&mut self, key: HopKey, entry: Entry) {
         if let Some((displaced, _)) = self.used.insert(key, entry) {
-            self.displaced += 1;
-            self.news.push_back(News::Forgotten(displaced));
+            self.asked.remove(&displaced);
+            self.forget(displaced);
         }
+    }
+
+    fn forget(&mut self, key: HopKey) {
+        self.displaced += 1;
+        self.news.push_back(News::Forgotten(key));
     }
 
     /// Someone who asks tells where it is. `create` when it asked for an address of ours.
@@ -260,6 +272,7 @@ impl Neighbors {
             return;
         };
         if matches!(entry.state, State::Incomplete { .. }) || entry.mac != mac {
+            self.asked.remove(&key);
             (entry.mac, entry.since) = (mac, now);
             entry.state = State::Stale;
             self.news.push_back(entry.known(now, key));
@@ -280,6 +293,7 @@ impl Neighbors {
         let confirmed = State::Reachable { until: reachable_until };
         if matches!(entry.state, State::Incomplete { .. }) {
             let Some(mac) = mac else { return false };
+            self.asked.remove(&key);
             (entry.mac, entry.since) = (mac, now);
             entry.state = if advert.solicited { confirmed } else { State::Stale };
         } else if let Some(mac) = mac.filter(|mac| *mac != entry.mac) {
@@ -382,6 +396,7 @@ impl Neighbors {
         }
         for key in failed {
             self.used.remove(&key);
+            self.asked.remove(&key);
             self.news.push_back(News::Failed(key));
             events.push(Event::Failed(key));
         }
@@ -619,8 +634,8 @@ mod tests {
         for n in 0..NEIGHBORS_MAX as u32 * 2 {
             assert!(neighbors.on_used(at(0), nth(n)));
         }
-        assert_eq!(neighbors.iter().count(), NEIGHBORS_MAX);
-        assert_eq!(neighbors.take_displaced(), NEIGHBORS_MAX as u64);
+        assert_eq!(neighbors.iter().count(), NEIGHBORS_ASKED_MAX);
+        assert_eq!(neighbors.take_displaced(), (2 * NEIGHBORS_MAX - NEIGHBORS_ASKED_MAX) as u64);
         assert_eq!(neighbors.take_news(), Some(News::Forgotten(nth(0))));
         assert!(neighbors.on_used(at(0), nth(0)));
     }

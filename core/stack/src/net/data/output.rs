@@ -122,6 +122,11 @@ impl Output {
         self.shares.of(sender)
     }
 
+    /// Those who have something in it, of those that are counted.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = NonZeroU32> {
+        self.shares.bytes.keys().copied()
+    }
+
     /// The packets in it, first in front.
     pub fn iter(&self) -> impl Iterator<Item = &Packet> {
         self.packets.iter()

@@ -121,3 +121,74 @@ fn nobody_is_asked_for_from_an_address_that_may_be_somebody_elses() {
     // It is asked as soon as the address is known to be ours: a second after its solicitation.
     assert!(asked_at.unwrap() <= start + Duration::from_millis(2100));
 }
+
+/// A program that sends to all addresses of a link, one after the other, does not keep others from a neighbour that
+/// they send to all the time (RFC 6583 §7.1).
+#[test]
+fn a_neighbour_in_use_is_not_forgotten_for_others() {
+    let mut a = Host::a().settled();
+    a.net.add_address(a.now, ETH, prefix("10.1.0.1/16"));
+    let answer = arp_frame(arp::Op::Reply, ("10.0.0.8", MAC_B), "10.0.0.1");
+    a.send_udp("10.0.0.8", 1).unwrap();
+    a.receive(&answer);
+    let (mut late, mut others) = (0, 0u16);
+    for _ in 0..2000 {
+        a.pass(Duration::from_millis(1));
+        a.sent();
+        a.send_udp("10.0.0.8", 1).unwrap();
+        let to = |frame: &Vec<u8>| ethernet::Header::parse(frame).unwrap().0.dst;
+        if !a.sent().iter().any(|frame| to(frame) == MAC_B) {
+            late += 1;
+            a.receive(&answer);
+        }
+        for _ in 0..10 {
+            others = others.wrapping_add(1);
+            let [hi, lo] = others.to_be_bytes();
+            let _ = a.send_udp(&format!("10.1.{hi}.{lo}"), 1);
+        }
+    }
+    assert_eq!(late, 0, "packets had to wait for an answer that was there");
+}
+
+/// Strangers that ping in the name of ever new hosts of a link do not keep this host from its router, whose answers
+/// take 20 ms.
+#[test]
+fn a_flood_in_the_name_of_many_does_not_cut_off_a_neighbour_in_use() {
+    let mut a = Host::a().settled();
+    a.net.add_address(a.now, ETH, prefix("10.1.0.1/16"));
+    let answer = arp_frame(arp::Op::Reply, ("10.0.0.8", MAC_B), "10.0.0.1");
+    a.send_udp("10.0.0.8", 1).unwrap();
+    a.receive(&answer);
+    let mut echo = [0; 8];
+    icmpv4::Message::EchoRequest { ident: 1, seq: 1 }.emit(&mut echo);
+    let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&echo, 0));
+    echo[2..4].copy_from_slice(&sum.to_be_bytes());
+    let (mut out, mut others, mut answer_at) = (0, 0u16, None);
+    for ms in 0..2000 {
+        a.pass(Duration::from_millis(1));
+        if answer_at == Some(ms) {
+            answer_at = None;
+            a.receive(&answer);
+        }
+        a.send_udp("10.0.0.8", 1).unwrap();
+        for frame in a.sent() {
+            let (header, at) = ethernet::Header::parse(&frame).unwrap();
+            match header.ethertype {
+                EtherType::ARP => {
+                    let (message, _) = arp::Packet::parse(&frame[at..]).unwrap();
+                    if message.target_ip == Ipv4Addr::new(10, 0, 0, 8) {
+                        answer_at = answer_at.or(Some(ms + 20));
+                    }
+                }
+                _ => out += u32::from(header.dst == MAC_B),
+            }
+        }
+        for _ in 0..60 {
+            others = others.wrapping_add(1);
+            let [hi, lo] = others.to_be_bytes();
+            let ping = ipv4_packet(&format!("10.1.{hi}.{lo}"), "10.0.0.1", IpProtocol::ICMP, &echo);
+            a.receive(&frame(MAC_A, MAC_B, EtherType::IPV4, &ping));
+        }
+    }
+    assert!(out > 1900, "of 2000 packets {out} left in time");
+}
