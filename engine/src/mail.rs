@@ -5,9 +5,10 @@
 //!            ◄── notices ──           what became of it; descriptors to be closed; who has ended
 //! ```
 //!
-//! Neither waits for the other, but for the moment in which the other is at a box. Both ways are in order: what the registry says of a process after it was told of that
-//! one's end reaches a shard before the process's number is used again. What is in a box is bounded by what there is to be said:
-//! a process has one request at a time with the registry, and one life; a listing goes in portions, one a turn.
+//! Neither waits for the other, but for the moment in which the other is at a box. Both ways are in order: what the
+//! registry says of a process after it was told of that one's end reaches a shard before the process's number is used
+//! again. What is in a box is bounded by what there is to be said: a process has one request at a time with the registry,
+//! and one life; a listing goes in portions, one a turn.
 
 use std::collections::VecDeque;
 use std::io;

@@ -6,8 +6,8 @@
 //! It may know what other processes did before, too: one of them has ended and was waited for, or it closed a socket
 //! and said so. Where the answer has to reflect that, as on Linux, where it is done when the call returns, requests
 //! are taken in rounds. A round begins when all descriptors have just been looked at, since a process that has ended
-//! may be known by the hang-up of its control socket alone: the end of each command ring is marked, and the sockets that are ending
-//! are counted. The round is answered when all rings have been read up to their marks and all of those ends are
+//! may be known by the hang-up of its control socket alone: the end of each command ring is marked, and the sockets that
+//! are ending are counted. The round is answered when all rings have been read up to their marks and all of those ends are
 //! done. Both go on in portions, so that a request waits for what others said before, and no connection waits for
 //! it. Commands that arrive later belong to the next round, so that a request waits for a bounded amount of work.
 //!

@@ -1,9 +1,10 @@
-//! Requests and their answers: everything that needs an answer or carries a descriptor. One request, one reply, in
-//! order. The engine drains the channel's command ring before it handles a request, so the two keep their order.
+//! Requests and their answers: everything that needs an answer or carries a descriptor. The engine drains the channel's
+//! command ring before it handles a request, so the two keep their order.
 //!
-//! A request goes into the cell of the channel ([`CallCell`]), or over the Unix socket
+//! A request goes into the cell of the channel ([`CallCell`]) of the shard that has the socket, or over the Unix socket
 //! (SOCK_SEQPACKET) beside it: there what is said before there is a channel, and what is answered with descriptors
-//! ([`goes_by_socket`]).
+//! ([`goes_by_socket`]). Each of these has one request at a time; who makes another one on the Unix socket before the
+//! answer is cut off. What is about no socket any shard answers, but for [`call::OUTSIDE`] and [`call::SOCKETS`].
 //!
 //! A process that loses this socket (end of file) has lost its engine: every call on a socket
 //! fails from then on. An engine that loses it has lost the process: what only that process held
@@ -19,7 +20,8 @@ pub const ENV_CONTROL: &str = "TOWPATH_CONTROL";
 /// Longest option value or reply data.
 pub const DATA_MAX: usize = 1024;
 
-/// Most tokens of one [`call::TOKENS`]: the engine needs some 5 µs for each, and serves nobody else meanwhile.
+/// Most tokens of one [`call::TOKENS`]: the engine needs some 5 µs for each, and deals with no other process
+/// meanwhile.
 pub const TOKENS_MAX: usize = 16;
 
 /// Where the cell of a channel is.
@@ -95,13 +97,14 @@ pub mod call {
     /// First message of a new process image (start, or after exec). `a` = pid, `data` = up to 126
     /// (slot, generation) pairs of u32 that it holds, `b` = 1 when more follow in further HELLOs. Everything this channel held
     /// and does not list is dropped; the rings start empty.
-    /// Reply: `a` = layout version, `b` = number of the channel; descriptors: region, status page, channel,
-    /// engine doorbell, own doorbell, a blank [`crate::token`]; and, where somebody guards the run, the read end
-    /// of a pipe that hangs up when the last process that could end the run has gone.
+    /// Reply: `a` = layout version, `b` = number of the channels, `slot` = how many shards there are; descriptors: region,
+    /// status pages, memory of the channels, own doorbell, a blank [`crate::token`], the doorbell of each shard; and,
+    /// where somebody guards the run, the read end of a pipe that hangs up when the last process that could end the run
+    /// has gone.
     pub const HELLO: u32 = 1;
-    /// Before fork, exec or posix_spawn: a second channel; `a` says for what ([`super::purpose`]).
-    /// Reply: `b` = its number; descriptors: control socket, channel memory, engine
-    /// doorbell, own doorbell. (Region and status page are the same.)
+    /// Before fork, exec or posix_spawn: other channels; `a` says for what ([`super::purpose`]).
+    /// Reply: `b` = their number; descriptors: control socket, memory of the channels, own doorbell, the doorbell of each
+    /// shard. (Region and status pages are the same.)
     pub const CLONE: u32 = 2;
     /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58). Reply: slot, generation.
     pub const SOCKET: u32 = 3;
@@ -125,7 +128,8 @@ pub mod call {
     /// Interface list: reply `data` = [`super::Interface`] structs, `a` = their number.
     pub const INTERFACES: u32 = 10;
     /// `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines, `a` = next slot, 0 at the end.
-    /// There may be no line and a next slot: few of the slots there are sockets.
+    /// There may be no line and a next slot: few of the slots there are sockets. It is asked of the shard that has the
+    /// first slot.
     pub const SOCKETS: u32 = 11;
     /// Before HELLO: the region, in which a new process image finds what its descriptors stand for.
     /// Reply: `a` = layout version, `data` = the run as [`crate::token::Run`] has it; descriptor: region.
@@ -149,7 +153,7 @@ pub mod call {
     pub const CHECK_LENGTH: u32 = 16;
     /// A program is about to be executed whose sockets will be the kernel's: `a` = why, as
     /// [`crate::image::Outside`] has it, `data` = the file's path. Refused with EACCES where such programs are not
-    /// allowed; otherwise an answer without content.
+    /// allowed; otherwise an answer without content. It is asked of the first shard.
     pub const OUTSIDE: u32 = 20;
     /// Routing table: `a` = number of the first route to tell. Reply: `data` = [`super::Route`] structs, `a` =
     /// number of the next one, 0 at the end.
