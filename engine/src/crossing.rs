@@ -45,6 +45,56 @@ struct Proc {
     sockets: Vec<(u32, u32)>,
 }
 
+impl Proc {
+    /// Through the ring.
+    fn tell(&self, what: usize, a: u32) {
+        match what {
+            11 => (0..self.sockets.len()).for_each(|n| self.command(op::LIST, n, 0)),
+            12 => self.command(op::SETTLED, 0, 5),
+            13 => self.command(op::SPAWNED, 0, 5),
+            _ => self.command(op::CLOSE, a as usize, 5),
+        }
+    }
+
+    fn command(&self, op: u32, at: usize, a: u32) {
+        let Some(channel) = &self.channel else { return };
+        let nth = self.sockets.get(at % self.sockets.len().max(1));
+        let (slot, generation) = nth.copied().unwrap_or((0, 0));
+        // A full ring is as good as a word that was not said.
+        let _ = push_command(channel, &Command { op, slot, generation, a, b: 0, c: 0 });
+    }
+
+    fn ask_in_cell(&mut self, which: usize) {
+        const CALLS: [(u32, u32, u32); 5] = [
+            (call::SOCKET, 2, 17),
+            (call::SOCKET, 2, 6),
+            (call::OUTSIDE, 1, 0),
+            (call::SOCKETS, 0, 0),
+            (call::SOCKET, 2, 17),
+        ];
+        let (None, Some(channel)) = (self.asked, &self.channel) else { return };
+        let (call, a, b) = CALLS[which];
+        let request = Request { call, a, b, ..Request::default() };
+        self.asked = Some(towpath_ring::ask(channel, &request));
+    }
+
+    /// What breaks the rules. That it fails, because the engine has hung up, is as good.
+    fn harm(&self, what: usize, a: u32) {
+        match (what, &self.channel) {
+            (19, _) => {
+                let _ = send(&self.control, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            }
+            (20, _) => {
+                let _ = shutdown(&self.control, Shutdown::Write);
+            }
+            (_, Some(channel)) => {
+                channel.header().command_tail.store(a.wrapping_mul(977), SeqCst);
+            }
+            _ => {}
+        }
+    }
+}
+
 struct Sim {
     engine: Engine,
     orders: VecDeque<Order>,
@@ -154,101 +204,59 @@ impl Sim {
         self.engine.pass(time);
     }
 
+    fn attach(&mut self) {
+        let attached = self.engine.control.registry_mut().unwrap().attach();
+        self.collect();
+        self.procs.extend(attached.ok().map(|control| Proc {
+            control,
+            channel: None,
+            waiting: None,
+            asked: None,
+            sockets: Vec::new(),
+        }));
+    }
+
+    /// A process says or does something, or another one begins.
     fn program(&mut self) {
         if self.procs.is_empty() || self.rng.one_in(12) {
-            let attached = self.engine.control.registry_mut().unwrap().attach();
-            self.collect();
-            if let Ok(control) = attached {
-                self.procs.push(Proc {
-                    control,
-                    channel: None,
-                    waiting: None,
-                    asked: None,
-                    sockets: Vec::new(),
-                });
-            }
-            return;
+            return self.attach();
         }
-        let at = self.rng.below(self.procs.len());
-        let what = self.rng.below(24);
+        let (at, what) = (self.rng.below(self.procs.len()), self.rng.below(25));
         if self.rng.one_in(3) {
             self.settle_once();
         }
-        let at = at % self.procs.len();
-        let (a, b) = (self.rng.below(5) as u32, self.rng.below(2) as u32);
-        let hostile = self.hostile;
-        let die = self.rng.one_in(2);
-        let rude = hostile && self.rng.one_in(8);
-        let proc = &mut self.procs[at];
-        let ask = |proc: &mut Proc, request: Request| {
-            if proc.waiting.is_some() && !rude {
-                return;
-            }
-            if send(&proc.control, request.wire(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
-                .is_ok()
-            {
-                proc.waiting = Some(request.call);
-            }
-        };
-        let push = |proc: &Proc, op: u32, at: usize, a: u32| {
-            let Some(channel) = &proc.channel else { return };
-            let (slot, generation) =
-                proc.sockets.get(at % proc.sockets.len().max(1)).copied().unwrap_or((0, 0));
-            let _ = push_command(channel, &Command { op, slot, generation, a, b: 0, c: 0 });
-        };
+        let a = self.rng.below(5) as u32;
         match what {
-            0 | 1 => {
-                let request = Request { b, a: 77, ..listing(call::HELLO, &proc.sockets) };
-                ask(proc, request);
-            }
-            2..=6 => ask(proc, Request { call: call::CLONE, a: a % 4, ..Request::default() }),
-            7 | 8 => {
-                let request = listing(call::TOKENS, &proc.sockets);
-                ask(proc, request);
-            }
-            9 => ask(proc, Request { call: call::REGION, ..Request::default() }),
-            10 => ask(proc, Request { call: 99, ..Request::default() }),
-            11 => {
-                for n in 0..proc.sockets.len() {
-                    push(proc, op::LIST, n, 0);
-                }
-            }
-            12 => push(proc, op::SETTLED, 0, 5),
-            13 => push(proc, op::SPAWNED, 0, 5),
-            14 => push(proc, op::CLOSE, a as usize, 5),
-            15..=18 => {
-                if let Some(channel) = &proc.channel
-                    && proc.asked.is_none()
-                {
-                    let (call, a, b) = [
-                        (call::SOCKET, 2, 17),
-                        (call::SOCKET, 2, 6),
-                        (call::OUTSIDE, 1, 0),
-                        (call::SOCKETS, 0, 0),
-                        (call::SOCKET, 2, 17),
-                    ][a as usize];
-                    proc.asked = Some(towpath_ring::ask(
-                        channel,
-                        &Request { call, a, b, ..Request::default() },
-                    ));
-                }
-            }
-            19 if hostile => {
-                let _ = send(&proc.control, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-            }
-            20 if hostile => {
-                let _ = shutdown(&proc.control, Shutdown::Write);
-            }
-            21 if hostile => {
-                if let Some(channel) = &proc.channel {
-                    channel.header().command_tail.store(a.wrapping_mul(977), SeqCst);
-                }
-            }
-            21..=23 if die => {
-                self.died_asking |= proc.waiting.is_some();
+            0..=10 => self.ask(at, what, a),
+            11..=14 => self.procs[at].tell(what, a),
+            15..=18 => self.procs[at].ask_in_cell(a as usize),
+            19..=21 if self.hostile => self.procs[at].harm(what, a),
+            22..=24 if self.rng.one_in(2) => {
+                self.died_asking |= self.procs[at].waiting.is_some();
                 drop(self.procs.swap_remove(at));
             }
             _ => {}
+        }
+    }
+
+    /// On the control socket. An honest process has the answer to the last request by then.
+    fn ask(&mut self, at: usize, what: usize, a: u32) {
+        let b = self.rng.below(2) as u32;
+        let rude = self.hostile && self.rng.one_in(8);
+        let proc = &mut self.procs[at];
+        if proc.waiting.is_some() && !rude {
+            return;
+        }
+        let request = match what {
+            0 | 1 => Request { b, a: 77, ..listing(call::HELLO, &proc.sockets) },
+            2..=6 => Request { call: call::CLONE, a: a % 4, ..Request::default() },
+            7 | 8 => listing(call::TOKENS, &proc.sockets),
+            9 => Request { call: call::REGION, ..Request::default() },
+            _ => Request { call: 99, ..Request::default() },
+        };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if send(&proc.control, request.wire(), flags).is_ok() {
+            proc.waiting = Some(request.call);
         }
     }
 

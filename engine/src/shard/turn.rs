@@ -117,22 +117,24 @@ impl Shard {
 mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
+    use towpath_pool::Fragments;
     use towpath_ring::{Attach, EngineSend, SendBuffer, lock_tx, program_fifo};
     use towpath_shm::layout::Kind;
 
     use crate::shard::slots::AF_INET;
     use crate::{Engine, EngineConfig};
 
-    /// All was acknowledged while a packet pointed there, so that nothing else would ever wake the program.
-    #[test]
-    fn who_waits_for_room_is_told_when_packets_have_come_back() {
-        const LEN: u32 = 64 << 10;
+    /// Bytes of the FIFO of [`pinned`].
+    const LEN: u32 = 64 << 10;
+
+    /// A socket whose program waits for room: a packet points to all of its FIFO, where nothing is left to be sent.
+    fn pinned() -> (Engine, u32, Fragments) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let shard = &mut engine.shard;
-        let slot = shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
-        let region = shard.host.windows.region().clone();
+        let host = &mut engine.shard.host;
+        let slot = host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        let region = host.windows.region().clone();
         let shared = region.slot(slot).expect("it was allocated");
-        let mut tx = EngineSend::new(&shard.host.windows, slot, LEN, LEN);
+        let mut tx = EngineSend::new(&host.windows, slot, LEN, LEN);
         assert_eq!(tx.attach(), Attach::Done);
         {
             let _guard = lock_tx(shared, shared.generation.load(Relaxed), || true);
@@ -143,7 +145,17 @@ mod tests {
         let packet = tx.peek(0, LEN);
         tx.release(LEN);
         program_fifo::want_room(shared);
-        shard.host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
+        host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
+        (engine, slot, packet)
+    }
+
+    /// All was acknowledged while a packet pointed there, so that nothing else would ever wake the program.
+    #[test]
+    fn who_waits_for_room_is_told_when_packets_have_come_back() {
+        let (mut engine, slot, packet) = pinned();
+        let shard = &mut engine.shard;
+        let region = shard.host.windows.region().clone();
+        let shared = region.slot(slot).expect("it was allocated");
         shard.return_pinned();
         assert_eq!((program_fifo::room(shared), shared.tx_wanted.load(Relaxed)), (0, 1));
         drop(packet);
@@ -156,24 +168,10 @@ mod tests {
     /// of the device that did not keep up point to all.
     #[test]
     fn who_waits_for_room_is_told_though_the_memory_was_swept_meanwhile() {
-        const LEN: u32 = 64 << 10;
-        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let (mut engine, slot, packet) = pinned();
         let shard = &mut engine.shard;
-        let slot = shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         let region = shard.host.windows.region().clone();
         let shared = region.slot(slot).expect("it was allocated");
-        let mut tx = EngineSend::new(&shard.host.windows, slot, LEN, LEN);
-        assert_eq!(tx.attach(), Attach::Done);
-        {
-            let _guard = lock_tx(shared, shared.generation.load(Relaxed), || true);
-            let written = program_fifo::write(&region, shared, 0, &[7; LEN as usize]) as u32;
-            assert!(program_fifo::publish(shared, written));
-        }
-        assert!(tx.pull());
-        let packet = tx.peek(0, LEN);
-        tx.release(LEN);
-        program_fifo::want_room(shared);
-        shard.host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
         shard.host.watch_memory(slot);
         shard.return_pinned();
         let start = shard.host.now;

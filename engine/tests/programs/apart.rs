@@ -12,7 +12,8 @@ use towpath_shm::control::{Request, call, purpose};
 use towpath_shm::layout::op;
 
 use crate::hostile::works;
-use crate::options::interface;
+use crate::options::{Void, interface};
+use crate::order::{Gate, Lock};
 use crate::program::{Handle, Program, Running, counter, eventually};
 
 const NOTHING: Handle = Handle { slot: 0, generation: 0 };
@@ -108,31 +109,33 @@ fn the_gatekeeper_hears_who_asks() {
     thread.join().unwrap();
 }
 
-/// Counts what is sent.
-struct Counting(Arc<AtomicUsize>);
+/// As [`Void`], and counts what it is given. It panics when it is told to.
+#[derive(Clone, Default)]
+struct Watched {
+    sent: Arc<AtomicUsize>,
+    breaks: Arc<AtomicBool>,
+}
 
-impl Port for Counting {
-    fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
-        0
+impl Port for Watched {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        assert!(!self.breaks.load(Ordering::SeqCst), "the device is broken");
+        Void.poll(now_ns, pool, out, max)
     }
-    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let n = batch.len();
-        batch.drain(..).for_each(|packet| pool.give(packet));
-        self.0.fetch_add(n, Ordering::SeqCst);
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = Void.submit(now_ns, pool, batch);
+        self.sent.fetch_add(n, Ordering::SeqCst);
         n
     }
     fn offloads(&self) -> Offloads {
-        Offloads::default()
+        Void.offloads()
     }
     fn link_type(&self) -> LinkType {
-        LinkType::Ip
+        Void.link_type()
     }
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
-
-static SENT: Mutex<Option<Arc<AtomicUsize>>> = Mutex::new(None);
 
 /// Who is let in, is let into an engine that goes on.
 #[test]
@@ -176,39 +179,16 @@ fn an_engine_that_ends_with_its_last_program_lets_nobody_in() {
     assert_eq!(late, 0, "of 300 were let in by an engine that had ended its life");
 }
 
-struct Panics(Arc<AtomicBool>);
-
-impl Port for Panics {
-    fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
-        assert!(!self.0.load(Ordering::SeqCst), "the device is broken");
-        0
-    }
-    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let n = batch.len();
-        batch.drain(..).for_each(|packet| pool.give(packet));
-        n
-    }
-    fn offloads(&self) -> Offloads {
-        Offloads::default()
-    }
-    fn link_type(&self) -> LinkType {
-        LinkType::Ip
-    }
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-}
-
 /// Nobody hangs when a port panics while processes end, fork and ask.
 #[test]
 fn a_panic_of_a_port_ends_everything() {
     for n in 0..30 {
-        let broken = Arc::new(AtomicBool::new(false));
+        let port = Watched::default();
         let (sender, receiver) = mpsc::channel();
-        let its = broken.clone();
+        let its = port.clone();
         let thread = thread::spawn(move || {
             let config = EngineConfig { interfaces: vec![interface()], ..EngineConfig::default() };
-            let engine = Engine::new(config, vec![Box::new(Panics(its))], [7; 32]).unwrap();
+            let engine = Engine::new(config, vec![Box::new(its)], [7; 32]).unwrap();
             sender.send(engine.remote()).unwrap();
             engine.run();
         });
@@ -252,7 +232,7 @@ fn a_panic_of_a_port_ends_everything() {
             })
             .collect();
         thread::sleep(Duration::from_millis(n % 7));
-        broken.store(true, Ordering::SeqCst);
+        port.breaks.store(true, Ordering::SeqCst);
         assert!(thread.join().is_err());
         asks.into_iter().for_each(|it| it.join().unwrap());
         lives.into_iter().for_each(|it| it.join().unwrap());
@@ -415,61 +395,26 @@ fn a_storm_in_a_hosts_loop() {
     host.join().unwrap();
 }
 
-static HELD: Mutex<()> = Mutex::new(());
-static AT_GATE: AtomicBool = AtomicBool::new(false);
-
-/// [`Counting`], at which the engine can be held up before it looks at its descriptors.
-struct Held(Counting, (std::io::PipeReader, std::io::PipeWriter));
-
-impl Port for Held {
-    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        self.0.poll(now_ns, pool, out, max)
-    }
-    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        self.0.submit(now_ns, pool, batch)
-    }
-    fn offloads(&self) -> Offloads {
-        Offloads::default()
-    }
-    fn link_type(&self) -> LinkType {
-        LinkType::Ip
-    }
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        use std::os::fd::AsFd;
-        Some(self.1.0.as_fd())
-    }
-    fn blocked(&self) -> bool {
-        AT_GATE.store(true, Ordering::SeqCst);
-        let _held = HELD.lock();
-        AT_GATE.store(false, Ordering::SeqCst);
-        false
-    }
-}
-
 /// What programs had said before the engine was stopped goes out, however much it is.
 #[test]
 fn what_was_sent_before_a_stop_goes_out() {
     const SOCKETS: usize = 600;
-    let sent = Arc::new(AtomicUsize::new(0));
-    *SENT.lock().unwrap() = Some(sent.clone());
+    let (port, lock) = (Watched::default(), Arc::<Lock>::default());
+    let sent = Arc::clone(&port.sent);
+    let gate = Gate::new(port, Arc::clone(&lock));
     let config = EngineConfig { interfaces: vec![interface()], ..EngineConfig::default() };
-    let engine = Running::start_with(config, || {
-        let counting = Counting(SENT.lock().unwrap().clone().unwrap());
-        vec![Box::new(Held(counting, std::io::pipe().unwrap()))]
-    });
+    let engine = Running::start_with(config, move || vec![Box::new(gate)]);
     let program = engine.program();
     let sockets: Vec<_> = (0..SOCKETS).map(|_| program.socket(17)).collect();
     let to = "10.0.0.2:9".parse().unwrap();
     sockets.iter().for_each(|socket| program.send_to(*socket, Some(to), b"first"));
     eventually("the first", || (sent.load(Ordering::SeqCst) == SOCKETS).then_some(()));
-    {
-        let _held = HELD.lock().unwrap();
-        program.command(op::RX_SPACE, Handle { slot: u32::MAX, generation: 0 }, 0);
-        eventually("the gate", || AT_GATE.load(Ordering::SeqCst).then_some(()));
+    lock.hold_up(&program, |_gate| {
         sockets.iter().for_each(|socket| program.send_to(*socket, Some(to), b"last"));
         engine.remote.stop();
+        // The registry is to have told the shard by then; should it not, the test is only weaker.
         thread::sleep(Duration::from_millis(50));
-    }
+    });
     engine.stop();
     assert_eq!(sent.load(Ordering::SeqCst), 2 * SOCKETS);
 }

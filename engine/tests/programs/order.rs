@@ -5,7 +5,7 @@
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use towpath_engine::EngineConfig;
@@ -18,19 +18,30 @@ use crate::program::{Handle, Program, Running, eventually};
 
 const ECONNREFUSED: i32 = 111;
 
-/// Held by a test: its engine waits at the gate.
-static GATE: Mutex<()> = Mutex::new(());
-/// The engine waits there.
-static WAITS: AtomicBool = AtomicBool::new(false);
+/// What a test holds while its engine waits at a [`Gate`].
+#[derive(Default)]
+pub struct Lock {
+    gate: Mutex<()>,
+    /// The engine waits there.
+    waits: AtomicBool,
+}
 
 /// A port through which the engine has to go before it looks at its descriptors.
-struct Gate {
-    port: Void,
+pub struct Gate<P> {
+    port: P,
+    lock: Arc<Lock>,
     /// Never has anything: only what is waited for is asked whether it is blocked.
     wake: (PipeReader, PipeWriter),
 }
 
-impl Port for Gate {
+impl<P> Gate<P> {
+    /// In front of a port.
+    pub fn new(port: P, lock: Arc<Lock>) -> Self {
+        Self { port, lock, wake: std::io::pipe().unwrap() }
+    }
+}
+
+impl<P: Port> Port for Gate<P> {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         self.port.poll(now_ns, pool, out, max)
     }
@@ -47,25 +58,32 @@ impl Port for Gate {
         Some(self.wake.0.as_fd())
     }
     fn blocked(&self) -> bool {
-        WAITS.store(true, Ordering::SeqCst);
-        let _gate = GATE.lock();
-        WAITS.store(false, Ordering::SeqCst);
+        self.lock.waits.store(true, Ordering::SeqCst);
+        let _gate = self.lock.gate.lock();
+        self.lock.waits.store(false, Ordering::SeqCst);
         self.port.blocked()
     }
 }
 
-/// Does something while the engine waits at the gate.
-fn hold_up(program: &Program, then: impl FnOnce(MutexGuard<'_, ()>)) {
-    let gate = GATE.lock().unwrap();
-    // It may sleep beyond the gate: this wakes it. And from now on it has something of `program`'s.
-    program.command(op::RX_SPACE, Handle { slot: u32::MAX, generation: 0 }, 0);
-    eventually("the engine at the gate", || WAITS.load(Ordering::SeqCst).then_some(()));
-    then(gate);
+impl Lock {
+    /// Does something while the engine waits at the gate.
+    pub fn hold_up(&self, program: &Program, then: impl FnOnce(MutexGuard<'_, ()>)) {
+        let gate = self.gate.lock().unwrap();
+        // It may sleep beyond the gate: this wakes it. And from now on it has something of `program`'s.
+        program.command(op::RX_SPACE, Handle { slot: u32::MAX, generation: 0 }, 0);
+        eventually("the engine at the gate", || self.waits.load(Ordering::SeqCst).then_some(()));
+        then(gate);
+    }
 }
 
 /// What a request is answered that was made after `before` was over.
-fn ask_after(program: &Program, before: impl FnOnce(), request: &Request) -> Result<(), i32> {
-    hold_up(program, |_gate| {
+fn ask_after(
+    lock: &Lock,
+    program: &Program,
+    before: impl FnOnce(),
+    request: &Request,
+) -> Result<(), i32> {
+    lock.hold_up(program, |_gate| {
         before();
         program.begin_call(request);
     });
@@ -73,9 +91,14 @@ fn ask_after(program: &Program, before: impl FnOnce(), request: &Request) -> Res
 }
 
 /// Bytes that wait at a socket, as `towpath ss` would tell that asks after `before` was over.
-fn unread_after(engine: &Running, program: &Program, of: Handle, before: impl FnOnce()) -> u32 {
+fn unread_after(
+    (engine, lock): (&Running, &Lock),
+    program: &Program,
+    of: Handle,
+    before: impl FnOnce(),
+) -> u32 {
     let mut sockets = Vec::new();
-    hold_up(program, |gate| {
+    lock.hold_up(program, |gate| {
         before();
         sockets = std::thread::scope(|scope| {
             let asks = scope.spawn(|| engine.remote.sockets().unwrap());
@@ -91,16 +114,16 @@ fn unread_after(engine: &Running, program: &Program, of: Handle, before: impl Fn
 #[test]
 fn what_was_before_a_request_counts_for_its_answer() {
     let config = EngineConfig { interfaces: vec![interface()], ..EngineConfig::default() };
-    let engine = Running::start_with(config, || {
-        vec![Box::new(Gate { port: Void, wake: std::io::pipe().unwrap() })]
-    });
+    let lock = Arc::<Lock>::default();
+    let gate = Gate::new(Void, Arc::clone(&lock));
+    let engine = Running::start_with(config, move || vec![Box::new(gate)]);
     let (program, other) = (engine.program(), engine.program());
 
     // A process has ended, as whoever waited for it knows: its listener is gone.
     let client = program.socket(6);
     let (_, addr) = other.listen("127.0.0.1:0");
     let connect = Request { addr: RawAddr::new(addr), ..program.about(call::CONNECT, client) };
-    assert_eq!(ask_after(&program, || drop(other), &connect), Ok(()));
+    assert_eq!(ask_after(&lock, &program, || drop(other), &connect), Ok(()));
     assert_eq!(program.error(client), ECONNREFUSED);
 
     // A process has closed a listener: its port is free.
@@ -108,7 +131,7 @@ fn what_was_before_a_request_counts_for_its_answer() {
     let (listener, addr) = other.listen("127.0.0.1:0");
     let socket = program.socket(6);
     let bind = Request { addr: RawAddr::new(addr), ..program.about(call::BIND, socket) };
-    assert_eq!(ask_after(&program, || other.close(listener), &bind), Ok(()));
+    assert_eq!(ask_after(&lock, &program, || other.close(listener), &bind), Ok(()));
 
     // A process has closed a socket with more datagrams queued than a turn sends: its port is free, and they
     // come from there all the same, as on Linux, which sends a datagram while send(2) lasts.
@@ -124,7 +147,7 @@ fn what_was_before_a_request_counts_for_its_answer() {
         (0..200).for_each(|n| other.send_to(sender, Some(to), &[n]));
         other.close(sender);
     };
-    assert_eq!(ask_after(&program, send_and_close, &bind), Ok(()));
+    assert_eq!(ask_after(&lock, &program, send_and_close, &bind), Ok(()));
     for n in 0..200 {
         assert_eq!(program.recv_from(receiver), (from, vec![n]));
     }
@@ -136,5 +159,5 @@ fn what_was_before_a_request_counts_for_its_answer() {
     program.send(client, b"first");
     program.recv(server, 5);
     let send = || program.send(client, b"second");
-    assert_eq!(unread_after(&engine, &program, server, send), 6);
+    assert_eq!(unread_after((&engine, &lock), &program, server, send), 6);
 }

@@ -35,8 +35,10 @@ impl Running {
         Self::start_with(config, Vec::new)
     }
 
-    /// Ports stay on the engine's thread, so they are made there.
-    pub fn start_with(config: EngineConfig, ports: fn() -> Vec<Box<dyn Port + Send>>) -> Self {
+    pub fn start_with(
+        config: EngineConfig,
+        ports: impl FnOnce() -> Vec<Box<dyn Port + Send>> + Send + 'static,
+    ) -> Self {
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let engine = Engine::new(config, ports(), [7; 32]).unwrap();
