@@ -27,8 +27,8 @@ pub enum Next {
 impl Engine {
     /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the configuration
     /// says so ([`exit_when_unused`](crate::EngineConfig::exit_when_unused)). On the calling thread, which sleeps while
-    /// there is nothing to do. What concerns processes, as fork, exec and listings, is dealt with by another thread
-    /// meanwhile, so that no packet waits for it.
+    /// there is nothing to do. What concerns processes, as fork and exec, is dealt with by another thread meanwhile,
+    /// so that no packet waits for it.
     ///
     /// In the end every connection is reset whose peer does not have all bytes and the end of the stream, and programs
     /// that are left get ENETDOWN.

@@ -7,11 +7,13 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::running::{Running, ip};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -398,39 +400,6 @@ impl Drop for World {
             }
         }
     }
-}
-
-struct Running(Child);
-
-impl Running {
-    fn stop(&mut self) {
-        let pid = self.0.id().to_string();
-        let told = Command::new("kill").arg(&pid).status();
-        let end = Instant::now() + Duration::from_secs(5);
-        while told.is_ok() && Instant::now() < end {
-            if matches!(self.0.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        if let Err(error) = self.0.kill().and_then(|()| self.0.wait().map(drop)) {
-            eprintln!("server {pid}: {error}");
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(None)) {
-            self.stop();
-        }
-    }
-}
-
-fn ip(arguments: &[&str]) -> Result<()> {
-    let status = Command::new("ip").args(arguments).status().context("ip")?;
-    ensure!(status.success(), "ip {} failed (root is needed)", arguments.join(" "));
-    Ok(())
 }
 
 fn wait_for(world: &World, host: &str) -> Result<()> {

@@ -6,10 +6,12 @@
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+
+use crate::running::{Running, ip};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -77,7 +79,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         held += count;
         let took = start.elapsed();
         std::thread::sleep(SETTLED);
-        let memory = Memory::of(server.child.id(), program)?;
+        let memory = Memory::of(server.program.0.id(), program)?;
         let seconds = options.seconds.to_string();
         let mut asks = world.start(&[&crowd, "ask", &asked, &seconds])?;
         let figures = asks.line()?;
@@ -141,19 +143,18 @@ impl Namespace {
         Ok(world)
     }
 
-    fn start(&self, line: &[&str]) -> Result<Running> {
+    fn start(&self, line: &[&str]) -> Result<Told> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0]).args(line);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let lines = BufReader::new(child.stdout.take().context("piped")?).lines();
-        Ok(Running { child, lines })
+        Ok(Told { program: Running(child), lines })
     }
 
     /// More addresses of the kernel's on the TAP device.
     fn add_sources(&self, step: usize, count: usize) -> Result<Vec<String>> {
-        let device = std::process::Command::new("ip")
-            .args(["-n", &self.0, "-o", "route", "get", HOST])
-            .output()?;
+        let device =
+            Command::new("ip").args(["-n", &self.0, "-o", "route", "get", HOST]).output()?;
         let route = String::from_utf8(device.stdout)?;
         let mut words = route.split_whitespace().skip_while(|word| *word != "dev");
         let device = words.nth(1).context("the device")?.to_owned();
@@ -173,29 +174,14 @@ impl Drop for Namespace {
     }
 }
 
-/// A program that says how far it is, and goes when its standard input ends.
-struct Running {
-    child: Child,
+/// A program that says how far it is.
+struct Told {
+    program: Running,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Running {
+impl Told {
     fn line(&mut self) -> Result<String> {
         Ok(self.lines.next().context("it ended")??)
     }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        if let Err(error) = self.child.wait() {
-            eprintln!("{error}");
-        }
-    }
-}
-
-fn ip(arguments: &[&str]) -> Result<()> {
-    let status = Command::new("ip").args(arguments).status().context("ip")?;
-    ensure!(status.success(), "ip {} failed (root is needed)", arguments.join(" "));
-    Ok(())
 }

@@ -10,6 +10,7 @@ mod findings;
 mod fuzz;
 mod licences;
 mod requirements;
+mod running;
 mod test;
 mod tidy;
 mod workspace;
