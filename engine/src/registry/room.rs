@@ -62,16 +62,17 @@ impl Registry {
 
     /// All is done that was before.
     pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
-        if !self.closer.is_busy() || self.has_room(self.needed(&request)) {
+        if self.get(id).is_none_or(|process| process.has_hung_up) {
+            // Nobody waits for it any more.
+            self.remove_ended(id);
+        } else if !self.closer.is_busy() || self.has_room(self.needed(&request)) {
             self.begin(id, &request);
-        } else if let Some(process) = self.get_mut(id).filter(|process| !process.has_hung_up) {
+        } else if let Some(process) = self.get_mut(id) {
             let until = now + CLOSED_WITHIN;
             process.pending = Some(Pending::Room(Asking { request, until }));
             self.waiting.channels.push((until, id));
             self.waiting.look_at = Some(now + LOOK_AGAIN);
             self.counters.requests_waited += 1;
-        } else {
-            self.remove_ended(id);
         }
     }
 
