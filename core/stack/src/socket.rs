@@ -31,7 +31,7 @@ use towpath_tcp::{Buffers, Config, Connection, Instant};
 
 use crate::bind_addr::{BindAddr, Sharing, Table};
 use crate::flow::Flow;
-use crate::host::{BindOptions, Family, Host, SocketId};
+use crate::host::{BindOptions, Family, Host, ListenerNote, SocketId};
 use crate::lengths::Lengths;
 use crate::net::{IfaceId, Route};
 use crate::path::Path;
@@ -328,6 +328,8 @@ pub(crate) enum AmongShards {
         turned_away: u16,
         /// The one that was told last that there is a place.
         told_last: ShardId,
+        /// What its owner has to say to the other shards.
+        note: ListenerNote,
     },
     /// What another shard knows of it, in order to make its connections.
     Shadow {
@@ -336,8 +338,10 @@ pub(crate) enum AmongShards {
         /// Its name there.
         id: SocketId,
         is_full: Arc<AtomicBool>,
-        /// Established children for which there was no place, the oldest first.
-        unqueued: VecDeque<SocketId>,
+        /// What its owner has to say.
+        note: ListenerNote,
+        /// Established children for which there was no place, the oldest first, with their tags.
+        unqueued: VecDeque<(SocketId, u32)>,
     },
 }
 

@@ -8,7 +8,7 @@ use super::post::{Mail, Pair};
 use super::{Owners, ShardId};
 use crate::bind_addr::Table;
 use crate::flow::Flow;
-use crate::host::SocketId;
+use crate::host::{ListenerNote, SocketId};
 use crate::net::hash::Keyed;
 use crate::socket::AmongShards;
 
@@ -67,9 +67,9 @@ impl Member {
     }
 
     /// A listener that is about to be known in all shards.
-    pub fn original(&self) -> AmongShards {
+    pub fn original(&self, note: ListenerNote) -> AmongShards {
         let is_full = Arc::default();
-        AmongShards::Original { is_full, turned_away: 0, told_last: self.id }
+        AmongShards::Original { is_full, turned_away: 0, told_last: self.id, note }
     }
 
     pub fn pair(&mut self, shard: ShardId) -> Option<&mut Pair> {

@@ -14,9 +14,9 @@ use towpath_wire::MacAddr;
 
 use crate::net::InterfaceConfig;
 use crate::{
-    BindOptions, Budget, DatagramError, DatagramMeta, EchoMeta, Family, Host, IfaceId, Instant,
-    Linger, PendingId, SocketEvent, SocketId, SocketInfo, SocketKind, SocketState, Stack,
-    StackConfig, Usage,
+    BindOptions, Budget, ChildElsewhere, DatagramError, DatagramMeta, EchoMeta, Elsewhere, Family,
+    Host, IfaceId, Instant, Linger, PendingId, SocketEvent, SocketId, SocketInfo, SocketKind,
+    SocketState, Stack, StackConfig, Usage,
 };
 
 pub const MS: u64 = 1_000_000;
@@ -305,26 +305,27 @@ impl Host for Programs {
 
     fn accept_for(
         &mut self,
-        _listener: u32,
+        _listener: &Elsewhere,
         child: SocketId,
         _local: SocketAddr,
         remote: SocketAddr,
-    ) -> Option<(u32, Recv, Send)> {
+    ) -> Option<ChildElsewhere<Recv, Send>> {
         let user = self.user();
         let (recv, send) =
             (Recv::new(self.capacity.0, self.capacity.1), Send::new(self.capacity.0));
         let conn = Conn { id: child, user, recv: recv.clone(), send: send.clone(), remote };
         self.children.borrow_mut().insert(user, conn);
-        Some((user, recv, send))
+        Some(ChildElsewhere { user, tag: !user, recv, send, waits: false })
     }
 
     fn enqueue(
         &mut self,
         _listener: u32,
-        child: u32,
+        (child, tag): (u32, u32),
         _local: SocketAddr,
         remote: SocketAddr,
     ) -> bool {
+        assert_eq!(tag, !child);
         let conn = self.children.borrow_mut().remove(&child).expect("made before");
         assert_eq!(conn.remote, remote);
         self.accepted.push_back(conn);
