@@ -50,7 +50,7 @@ pub trait Host {
     ) -> Option<(u32, Self::Recv, Self::Send)>;
 
     /// As [`Host::accept`], of a listener of another shard. The child waits in no queue yet: its user is given to
-    /// [`Host::enqueue`] of the listener's shard. If it comes to nothing, the child ends with [`SocketEvent::Closed`].
+    /// [`Host::enqueue`] of the listener's shard, or to [`Host::refused`] of this one.
     fn accept_for(
         &mut self,
         listener: &Elsewhere,
@@ -74,6 +74,12 @@ pub trait Host {
     ) -> bool {
         let _ = (listener, child, local, remote);
         false
+    }
+
+    /// The child of another shard's listener, with its [tag](ChildElsewhere::tag), comes into no accept queue: the listener
+    /// is gone, or its owner had no room. [`SocketEvent::Closed`] follows if it has not come yet.
+    fn refused(&mut self, child: u32, tag: u32) {
+        let _ = (child, tag);
     }
 
     /// What the owner of another shard has said with [`crate::Stack::tell_owner`]. It comes in the order in which it was

@@ -35,7 +35,7 @@ use crate::host::{BindOptions, Family, Host, ListenerNote, SocketId};
 use crate::lengths::Lengths;
 use crate::net::{IfaceId, Route};
 use crate::path::Path;
-use crate::shards::ShardId;
+use crate::shards::{Child, ShardId};
 use crate::slab::{List, NONE};
 use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
@@ -340,8 +340,8 @@ pub(crate) enum AmongShards {
         is_full: Arc<AtomicBool>,
         /// What its owner has to say.
         note: ListenerNote,
-        /// Established children for which there was no place, the oldest first, with their tags.
-        unqueued: VecDeque<(SocketId, u32)>,
+        /// Established children for which there was no place, the oldest first.
+        unqueued: VecDeque<Child>,
     },
 }
 

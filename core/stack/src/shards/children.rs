@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use towpath_tcp::Instant;
 
 use super::ShardId;
-use super::post::{Message, Offer};
+use super::post::{Child, Message, Offer};
 use crate::active::with_scope;
 use crate::bind_addr::Table;
 use crate::binds::Binds;
@@ -55,11 +55,11 @@ impl<H: Host> Stack<H> {
             Message::Offer(offer) => self.on_offer(host, &offer),
             Message::Full { listener, from, child, again } => {
                 let listener = ListenerName { shard: from, id: listener };
-                self.put_off(now, listener, child, again);
+                self.put_off(now, host, listener, child, again);
             }
-            Message::Refused { child } => self.close(now, child, Linger::Abort),
+            Message::Refused { child } => self.refuse(now, host, &child),
             Message::Room { listener, from } => {
-                self.offer_next(ListenerName { shard: from, id: listener });
+                self.offer_next(now, host, ListenerName { shard: from, id: listener });
             }
             Message::Pass { listener } => {
                 if let Some(index) = self.index(listener) {
@@ -73,33 +73,41 @@ impl<H: Host> Stack<H> {
     }
 
     /// Closes the children of listeners that are gone.
-    pub(crate) fn close_forsaken(&mut self, now: Instant) {
+    pub(crate) fn close_forsaken(&mut self, now: Instant, host: &mut H) {
         while let Some(child) = self.member.as_mut().and_then(|it| it.forsaken.pop_front()) {
-            self.close(now, child, Linger::Abort);
+            self.refuse(now, host, &child);
         }
     }
 
+    /// The child comes into no queue. It may have ended before.
+    fn refuse(&mut self, now: Instant, host: &mut H, child: &Child) {
+        host.refused(child.user, child.tag);
+        self.close(now, child.id, Linger::Abort);
+    }
+
     /// Offers an established child to its listener, which is in another shard. `tag` is the one that its owner gave it.
-    /// Nothing happens when the child is gone; when the listener is, the child is reset.
-    pub fn offer_to(&mut self, listener: ListenerName, child: SocketId, tag: u32) {
-        self.offer(listener, (child, tag), None);
+    /// What becomes of it is heard by [`Host::enqueue`] there or [`Host::refused`] here. False: it is gone, and nothing is
+    /// heard.
+    pub fn offer_to(&mut self, listener: ListenerName, child: SocketId, tag: u32) -> bool {
+        let socket = self.index(child).and_then(|index| self.sockets.get(index));
+        let Some(user) = socket.map(|socket| socket.user) else { return false };
+        self.offer(listener, Child { id: child, user, tag }, None)
     }
 
     /// The same. `more`: it was put off, and others wait behind it, or none.
-    fn offer(&mut self, to: ListenerName, (child, tag): (SocketId, u32), more: Option<bool>) {
-        let socket = self.index(child).and_then(|index| self.sockets.get(index));
-        let Some(socket) = socket else { return };
-        let Kind::Stream(stream) = &socket.kind else { return };
+    fn offer(&mut self, to: ListenerName, child: Child, more: Option<bool>) -> bool {
+        let socket = self.index(child.id).and_then(|index| self.sockets.get(index));
+        let Some(Kind::Stream(stream)) = socket.map(|socket| &socket.kind) else { return false };
         let Stream { flow, iface, .. } = **stream;
         // Only link-local addresses need it, and their connections have it.
         let iface = self.net.link_of(iface.unwrap_or(IfaceId::LOOPBACK), flow.local);
         let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
-        let user = socket.user;
-        let Some(from) = self.member.as_ref().map(|member| member.id) else { return };
+        let Some(from) = self.member.as_ref().map(|member| member.id) else { return false };
         let (again, more) = (more.is_some(), more == Some(true));
         let listener = to.id;
-        let offer = Offer { listener, from, child, user, tag, local, remote, again, more };
+        let offer = Offer { listener, from, child, local, remote, again, more };
         self.tell_shard(to.shard, Message::Offer(offer));
+        true
     }
 
     /// Tells the owner of another shard something, which it hears in one of its next turns ([`Host::told`]). Nothing is lost,
@@ -129,13 +137,12 @@ impl<H: Host> Stack<H> {
     }
 
     fn on_offer(&mut self, host: &mut H, offer: &Offer) {
-        let Offer { listener, from, child, tag, again, .. } = *offer;
+        let Offer { listener, from, child, again, .. } = *offer;
         let answer = self.enqueue(host, offer);
         let Some(member) = &self.member else { return };
         match answer {
             Queued::Yes => {}
             Queued::Full => {
-                let child = (child, tag);
                 let full = Message::Full { listener, from: member.id, child, again };
                 self.tell_shard(from, full);
             }
@@ -157,7 +164,7 @@ impl<H: Host> Stack<H> {
         if is_full {
             return Queued::Full;
         }
-        let child = (offer.user, offer.tag);
+        let child = (offer.child.user, offer.child.tag);
         if !host.enqueue(socket.user, child, offer.local, offer.remote) {
             return Queued::Never;
         }
@@ -196,32 +203,34 @@ impl<H: Host> Stack<H> {
     fn put_off(
         &mut self,
         now: Instant,
+        host: &mut H,
         listener: ListenerName,
-        child: (SocketId, u32),
+        child: Child,
         again: bool,
     ) {
         match self.unqueued(listener) {
             Some(unqueued) if again => unqueued.push_front(child),
             Some(unqueued) => unqueued.push_back(child),
-            None => self.close(now, child.0, Linger::Abort),
+            None => self.refuse(now, host, &child),
         }
     }
 
     /// There is a place: for the first child that is still there.
-    fn offer_next(&mut self, listener: ListenerName) {
+    fn offer_next(&mut self, now: Instant, host: &mut H, listener: ListenerName) {
         while let Some(unqueued) = self.unqueued(listener) {
             let Some(child) = unqueued.pop_front() else { break };
             let more = !unqueued.is_empty();
-            if self.index(child.0).is_some() {
-                return self.offer(listener, child, Some(more));
+            if self.offer(listener, child, Some(more)) {
+                return;
             }
+            self.refuse(now, host, &child);
         }
         // The place is for another shard.
         self.tell_shard(listener.shard, Message::Pass { listener: listener.id });
     }
 
     /// The children that wait for a place with a listener, of which there is a shadow here.
-    fn unqueued(&mut self, listener: ListenerName) -> Option<&mut VecDeque<(SocketId, u32)>> {
+    fn unqueued(&mut self, listener: ListenerName) -> Option<&mut VecDeque<Child>> {
         let ListenerName { shard: home, id: listener } = listener;
         let seat = Binds::seat_of(home, listener.0 as u32);
         let index = *self.member.as_ref()?.shadows.get(&(Table::Tcp, seat))?;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::common::Common;
-use super::post::{Mail, Pair};
+use super::post::{Child, Mail, Pair};
 use super::{Owners, ShardId};
 use crate::bind_addr::Table;
 use crate::flow::Flow;
-use crate::host::{ListenerNote, SocketId};
+use crate::host::ListenerNote;
 use crate::net::hash::Keyed;
 use crate::socket::AmongShards;
 
@@ -26,7 +26,7 @@ pub(crate) struct Member {
     /// Sockets that wait for another shard to give them their flow.
     pub claims: BTreeSet<u32>,
     /// Children whose listener is gone, and which no program has seen.
-    pub forsaken: VecDeque<SocketId>,
+    pub forsaken: VecDeque<Child>,
     /// Changes seen so far.
     pub seen: u64,
     /// What was taken out of the rings, kept for its memory.

@@ -181,7 +181,7 @@ impl<H: Host> Stack<H> {
             && let Some(member) = &mut self.member
         {
             // Their listener is gone, and no program has seen them.
-            member.forsaken.extend(unqueued.into_iter().map(|(child, _)| child));
+            member.forsaken.extend(unqueued);
         }
     }
 }
