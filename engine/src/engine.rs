@@ -78,6 +78,9 @@ pub enum EngineError {
         /// As many as [`Engine::new`] was given.
         ports: usize,
     },
+    /// Shards are a power of two, and no more than [`SHARDS_MAX`].
+    #[error("{0} shards: there can be 1, 2, 4, 8 or 16")]
+    Shards(usize),
     /// Programs cannot decide about connections to addresses that are not theirs. With the interface's name.
     #[error("interface {0} is any-address")]
     AnyAddress(String),
@@ -120,15 +123,32 @@ impl Engine {
         Self::with_clock(config, vec![ports], seed, Clock::System)
     }
 
-    /// One shard for each of `ports`, which all have the same interfaces. Their number is a power of two.
+    /// The same with several shards, which [`Engine::run`] gives a thread each: as many as there are elements in `ports`,
+    /// each of which has a queue of every device. A packet may come in at any of them. One that comes in at the shard
+    /// that has its flow ([`towpath_stack::Owners`]) costs least.
+    ///
+    /// Memory and sockets that the configuration allows are divided among them.
+    ///
+    /// # Errors
+    /// As for [`Engine::new`], and for a number of shards that is no power of two or too large.
+    pub fn with_shards(
+        config: EngineConfig,
+        ports: Vec<Vec<Box<dyn Port + Send>>>,
+        seed: [u8; 32],
+    ) -> Result<Self, EngineError> {
+        Self::with_clock(config, ports, seed, Clock::System)
+    }
+
     pub(crate) fn with_clock(
         mut config: EngineConfig,
         ports: Vec<Vec<Box<dyn Port + Send>>>,
         seed: [u8; 32],
         clock: Clock,
     ) -> Result<Self, EngineError> {
-        let shards = ports.len() as u32;
-        assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
+        let shards = u32::try_from(ports.len()).unwrap_or(u32::MAX);
+        if !shards.is_power_of_two() || shards > SHARDS_MAX {
+            return Err(EngineError::Shards(ports.len()));
+        }
         let domain = Domain::create()?;
         let pages = EngineStatus::create_all(shards)?;
         let status = pages[0].file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;

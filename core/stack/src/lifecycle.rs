@@ -245,6 +245,8 @@ impl<H: Host> Stack<H> {
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
         self.forget_datagram(now, index);
+        // It leaves all tables first: then other sockets may have its place.
+        self.stop_listening(index);
         let Some(socket) = self.sockets.remove(index) else { return };
         let Socket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
         self.orphans -= usize::from(orphan);
@@ -262,12 +264,7 @@ impl<H: Host> Stack<H> {
                     self.tcp_binds.unuse_port(stream.flow.local_port, stream.flow.local, sharing);
                 }
             }
-            Kind::Listener(_) => {
-                if let Some(bound) = &bound {
-                    self.stop_listening(index, bound);
-                }
-            }
-            Kind::Fresh(_) | Kind::EarlyAccept(_) => {}
+            Kind::Fresh(_) | Kind::Listener(_) | Kind::EarlyAccept(_) => {}
         }
         if let Some(bound) = bound {
             self.tcp_binds.release(bound.port, index);
@@ -275,8 +272,10 @@ impl<H: Host> Stack<H> {
     }
 
     /// A listener takes no more connections.
-    pub(crate) fn stop_listening(&mut self, index: u32, bound: &Bound) {
-        let Bound { addr, port, .. } = *bound;
+    pub(crate) fn stop_listening(&mut self, index: u32) {
+        let socket = self.sockets.get(index);
+        let Some(socket) = socket.filter(|it| matches!(it.kind, Kind::Listener(_))) else { return };
+        let Some(Bound { addr, port, .. }) = socket.bound.as_deref().copied() else { return };
         self.in_order(Table::Tcp, index, port, |stack| {
             stack.tcp_binds.receivers.remove(addr, port, index);
             false
