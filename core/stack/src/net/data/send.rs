@@ -24,7 +24,7 @@ use crate::net::limits::LOOPBACK_LEN_MAX;
 use crate::net::link_header::LinkHeader;
 use crate::net::received::Looped;
 use crate::net::route::{HopId, Route};
-use crate::net::told::{HopKey, Notice};
+use crate::net::told::HopKey;
 
 /// Longest IPv4 packet and longest IPv6 payload, bytes.
 const IP_LEN_MAX: usize = 65535;
@@ -112,7 +112,7 @@ impl Data {
         if route.avoids
             && let Some(router) = self.snapshot.fib.to_probe(now, dst)
         {
-            self.next_hops.tell(Notice::Avoided(router));
+            self.next_hops.on_avoided(now, router);
         }
         let is_control = || is_control_message(IpProtocol(ip.protocol), &packet, 0);
         if let Some(full) = self.output_full(route.iface, is_control) {

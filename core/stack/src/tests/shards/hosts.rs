@@ -118,7 +118,9 @@ impl Hosts {
             let children = Rc::default();
             let node = |(stack, shard)| {
                 let mut node = Node::shard(stack, shard as u32, &children);
-                add_link(&mut node.stack, node.now, side);
+                if shard == 0 {
+                    add_link(&mut node.stack, node.now, side);
+                }
                 let queue = Queue { wire: Rc::clone(&wire), side, shard };
                 node.ports.push(Box::new(queue));
                 node

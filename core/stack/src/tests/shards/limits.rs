@@ -36,6 +36,7 @@ fn a_shard_that_does_not_keep_up_loses_packets_and_they_are_counted() {
 #[test]
 fn a_shard_that_sleeps_is_woken_when_it_has_much_to_learn() {
     let w = &mut Hosts::new(2, 1, StackConfig::default());
+    w.settle();
     let mut changes = 0;
     while turn(w, 0, 0) == 0 {
         let listener = w.open_in(0, 0, SocketKind::Stream, Family::V4);
