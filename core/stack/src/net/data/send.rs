@@ -296,8 +296,8 @@ impl Data {
         if !self.has_neighbors(iface) {
             return Ok(LinkHeader::NONE);
         }
-        if let Some(link) = id.and_then(|id| self.next_hops.link(now, id)) {
-            return Ok(link);
+        if let Some(id) = id.filter(|id| self.next_hops.key(*id).is_some()) {
+            return self.next_hops.link(now, id).ok_or(id);
         }
         if let Some(mac) = group_mac(next_hop, broadcast) {
             return Ok(LinkHeader::ethernet(self.link(iface).mac, mac, next_hop));
