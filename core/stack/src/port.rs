@@ -30,6 +30,7 @@ impl<H: Host> Stack<H> {
         addr: SocketAddr,
         options: BindOptions,
     ) -> Result<SocketAddr, BindError> {
+        self.catch_up();
         let index = self.index(id).ok_or(BindError::Invalid)?;
         let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
         let (table, connected) = match &socket.kind {

@@ -1,4 +1,5 @@
-//! What the owner of a host decides, and what it asks about it.
+//! What the owner of a host decides, and what it asks about it. Of several shards it tells the first one alone, and
+//! the others know it from their next call on; what it asks, each of them answers.
 
 use core::net::IpAddr;
 
@@ -6,10 +7,12 @@ use towpath_pool::Offloads;
 use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
-use super::control::{Interface, Neighbor};
+use super::control::{Control, Neighbor};
 use super::iface::{IfaceId, InterfaceConfig};
 use super::layer::Net;
 use super::route::RouteEntry;
+use super::seat::Seat;
+use super::snapshot::Link;
 
 impl Net {
     /// Adds an interface with its addresses and the routes to their links.
@@ -17,36 +20,32 @@ impl Net {
     /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
     /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces stay: the
     /// 65 537th panics.
+    ///
+    /// # Panics
+    /// On a shard other than the first, as everything here does that changes the host: it would be done twice.
     pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
-        let id = self.control.add_interface(now, config);
-        self.follow();
-        id
+        self.decide(|control| control.add_interface(now, config))
     }
 
     /// All interfaces; an [`IfaceId`] is an index.
-    pub fn interfaces(&self) -> &[Interface] {
-        self.control.interfaces()
+    pub fn interfaces(&self) -> &[Link] {
+        &self.data.here().links
     }
 
     /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
-        self.control.set_offloads(iface, offloads);
-        self.follow();
+        self.decide(|control| control.set_offloads(iface, offloads));
     }
 
     /// Gives an interface an address and the route to its link. False when it has it already. Panics when there is no
     /// such interface.
     pub fn add_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
-        let added = self.control.add_address(now, iface, prefix);
-        self.follow();
-        added
+        self.decide(|control| control.add_address(now, iface, prefix))
     }
 
     /// Takes an address and the route to its link away. False when there is no such address.
     pub fn remove_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) -> bool {
-        let removed = self.control.remove_address(now, iface, addr);
-        self.follow();
-        removed
+        self.decide(|control| control.remove_address(now, iface, addr))
     }
 
     /// Adds a route; the same one again replaces its metric. False when there is no such interface, when the router is
@@ -58,31 +57,35 @@ impl Net {
         iface: IfaceId,
         metric: u32,
     ) -> bool {
-        let added = self.control.add_route(prefix, next_hop, iface, metric);
-        self.follow();
-        added
+        self.decide(|control| control.add_route(prefix, next_hop, iface, metric))
     }
 
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
-        let removed = self.control.remove_route(prefix, next_hop);
-        self.follow();
-        removed
+        self.decide(|control| control.remove_route(prefix, next_hop))
     }
 
-    /// All routes, in order of adding.
-    pub fn routes(&self) -> impl Iterator<Item = &RouteEntry> {
-        self.control.routes()
+    /// All routes, in order of adding. Where there are several shards, they are copied first.
+    pub fn routes(&self) -> impl Iterator<Item = RouteEntry> {
+        let (own, copied) = match &self.seat {
+            Seat::Alone(control) => (Some(control.routes().copied()), None),
+            seat => (None, Some(seat.ask(|control| control.routes().copied().collect::<Vec<_>>()))),
+        };
+        own.into_iter().flatten().chain(copied.into_iter().flatten())
     }
 
-    /// All neighbours known, in no particular order.
+    /// All neighbours known, in no particular order; copied likewise.
     pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
-        self.control.neighbors()
+        let (own, copied) = match &self.seat {
+            Seat::Alone(control) => (Some(control.neighbors()), None),
+            seat => (None, Some(seat.ask(|control| control.neighbors().collect::<Vec<_>>()))),
+        };
+        own.into_iter().flatten().chain(copied.into_iter().flatten())
     }
 
     /// Takes packets to `group` from `iface`. With `source` the routers of the link are asked for what comes
     /// from there only; which packets a member takes is its own concern. Joins count. False when it is no
-    /// group or there is no room for another.
+    /// group or there is no room for another. Any shard may be asked, and all of them take packets to it then.
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -90,9 +93,7 @@ impl Net {
         group: IpAddr,
         source: Option<IpAddr>,
     ) -> bool {
-        let joined = self.control.join_group(now, iface, group, source);
-        self.follow();
-        joined
+        self.change(|control| control.join_group(now, iface, group, source))
     }
 
     /// Undoes one join. False when there was none.
@@ -103,13 +104,24 @@ impl Net {
         group: IpAddr,
         source: Option<IpAddr>,
     ) -> bool {
-        let left = self.control.leave_group(now, iface, group, source);
-        self.follow();
-        left
+        self.change(|control| control.leave_group(now, iface, group, source))
     }
 
-    fn follow(&mut self) {
-        self.data.follow(self.control.snapshot());
+    /// Changes the host, in its first shard.
+    fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+        assert!(
+            !matches!(self.seat, Seat::Other(_)),
+            "the first shard alone is told what the host is"
+        );
+        self.change(change)
+    }
+
+    fn change<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+        let result = self.seat.with(change);
+        self.data.follow(&self.seat.snapshot());
+        // Reports may be due, and the shard that sends them sleeps by what it knew.
+        self.hurries_first = matches!(self.seat, Seat::Other(_));
+        result
     }
 
     /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.

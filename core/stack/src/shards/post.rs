@@ -1,7 +1,8 @@
 //! What shards hand each other, and the rings that it goes through: one a pair and direction.
 //!
 //! Packets are lost when a ring is full, as on any queue of the way, and counted. Messages are not: those for which there
-//! is no place wait here.
+//! is no place wait here. So do news of neighbours, and when there are too many, one takes the place of all: that they are
+//! lost.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,8 +14,8 @@ use towpath_tcp::SeqNum;
 use super::ShardId;
 use crate::flow::Flow;
 use crate::host::SocketId;
-use crate::limits::{MAIL_A_TURN, MAIL_MAX};
-use crate::net::{IfaceId, Looped, Received};
+use crate::limits::{MAIL_A_TURN, MAIL_MAX, NEWS_WAITING_MAX};
+use crate::net::{IfaceId, Looped, News, Received, ToControl};
 
 /// One entry of a ring.
 #[derive(Debug)]
@@ -27,6 +28,10 @@ pub(crate) enum Mail {
     Received(Box<Received>),
     /// About a connection.
     Message(Message),
+    /// To the first shard: what another one has for control.
+    ToControl { from: ShardId, told: ToControl },
+    /// Of the first shard to another one.
+    News(News),
     /// In place of a packet that was taken: as large, and empty.
     Empty(Packet),
 }
@@ -89,7 +94,8 @@ impl Mail {
                 Received::EchoReply(echo) | Received::EchoRequest(echo) => Some(&echo.local.packet),
                 Received::IcmpError(_) => None,
             },
-            Mail::Message(_) | Mail::Empty(_) => None,
+            Mail::ToControl { told: ToControl::Punt(punt), .. } => Some(punt.packet()),
+            Mail::ToControl { .. } | Mail::News(_) | Mail::Message(_) | Mail::Empty(_) => None,
         }
     }
 }
@@ -98,7 +104,10 @@ impl Mail {
 #[derive(Debug)]
 pub(crate) struct Pair {
     out: Giver<Mail>,
-    waiting: VecDeque<Message>,
+    /// Messages, and at most one [`Mail::ToControl`].
+    waiting: VecDeque<Mail>,
+    /// At most [`NEWS_WAITING_MAX`].
+    news: VecDeque<News>,
     inbox: Taker<Mail>,
 }
 
@@ -107,14 +116,15 @@ impl Pair {
     pub fn connect() -> (Self, Self) {
         let (there, from_here) = exchange(MAIL_MAX);
         let (back, from_there) = exchange(MAIL_MAX);
-        let pair = |out, inbox| Self { out, waiting: VecDeque::new(), inbox };
+        let pair =
+            |out, inbox| Self { out, waiting: VecDeque::new(), news: VecDeque::new(), inbox };
         (pair(there, from_there), pair(back, from_here))
     }
 
     /// Hands over a packet. It comes back when the ring is full, or when messages wait for a place.
     pub fn hand_over(&mut self, mail: Mail, pool: &mut Pool) -> Option<Mail> {
         self.put_waiting(pool);
-        if !self.waiting.is_empty() {
+        if self.has_waiting() {
             return Some(mail);
         }
         self.put(mail, pool)
@@ -131,7 +141,25 @@ impl Pair {
 
     /// Tells the other shard something. It leaves with the next [`Pair::flush`] that has a place for it.
     pub fn tell(&mut self, message: Message) {
-        self.waiting.push_back(message);
+        self.waiting.push_back(Mail::Message(message));
+    }
+
+    /// Gives the first shard something for control, and takes no more when there is no place: false then.
+    pub fn tell_control(&mut self, from: ShardId, told: ToControl, pool: &mut Pool) -> bool {
+        self.waiting.push_back(Mail::ToControl { from, told });
+        self.put_waiting(pool);
+        !self.has_waiting()
+    }
+
+    /// Tells the other shard news. False when it did not take what it was told before: that is lost, and it has to ask.
+    pub fn tell_news(&mut self, news: News) -> bool {
+        let has_room = self.news.len() < NEWS_WAITING_MAX;
+        if !has_room {
+            self.news.clear();
+            self.news.push_back(News::AllForgotten);
+        }
+        self.news.push_back(news);
+        has_room
     }
 
     /// Shows the other shard what there is for it. True when that is anything.
@@ -141,17 +169,23 @@ impl Pair {
     }
 
     fn put_waiting(&mut self, pool: &mut Pool) {
-        while let Some(message) = self.waiting.pop_front() {
-            if let Some(Mail::Message(message)) = self.put(Mail::Message(message), pool) {
-                self.waiting.push_front(message);
-                break;
+        while let Some(mail) = self.waiting.pop_front() {
+            if let Some(mail) = self.put(mail, pool) {
+                self.waiting.push_front(mail);
+                return;
+            }
+        }
+        while let Some(news) = self.news.pop_front() {
+            if let Some(Mail::News(news)) = self.put(Mail::News(news), pool) {
+                self.news.push_front(news);
+                return;
             }
         }
     }
 
-    /// Messages that found no place yet.
+    /// Messages or news that found no place yet.
     pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.news.is_empty()
     }
 
     /// Whether the other shard has sent anything.

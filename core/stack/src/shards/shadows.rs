@@ -12,10 +12,11 @@ use crate::socket::{AmongShards, Datagram, Kind, Listener, Socket};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Takes note of what has changed in other shards.
+    /// Takes note of what has changed in other shards, and in the host.
     #[inline]
     pub(crate) fn catch_up(&mut self) {
         let Some(member) = &mut self.member else { return };
+        self.net.catch_up();
         let Some(changes) = member.common.changes(member.id, member.seen) else { return };
         member.seen += changes.len() as u64;
         for change in changes {

@@ -59,11 +59,6 @@ impl Control {
         id
     }
 
-    /// All interfaces; an [`IfaceId`] is an index.
-    pub(in crate::net) fn interfaces(&self) -> &[Interface] {
-        &self.ifaces
-    }
-
     /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
     pub(in crate::net) fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;

@@ -2,7 +2,7 @@
 
 use crate::tests::world::USERS_OF_A_SHARD;
 
-use super::hosts::{COUNTS, End, Hosts, Sock, for_each_count};
+use super::hosts::{COUNTS, End, Hosts, Sock, for_each_count, for_each_link};
 use crate::{
     BindError, BindOptions, ConnectError, DropReason, Family, ShardId, SocketError, SocketEvent,
     SocketKind, StackConfig,
@@ -34,7 +34,7 @@ fn talk(w: &mut Hosts, client: &End, server: &End) {
 
 #[test]
 fn clients_of_all_shards_talk_to_servers_of_all_shards() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         for (side, local, remote) in [
             (1, "0.0.0.0:80", "10.0.0.2:80"),
             (1, "[::]:81", "[fd00::2]:81"),
@@ -63,7 +63,7 @@ fn clients_of_all_shards_talk_to_servers_of_all_shards() {
 /// Programs may connect as soon as listen has returned, before any shard has turned.
 #[test]
 fn a_listener_is_known_at_once_and_forgotten_at_once() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         for round in 0..4 {
             let listener = w.listen(0, "127.0.0.1:80", 10);
             let client = w.connect(0, "127.0.0.1:80");
@@ -170,7 +170,7 @@ fn owners_hear_from_each_other_in_order() {
 
 #[test]
 fn nobody_listens() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let client = w.connect(0, "10.0.0.2:80");
         w.run(100);
         assert_eq!(w.events(client.sock), [SocketEvent::Error(SocketError::Refused)]);
@@ -183,7 +183,7 @@ fn nobody_listens() {
 #[test]
 fn a_full_queue_makes_clients_wait() {
     for (backlog, clients) in [(0, 5), (2, 8)] {
-        for_each_count(|w| {
+        for_each_link(|w| {
             let listener = w.listen(1, "10.0.0.2:80", backlog);
             let clients: Vec<End> = (0..clients).map(|_| w.connect(0, "10.0.0.2:80")).collect();
             w.run(3000);
@@ -214,7 +214,7 @@ fn a_full_queue_makes_clients_wait() {
 /// What no program has seen is reset when the listener closes.
 #[test]
 fn children_go_with_their_listener() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 2);
         let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(500);
@@ -244,7 +244,7 @@ fn children_go_with_their_listener() {
 #[test]
 fn children_that_are_put_off_come_in_turn() {
     let put_off = std::cell::Cell::new(0);
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 0);
         let clients: Vec<End> = (0..24).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(20);
@@ -276,7 +276,7 @@ fn children_that_are_put_off_come_in_turn() {
 
 #[test]
 fn listeners_with_reuse_port_share_the_connections() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listeners: Vec<Sock> = (0..4)
             .map(|_| {
                 let sock = w.bound(1, SocketKind::Stream, "0.0.0.0:80", PORT);
@@ -301,7 +301,7 @@ fn listeners_with_reuse_port_share_the_connections() {
 /// Whatever shards the two sockets are in; each row as on Linux.
 #[test]
 fn binds_conflict_across_shards() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let rows = [
             ("0.0.0.0:80", PLAIN, false, "0.0.0.0:80", PLAIN, true),
             ("0.0.0.0:80", PLAIN, false, "10.0.0.1:80", PLAIN, true),
@@ -371,7 +371,7 @@ fn connect_from(w: &mut Hosts, port: u16, remote: &str) -> Result<End, ConnectEr
 
 #[test]
 fn a_program_may_choose_its_port() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 100);
         let near = w.listen(0, "127.0.0.1:80", 100);
         for port in 5000..5008 {
@@ -408,7 +408,7 @@ fn a_program_may_choose_its_port() {
 /// The client waits in TIME-WAIT, and connects once more from the same port, from whatever shard.
 #[test]
 fn a_port_in_time_wait_is_used_again() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 100);
         for _ in 0..5 {
             let client = connect_from(w, 5000, "10.0.0.2:80").expect("connect");
