@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::report::Counters;
 use crate::shard::among::{self, Place};
 use crate::shard::host::Host;
 use crate::shard::slots::Slots;
-use crate::shard::{DroppedPacket, Shard};
+use crate::shard::{DropTrace, DroppedPacket, Shard};
 #[cfg(test)]
 use crate::{ids::ChannelId, link::Given, link::Link, mail::Order};
 #[cfg(test)]
@@ -223,11 +224,14 @@ impl Engine {
         self.control.registry_mut().expect("it has a thread in `run` alone, which has the engine")
     }
 
-    /// From now on every dropped packet is given to `trace`. Each is copied for it, so without a trace
-    /// they cost less.
-    pub fn trace_drops(&mut self, trace: impl FnMut(DroppedPacket<'_>) + Send + 'static) {
-        self.shard.stack.net.set_trace_drops(true);
-        self.shard.drop_trace = Some(Box::new(trace));
+    /// From now on every dropped packet is given to `trace`, by several shards at once if there are several. Each is
+    /// copied for it, so without a trace they cost less.
+    pub fn trace_drops(&mut self, trace: impl Fn(DroppedPacket<'_>) + Send + Sync + 'static) {
+        let trace: DropTrace = Arc::new(trace);
+        for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
+            shard.stack.net.set_trace_drops(true);
+            shard.drop_trace = Some(Arc::clone(&trace));
+        }
     }
 
     /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it may be

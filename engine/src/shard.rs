@@ -61,7 +61,7 @@ use crate::shard::show::Listing;
 use crate::shard::sources::{Source, Watch, watch_new};
 use crate::shard::starved::Starved;
 
-pub(crate) type DropTrace = Box<dyn FnMut(DroppedPacket<'_>) + Send>;
+pub(crate) type DropTrace = Arc<dyn Fn(DroppedPacket<'_>) + Send + Sync>;
 
 /// A packet that the stack threw away, for a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

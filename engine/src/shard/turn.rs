@@ -103,7 +103,7 @@ impl Shard {
     }
 
     fn show_dropped(&mut self, now: Instant) {
-        let Some(trace) = &mut self.drop_trace else { return };
+        let Some(trace) = &self.drop_trace else { return };
         while let Some(dropped) = self.stack.net.take_dropped() {
             trace(DroppedPacket {
                 now_ns: now.0,
