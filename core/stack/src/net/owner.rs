@@ -1,5 +1,6 @@
 //! What the owner of a host decides, and what it asks about it. Of several shards it tells the first one alone, and
-//! the others know it from their next call on; what it asks, each of them answers.
+//! the others know it from their next turn on, or when a program next binds, connects or sends there. What it asks, each
+//! of them answers.
 
 use core::net::IpAddr;
 
@@ -65,16 +66,17 @@ impl Net {
         self.decide(|control| control.remove_route(prefix, next_hop))
     }
 
-    /// All routes, in order of adding. Where there are several shards, they are copied first.
+    /// All routes, in order of adding.
     pub fn routes(&self) -> impl Iterator<Item = RouteEntry> {
-        let (own, copied) = match &self.seat {
-            Seat::Alone(control) => (Some(control.routes().copied()), None),
-            seat => (None, Some(seat.ask(|control| control.routes().copied().collect::<Vec<_>>()))),
-        };
-        own.into_iter().flatten().chain(copied.into_iter().flatten())
+        let (list, mut next) = (self.seat.ask(|control| control.routes()), 0);
+        core::iter::from_fn(move || {
+            let (nth, route) = list.range(next..).next()?;
+            next = nth + 1;
+            Some(*route)
+        })
     }
 
-    /// All neighbours known, in no particular order; copied likewise.
+    /// All neighbours known, in no particular order. Where there are several shards, they are copied first.
     pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
         let (own, copied) = match &self.seat {
             Seat::Alone(control) => (Some(control.neighbors()), None),
@@ -117,10 +119,17 @@ impl Net {
     }
 
     fn change<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
-        let result = self.seat.with(change);
+        let result = match &mut self.seat {
+            Seat::Alone(control) => change(control),
+            Seat::First(shared) => shared.with(change).0,
+            Seat::Other(shared) => {
+                let (result, sooner) = shared.with(change);
+                // The shard that sends reports sleeps by what it knew.
+                self.hurries_first |= sooner;
+                result
+            }
+        };
         self.data.follow(&self.seat.snapshot());
-        // Reports may be due, and the shard that sends them sleeps by what it knew.
-        self.hurries_first = matches!(self.seat, Seat::Other(_));
         result
     }
 

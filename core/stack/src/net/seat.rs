@@ -26,14 +26,6 @@ pub(super) enum Seat {
 }
 
 impl Seat {
-    /// Does something with control, wherever it is.
-    pub(super) fn with<R>(&mut self, work: impl FnOnce(&mut Control) -> R) -> R {
-        match self {
-            Self::Alone(control) => work(control),
-            Self::First(shared) | Self::Other(shared) => shared.with(work),
-        }
-    }
-
     /// Looks at control, wherever it is.
     pub(super) fn ask<R>(&self, question: impl FnOnce(&Control) -> R) -> R {
         match self {
@@ -73,8 +65,9 @@ impl Shared {
         }
     }
 
-    /// Does something with control, and lets all shards see what came of it before the next one can.
-    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Control) -> R) -> R {
+    /// Does something with control, and lets all shards see what came of it before the next one can. Returns, too, whether
+    /// control wants to be called sooner than before.
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
         let mut control = lock(&self.control);
         let result = work(&mut control);
         let mut last = lock(&self.snapshot);
@@ -84,8 +77,9 @@ impl Shared {
             self.snapshots.fetch_add(1, Ordering::Release);
         }
         let due = if control.has_orders() { Instant::ZERO } else { control.next_timeout() };
-        self.due.store(due.0, Ordering::Relaxed);
-        result
+        // Changed under the lock alone.
+        let before = self.due.swap(due.0, Ordering::Relaxed);
+        (result, due.0 < before)
     }
 
     /// How many snapshots there were.

@@ -1,6 +1,7 @@
 //! What this host is: interfaces, addresses and routes, as its owner makes them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_pool::{LinkType, Offloads};
@@ -162,8 +163,8 @@ impl Control {
     }
 
     /// All routes, in order of adding.
-    pub(in crate::net) fn routes(&self) -> impl Iterator<Item = &RouteEntry> {
-        self.routes.iter()
+    pub(in crate::net) fn routes(&self) -> Arc<BTreeMap<u64, RouteEntry>> {
+        self.routes.list()
     }
 
     /// All neighbours known, in no particular order.

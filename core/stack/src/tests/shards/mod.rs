@@ -11,3 +11,4 @@ mod limits;
 mod neighbors;
 mod streams;
 mod threads;
+mod threads_link;
