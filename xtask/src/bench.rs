@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::figures::{Median, Ratio, Sample};
 use crate::running::{Running, ip};
 
 #[derive(clap::Args)]
@@ -121,10 +122,10 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
             "| {} | {} | {} | {} | {} | {} | {} |",
             case.name,
             case.unit,
-            Median(&samples[0]),
-            Median(&samples[1]),
+            Median::of(&samples[0]),
+            Median::of(&samples[1]),
             Ratio::of(&samples[1], &samples[0]),
-            Median(&samples[2]),
+            Median::of(&samples[2]),
             Ratio::of(&samples[2], &samples[0]),
         );
     }
@@ -142,8 +143,8 @@ fn beside(other: &Path, towpath: &Path, options: &Options) -> Result<()> {
                 "| {} | {} | {side:?} | {} | {} | {} |",
                 case.name,
                 case.unit,
-                Median(&samples[0]),
-                Median(&samples[1]),
+                Median::of(&samples[0]),
+                Median::of(&samples[1]),
                 Ratio::of(&samples[1], &samples[0]),
             );
         }
@@ -154,14 +155,6 @@ fn beside(other: &Path, towpath: &Path, options: &Options) -> Result<()> {
 
 fn cases(options: &Options) -> impl Iterator<Item = &'static Case> {
     CASES.iter().filter(|case| case.name.contains(&options.only))
-}
-
-/// What one run of the client gave.
-#[derive(Clone, Copy)]
-struct Sample {
-    value: f64,
-    /// Processors that were busy, all processes together.
-    cores: f64,
 }
 
 /// For each server, a sample from each round. In a round all servers run, and the client goes from one to the next:
@@ -190,54 +183,6 @@ fn rounds(case: &Case, sides: &[(Side, &Path)], options: &Options) -> Result<Vec
         eprint!("\r{:70}\r", "");
     }
     Ok(samples)
-}
-
-/// The sample in the middle, with its cores.
-struct Median<'a>(&'a [Sample]);
-
-impl std::fmt::Display for Median<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut sorted = self.0.to_vec();
-        sorted.sort_by(|a, b| a.value.total_cmp(&b.value));
-        let Sample { value, cores } = sorted[sorted.len() / 2];
-        write!(f, "{} ({cores:.2})", Figure(value))
-    }
-}
-
-/// The median of the ratios within rounds, and the interval in which the true one lies with a probability of 95 %.
-struct Ratio {
-    median: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Ratio {
-    /// The interval is that of order statistics, which assumes nothing about how figures spread: so many ratios of
-    /// `n` are below their true median as heads come up in `n` throws. Fewer than six never make 95 %; then it is
-    /// the least and the largest.
-    fn of(ours: &[Sample], theirs: &[Sample]) -> Self {
-        let mut ratios: Vec<f64> =
-            ours.iter().zip(theirs).map(|(a, b)| a.value / b.value).collect();
-        ratios.sort_by(f64::total_cmp);
-        let n = ratios.len();
-        let outside = ((n as f64 - 1.96 * (n as f64).sqrt()) / 2.).max(0.) as usize;
-        let (low, high) = (ratios[outside], ratios[n - 1 - outside]);
-        Self { median: (ratios[(n - 1) / 2] + ratios[n / 2]) / 2., low, high }
-    }
-}
-
-impl std::fmt::Display for Ratio {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.2} ({:.2} to {:.2})", self.median, self.low, self.high)
-    }
-}
-
-struct Figure(f64);
-
-impl std::fmt::Display for Figure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0 < 1000. { write!(f, "{:.1}", self.0) } else { write!(f, "{:.0}", self.0) }
-    }
 }
 
 /// A server that runs on one of the sides, ready for its client. Gone with it.
