@@ -9,6 +9,7 @@ mod debian;
 mod figures;
 mod findings;
 mod fuzz;
+mod interrupt;
 mod licences;
 mod requirements;
 mod running;
