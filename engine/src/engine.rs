@@ -272,7 +272,14 @@ fn shard(
     (ports, status): (Vec<Box<dyn Port + Send>>, EngineStatus),
     clock: Clock,
 ) -> Result<Shard, EngineError> {
-    join(&mut stack, clock.now(), &config.interfaces, &config.routes, ports.len())?;
+    if config.interfaces.len() != ports.len() {
+        let (interfaces, ports) = (config.interfaces.len(), ports.len());
+        return Err(EngineError::PortsDiffer { interfaces, ports });
+    }
+    // The stacks have one control part.
+    if place.number == 0 {
+        join(&mut stack, clock.now(), &config.interfaces, &config.routes)?;
+    }
     let windows = Windows::of_shard(&domain.region, place.number, place.of, config.memory_cap);
     let slots = Slots::new(&domain.region, first_slot(place.number, place.of), config.sockets_max);
     let host = Host::new(place, windows, slots, config.buffers, &clock);
@@ -283,17 +290,13 @@ fn shard(
     Ok(shard)
 }
 
-/// Gives the stack its interfaces and routes, one interface a port.
+/// Gives the stack its interfaces and routes.
 fn join(
     stack: &mut Stack<Host>,
     now: Instant,
     interfaces: &[InterfaceConfig],
     routes: &[RouteConfig],
-    ports: usize,
 ) -> Result<(), EngineError> {
-    if interfaces.len() != ports {
-        return Err(EngineError::PortsDiffer { interfaces: interfaces.len(), ports });
-    }
     for interface in interfaces {
         if interface.any_address {
             return Err(EngineError::AnyAddress(interface.name.clone()));
