@@ -175,7 +175,7 @@ impl<H: Host> Stack<H> {
         }
         // What these follow from was announced before they were sent.
         self.catch_up();
-        self.close_forsaken(now);
+        self.close_forsaken(now, host);
         for mail in batch.drain(..) {
             match mail {
                 // Judged once more: sockets may have come and gone while it was on its way.
@@ -229,8 +229,9 @@ impl<H: Host> Stack<H> {
         self.net.drop_for_control(pool);
     }
 
-    /// Whether other shards have sent something, or there was no room for what they are to be told.
-    pub(crate) fn has_mail(&self) -> bool {
+    /// Whether other shards have sent something, or there was no room for what they are to be told. To be asked once more by
+    /// who is about to sleep and has said so.
+    pub fn has_mail(&self) -> bool {
         self.member.as_ref().is_some_and(|member| member.has_work() || self.net.has_for_others())
     }
 

@@ -30,3 +30,4 @@ pub(crate) use announced::Announced;
 pub(crate) use common::Common;
 pub(crate) use member::Member;
 pub use owner::{Owners, ShardId};
+pub(crate) use post::Child;

@@ -36,15 +36,15 @@ pub(crate) enum Mail {
     Empty(Packet),
 }
 
-/// What one shard tells another about a connection.
+/// What one shard tells another.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// To the shard of a listener: a connection for it is established.
     Offer(Offer),
     /// The answer when the listener's queue is full. `Room` follows. `again` is the offer's.
-    Full { listener: SocketId, from: ShardId, child: SocketId, again: bool },
+    Full { listener: SocketId, from: ShardId, child: Child, again: bool },
     /// The answer when there is no such listener any more, or no room for the connection with its owner.
-    Refused { child: SocketId },
+    Refused { child: Child },
     /// To a shard that was answered `Full`: there is a place.
     Room { listener: SocketId, from: ShardId },
     /// The answer to `Room` when nobody waits there any more.
@@ -55,16 +55,26 @@ pub(crate) enum Message {
     Claimed { flow: Flow, socket: SocketId, iss_min: Option<SeqNum> },
     /// The answer when another connection has the flow.
     InUse { socket: SocketId },
+    /// From owner to owner. It means nothing to the stack.
+    Owner { from: ShardId, words: [u64; 3] },
 }
 
-/// An established connection for a listener of another shard.
+/// A connection for a listener of another shard, which may have ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Child {
+    pub id: SocketId,
+    /// The owner's number for it.
+    pub user: u32,
+    /// And another one beside it.
+    pub tag: u32,
+}
+
+/// One that is established.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub listener: SocketId,
     pub from: ShardId,
-    pub child: SocketId,
-    /// The owner's number for the child.
-    pub user: u32,
+    pub child: Child,
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// It was answered `Full` before.

@@ -4,8 +4,8 @@ use crate::tests::world::USERS_OF_A_SHARD;
 
 use super::hosts::{COUNTS, End, Hosts, Sock, for_each_count, for_each_link};
 use crate::{
-    BindError, BindOptions, ConnectError, DropReason, Family, SocketError, SocketEvent, SocketKind,
-    StackConfig,
+    BindError, BindOptions, ConnectError, DropReason, Family, ShardId, SocketError, SocketEvent,
+    SocketKind, StackConfig,
 };
 
 const PLAIN: BindOptions =
@@ -83,6 +83,91 @@ fn a_listener_is_known_at_once_and_forgotten_at_once() {
     });
 }
 
+/// A socket's place in the tables is another's as soon as it is gone, and what others have done is heard just then.
+#[test]
+fn listeners_come_and_go_in_all_shards_at_once() {
+    for_each_count(|w| {
+        let mut listeners: Vec<Sock> = Vec::new();
+        for round in 0..40u16 {
+            if listeners.len() > 4 {
+                let at = w.dice.below(listeners.len() as u64) as usize;
+                let listener = listeners.swap_remove(at);
+                w.close(listener);
+            }
+            listeners.push(w.listen(0, &format!("127.0.0.1:{}", 100 + round), 1));
+            if round % 16 == 0 {
+                w.settle();
+            }
+        }
+        listeners.drain(..).for_each(|listener| w.close(listener));
+        w.assert_ends_empty();
+    });
+}
+
+/// What a listener's owner says of it is known where its connections are made, which may wait there.
+#[test]
+fn children_wait_until_their_owner_offers_them() {
+    for_each_count(|w| {
+        w.sides[1].iter_mut().for_each(|node| node.host.keeps = Some(Vec::new()));
+        let listener = w.listen(1, "10.0.0.2:80", 10);
+        w.node(listener).stack.set_note(listener.id, [7; 8]);
+        let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        w.run(500);
+        let mut servers = Vec::new();
+        while let Some(server) = w.accept(listener) {
+            servers.push(server);
+        }
+        let mut kept = 0;
+        for shard in 0..w.count() {
+            let children = w.sides[1][shard].host.keeps.take();
+            for (n, (to, child, tag)) in children.into_iter().flatten().enumerate() {
+                assert_eq!((to.user, to.note), (listener.user, [7; 8]));
+                kept += 1;
+                if n % 3 == 2 {
+                    // It ends while it waits.
+                    w.sides[1][shard].abort(child);
+                    w.settle();
+                    assert!(!w.sides[1][shard].stack.offer_to(to.name, child, tag));
+                    w.node(listener).host.children.borrow_mut().remove(&!tag);
+                } else {
+                    assert!(w.sides[1][shard].stack.offer_to(to.name, child, tag));
+                    w.settle();
+                    servers.push(w.accept(listener).expect("it is there"));
+                }
+            }
+        }
+        assert_eq!(kept == 0, w.count() == 1);
+        assert!(w.node(listener).host.children.borrow().is_empty());
+        for end in servers.iter().chain(&clients) {
+            w.node(end.sock).abort(end.sock.id);
+        }
+        w.close(listener);
+        w.assert_ends_empty();
+    });
+}
+
+#[test]
+fn owners_hear_from_each_other_in_order() {
+    for_each_count(|w| {
+        let count = w.count();
+        for n in 0..3000 {
+            for shard in 0..count {
+                let to = ShardId((n as usize % count) as u8);
+                w.sides[0][shard].stack.tell_owner(to, [n, shard as u64, 7]);
+            }
+        }
+        w.settle();
+        for (shard, node) in w.sides[0].iter_mut().enumerate() {
+            let told = std::mem::take(&mut node.host.told);
+            for from in (0..count).filter(|from| *from != shard) {
+                let its = told.iter().filter(|(shard, _)| shard.index() == from);
+                let expected = (shard as u64..3000).step_by(count);
+                assert!(its.map(|(_, words)| *words).eq(expected.map(|n| [n, from as u64, 7])));
+            }
+        }
+    });
+}
+
 #[test]
 fn nobody_listens() {
     for_each_link(|w| {
@@ -147,7 +232,9 @@ fn children_go_with_their_listener() {
             })
         });
         clients.iter().for_each(|client| w.close(client.sock));
-        w.sides.iter().flatten().for_each(|node| node.host.children.borrow_mut().clear());
+        for node in w.sides.iter().flatten() {
+            assert!(node.host.children.borrow().is_empty(), "each is in the queue or refused");
+        }
         w.assert_ends_empty();
     });
 }
@@ -167,7 +254,6 @@ fn children_that_are_put_off_come_in_turn() {
             if n % 2 == 0 {
                 let shard = (user / USERS_OF_A_SHARD) as usize;
                 w.sides[1][shard].abort(conn.id);
-                w.node(listener).host.children.borrow_mut().remove(user);
             }
         }
         w.settle();

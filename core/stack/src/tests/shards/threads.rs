@@ -11,8 +11,9 @@ use towpath_pool::{Fragments, Pool};
 use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 
 use crate::{
-    BindOptions, Budget, DatagramMeta, DatagramOut, DropReason, EchoMeta, Family, Host, Instant,
-    Linger, PendingId, SocketEvent, SocketId, SocketKind, Stack, StackConfig,
+    BindOptions, Budget, ChildElsewhere, DatagramMeta, DatagramOut, DropReason, EchoMeta,
+    Elsewhere, Family, Host, Instant, Linger, PendingId, SocketEvent, SocketId, SocketKind, Stack,
+    StackConfig,
 };
 
 const SHARDS: usize = 4;
@@ -81,15 +82,16 @@ impl Host for Owner<'_> {
 
     fn accept_for(
         &mut self,
-        _: u32,
+        _: &Elsewhere,
         child: SocketId,
         _: SocketAddr,
         _: SocketAddr,
-    ) -> Option<(u32, HeapRecv, HeapSend)> {
-        Some(self.child(child))
+    ) -> Option<ChildElsewhere<HeapRecv, HeapSend>> {
+        let (user, recv, send) = self.child(child);
+        Some(ChildElsewhere { user, tag: 0, recv, send, waits: false })
     }
 
-    fn enqueue(&mut self, _: u32, child: u32, _: SocketAddr, _: SocketAddr) -> bool {
+    fn enqueue(&mut self, _: u32, (child, _): (u32, u32), _: SocketAddr, _: SocketAddr) -> bool {
         self.queued += 1;
         self.totals.accepted.lock().unwrap().insert(child);
         true
