@@ -3,9 +3,11 @@
 use towpath_wire::{IpProtocol, ipv4};
 
 use super::frames::{STRANGER, answer, gratuitous, receivers};
-use super::hosts::{Hosts, mac};
+use super::hosts::{COUNTS, Hosts, mac};
 use crate::limits::{CHANGES_UNSEEN_MAX, MAIL_MAX, NEWS_WAITING_MAX};
-use crate::net::limits::{NEIGHBOR_NOTICES_MAX, NEIGHBORS_ASKED_MAX, NEXT_HOPS_MAX};
+use crate::net::limits::{
+    ICMP_BURST, ICMP_BURST_JITTER, NEIGHBOR_NOTICES_MAX, NEIGHBORS_ASKED_MAX, NEXT_HOPS_MAX,
+};
 use crate::{BindOptions, Budget, DropReason, Family, IfaceId, SocketKind, StackConfig};
 
 /// Asks for a /16 of hosts that are not there, while the first shard has no time: what is kept for that is bounded, and
@@ -77,6 +79,39 @@ fn who_does_not_take_its_news_asks_anew() {
     w.send_to(client, Some("10.0.0.2:53"), b"x").expect("sent");
     w.run(20);
     assert_eq!(receivers(w), [STRANGER]);
+}
+
+/// Many hosts send to ports on which there is nobody: all shards together tell as many of them as one would.
+#[test]
+fn errors_are_limited_for_the_host() {
+    for count in COUNTS {
+        let w = &mut Hosts::new(count, 1, StackConfig::default());
+        w.settle();
+        w.take_seen();
+        for n in 0..250u8 {
+            let mut packet = vec![0; ipv4::HEADER_LEN + 8];
+            let header = ipv4::Header {
+                tos: 0,
+                total_len: packet.len() as u16,
+                ident: 0,
+                dont_fragment: true,
+                more_fragments: false,
+                fragment_offset: 0,
+                ttl: 64,
+                protocol: IpProtocol::UDP,
+                src: [10, 0, 0, n.max(2)].into(),
+                dst: [10, 0, 0, 1].into(),
+                options: ipv4::Options::EMPTY,
+            };
+            header.emit(&mut packet);
+            packet[20..26].copy_from_slice(&[9, n, 9, 9, 0, 8]);
+            w.inject(0, &packet);
+        }
+        w.settle();
+        let errors = w.take_seen().iter().filter(|packet| packet[9] == 1).count() as u64;
+        let least = (ICMP_BURST - ICMP_BURST_JITTER) / 2;
+        assert!((least..=ICMP_BURST).contains(&errors), "{errors} of {count} shards");
+    }
 }
 
 /// What comes in pieces is put together by any shard, and may be for the first one. When that has no time it is lost, and
