@@ -212,6 +212,19 @@ impl Shard {
         }
     }
 
+    /// Lets other shards offer connections again for which there was no memory.
+    pub(crate) fn offer_again(&mut self, now: Instant) {
+        if self.host.offer_again_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.host.offer_again_at = None;
+        for (slot, generation) in std::mem::take(&mut self.host.to_offer_again) {
+            if let Some(id) = self.host.slots.find(slot, generation).and_then(|entry| entry.id) {
+                self.stack.offer_again(id);
+            }
+        }
+    }
+
     /// Wakes those of the shards that sleep, a bit each.
     pub(crate) fn wake_shards(&self, shards: u16) {
         for (n, peer) in self.peers.iter().enumerate() {

@@ -19,6 +19,7 @@ use crate::errno::{
 use crate::ids::ChannelId;
 use crate::report::STACK_TURN;
 use crate::shard::Shard;
+use crate::shard::askers::Answer;
 use crate::shard::host::{Parent, fits};
 use crate::shard::linux::state;
 use crate::shard::option_bits::bind_options;
@@ -27,9 +28,6 @@ use crate::shard::slots::{AF_INET, AF_INET6, present_on};
 /// Linux's `somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
-
-/// The answer to a request.
-pub(crate) type Answer = Result<Reply, Errno>;
 
 impl Shard {
     /// Answers a request of a process. EOPNOTSUPP: it is none of those that are answered here; but if it is not about a

@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use towpath_shm::control::Reply;
 use towpath_stack::ShardId;
 
+use crate::errno::Errno;
 use crate::ids::ChannelId;
 use crate::mail::Query;
-use crate::shard::asked::Answer;
+
+/// The answer to a request.
+pub(crate) type Answer = Result<Reply, Errno>;
 
 /// For whom a round is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,8 +25,7 @@ use crate::mail::Notice;
 use crate::report::REQUEST;
 use crate::shard::Shard;
 use crate::shard::among::Word;
-use crate::shard::asked::Answer;
-use crate::shard::askers::{Asker, Then, Waiting};
+use crate::shard::askers::{Answer, Asker, Then, Waiting};
 
 /// Steps of work in one turn for answers that need no round, and for those of a round: some 50 µs each, or one
 /// request that takes longer.

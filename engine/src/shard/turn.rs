@@ -49,6 +49,7 @@ impl Shard {
         self.reset_hostile_sockets(now);
         self.host.accept_long_deferred();
         self.offer_deferred(now);
+        self.offer_again(now);
         self.reset_failed(now);
         turn
     }

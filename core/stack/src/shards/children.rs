@@ -78,6 +78,9 @@ impl<H: Host> Stack<H> {
         while let Some(child) = self.member.as_mut().and_then(|it| it.forsaken.pop_front()) {
             self.refuse(now, host, &child);
         }
+        while let Some(listener) = self.member.as_mut().and_then(|it| it.gone.pop_front()) {
+            host.listener_gone(&listener);
+        }
     }
 
     /// The child comes into no queue. It may have ended before.
@@ -165,7 +168,12 @@ impl<H: Host> Stack<H> {
         let answer = self.enqueue(host, offer);
         let Some(member) = &self.member else { return };
         match answer {
-            Queued::Yes => {}
+            // One shard is told at a time, and several places may have become free.
+            Queued::Yes => {
+                if let Some(index) = self.index(listener) {
+                    self.tell_of_room(index);
+                }
+            }
             Queued::Full => {
                 let full = Message::Full { listener, from: member.id, child, again };
                 self.tell_shard(from, full);
@@ -190,11 +198,19 @@ impl<H: Host> Stack<H> {
         }
         let child = (offer.child.user, offer.child.tag);
         if !host.enqueue(socket.user, child, offer.local, offer.remote) {
-            return Queued::Never;
+            *turned_away |= 1 << offer.from.0;
+            return Queued::Full;
         }
         listener.waiting += 1;
         listener.publish();
         Queued::Yes
+    }
+
+    /// The owner has room for children again that it had none for in [`Host::enqueue`].
+    pub fn offer_again(&mut self, listener: SocketId) {
+        if let Some(index) = self.index(listener) {
+            self.tell_of_room(index);
+        }
     }
 
     /// The queue of the listener at `index` may have room: one shard that was turned away is told. It says with its offer
