@@ -272,7 +272,14 @@ fn shard(
     (ports, status): (Vec<Box<dyn Port + Send>>, EngineStatus),
     clock: Clock,
 ) -> Result<Shard, EngineError> {
-    join(&mut stack, clock.now(), &config.interfaces, &config.routes, ports.len())?;
+    if config.interfaces.len() != ports.len() {
+        let interfaces = config.interfaces.len();
+        return Err(EngineError::PortsDiffer { interfaces, ports: ports.len() });
+    }
+    // What the first stack of a host is told, all of them know.
+    if place.number == 0 {
+        join(&mut stack, clock.now(), &config.interfaces, &config.routes)?;
+    }
     let windows = Windows::of_shard(&domain.region, place.number, place.of, config.memory_cap);
     let slots = Slots::new(&domain.region, first_slot(place.number, place.of), config.sockets_max);
     let host = Host::new(place, windows, slots, config.buffers, &clock);
@@ -289,11 +296,7 @@ fn join(
     now: Instant,
     interfaces: &[InterfaceConfig],
     routes: &[RouteConfig],
-    ports: usize,
 ) -> Result<(), EngineError> {
-    if interfaces.len() != ports {
-        return Err(EngineError::PortsDiffer { interfaces: interfaces.len(), ports });
-    }
     for interface in interfaces {
         if interface.any_address {
             return Err(EngineError::AnyAddress(interface.name.clone()));
