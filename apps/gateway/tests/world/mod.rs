@@ -15,8 +15,9 @@ use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 use towpath_shm::Fragments;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_stack::{
-    BindOptions, Budget, DatagramMeta, DatagramOut, EchoMeta, Family, Host, Linger, Owners,
-    PendingId, SocketError, SocketEvent, SocketId, SocketKind, Stack, StackConfig,
+    BindOptions, Budget, ChildElsewhere, DatagramMeta, DatagramOut, EchoMeta, Elsewhere, Family,
+    Host, Linger, Owners, PendingId, SocketError, SocketEvent, SocketId, SocketKind, Stack,
+    StackConfig,
 };
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
@@ -61,17 +62,24 @@ impl Host for Program {
 
     fn accept_for(
         &mut self,
-        _: u32,
+        _: &Elsewhere,
         child: SocketId,
         _: SocketAddr,
         _: SocketAddr,
-    ) -> Option<(u32, HeapRecv, HeapSend)> {
+    ) -> Option<ChildElsewhere<HeapRecv, HeapSend>> {
         self.next_user += 1;
         self.children.borrow_mut().insert(self.next_user, child);
-        Some((self.next_user, HeapRecv::new(FIFO, FIFO), HeapSend::new(FIFO, FIFO)))
+        let (recv, send) = (HeapRecv::new(FIFO, FIFO), HeapSend::new(FIFO, FIFO));
+        Some(ChildElsewhere { user: self.next_user, tag: 0, recv, send, waits: false })
     }
 
-    fn enqueue(&mut self, _: u32, child: u32, _: SocketAddr, remote: SocketAddr) -> bool {
+    fn enqueue(
+        &mut self,
+        _: u32,
+        (child, _): (u32, u32),
+        _: SocketAddr,
+        remote: SocketAddr,
+    ) -> bool {
         let Some(id) = self.children.borrow_mut().remove(&child) else { return false };
         self.accepted.push_back((child, id, remote));
         true
