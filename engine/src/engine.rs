@@ -273,10 +273,10 @@ fn shard(
     clock: Clock,
 ) -> Result<Shard, EngineError> {
     if config.interfaces.len() != ports.len() {
-        let interfaces = config.interfaces.len();
-        return Err(EngineError::PortsDiffer { interfaces, ports: ports.len() });
+        let (interfaces, ports) = (config.interfaces.len(), ports.len());
+        return Err(EngineError::PortsDiffer { interfaces, ports });
     }
-    // What the first stack of a host is told, all of them know.
+    // The stacks have one control part.
     if place.number == 0 {
         join(&mut stack, clock.now(), &config.interfaces, &config.routes)?;
     }
@@ -290,7 +290,7 @@ fn shard(
     Ok(shard)
 }
 
-/// Gives the stack its interfaces and routes, one interface a port.
+/// Gives the stack its interfaces and routes.
 fn join(
     stack: &mut Stack<Host>,
     now: Instant,

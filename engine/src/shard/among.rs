@@ -35,7 +35,7 @@ impl Place {
     /// The shard that a slot is in; None: this one.
     pub fn elsewhere(self, slot: u32) -> Option<ShardId> {
         let shard = shard_of(slot, self.of);
-        (shard != self.number).then(|| ShardId(shard as u8))
+        (shard != self.number).then_some(ShardId(shard as u8))
     }
 }
 

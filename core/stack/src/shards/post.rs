@@ -100,8 +100,10 @@ impl Mail {
     }
 }
 
-/// A shard's ends of the rings to and from another one.
+/// A shard's ends of the rings to and from another one. On cache lines of its own: those of all shards are made one after
+/// the other, and each writes to its own in every turn.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Pair {
     out: Giver<Mail>,
     /// Messages, and at most one [`Mail::ToControl`].

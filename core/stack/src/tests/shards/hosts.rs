@@ -1,4 +1,4 @@
-//! Two hosts of several shards, and a link that gives each packet to any of them.
+//! Two hosts of several shards, and a link that gives each packet to any of them, or to the one that owns it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,12 +8,12 @@ use std::rc::Rc;
 
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_ring::Payload;
-use towpath_wire::MacAddr;
+use towpath_wire::{MacAddr, ipv4};
 
 use crate::net::InterfaceConfig;
 use crate::tests::world::{Conn, Dice, MS, Node, Programs, Recv, Send, USERS_OF_A_SHARD};
 use crate::{
-    BindError, BindOptions, ConnectError, DatagramOut, Family, IfaceId, Instant, SendError,
+    BindError, BindOptions, ConnectError, DatagramOut, Family, IfaceId, Instant, Owners, SendError,
     SocketEvent, SocketId, SocketKind, Stack, StackConfig,
 };
 
@@ -54,6 +54,22 @@ struct Wire {
     queues: [Vec<VecDeque<(u64, Packet)>>; 2],
     dice: Dice,
     seen: Vec<Vec<u8>>,
+    /// What devices that know the owners go by: each host's.
+    owners: [Owners; 2],
+    steers: bool,
+}
+
+impl Wire {
+    fn queue_of(&mut self, side: usize, packet: &Packet) -> usize {
+        if !self.steers {
+            return self.dice.below(self.queues[side].len() as u64) as usize;
+        }
+        let bytes = packet.linear();
+        let (header, at) = ipv4::Header::parse_quoted(bytes).expect("the script is of IPv4");
+        let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let ends = [(header.src, port(at)), (header.dst, port(at + 2))].map(SocketAddr::from);
+        self.owners[side].owner(ends[0], ends[1]).index()
+    }
 }
 
 /// A queue of a host's device.
@@ -84,8 +100,7 @@ impl Port for Queue {
                 continue;
             }
             let side = 1 - self.side;
-            let shards = wire.queues[side].len() as u64;
-            let shard = wire.dice.below(shards) as usize;
+            let shard = wire.queue_of(side, &packet);
             wire.queues[side][shard].push_back((now_ns + MS, packet));
         }
         n
@@ -156,11 +171,14 @@ impl Hosts {
     ) -> Self {
         let queues = [0, 1].map(|_| (0..count).map(|_| VecDeque::new()).collect());
         let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let dice_of_wire = Dice(seed + 77);
-        let wire = Wire { link, is_cut: false, queues, dice: dice_of_wire, seen: Vec::new() };
+        let secrets = [0, 1].map(|side| [seed as u8 * 2 + side; 32]);
+        let owners = secrets.map(|secret| Owners::new(&secret, count));
+        let (dice_of_wire, seen) = (Dice(seed + 77), Vec::new());
+        let wire =
+            Wire { link, is_cut: false, queues, dice: dice_of_wire, seen, owners, steers: false };
         let wire = Rc::new(RefCell::new(wire));
         let sides = [0, 1].map(|side| {
-            let secret = [seed as u8 * 2 + side as u8; 32];
+            let secret = secrets[side];
             let stacks = Stack::shards(config.clone(), secret, Instant(1000 * MS), count);
             let children = Rc::default();
             let node = |(stack, shard)| {
@@ -187,6 +205,19 @@ impl Hosts {
 
     pub fn node(&mut self, sock: Sock) -> &mut Node {
         &mut self.sides[sock.side][sock.shard]
+    }
+
+    /// From now on each packet comes in at its owner, as where a device has a queue for each shard.
+    pub fn steer(&mut self) {
+        self.wire.borrow_mut().steers = true;
+    }
+
+    /// Packets that shards of a host have handed each other, and changes that they have told.
+    pub fn exchanged(&self, side: usize) -> (u64, u64) {
+        let told = |node: &Node| node.stack.member.as_ref().map_or(0, |member| member.seen);
+        let nodes = || self.sides[side].iter();
+        let handed = nodes().map(|node| node.stack.counters().shard_handed_over).sum();
+        (handed, nodes().map(told).sum())
     }
 
     pub fn take_seen(&mut self) -> Vec<Vec<u8>> {

@@ -60,6 +60,32 @@ fn clients_of_all_shards_talk_to_servers_of_all_shards() {
     });
 }
 
+/// What costs more the more shards there are is what they hand each other: where packets come in at their owners, as on
+/// a device with a queue for each, connections that are established cost nothing of it.
+#[test]
+fn shards_with_flows_of_their_own_exchange_nothing() {
+    for_each_count(|w| {
+        w.steer();
+        let listener = w.listen(1, "10.0.0.2:80", 100);
+        let clients: Vec<End> = (0..16).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        let servers: Vec<End> = (0..16).map(|_| accept(w, listener)).collect();
+        let pairs: Vec<(&End, &End)> = clients
+            .iter()
+            .map(|client| {
+                let local = w.node(client.sock).info(client.sock.id).expect("alive").local;
+                let server = servers.iter().find(|server| Some(server.conn.remote) == local);
+                (client, server.expect("its other end"))
+            })
+            .collect();
+        w.run(10_000);
+        let before = [0, 1].map(|side| w.exchanged(side));
+        for (client, server) in pairs {
+            talk(w, client, server);
+        }
+        assert_eq!([0, 1].map(|side| w.exchanged(side)), before, "{} shards", w.count());
+    });
+}
+
 /// Programs may connect as soon as listen has returned, before any shard has turned.
 #[test]
 fn a_listener_is_known_at_once_and_forgotten_at_once() {
