@@ -20,8 +20,9 @@ use crate::domain::Domain;
 use crate::registry::{Outsider, Registry};
 use crate::remote::Remote;
 use crate::report::Counters;
-use crate::shard::among::{self, Place};
+use crate::shard::among;
 use crate::shard::host::Host;
+use crate::shard::place::Place;
 use crate::shard::slots::Slots;
 use crate::shard::{DropTrace, DroppedPacket, Shard};
 #[cfg(test)]

@@ -15,45 +15,15 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use towpath_ring::{Rung, Status, doorbell, ring_engine};
-use towpath_shm::layout::{Kind, shard_of};
+use towpath_ring::{Status, doorbell};
+use towpath_shm::layout::Kind;
 use towpath_stack::{Linger, ShardId};
 use towpath_tcp::Instant;
 
 use crate::shard::Shard;
 use crate::shard::ends::End;
 use crate::shard::host::Parent;
-
-/// Which shard it is, of how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub number: u32,
-    pub of: u32,
-}
-
-impl Place {
-    /// The shard that a slot is in; None: this one.
-    pub fn elsewhere(self, slot: u32) -> Option<ShardId> {
-        let shard = shard_of(slot, self.of);
-        (shard != self.number).then_some(ShardId(shard as u8))
-    }
-}
-
-/// How another shard is woken.
-#[derive(Debug)]
-pub(crate) struct Peer {
-    /// Its page, which says whether it sleeps.
-    status: Status,
-    rung: Rung,
-    bell: Arc<OwnedFd>,
-}
-
-impl Peer {
-    /// That of the shard which publishes `status`, and has `bell` in its poller.
-    pub fn new(status: Status, bell: Arc<OwnedFd>) -> Self {
-        Self { status, rung: Rung::default(), bell }
-    }
-}
+use crate::shard::place::Peer;
 
 /// What one shard tells another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +180,7 @@ impl Shard {
     pub(crate) fn wake_shards(&self, shards: u16) {
         for (n, peer) in self.peers.iter().enumerate() {
             if let Some(peer) = peer.as_ref().filter(|_| shards & 1 << n != 0) {
-                ring_engine(&peer.status, &peer.rung, peer.bell.as_fd());
+                peer.wake();
             }
         }
     }

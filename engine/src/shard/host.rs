@@ -18,10 +18,10 @@ use crate::clock::Clock;
 use crate::config::Buffers;
 use crate::errno::{ECONNRESET, EPIPE, Errno};
 use crate::report::EngineCounters;
-use crate::shard::among::Place;
 use crate::shard::channels::Channels;
 use crate::shard::holds::Holds;
 use crate::shard::linux::state;
+use crate::shard::place::Place;
 use crate::shard::slots::{self, AF_INET6, Child, Rare, Slots, inherit, present, present_on};
 
 /// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
