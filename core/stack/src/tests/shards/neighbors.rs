@@ -88,20 +88,17 @@ fn one_that_does_not_answer_fails_connects_of_each_shard_after_three_questions()
     });
 }
 
+/// Of the shard whose connection hears something each second it is known that the neighbour is there.
 #[test]
 fn what_connections_hear_spares_questions() {
     for_each_ethernet(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 64);
-        let ends: Vec<_> = (0..w.count())
-            .map(|shard| {
-                let sock = w.open_in(0, shard, SocketKind::Stream, Family::V4);
-                w.connect_sock(sock, "10.0.0.2:80").expect("connect")
-            })
-            .collect();
-        w.wait(1000, "accept", |w| w.queued(listener) == ends.len());
+        let sock = w.open_in(0, w.count() - 1, SocketKind::Stream, Family::V4);
+        let end = w.connect_sock(sock, "10.0.0.2:80").expect("connect");
+        w.wait(1000, "accept", |w| w.queued(listener) == 1);
         w.take_seen();
-        for n in 0..120 {
-            w.write(&ends[n % ends.len()], b"x");
+        for _ in 0..120 {
+            w.write(&end, b"x");
             w.run(1000);
         }
         assert_eq!(questions(w, "10.0.0.2"), []);
