@@ -148,6 +148,13 @@ impl Net {
         self.data.outputs.get(iface.index()).map_or(0, |output| output.share(sender))
     }
 
+    /// Copies packets in the queues of devices that keep memory for which nobody else has a use
+    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that has become too much; a turn's work at most.
+    pub fn copy_forsaken(&mut self, pool: &mut Pool) {
+        let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
+        self.data.counters.output_copied += copied.sum::<u64>();
+    }
+
     /// Those who have something in the queue of some device.
     pub(crate) fn senders(&self) -> Vec<NonZeroU32> {
         self.data.outputs.iter().flat_map(Output::senders).collect()

@@ -12,7 +12,8 @@
 //! ([`crate::limits::TX_OUTPUT_BYTES`]), and each below its own share.
 //!
 //! Packets point into the FIFOs of their sockets, however long they are here: the FIFOs see to it that nobody writes there
-//! meanwhile ([`towpath_ring::SendBuffer`]).
+//! meanwhile ([`towpath_ring::SendBuffer`]). Where too much memory is kept so for sockets that are gone, the packets are
+//! copied ([`Output::copy_forsaken`]).
 //!
 //! A packet leaves the counts when the device has taken it, in whatever order that is: another order than that of
 //! arrival, a rate or a limit that follows the device belong here, between `enqueue` and `hand_over`.
@@ -22,7 +23,7 @@ use std::num::NonZeroU32;
 use std::ops::{AddAssign, SubAssign};
 
 use hashbrown::HashMap;
-use towpath_pool::{Batch, Packet};
+use towpath_pool::{Batch, Packet, Pool};
 use towpath_wire::tcp::Flags;
 use towpath_wire::{IpProtocol, ipv4, ipv6};
 
@@ -147,6 +148,17 @@ impl Output {
         taken
     }
 
+    /// Copies the packets for which alone the memory of a socket's FIFO is kept, however little of it they are. Returns
+    /// how many there were.
+    pub(in crate::net) fn copy_forsaken(&mut self, pool: &mut Pool) -> u64 {
+        let mut copied = 0;
+        for packet in self.packets.iter_mut().filter(|packet| packet.tail.is_forsaken()) {
+            packet.linearize(pool);
+            copied += 1;
+        }
+        copied
+    }
+
     /// The next sender of which the device has taken so much that it may go on. A sender that has gone may be named.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.shares.drained.pop()
@@ -250,7 +262,10 @@ pub(in crate::net) fn is_control_message(protocol: IpProtocol, packet: &Packet, 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use towpath_pool::{Pool, Protocol, Segmentation};
+    use towpath_pool::{Protocol, Segmentation};
+    use towpath_ring::{
+        Attach, EngineSend, Region, SendBuffer, WINDOW_MAX, Windows, lock_tx, program_fifo,
+    };
 
     use super::*;
 
@@ -325,6 +340,47 @@ mod tests {
             prop_assert_eq!(output.load(), Load::default());
             prop_assert!(output.is_empty() && output.shares.bytes.is_empty());
         }
+    }
+
+    /// The device takes nothing. Sockets with SO_SNDBUF of 16 MiB leave a packet each in its queue and end: it was 16 MiB
+    /// each that stayed.
+    #[test]
+    fn a_packet_does_not_keep_the_memory_of_many_sockets_that_are_gone() {
+        const LIMIT: u64 = 1 << 30;
+        let region = Region::create().expect("memory");
+        let windows = Windows::new(&region, LIMIT);
+        let (mut pool, mut output) = (Pool::default(), Output::default());
+        let mut copied = 0;
+        for slot in 0..80 {
+            let mut send = EngineSend::new(&windows, slot, WINDOW_MAX, WINDOW_MAX);
+            assert_eq!(send.attach(), Attach::Done, "{slot}: there is no memory left");
+            let shared = region.slot(slot).expect("there are so many");
+            {
+                let _guard = lock_tx(shared, 0, || true);
+                program_fifo::write(&region, shared, 0, &[slot as u8; 1000]);
+                let _ = program_fifo::publish(shared, 1000);
+            }
+            assert!(send.pull());
+            let mut frame = packet(&mut pool, HEADER_LEN.into(), None, slot + 1);
+            frame.tail = send.peek(0, 1000);
+            output.enqueue(frame);
+            drop(send);
+            if windows.take_forsaken() {
+                copied += output.copy_forsaken(&mut pool);
+            }
+            let kept = windows.usage().assigned as u64 * u64::from(WINDOW_MAX);
+            assert!(kept <= LIMIT / 16, "{slot}: {kept} bytes");
+        }
+        assert!(copied > 70, "{copied} were copied");
+        for (slot, frame) in (0u8..).zip(output.iter()) {
+            let mut bytes = [0; 1000];
+            frame.copy_to(HEADER_LEN.into(), &mut bytes);
+            assert_eq!(bytes, [slot; 1000]);
+        }
+        let load = Load { packets: 80, bytes: 80 * (1000 + usize::from(HEADER_LEN)) };
+        assert_eq!(output.load(), load);
+        output.hand_over(Batch::clear);
+        assert_eq!((output.load(), windows.usage().assigned), (Load::default(), 0));
     }
 
     fn of(model: &VecDeque<(u32, Load)>, wanted: u32) -> Load {
