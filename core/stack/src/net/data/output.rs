@@ -7,9 +7,14 @@
 //!           dropped, or its connection waits (`crate::tx`) ◄────────────┘ goes on
 //! ```
 //! What is in it is counted as it will be on the wire: a packet of 64 KiB that the device or the kernel behind it cuts
-//! into 45 counts as 45, each with its headers. Most packets may fill it up to [`OUTPUT_BYTES_MAX`] and
-//! [`OUTPUT_PACKETS_MAX`]; what keeps others going ([`is_control`]) has a reserve beyond. Connections stop far below
-//! ([`crate::limits::TX_OUTPUT_BYTES`]), and each below its own share.
+//! into 45 counts as 45, each with its headers. Connections and all others are counted apart, so that neither fills it for
+//! the other. Others may have [`OUTPUT_BYTES_MAX`] and [`OUTPUT_PACKETS_MAX`] in it; what keeps others going
+//! ([`is_control`]) has a reserve beyond. Connections stop at half of that ([`crate::limits::TX_OUTPUT_BYTES`]), and wait.
+//! Each connection, and each socket of datagrams that asks, stops at a share of its own before.
+//!
+//! What a device takes in which time is divided like the queue. So where it is behind, and connections have something in
+//! it, others have no more than they, or [`OUTPUT_BESIDE_BYTES`]: what comes without end, and waits for nobody, would
+//! otherwise have almost all.
 //!
 //! Packets point into the FIFOs of their sockets, however long they are here: the FIFOs see to it that nobody writes there
 //! meanwhile ([`towpath_ring::SendBuffer`]). Where too much memory is kept so for sockets that are gone, the packets are
@@ -20,7 +25,7 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::ops::{AddAssign, SubAssign};
+use std::ops::{AddAssign, Sub, SubAssign};
 
 use hashbrown::HashMap;
 use towpath_pool::{Batch, Packet, Pool};
@@ -30,11 +35,37 @@ use towpath_wire::{IpProtocol, ipv4, ipv6};
 use crate::limits::TX_SHARE_BYTES;
 use crate::net::hash::Cheap;
 use crate::net::limits::{
-    OUTPUT_BYTES_MAX, OUTPUT_PACKETS_MAX, OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
+    OUTPUT_BESIDE_BYTES, OUTPUT_BESIDE_PACKETS, OUTPUT_BYTES_MAX, OUTPUT_PACKETS_MAX,
+    OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
 };
 
 /// A sender is told when the device has taken so much that it has no more than this: half of the least share.
 const SHARE_LOW: u32 = TX_SHARE_BYTES / 2;
+
+/// This bit of a sender says that it is a socket of datagrams, which is counted among the others.
+const OF_DATAGRAMS: u32 = 1 << 31;
+
+/// The connection in place `index` as a sender. Another socket may have the place later; what is left of the former one
+/// counts for it then.
+pub(crate) fn connection(index: u32) -> Option<NonZeroU32> {
+    NonZeroU32::new(index + 1)
+}
+
+/// The socket of datagrams in place `index` as a sender.
+pub(crate) fn datagrams(index: u32) -> Option<NonZeroU32> {
+    NonZeroU32::new((index + 1) | OF_DATAGRAMS)
+}
+
+/// The place of a sender among the sockets.
+pub(crate) fn place(sender: NonZeroU32) -> u32 {
+    (sender.get() & !OF_DATAGRAMS) - 1
+}
+
+fn is_connection(sender: Option<NonZeroU32>) -> bool {
+    sender.is_some_and(|sender| sender.get() & OF_DATAGRAMS == 0)
+}
+
+const MOST: Load = Load { packets: OUTPUT_PACKETS_MAX, bytes: OUTPUT_BYTES_MAX };
 
 /// What packets are on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +91,15 @@ impl AddAssign for Load {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
+    }
+}
+
+impl Sub for Load {
+    type Output = Self;
+
+    fn sub(mut self, other: Self) -> Self {
+        self -= other;
+        self
     }
 }
 
@@ -89,6 +129,10 @@ pub struct Output {
     /// For each of them, in the same order, what it counts for and whose it is.
     notes: VecDeque<Note>,
     load: Load,
+    /// Of it, what connections have in it.
+    connections: Load,
+    /// The device did not take all when it was offered it last.
+    is_behind: bool,
     shares: Shares,
 }
 
@@ -117,6 +161,12 @@ impl Output {
         self.load
     }
 
+    /// The same of connections alone.
+    #[inline]
+    pub(crate) fn connections(&self) -> Load {
+        self.connections
+    }
+
     /// Bytes on the wire that `sender` has in it.
     #[inline]
     pub fn share(&self, sender: NonZeroU32) -> u32 {
@@ -140,10 +190,14 @@ impl Output {
         let taken = self.notes.len().saturating_sub(self.packets.len());
         for Note { load, sender } in self.notes.drain(..taken) {
             self.load -= load;
+            if is_connection(sender) {
+                self.connections -= load;
+            }
             if let Some(sender) = sender {
                 self.shares.take(sender, load.bytes as u32);
             }
         }
+        self.is_behind = !self.packets.is_empty();
         debug_assert_eq!(self.notes.len(), self.packets.len(), "a port put packets into the queue");
         taken
     }
@@ -164,19 +218,38 @@ impl Output {
         self.shares.drained.pop()
     }
 
-    /// Which limit a packet would pass that has no right to the reserve.
+    /// Which limit a packet of `sender` would pass that has no right to the reserve.
     #[inline]
-    pub(in crate::net) fn full(&self) -> Option<Full> {
-        if self.load.bytes >= OUTPUT_BYTES_MAX {
+    pub(in crate::net) fn full(&self, sender: Option<NonZeroU32>) -> Option<Full> {
+        let (has, most) = match is_connection(sender) {
+            true => (self.connections, MOST),
+            false => (self.others(), self.most_of_others()),
+        };
+        if has.bytes >= most.bytes {
             return Some(Full::Bytes);
         }
-        (self.load.packets >= OUTPUT_PACKETS_MAX).then_some(Full::Packets)
+        (has.packets >= most.packets).then_some(Full::Packets)
+    }
+
+    fn others(&self) -> Load {
+        self.load - self.connections
+    }
+
+    fn most_of_others(&self) -> Load {
+        if !self.is_behind || self.connections.packets == 0 {
+            return MOST;
+        }
+        Load {
+            packets: self.connections.packets.max(OUTPUT_BESIDE_PACKETS),
+            bytes: self.connections.bytes.max(OUTPUT_BESIDE_BYTES),
+        }
     }
 
     /// Whether there is room for what keeps others going.
     pub(in crate::net) fn has_reserve(&self) -> bool {
-        self.load.bytes < OUTPUT_BYTES_MAX + OUTPUT_RESERVE_BYTES
-            && self.load.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
+        let others = self.others();
+        others.bytes < OUTPUT_BYTES_MAX + OUTPUT_RESERVE_BYTES
+            && others.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
     }
 
     /// Puts a finished frame at the end. It was admitted, or is a piece of a packet that was: pieces stay together, so
@@ -184,6 +257,9 @@ impl Output {
     pub(crate) fn enqueue(&mut self, packet: Packet) {
         let note = Note { load: Load::of(&packet), sender: packet.meta.sender };
         self.load += note.load;
+        if is_connection(note.sender) {
+            self.connections += note.load;
+        }
         if let Some(sender) = note.sender {
             self.shares.add(sender, note.load.bytes as u32);
         }
