@@ -12,7 +12,7 @@ use rustix::net::{
 };
 use towpath_ring::{Channel, Lock, Region, Rung, Status};
 use towpath_shm::Fd;
-use towpath_shm::control::{DATA_MAX, Reply, Request, TOKENS_MAX, call};
+use towpath_shm::control::{DATA_MAX, DESCRIPTORS_MAX, Reply, Request, TOKENS_MAX, call};
 use towpath_shm::layout::{Command, Plain, SHARDS_MAX, Slot, VERSION, op, shard_of};
 use towpath_shm::token::Run;
 
@@ -647,7 +647,7 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     let mut bytes = [0; size_of::<Reply>()];
     // The answer with the most descriptors is that to TOKENS; the kernel closes those that there is no room for.
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOKENS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut bytes)];

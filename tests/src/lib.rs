@@ -50,14 +50,19 @@ impl Mode {
         }
     }
 
-    /// Options of `towpath run` for this mode; `ports` are published under their own numbers.
+    /// Options of `towpath run` for this mode; `ports` are published under their own numbers. `$TOWPATH_TEST_SHARDS` is
+    /// the number of shards: all tests should pass with any.
     pub fn options(self, ports: &[u16]) -> Vec<String> {
-        match self {
+        let mut options: Vec<_> = match self {
             Self::Rootless => {
                 ports.iter().flat_map(|p| ["-p".to_owned(), format!("127.0.0.1:{p}:{p}")]).collect()
             }
             Self::Tap => vec!["--tap".to_owned()],
+        };
+        if let Ok(shards) = std::env::var("TOWPATH_TEST_SHARDS") {
+            options.push(format!("--shards={shards}"));
         }
+        options
     }
 }
 

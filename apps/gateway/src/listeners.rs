@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, bind, getsockname, listen, socket_with, sockopt};
@@ -11,9 +12,11 @@ use crate::config::{Forward, ForwardError, ForwardProtocol};
 use crate::events::{Events, Interest, Token, family};
 use crate::limits::BACKLOG;
 use crate::mapping::Port;
+use crate::siblings::{Accepted, Place};
 use crate::sys;
 
-/// All sockets of forwarded ports; a token's key is the index.
+/// All sockets of forwarded ports; a token's key is the index. The gateways of one host have the same list, and each
+/// watches some of them.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<Listener>,
@@ -22,7 +25,8 @@ pub(crate) struct Listeners {
 /// One forwarded port.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) socket: OwnedFd,
+    /// Datagrams leave from it by way of every gateway.
+    pub(crate) socket: Arc<OwnedFd>,
     /// The program's.
     pub(crate) port: u16,
     pub(crate) protocol: ForwardProtocol,
@@ -33,36 +37,67 @@ pub(crate) struct Listener {
     pub(crate) ready: bool,
     /// Has reports about datagrams that were sent, and that nobody has read yet.
     pub(crate) failed: bool,
+    /// A connection whose gateway could not take it yet.
+    pub(crate) held: Option<Accepted>,
+}
+
+/// A socket of a forwarded port that no gateway has yet.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    socket: Arc<OwnedFd>,
+    which: Forward,
+    pub(crate) host: SocketAddr,
+}
+
+/// Listens on all of `forwards` or on none.
+pub(crate) fn open_all(forwards: &[Forward]) -> Result<Vec<Opened>, ForwardError> {
+    let opened = |which: &Forward| {
+        let (socket, host) = open(which.host, which.protocol)
+            .map_err(|error| ForwardError { which: *which, source: io::Error::from(error) })?;
+        Ok(Opened { socket: Arc::new(socket), which: *which, host })
+    };
+    forwards.iter().map(opened).collect()
 }
 
 impl Listeners {
-    /// Listens on all of `forwards` or on none. Returns where, one address for each.
+    /// Adds what was opened, and watches those that are this gateway's. None is added when one cannot be watched.
     pub(crate) fn add(
         &mut self,
         events: &Events,
-        forwards: &[Forward],
-    ) -> Result<Vec<SocketAddr>, ForwardError> {
-        let mut bound = Vec::new();
-        let mut sockets = Vec::new();
-        for which in forwards {
-            let (socket, addr) = open(which.host, which.protocol)
-                .map_err(|error| ForwardError { which: *which, source: io::Error::from(error) })?;
-            bound.push(addr);
-            sockets.push((socket, *which, addr));
-        }
+        place: &Place,
+        opened: &[Opened],
+    ) -> Result<(), ForwardError> {
         let before = self.list.len();
-        for (socket, which, host) in sockets {
-            let Forward { port, protocol, .. } = which;
-            if let Err(error) =
-                events.watch(&socket, Token::Listener(self.list.len() as u32), Interest::Readable)
+        for Opened { socket, which, host } in opened {
+            let index = self.list.len();
+            if place.listens(index)
+                && let Err(error) =
+                    events.watch(socket, Token::Listener(index as u32), Interest::Readable)
             {
-                self.list.truncate(before);
-                return Err(ForwardError { which, source: error.into() });
+                self.truncate(before);
+                return Err(ForwardError { which: *which, source: error.into() });
             }
-            let (ready, failed) = (false, false);
-            self.list.push(Listener { socket, port, protocol, host, ready, failed });
+            self.list.push(Listener {
+                socket: Arc::clone(socket),
+                port: which.port,
+                protocol: which.protocol,
+                host: *host,
+                ready: false,
+                failed: false,
+                held: None,
+            });
         }
-        Ok(bound)
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Takes back what was added.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.list.truncate(len);
     }
 
     /// The socket of a forwarded port.

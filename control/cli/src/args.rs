@@ -12,8 +12,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_wire::Prefix;
 
-pub use values::{Dns, Ports, Protocol, Publish};
-use values::{parse_cidr, parse_dns, parse_mtu, parse_seconds, parse_size, parse_snaplen};
+pub use values::{Dns, Ports, Protocol, Publish, Shards};
+use values::{
+    parse_cidr, parse_dns, parse_mtu, parse_seconds, parse_shards, parse_size, parse_snaplen,
+};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -140,6 +142,15 @@ pub struct RunArgs {
     /// With --tap, the program finds this nameserver there and must be able to reach it.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
+
+    /// Divide the stack among threads: 1, 2, 4, 8, 16 or `auto`
+    ///
+    /// Each connection is on one of them, so that one connection is not faster for it, and many are, where towpath
+    /// keeps a processor busy and others are free. `auto`: 1 on up to 4 processors, on more the power of two that is
+    /// at most a quarter of them. A device of --tap that was made for this user must have been made with multi_queue;
+    /// packets find their thread without a detour where towpath may load BPF programs, as root may.
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parse_shards)]
+    pub shards: Shards,
 
     /// Congestion control of TCP connections, unless the program chooses another
     #[arg(long, value_name = "NAME", default_value = "cubic")]
@@ -314,6 +325,7 @@ mod tests {
             (&["--address", "10.0.2.15/33", "x"], "10.0.2.15/33"),
             (&["--mtu", "576", "x"], "1280"),
             (&["--congestion", "cubik", "x"], "cubic"),
+            (&["--shards", "3", "x"], "1, 2, 4, 8, 16 or auto"),
             (&["-p", "1:2", "--tap", "x"], "cannot be used with"),
             (&[], "PROGRAM"),
         ];

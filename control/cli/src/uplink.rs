@@ -11,8 +11,9 @@ use towpath_gateway::{
 };
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
+use towpath_stack::Owners;
 use towpath_stack::net::InterfaceConfig;
-use towpath_tap::Tap;
+use towpath_tap::{Steering, Tap};
 use towpath_wire::{MacAddr, Prefix};
 
 use crate::args::{Congestion, Dns, Protocol, Publish, RunArgs};
@@ -45,6 +46,8 @@ pub struct Plan {
     pub messages: Messages,
     /// Programs whose sockets would be the host's are not executed.
     pub strict: bool,
+    /// Parts of the stack, each with a thread: a power of two.
+    pub shards: usize,
     /// What the ports count is added here at their end.
     pub port_counters: Arc<Mutex<PortCounters>>,
 }
@@ -53,8 +56,8 @@ pub struct Plan {
 pub struct Uplink {
     /// Of the engine.
     pub config: EngineConfig,
-    /// One for each interface in the configuration, in its order.
-    pub ports: Vec<Box<dyn Port + Send>>,
+    /// Of each shard: one for each interface in the configuration, in its order.
+    pub ports: Vec<Vec<Box<dyn Port + Send>>>,
     /// A line for the user: addresses and published ports. Empty where there is nothing to know.
     pub facts: String,
     /// What the gateway tells the user, from the engine's thread. None: there is no gateway.
@@ -116,19 +119,22 @@ impl Plan {
             capture,
             messages,
             strict: args.strict,
+            shards: args.shards.count(),
             port_counters: Arc::default(),
         })
     }
 
-    /// Makes the uplink: binds the host's ports, or opens the device.
-    pub fn build(&self) -> Result<Uplink> {
+    /// Makes the uplink: binds the host's ports, or opens the device. Packets go to the shard that owns their flow among
+    /// those of a stack whose secret is `seed`.
+    pub fn build(&self, seed: &[u8; 32]) -> Result<Uplink> {
+        let owners = Owners::new(seed, self.shards);
         match &self.tap {
-            None => self.rootless(),
-            Some(name) => self.tap(name.clone()),
+            None => self.rootless(owners),
+            Some(name) => self.tap(name.clone(), owners),
         }
     }
 
-    fn rootless(&self) -> Result<Uplink> {
+    fn rootless(&self, owners: Owners) -> Result<Uplink> {
         let defaults = GatewayConfig::default();
         let mut addresses = self.addresses.clone();
         if addresses.is_empty() {
@@ -174,17 +180,21 @@ impl Plan {
         let resolver = dns.map(|address| ResolverConfig { address, only_loopback });
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.context("an address is given or there is a default")?;
-        let mut gateway = Gateway::new(config, now_ns()).context("the gateway")?;
+        let mut gateways = Gateway::shards(&config, owners, now_ns()).context("the gateway")?;
         let (sender, notices) = channel();
-        // Whoever would hear of it has ended: so has the run.
-        gateway.on_notice(move |notice| {
-            let _ = sender.send(notice);
-        });
+        for gateway in &mut gateways {
+            let sender = sender.clone();
+            // Whoever would hear of it has ended: so has the run.
+            gateway.on_notice(move |notice| {
+                let _ = sender.send(notice);
+            });
+        }
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
-        let bound = gateway.listen(&forwards).map_err(|error| port_taken(&error, &self.publish))?;
+        let bound = Gateway::listen_all(&mut gateways, &forwards)
+            .map_err(|error| port_taken(&error, &self.publish))?;
         let facts = facts(&self.publish, &bound, program);
         let link = Link { mac: MacAddr([0; 6]), addresses: &addresses, resolver };
-        let uplink = self.finish(gateway, &link, |_| None, facts)?;
+        let uplink = self.finish(gateways, &link, |_| None, facts)?;
         Ok(Uplink { notices: Some(notices), ..uplink })
     }
 
@@ -204,13 +214,16 @@ impl Plan {
         }
     }
 
-    fn tap(&self, name: Option<String>) -> Result<Uplink> {
-        let mut tap = Tap::open(&towpath_tap::Options { name }).map_err(|error| match error {
+    fn tap(&self, name: Option<String>, owners: Owners) -> Result<Uplink> {
+        let options = towpath_tap::Options { name };
+        let mut queues = Tap::open_queues(&options, self.shards).map_err(|error| match error {
             towpath_tap::OpenError::BadName { .. } => {
                 Failure::error(ExitCode::Failed, format!("--tap: {error}"))
             }
             error => error.into(),
         })?;
+        let tap = queues.first_mut().context("the device has a queue")?;
+        self.steer(tap, owners);
         let (messages, gone) = (self.messages.clone(), tap.name().to_owned());
         tap.on_gone(move || {
             messages.post(&format!(
@@ -237,19 +250,38 @@ impl Plan {
             _ => None,
         };
         let link = Link { mac, addresses: &addresses, resolver };
-        self.finish(tap, &link, other_host, facts)
+        self.finish(queues, &link, other_host, facts)
+    }
+
+    /// Has the kernel put packets into the queue of the shard that owns their flow. Where it does not, shards hand on what
+    /// is another's.
+    fn steer(&self, tap: &Tap, owners: Owners) {
+        if owners.count() == 1 {
+            return;
+        }
+        let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
+        if let Err(error) = tap.steer(Some(&steering)) {
+            self.messages.say(&format!(
+                "packets come in at any shard of {}, which hands them on and costs time: steering them needs CAP_BPF \
+                 and Linux 4.16 ({error})",
+                tap.name()
+            ));
+            // A run before this one may have left its own in a device that stays. Without the call there is none.
+            let _ = tap.steer(None);
+        }
     }
 
     /// One interface with default routes by way of `router`; None: the link delivers everything.
     fn finish<P: Port + Counted + 'static>(
         &self,
-        port: P,
+        ports: Vec<P>,
         link: &Link<'_>,
         router: impl Fn(&Prefix) -> Option<IpAddr>,
         facts: String,
     ) -> Result<Uplink> {
         let Link { mac, addresses, resolver } = *link;
-        let on_ip_link = port.link_type() == LinkType::Ip;
+        let one = ports.first().context("each shard has a port")?;
+        let on_ip_link = one.link_type() == LinkType::Ip;
         let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
         config.resolver = resolver;
         config.stack.tcp.congestion = match self.congestion {
@@ -265,28 +297,34 @@ impl Plan {
         }
         config.interfaces.push(InterfaceConfig {
             name: INTERFACE_NAME.into(),
-            link: port.link_type(),
+            link: one.link_type(),
             mac,
             mtu: self.mtu,
-            offloads: port.offloads(),
+            offloads: one.offloads(),
             addresses: addresses.to_vec(),
             slaac: false,
             any_address: false,
             // The gateway's sockets are the host's.
             kernel_cuts: on_ip_link,
         });
-        let port = crate::stats::Counting::new(port, &self.port_counters);
-        let port: Box<dyn Port + Send> = match &self.capture {
-            Some(file) => Box::new(file.capture(INTERFACE_NAME, port).context("--pcap")?),
-            None => Box::new(port),
+        let count = |port| crate::stats::Counting::new(port, &self.port_counters);
+        let ports: Vec<_> = ports.into_iter().map(count).collect();
+        let ports = match &self.capture {
+            Some(file) => boxed(file.capture_queues(INTERFACE_NAME, ports).context("--pcap")?),
+            None => boxed(ports),
         };
-        Ok(Uplink { config, ports: vec![port], facts, notices: None })
+        Ok(Uplink { config, ports, facts, notices: None })
     }
 
     /// What the ports counted; complete once they are gone.
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// The only port of each shard.
+fn boxed(ports: Vec<impl Port + Send + 'static>) -> Vec<Vec<Box<dyn Port + Send>>> {
+    ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port + Send>]).collect()
 }
 
 /// CLOCK_MONOTONIC, which is the engine's clock.

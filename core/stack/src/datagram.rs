@@ -138,6 +138,7 @@ impl<H: Host> Stack<H> {
         id: SocketId,
         remote: SocketAddr,
     ) -> Result<(), ConnectError> {
+        self.catch_up();
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
         // Before anything else, as on Linux: where the connect fails the socket is bound all the same.
         self.auto_bind(id).map_err(|_| ConnectError::NoPort)?;
@@ -245,6 +246,7 @@ impl<H: Host> Stack<H> {
         payload: &Payload<'_>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
+        self.catch_up();
         let (index, echo) = self.datagram(id)?;
         let target = self.target(now, id, index, out)?;
         if payload.len() as usize > payload_len_max(target.flow.remote, echo) {
@@ -290,6 +292,7 @@ impl<H: Host> Stack<H> {
         out: &DatagramOut,
         len: u32,
     ) -> Result<(), SendError> {
+        self.catch_up();
         let (index, echo) = self.datagram(id)?;
         let target = self.target(now, id, index, out)?;
         let header_len = if echo { 0 } else { udp::HEADER_LEN as u32 };

@@ -19,7 +19,7 @@ use crate::errno::{
 use crate::ids::ChannelId;
 use crate::report::STACK_TURN;
 use crate::shard::Shard;
-use crate::shard::host::fits;
+use crate::shard::host::{Parent, fits};
 use crate::shard::linux::state;
 use crate::shard::option_bits::bind_options;
 use crate::shard::slots::{AF_INET, AF_INET6, present_on};
@@ -175,12 +175,15 @@ impl Shard {
             _ => entry.id.ok_or(Errno(EINVAL))?,
         };
         let backlog = backlog.min(BACKLOG_MAX);
-        self.stack.listen(id, backlog)?;
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
+        let note = Parent { backlog, ..Parent::of_entry(slot, entry) }.note();
+        self.stack.listen_with(id, backlog, note)?;
         // One more than the backlog wait, and one may be half read.
         let size = (backlog + 2) * RECORD;
         let windows = &self.host.windows;
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         entry.kind = Kind::Listener;
+        entry.owned().backlog = backlog;
         match &mut entry.owned().rx {
             Some(rx) => rx.set_capacity(size),
             none => *none = Some(EngineRecv::new(windows, slot, size, size)),

@@ -11,6 +11,7 @@ use towpath_tcp::Instant;
 use crate::ids::ChannelId;
 use crate::report::STACK_TURN;
 use crate::shard::Shard;
+use crate::shard::among::Word;
 use crate::shard::ends::End;
 use crate::shard::linux::{state, state_number};
 use crate::shard::slots::Child;
@@ -95,15 +96,7 @@ impl Shard {
             return;
         };
         self.host.end_deferral(slot);
-        if let Some(entry) = self.host.slots.find(listener, generation) {
-            let children = &mut entry.owned().children;
-            if let Some(at) = children.iter().position(|child| child.slot == slot) {
-                children.remove(at);
-            }
-            if let Some(listener) = entry.id {
-                self.stack.accepted(listener);
-            }
-        }
+        self.leave_listener(self.host.now, (listener, generation), slot, true);
         self.hold(id, slot);
         // What happened before it was held was told to nobody: bytes may have come since the program
         // looked. An event too many costs a look, one too few a connection.
@@ -306,7 +299,12 @@ impl Shard {
         let entry = self.host.slots.get_mut(listener);
         let children = entry.map(|entry| std::mem::take(&mut entry.owned().children));
         for child in children.into_iter().flatten().filter(|child| !child.orphaned) {
-            self.end_unaccepted(child.slot, child.generation);
+            match self.host.place.elsewhere(child.slot) {
+                None => self.end_unaccepted(child.slot, child.generation),
+                Some(shard) => {
+                    self.tell_shard(now, shard, Word::End(child.slot, child.generation));
+                }
+            }
         }
         self.host.counters.work(self.host.to_accept.len() / 64);
         let is_its = |slot: &u32| {
@@ -343,18 +341,10 @@ impl Shard {
                 return;
             }
             self.to_reset_unclaimed.pop_front();
-            let Some(entry) = self.host.slots.find(slot, generation) else { continue };
-            let Some((listener, listener_generation)) = entry.unclaimed else { continue };
-            self.host.counters.unclaimed += 1;
             self.host.counters.work(1);
-            self.end(now, slot, Linger::Abort);
-            if let Some(entry) = self.host.slots.find(listener, listener_generation) {
-                let children = &mut entry.owned().children;
-                self.host.counters.work(children.len() / 64);
-                children.retain(|child| child.slot != slot);
-                if let Some(listener) = entry.id {
-                    self.stack.accepted(listener);
-                }
+            match self.host.place.elsewhere(slot) {
+                None => self.end_unclaimed(now, slot, generation),
+                Some(shard) => self.tell_shard(now, shard, Word::EndUnclaimed(slot, generation)),
             }
         }
     }
@@ -427,12 +417,8 @@ impl Shard {
 
     fn forget_unclaimed(&mut self, slot: u32) {
         let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed);
-        if let Some((listener, generation)) = unclaimed
-            && let Some(entry) = self.host.slots.find(listener, generation)
-        {
-            let children = &mut entry.owned().children;
-            self.host.counters.work(children.len() / 64);
-            children.retain(|child| child.slot != slot);
+        if let Some(listener) = unclaimed {
+            self.leave_listener(self.host.now, listener, slot, false);
         }
     }
 

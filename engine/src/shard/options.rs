@@ -140,7 +140,7 @@ impl Shard {
                     let seconds = clamp(value).min(DEFER_ACCEPT_MAX_S);
                     entry.set_rare(|rare| rare.defer_accept_s = seconds);
                 }
-                return;
+                return self.renote(slot);
             }
             _ => {
                 self.host.counters.commands_stale += 1;
@@ -216,6 +216,7 @@ impl Shard {
         let doubled = bytes.saturating_mul(2).clamp(RCVBUF_MIN, BUF_MAX);
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.rcvbuf = doubled);
+        self.renote(slot);
         self.apply_recv_capacity(slot);
     }
 
@@ -223,6 +224,7 @@ impl Shard {
     fn set_window_clamp(&mut self, slot: u32, bytes: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.window_clamp = bytes);
+        self.renote(slot);
         self.apply_recv_capacity(slot);
     }
 
@@ -248,6 +250,8 @@ impl Shard {
         let doubled = bytes.saturating_mul(2).clamp(SNDBUF_MIN, BUF_MAX);
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.sndbuf = doubled);
+        self.renote(slot);
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
         let send = match entry.owned.as_deref_mut() {
             Some(owned) => owned.tx.as_mut(),
             None => entry.id.and_then(|id| self.stack.send_buffer(id)),
@@ -464,6 +468,7 @@ impl Shard {
         self.stack.set_option(id, SocketOption::Device(device))?;
         if let Some(entry) = self.host.slots.get_mut(slot) {
             entry.set_rare(|rare| rare.device = index);
+            self.renote(slot);
         }
         Ok(())
     }

@@ -16,6 +16,8 @@
 //! refused for want. A port that is shared is no such thing: somebody on it may have left it, or have ceased to share.
 
 use towpath_shm::control::{Request, call, goes_by_socket};
+use towpath_shm::layout::SHARDS_MAX;
+use towpath_stack::ShardId;
 use towpath_tcp::Instant;
 
 use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, EPROTO, Errno};
@@ -23,6 +25,7 @@ use crate::ids::ChannelId;
 use crate::mail::Notice;
 use crate::report::REQUEST;
 use crate::shard::Shard;
+use crate::shard::among::Word;
 use crate::shard::asked::Answer;
 use crate::shard::askers::Asker;
 
@@ -42,7 +45,7 @@ impl Shard {
     /// Answers those whose time has come. `looked`: the descriptors were looked at just now, and who has ended was
     /// detached.
     pub(crate) fn answer_askers(&mut self, now: Instant, looked: bool) {
-        if self.rounds.is_empty() {
+        if !self.rounds.has_work() {
             return;
         }
         let before = self.host.counters.work;
@@ -51,26 +54,69 @@ impl Shard {
         {
             self.hear(now, id);
         }
-        if looked && self.rounds.is_due() && !self.rounds.now.is_empty() {
-            self.rounds.has_begun = true;
+        if looked && self.rounds.is_called && !self.rounds.has_begun {
+            (self.rounds.is_called, self.rounds.has_begun) = (false, true);
             self.host.channels.mark();
             self.rounds.ends = self.ends.begun();
             self.drain_marked(now);
         }
-        if !self.rounds.has_begun
-            || self.ends.done() < self.rounds.ends
-            || self.host.channels.are_behind_marks()
+        if self.rounds.has_begun
+            && self.ends.done() >= self.rounds.ends
+            && !self.host.channels.are_behind_marks()
         {
-            return;
+            self.rounds.has_begun = false;
+            self.tell_shard(now, ShardId::FIRST, Word::RoundDone);
         }
         // A share of its own: many who are heard do not keep a round from its end.
         let before = self.host.counters.work;
-        while self.host.counters.work - before < WORK_A_TURN
+        while self.rounds.is_over
+            && self.host.counters.work - before < WORK_A_TURN
             && let Some(asker) = self.rounds.now.pop_front()
         {
             self.answer_asker(now, asker);
         }
-        self.rounds.has_begun = !self.rounds.now.is_empty();
+    }
+
+    /// The descriptors are about to be looked at.
+    pub(crate) fn gather_askers(&mut self) {
+        if self.rounds.gather() {
+            self.tell_shard(self.host.now, ShardId::FIRST, Word::WantRound);
+        }
+    }
+
+    /// First shard: another one, or this one, wants a round.
+    pub(crate) fn want_round(&mut self, now: Instant, from: ShardId) {
+        self.rounds.caller.wanting |= 1 << from.0;
+        if self.rounds.caller.busy == 0 {
+            self.call_round(now);
+        }
+    }
+
+    fn call_round(&mut self, now: Instant) {
+        let caller = &mut self.rounds.caller;
+        caller.waiting = std::mem::take(&mut caller.wanting);
+        caller.busy = u16::MAX >> (SHARDS_MAX - self.host.place.of);
+        for shard in (0..self.host.place.of).map(|shard| ShardId(shard as u8)) {
+            self.tell_shard(now, shard, Word::BeginRound);
+        }
+    }
+
+    /// First shard: in that shard the round is over.
+    pub(crate) fn note_round_done(&mut self, now: Instant, from: ShardId) {
+        let caller = &mut self.rounds.caller;
+        caller.busy &= !(1 << from.0);
+        if caller.busy != 0 {
+            return;
+        }
+        let waiting = std::mem::take(&mut caller.waiting);
+        for shard in (0..self.host.place.of).map(|shard| ShardId(shard as u8)) {
+            if waiting & 1 << shard.0 != 0 {
+                self.tell_shard(now, shard, Word::RoundOver);
+            }
+        }
+        if self.rounds.caller.wanting != 0 {
+            self.call_round(now);
+        }
     }
 
     fn answer_asker(&mut self, now: Instant, asker: Asker) {

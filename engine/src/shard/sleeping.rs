@@ -34,8 +34,8 @@ impl Shard {
     /// False: do not sleep, there is something to do. No program's command is overlooked: see
     /// [`towpath_ring::EngineStatus::fall_asleep`].
     pub(crate) fn begin_sleep(&mut self) -> bool {
-        let channels = &self.host.channels;
-        if !self.status.fall_asleep(|| !channels.have_something()) {
+        let (channels, stack) = (&self.host.channels, &self.stack);
+        if !self.status.fall_asleep(|| !channels.have_something() && !stack.has_mail()) {
             return false;
         }
         self.host.counters.sleeps += 1;
@@ -82,7 +82,7 @@ impl Shard {
     }
 
     fn poll(&mut self, timeout: Option<Duration>) {
-        self.rounds.gather();
+        self.gather_askers();
         self.poller.wait(timeout, &mut self.woken).expect("the engine's own epoll works");
     }
 
@@ -128,7 +128,7 @@ impl Shard {
         }
         let found = (0..SPINS).any(|_| {
             std::hint::spin_loop();
-            self.host.channels.have_something()
+            self.host.channels.have_something() || self.stack.has_mail()
         });
         self.spin.learn(found);
         found

@@ -17,7 +17,7 @@ impl Shard {
         self.answer_askers(now, false);
         self.go_on_with_wholes();
         self.go_on_listing();
-        let asked = !self.ends.is_empty() || !self.rounds.is_empty() || !self.to_go_on.is_empty();
+        let asked = !self.ends.is_empty() || self.rounds.has_work() || !self.to_go_on.is_empty();
         let asked = asked || !self.to_cut_off.is_empty() || !self.listings.is_empty();
         turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
     }
@@ -46,12 +46,15 @@ impl Shard {
             &mut self.pool,
             Budget::default(),
         );
+        self.wake_shards(turn.mail);
+        self.heed_shards(now);
         self.status.set_datagram_mtu(self.stack.net.path_mtu_least());
         self.return_lent();
         self.return_pinned();
         self.show_dropped(now);
         self.reset_hostile_sockets(now);
         self.host.accept_long_deferred();
+        self.offer_deferred(now);
         self.reset_failed(now);
         turn
     }
@@ -104,7 +107,7 @@ impl Shard {
     }
 
     fn show_dropped(&mut self, now: Instant) {
-        let Some(trace) = &mut self.drop_trace else { return };
+        let Some(trace) = &self.drop_trace else { return };
         while let Some(dropped) = self.stack.net.take_dropped() {
             trace(DroppedPacket {
                 now_ns: now.0,

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use towpath_pool::{Fragments, Pool};
 use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 use towpath_stack::{
-    DatagramMeta, DatagramOut, EchoMeta, Host, Instant, PendingId, SocketEvent, SocketId, Stack,
+    ChildElsewhere, DatagramMeta, DatagramOut, EchoMeta, Elsewhere, Host, Instant, PendingId,
+    SocketEvent, SocketId, Stack,
 };
 
 use crate::peer::{ASKED, Work};
@@ -125,15 +126,16 @@ impl Host for Program {
 
     fn accept_for(
         &mut self,
-        _: u32,
+        _: &Elsewhere,
         child: SocketId,
         _: SocketAddr,
         _: SocketAddr,
-    ) -> Option<(u32, HeapRecv, HeapSend)> {
-        Some(self.adopt(child))
+    ) -> Option<ChildElsewhere<HeapRecv, HeapSend>> {
+        let (user, recv, send) = self.adopt(child);
+        Some(ChildElsewhere { user, tag: 0, recv, send, waits: false })
     }
 
-    fn enqueue(&mut self, _: u32, _: u32, _: SocketAddr, _: SocketAddr) -> bool {
+    fn enqueue(&mut self, _: u32, _: (u32, u32), _: SocketAddr, _: SocketAddr) -> bool {
         self.queued += 1;
         true
     }

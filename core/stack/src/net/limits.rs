@@ -41,6 +41,11 @@ pub const NEXT_HOPS_MAX: usize = NEIGHBORS_MAX;
 /// Between uses of a neighbour that are told to its state machine, which learns by them which were used least
 /// recently.
 pub const NEIGHBOR_USE_INTERVAL: Duration = Duration::from_secs(1);
+/// What a shard has to tell the first one of its neighbours and has not: those it uses, heard from beyond, and passes
+/// over, and path MTUs. Each neighbour is told of once until there is an answer, or a second is over, so that more than two
+/// for each of [`NEXT_HOPS_MAX`] are those of a sender to ever new addresses, whose packets are dropped then: drop reason
+/// `neighbor_queue_full`, counter `neighbor_notices_full`.
+pub const NEIGHBOR_NOTICES_MAX: usize = 2 * NEXT_HOPS_MAX;
 /// Bytes of packets that wait for one neighbour's MAC address: Linux's `unres_qlen_bytes`. RFC 1122 §2.3.2.2
 /// wants at least one packet; a program that begins with many connections or datagrams to one host loses
 /// none. Beyond, the oldest go; drop reason `neighbor_queue_full`.
@@ -123,7 +128,8 @@ pub const PATH_MTU_MIN_V4: u32 = 552;
 /// What every IPv6 link takes (RFC 8200 §5).
 pub const PATH_MTU_MIN_V6: u32 = 1280;
 
-/// ICMP errors sent a second, on average (RFC 4443 §2.4 f).
+/// ICMP errors sent a second, on average (RFC 4443 §2.4 f). Of this limit and those that follow each shard has its part,
+/// of what may be sent at once one error at least.
 pub const ICMP_ERRORS_PER_SECOND: u64 = 1000;
 /// ICMP errors sent at once. The value in force varies at random by [`ICMP_BURST_JITTER`], so that
 /// nobody can learn from the limit how many errors others caused (CVE-2020-25705).

@@ -81,6 +81,8 @@ pub struct DataCounters {
     pub echoes_answered: u64,
     /// Next hops whose link header is ready no longer, because others needed their place.
     pub next_hops_displaced: u64,
+    /// Notices of neighbours' use and path MTUs for which the first shard had no room.
+    pub neighbor_notices_full: u64,
     /// Packets dropped, by reason.
     pub drops: Drops,
 }
@@ -113,6 +115,7 @@ impl DataCounters {
             icmp_errors_received,
             echoes_answered,
             next_hops_displaced,
+            neighbor_notices_full,
             drops: _,
         } = *self;
         [
@@ -139,6 +142,7 @@ impl DataCounters {
             ("icmp_errors_received", icmp_errors_received),
             ("echoes_answered", echoes_answered),
             ("next_hops_displaced", next_hops_displaced),
+            ("neighbor_notices_full", neighbor_notices_full),
         ]
         .into_iter()
     }

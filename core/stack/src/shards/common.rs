@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{Owners, ShardId};
 use crate::bind_addr::Table;
 use crate::flow::Flow;
-use crate::host::{Family, SocketId};
+use crate::host::{Family, ListenerNote, SocketId};
 use crate::limits::CHANGES_UNSEEN_MAX;
 use crate::net::IfaceId;
 use crate::socket::{Bound, Settings};
@@ -112,7 +112,7 @@ pub(crate) struct Shadow {
 #[derive(Debug, Clone)]
 pub(crate) enum ShadowKind {
     /// With whether its accept queue is full, which its shard alone writes.
-    Listener { settings: Box<Settings>, is_full: Arc<AtomicBool> },
+    Listener { settings: Box<Settings>, is_full: Arc<AtomicBool>, note: ListenerNote },
     /// With its peer.
     Datagram { echo: bool, peer: Option<Flow> },
 }

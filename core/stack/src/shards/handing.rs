@@ -175,7 +175,7 @@ impl<H: Host> Stack<H> {
         }
         // What these follow from was announced before they were sent.
         self.catch_up();
-        self.close_forsaken(now);
+        self.close_forsaken(now, host);
         for mail in batch.drain(..) {
             match mail {
                 // Judged once more: sockets may have come and gone while it was on its way.
@@ -185,6 +185,8 @@ impl<H: Host> Stack<H> {
                 Mail::Looped { looped, hops } => self.judge_looped(now, host, looped, hops, pool),
                 Mail::Received(received) => self.on_received(now, host, *received, pool),
                 Mail::Message(message) => self.on_message(now, host, message),
+                Mail::ToControl { from, told } => self.net.on_told(now, from.0, told, pool),
+                Mail::News(news) => self.net.on_news(now, news, pool),
                 Mail::Empty(packet) => pool.give(packet),
             }
         }
@@ -195,19 +197,42 @@ impl<H: Host> Stack<H> {
 
     /// Shows the other shards what there is for them. Returns for whom there is anything, a bit each.
     pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
+        self.tell_of_host(pool);
+        let wakes = self.net.take_wakes();
         let Some(member) = &mut self.member else { return 0 };
         let mut shards = member.common.far_behind();
         for (n, pair) in member.pairs.iter_mut().enumerate() {
-            if pair.as_mut().is_some_and(|pair| pair.flush(pool)) {
+            if pair.as_mut().is_some_and(|pair| pair.flush(pool) || wakes.has(n)) {
                 shards |= 1 << n;
             }
         }
         shards
     }
 
-    /// Whether other shards have sent something, or there was no room for what they are to be told.
-    pub(crate) fn has_mail(&self) -> bool {
-        self.member.as_ref().is_some_and(|member| member.has_work())
+    /// Tells other shards what they have to know of the host: what control made known, or what it has to hear. That is
+    /// after the packets of a turn, and for a neighbour in use once a second.
+    fn tell_of_host(&mut self, pool: &mut Pool) {
+        let Some(member) = &mut self.member else { return };
+        while let Some((to, news)) = self.net.take_news() {
+            for (_, pair) in member.pairs.iter_mut().enumerate().filter(|(n, _)| to.has(*n)) {
+                let told = pair.as_mut().is_none_or(|pair| pair.tell_news(news));
+                self.counters.shard_news_lost += u64::from(!told);
+            }
+        }
+        let from = member.id;
+        let Some(first) = member.pair(ShardId::FIRST) else { return };
+        let mut has_room = !first.has_waiting();
+        while has_room && let Some(told) = self.net.take_for_control(pool) {
+            has_room = first.tell_control(from, told, pool);
+        }
+        // What is left is told later, but for packets: others will come.
+        self.net.drop_for_control(pool);
+    }
+
+    /// Whether other shards have sent something, or there was no room for what they are to be told. To be asked once more by
+    /// who is about to sleep and has said so.
+    pub fn has_mail(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| member.has_work() || self.net.has_for_others())
     }
 
     /// Which shard a packet is for. It costs the same however many sockets there are, and takes no lock.
@@ -283,7 +308,7 @@ impl<H: Host> Stack<H> {
                 }
                 Received::IcmpError(_) => return self.count_drop(DropReason::ShardFull),
             },
-            Some(Mail::Message(_) | Mail::Empty(_)) => return,
+            Some(_) => return,
         };
         self.net.drop(iface, packet, DropReason::ShardFull, pool);
     }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::common::Common;
-use super::post::{Mail, Pair};
+use super::post::{Child, Mail, Pair};
 use super::{Owners, ShardId};
 use crate::bind_addr::Table;
 use crate::flow::Flow;
-use crate::host::SocketId;
+use crate::host::ListenerNote;
 use crate::net::hash::Keyed;
 use crate::socket::AmongShards;
 
@@ -26,7 +26,7 @@ pub(crate) struct Member {
     /// Sockets that wait for another shard to give them their flow.
     pub claims: BTreeSet<u32>,
     /// Children whose listener is gone, and which no program has seen.
-    pub forsaken: VecDeque<SocketId>,
+    pub forsaken: VecDeque<Child>,
     /// Changes seen so far.
     pub seen: u64,
     /// What was taken out of the rings, kept for its memory.
@@ -67,9 +67,9 @@ impl Member {
     }
 
     /// A listener that is about to be known in all shards.
-    pub fn original(&self) -> AmongShards {
+    pub fn original(&self, note: ListenerNote) -> AmongShards {
         let is_full = Arc::default();
-        AmongShards::Original { is_full, turned_away: 0, told_last: self.id }
+        AmongShards::Original { is_full, turned_away: 0, told_last: self.id, note }
     }
 
     pub fn pair(&mut self, shard: ShardId) -> Option<&mut Pair> {

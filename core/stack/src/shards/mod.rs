@@ -13,7 +13,7 @@
 //! alone.
 //!
 //! Nothing here is on the way of a packet of the own shard but its flow's hash, a read of which shards a port is with, and
-//! for each batch a read of whether anything has changed.
+//! for each batch, and each call of a program, a read of whether anything has changed.
 
 mod announced;
 mod children;
@@ -30,3 +30,4 @@ pub(crate) use announced::Announced;
 pub(crate) use common::Common;
 pub(crate) use member::Member;
 pub use owner::{Owners, ShardId};
+pub(crate) use post::Child;

@@ -1,7 +1,8 @@
 //! What shards hand each other, and the rings that it goes through: one a pair and direction.
 //!
 //! Packets are lost when a ring is full, as on any queue of the way, and counted. Messages are not: those for which there
-//! is no place wait here.
+//! is no place wait here. So do news of neighbours, and when there are too many, one takes the place of all: that they are
+//! lost.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,8 +14,8 @@ use towpath_tcp::SeqNum;
 use super::ShardId;
 use crate::flow::Flow;
 use crate::host::SocketId;
-use crate::limits::{MAIL_A_TURN, MAIL_MAX};
-use crate::net::{IfaceId, Looped, Received};
+use crate::limits::{MAIL_A_TURN, MAIL_MAX, NEWS_WAITING_MAX};
+use crate::net::{IfaceId, Looped, News, Received, ToControl};
 
 /// One entry of a ring.
 #[derive(Debug)]
@@ -27,19 +28,23 @@ pub(crate) enum Mail {
     Received(Box<Received>),
     /// About a connection.
     Message(Message),
+    /// To the first shard: what another one has for control.
+    ToControl { from: ShardId, told: ToControl },
+    /// Of the first shard to another one.
+    News(News),
     /// In place of a packet that was taken: as large, and empty.
     Empty(Packet),
 }
 
-/// What one shard tells another about a connection.
+/// What one shard tells another.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// To the shard of a listener: a connection for it is established.
     Offer(Offer),
     /// The answer when the listener's queue is full. `Room` follows. `again` is the offer's.
-    Full { listener: SocketId, from: ShardId, child: SocketId, again: bool },
+    Full { listener: SocketId, from: ShardId, child: Child, again: bool },
     /// The answer when there is no such listener any more, or no room for the connection with its owner.
-    Refused { child: SocketId },
+    Refused { child: Child },
     /// To a shard that was answered `Full`: there is a place.
     Room { listener: SocketId, from: ShardId },
     /// The answer to `Room` when nobody waits there any more.
@@ -50,16 +55,26 @@ pub(crate) enum Message {
     Claimed { flow: Flow, socket: SocketId, iss_min: Option<SeqNum> },
     /// The answer when another connection has the flow.
     InUse { socket: SocketId },
+    /// From owner to owner. It means nothing to the stack.
+    Owner { from: ShardId, words: [u64; 3] },
 }
 
-/// An established connection for a listener of another shard.
+/// A connection for a listener of another shard, which may have ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Child {
+    pub id: SocketId,
+    /// The owner's number for it.
+    pub user: u32,
+    /// And another one beside it.
+    pub tag: u32,
+}
+
+/// One that is established.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub listener: SocketId,
     pub from: ShardId,
-    pub child: SocketId,
-    /// The owner's number for the child.
-    pub user: u32,
+    pub child: Child,
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// It was answered `Full` before.
@@ -79,7 +94,8 @@ impl Mail {
                 Received::EchoReply(echo) | Received::EchoRequest(echo) => Some(&echo.local.packet),
                 Received::IcmpError(_) => None,
             },
-            Mail::Message(_) | Mail::Empty(_) => None,
+            Mail::ToControl { told: ToControl::Punt(punt), .. } => Some(punt.packet()),
+            Mail::ToControl { .. } | Mail::News(_) | Mail::Message(_) | Mail::Empty(_) => None,
         }
     }
 }
@@ -90,7 +106,10 @@ impl Mail {
 #[repr(align(128))]
 pub(crate) struct Pair {
     out: Giver<Mail>,
-    waiting: VecDeque<Message>,
+    /// Messages, and at most one [`Mail::ToControl`].
+    waiting: VecDeque<Mail>,
+    /// At most [`NEWS_WAITING_MAX`].
+    news: VecDeque<News>,
     inbox: Taker<Mail>,
 }
 
@@ -99,14 +118,15 @@ impl Pair {
     pub fn connect() -> (Self, Self) {
         let (there, from_here) = exchange(MAIL_MAX);
         let (back, from_there) = exchange(MAIL_MAX);
-        let pair = |out, inbox| Self { out, waiting: VecDeque::new(), inbox };
+        let pair =
+            |out, inbox| Self { out, waiting: VecDeque::new(), news: VecDeque::new(), inbox };
         (pair(there, from_there), pair(back, from_here))
     }
 
     /// Hands over a packet. It comes back when the ring is full, or when messages wait for a place.
     pub fn hand_over(&mut self, mail: Mail, pool: &mut Pool) -> Option<Mail> {
         self.put_waiting(pool);
-        if !self.waiting.is_empty() {
+        if self.has_waiting() {
             return Some(mail);
         }
         self.put(mail, pool)
@@ -123,7 +143,25 @@ impl Pair {
 
     /// Tells the other shard something. It leaves with the next [`Pair::flush`] that has a place for it.
     pub fn tell(&mut self, message: Message) {
-        self.waiting.push_back(message);
+        self.waiting.push_back(Mail::Message(message));
+    }
+
+    /// Gives the first shard something for control, and takes no more when there is no place: false then.
+    pub fn tell_control(&mut self, from: ShardId, told: ToControl, pool: &mut Pool) -> bool {
+        self.waiting.push_back(Mail::ToControl { from, told });
+        self.put_waiting(pool);
+        !self.has_waiting()
+    }
+
+    /// Tells the other shard news. False when it did not take what it was told before: that is lost, and it has to ask.
+    pub fn tell_news(&mut self, news: News) -> bool {
+        let has_room = self.news.len() < NEWS_WAITING_MAX;
+        if !has_room {
+            self.news.clear();
+            self.news.push_back(News::AllForgotten);
+        }
+        self.news.push_back(news);
+        has_room
     }
 
     /// Shows the other shard what there is for it. True when that is anything.
@@ -133,17 +171,23 @@ impl Pair {
     }
 
     fn put_waiting(&mut self, pool: &mut Pool) {
-        while let Some(message) = self.waiting.pop_front() {
-            if let Some(Mail::Message(message)) = self.put(Mail::Message(message), pool) {
-                self.waiting.push_front(message);
-                break;
+        while let Some(mail) = self.waiting.pop_front() {
+            if let Some(mail) = self.put(mail, pool) {
+                self.waiting.push_front(mail);
+                return;
+            }
+        }
+        while let Some(news) = self.news.pop_front() {
+            if let Some(Mail::News(news)) = self.put(Mail::News(news), pool) {
+                self.news.push_front(news);
+                return;
             }
         }
     }
 
-    /// Messages that found no place yet.
+    /// Messages or news that found no place yet.
     pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.news.is_empty()
     }
 
     /// Whether the other shard has sent anything.

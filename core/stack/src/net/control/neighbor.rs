@@ -27,7 +27,7 @@ use crate::net::limits::{
     NEIGHBORS_ASKED_MAX, NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
 };
 use crate::net::lru::Lru;
-use crate::net::told::{HopKey, News};
+use crate::net::told::{HopKey, News, Parts};
 
 /// A neighbour, as it is shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(super) struct Neighbors {
     /// Entries that had to make room for others.
     displaced: u64,
     /// What those that send have not been told yet.
-    news: VecDeque<News>,
+    news: VecDeque<(Parts, News)>,
     /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
     retrans: Vec<Option<Duration>>,
 }
@@ -109,6 +109,8 @@ struct Entry {
     /// Since when `mac` is its address: see [`Neighbors::contradicts`].
     since: Instant,
     router: bool,
+    /// Who sends to it, and the first one.
+    users: Parts,
 }
 
 /// A neighbour that nothing was sent to.
@@ -163,13 +165,20 @@ impl Neighbors {
     }
 
     /// What is to be told to those that send to neighbours.
-    pub(super) fn take_news(&mut self) -> Option<News> {
+    pub(super) fn take_news(&mut self) -> Option<(Parts, News)> {
         self.news.pop_front()
     }
 
-    /// A packet goes to `key`; whether to ask where that is.
-    pub(super) fn on_used(&mut self, now: Instant, key: HopKey) -> bool {
-        let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key) };
+    /// Whether there is any such news.
+    pub(super) fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    /// A packet of `by` goes to `key`; whether to ask where that is.
+    pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
+        let users = Parts::FIRST.and(by);
+        let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key, users) };
+        entry.users = entry.users.and(users);
         match entry.state {
             State::Incomplete { .. } => return false,
             State::Reachable { until } if now < until => {}
@@ -189,30 +198,31 @@ impl Neighbors {
     }
 
     /// Makes the entry for the first packet to a neighbour, which may have told its MAC address before.
-    fn begin(&mut self, now: Instant, key: HopKey) -> bool {
+    fn begin(&mut self, now: Instant, key: HopKey, users: Parts) -> bool {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
-            self.ask(now, key, 1);
+            self.ask(now, key, users, 1);
             return true;
         };
         let until = now + DELAY_FIRST_PROBE_TIME;
         self.next = self.next.min(until);
         let state = State::Delay { until };
-        let entry = Entry { state, mac, since: now, router };
+        let entry = Entry { state, mac, since: now, router, users };
         self.news.push_back(entry.known(now, key));
         self.insert(key, entry);
         false
     }
 
     /// Makes an entry of a neighbour that has been asked for `sent` times.
-    fn ask(&mut self, now: Instant, key: HopKey, sent: u8) {
+    fn ask(&mut self, now: Instant, key: HopKey, users: Parts, sent: u8) {
         let again = now + self.retrans_time(&key);
         self.next = self.next.min(again);
         let state = State::Incomplete { sent, again };
         if let Some((displaced, ())) = self.asked.insert(key, ()) {
-            self.used.remove(&displaced);
-            self.forget(displaced);
+            let users = self.used.remove(&displaced).map_or(Parts::FIRST, |entry| entry.users);
+            self.forget(displaced, users);
         }
-        self.insert(key, Entry { state, mac: MacAddr::UNSPECIFIED, since: now, router: false });
+        let mac = MacAddr::UNSPECIFIED;
+        self.insert(key, Entry { state, mac, since: now, router: false, users });
     }
 
     /// Whether to ask, once, for a neighbour that is not known: nothing waits for it.
@@ -220,7 +230,7 @@ impl Neighbors {
         if self.used.peek(&key).is_some() || self.heard.peek(&key).is_some() {
             return false;
         }
-        self.ask(now, key, MULTICAST_SOLICITS_MAX);
+        self.ask(now, key, Parts::FIRST, MULTICAST_SOLICITS_MAX);
         true
     }
 
@@ -240,15 +250,15 @@ impl Neighbors {
     }
 
     fn insert(&mut self, key: HopKey, entry: Entry) {
-        if let Some((displaced, _)) = self.used.insert(key, entry) {
+        if let Some((displaced, Entry { users, .. })) = self.used.insert(key, entry) {
             self.asked.remove(&displaced);
-            self.forget(displaced);
+            self.forget(displaced, users);
         }
     }
 
-    fn forget(&mut self, key: HopKey) {
+    fn forget(&mut self, key: HopKey, users: Parts) {
         self.displaced += 1;
-        self.news.push_back(News::Forgotten(key));
+        self.news.push_back((users, News::Forgotten(key)));
     }
 
     /// Someone who asks tells where it is. `create` when it asked for an address of ours.
@@ -395,9 +405,9 @@ impl Neighbors {
             }
         }
         for key in failed {
-            self.used.remove(&key);
+            let users = self.used.remove(&key).map_or(Parts::FIRST, |entry| entry.users);
             self.asked.remove(&key);
-            self.news.push_back(News::Failed(key));
+            self.news.push_back((users, News::Failed(key)));
             events.push(Event::Failed(key));
         }
         let deadlines = self.used.iter().filter_map(|(_, entry)| entry.deadline());
@@ -444,13 +454,13 @@ enum Fate {
 impl Entry {
     /// Where it is, for those that send to it. A use is told no later than it changes the state, and often enough
     /// that the order of uses in [`Neighbors::used`] is known.
-    fn known(&self, now: Instant, key: HopKey) -> News {
+    fn known(&self, now: Instant, key: HopKey) -> (Parts, News) {
         let tell_at = match self.state {
             State::Stale | State::Incomplete { .. } => now,
             State::Reachable { until } => until.min(now + NEIGHBOR_USE_INTERVAL),
             State::Delay { .. } | State::Probe { .. } => now + NEIGHBOR_USE_INTERVAL,
         };
-        News::Known { key, mac: self.mac, tell_at }
+        (self.users, News::Known { key, mac: self.mac, tell_at })
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -530,7 +540,7 @@ mod tests {
 
     /// What those that send were told last of the neighbour.
     fn told(neighbors: &mut Neighbors) -> Option<News> {
-        std::iter::from_fn(|| neighbors.take_news()).last()
+        std::iter::from_fn(|| neighbors.take_news()).last().map(|(_, news)| news)
     }
 
     fn known(mac: MacAddr, tell_at: Instant) -> Option<News> {
@@ -540,8 +550,8 @@ mod tests {
     #[test]
     fn asks_three_times_a_second_apart_and_then_fails() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
-        assert!(neighbors.on_used(at(0), key()));
-        assert!(!neighbors.on_used(at(1), key()));
+        assert!(neighbors.on_used(at(0), key(), Parts::FIRST));
+        assert!(!neighbors.on_used(at(1), key(), Parts::FIRST));
         assert!(neighbors.on_timeout(at(999)).is_empty());
         assert_eq!(solicits(&neighbors.on_timeout(at(1000))), [None]);
         assert!(neighbors.on_timeout(at(1500)).is_empty());
@@ -557,22 +567,22 @@ mod tests {
     #[test]
     fn an_answer_is_told_and_use_after_its_time_probes() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
-        neighbors.on_used(at(0), key());
+        neighbors.on_used(at(0), key(), Parts::FIRST);
         assert!(neighbors.is_asked(&key()));
         assert!(!neighbors.on_advert(at(10), key(), ANSWER, at(30_000)));
         assert_eq!(told(&mut neighbors), known(MAC, at(1010)));
-        assert!(!neighbors.on_used(at(29_500), key()));
+        assert!(!neighbors.on_used(at(29_500), key(), Parts::FIRST));
         assert_eq!(told(&mut neighbors), known(MAC, at(30_000)), "no later than its time ends");
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
 
-        neighbors.on_used(at(30_000), key());
+        neighbors.on_used(at(30_000), key(), Parts::FIRST);
         assert_eq!(told(&mut neighbors), known(MAC, at(31_000)));
         assert_eq!(state(&neighbors), Some(NeighborState::Delay));
         assert!(neighbors.on_timeout(at(34_999)).is_empty());
         assert_eq!(solicits(&neighbors.on_timeout(at(35_000))), [Some(MAC)]);
         assert_eq!(state(&neighbors), Some(NeighborState::Probe));
         assert_eq!(solicits(&neighbors.on_timeout(at(36_000))), [Some(MAC)]);
-        neighbors.on_used(at(36_500), key());
+        neighbors.on_used(at(36_500), key(), Parts::FIRST);
         assert_eq!(state(&neighbors), Some(NeighborState::Probe));
         neighbors.on_advert(at(36_600), key(), ANSWER, at(60_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
@@ -583,20 +593,20 @@ mod tests {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         neighbors.on_question(at(0), key(), MAC, true);
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
-        assert!(!neighbors.on_used(at(0), key()));
+        assert!(!neighbors.on_used(at(0), key(), Parts::FIRST));
         for seconds in 5..8 {
             assert_eq!(solicits(&neighbors.on_timeout(at(seconds * 1000))), [Some(MAC)]);
         }
         assert_eq!(neighbors.on_timeout(at(8000)), [Event::Failed(key())]);
         assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
-        assert!(neighbors.on_used(at(8000), key()));
+        assert!(neighbors.on_used(at(8000), key(), Parts::FIRST));
     }
 
     #[test]
     fn the_transport_confirms_instead_of_a_probe() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         neighbors.on_question(at(0), key(), MAC, true);
-        neighbors.on_used(at(0), key());
+        neighbors.on_used(at(0), key(), Parts::FIRST);
         neighbors.confirm(at(0), (key(), OTHER), at(20_000));
         assert_eq!(
             state(&neighbors),
@@ -616,7 +626,7 @@ mod tests {
         assert_eq!(state(&neighbors), None);
 
         neighbors.on_question(at(0), key(), MAC, true);
-        neighbors.on_used(at(0), key());
+        neighbors.on_used(at(0), key(), Parts::FIRST);
         neighbors.confirm(at(0), (key(), MAC), at(20_000));
         let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
         neighbors.on_advert(at(0), key(), gentle, at(30_000));
@@ -632,11 +642,11 @@ mod tests {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         let nth = |n: u32| (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()));
         for n in 0..NEIGHBORS_MAX as u32 * 2 {
-            assert!(neighbors.on_used(at(0), nth(n)));
+            assert!(neighbors.on_used(at(0), nth(n), Parts::FIRST));
         }
         assert_eq!(neighbors.iter().count(), NEIGHBORS_ASKED_MAX);
         assert_eq!(neighbors.take_displaced(), (2 * NEIGHBORS_MAX - NEIGHBORS_ASKED_MAX) as u64);
-        assert_eq!(neighbors.take_news(), Some(News::Forgotten(nth(0))));
-        assert!(neighbors.on_used(at(0), nth(0)));
+        assert_eq!(neighbors.take_news(), Some((Parts::FIRST, News::Forgotten(nth(0)))));
+        assert!(neighbors.on_used(at(0), nth(0), Parts::FIRST));
     }
 }

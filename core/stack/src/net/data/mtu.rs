@@ -1,8 +1,9 @@
 //! Path MTUs smaller than the link's, as routers reported them (RFC 1191, RFC 8201).
 //!
-//! The table here is for datagrams. An attacker that knows that a host speaks UDP on some port can forge a report
-//! about it, so connections do not look at it: each believes only a report that quotes a segment of its own that is
-//! in flight (RFC 5927 §4), and keeps the result to itself ([`crate::path`]).
+//! The table here is for datagrams, and that of each shard says the same: what a socket of one believed is told to all.
+//! An attacker that knows that a host speaks UDP on some port can forge a report about it, so connections do not look at
+//! it: each believes only a report that quotes a segment of its own that is in flight (RFC 5927 §4), and keeps the result
+//! to itself ([`crate::path`]).
 
 use core::net::IpAddr;
 
@@ -74,19 +75,21 @@ impl PathMtus {
         known.map_or(PathMtu::UNKNOWN, |(mtu, _)| *mtu)
     }
 
-    /// Notes a report that the transport believed. Repeated ones keep their time: a path may have got better.
-    pub(super) fn lower(&mut self, now: Instant, way: Way, mtu: PathMtu, link_mtu: u32) {
+    /// Notes a report that the transport believed; whether it is news. Repeated ones keep their time: a path may have
+    /// got better.
+    pub(super) fn lower(&mut self, now: Instant, way: Way, mtu: PathMtu, link_mtu: u32) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc8201#section-4
         //# A node must not increase its estimate of the Path MTU in response to
         //# the contents of a Packet Too Big message.
         if mtu >= self.lookup(now, way) || mtu.limit(link_mtu) == link_mtu {
-            return;
+            return false;
         }
         let until = now + PATH_MTU_TIME;
         self.next = self.next.min(until);
         self.least = self.least.min(mtu);
         self.generation += 1;
         self.mtus.insert(way, (mtu, until));
+        true
     }
 
     /// No path is known to carry less.

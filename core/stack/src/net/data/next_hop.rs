@@ -27,7 +27,8 @@ use crate::drop::DropReason;
 use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{
-    NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX, NEIGHBOR_QUEUES_BYTES_MAX, NEXT_HOPS_MAX,
+    NEIGHBOR_NOTICES_MAX, NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX,
+    NEIGHBOR_QUEUES_BYTES_MAX, NEXT_HOPS_MAX,
 };
 use crate::net::link_header::LinkHeader;
 use crate::net::route::{Epoch, HopId};
@@ -117,10 +118,14 @@ pub(in crate::net) struct NextHops {
     epoch: Epoch,
     /// What all queues cost together.
     queued: usize,
-    /// No more than packets that were sent, or connections that heard, since it was last emptied.
+    /// At most [`NEIGHBOR_NOTICES_MAX`].
     notices: VecDeque<Notice>,
+    /// The router that was told to be avoided last, and from when on it is told again.
+    avoided: Option<(HopKey, Instant)>,
     gone: VecDeque<Gone>,
     displaced: u64,
+    /// Notices for which there was no room.
+    untold: u64,
     /// Hashes computed so far.
     #[cfg(test)]
     pub(in crate::net) hashes: u64,
@@ -135,8 +140,10 @@ impl NextHops {
             epoch: Epoch::default(),
             queued: 0,
             notices: VecDeque::new(),
+            avoided: None,
             gone: VecDeque::new(),
             displaced: 0,
+            untold: 0,
             #[cfg(test)]
             hashes: 0,
         }
@@ -229,16 +236,21 @@ impl NextHops {
         place.used = true;
         match &mut place.state {
             State::Ready { link, tell_at } => {
+                let link = *link;
                 if now >= *tell_at {
                     *tell_at = Instant::FAR;
-                    self.notices.push_back(Notice::Used(place.key));
+                    let used = Notice::Used(place.key);
+                    self.tell(used);
                 }
-                Some(*link)
+                Some(link)
             }
             State::Asked => None,
             State::Unknown => {
-                place.state = State::Asked;
-                self.notices.push_back(Notice::Used(place.key));
+                // Without room for that it remains unknown, and the packet is not kept.
+                let used = Notice::Used(place.key);
+                if self.tell(used) {
+                    self.places[index(id)].state = State::Asked;
+                }
                 None
             }
         }
@@ -253,8 +265,19 @@ impl NextHops {
             && now >= place.confirm_at
         {
             place.confirm_at = now + CONFIRM_INTERVAL;
-            self.notices.push_back(Notice::Confirmed { key, mac: link.dst() });
+            let confirmed = Notice::Confirmed { key, mac: link.dst() };
+            self.tell(confirmed);
         }
+    }
+
+    /// A packet goes another way because a router does not answer that may be asked again.
+    pub(super) fn on_avoided(&mut self, now: Instant, router: HopKey) {
+        // With control on another thread the answer takes a while, and packets do not.
+        if self.avoided.is_some_and(|(last, again)| last == router && now < again) {
+            return;
+        }
+        self.avoided = Some((router, now + CONFIRM_INTERVAL));
+        self.tell(Notice::Avoided(router));
     }
 
     /// Keeps a packet until its neighbour is known; others may have to go for it ([`take_gone`](Self::take_gone)).
@@ -266,7 +289,10 @@ impl NextHops {
     //# packet when the address has been resolved.
     pub(super) fn enqueue(&mut self, id: HopId, waiting: Waiting) {
         let full = DropReason::NeighborQueueFull;
-        let Some(Place { key, queue, .. }) = self.places.get_mut(index(id)) else { return };
+        let Some(Place { key, queue, state, .. }) = self.places.get_mut(index(id)) else { return };
+        if *state == State::Unknown {
+            return self.gone.push_back((key.0, waiting.packet, full));
+        }
         let before = queue.cost;
         queue.push(waiting);
         while queue.cost > NEIGHBOR_QUEUE_BYTES_MAX && queue.packets.len() > 1 {
@@ -311,9 +337,30 @@ impl NextHops {
         place.queue.take(&mut self.queued)
     }
 
-    /// Has something told besides what follows from the calls here.
-    pub(super) fn tell(&mut self, notice: Notice) {
-        self.notices.push_back(notice);
+    /// Nobody knows any more where any neighbour is. Returns those for which packets waited.
+    pub(super) fn on_all_lost(&mut self) -> Vec<HopKey> {
+        let mut waited = Vec::new();
+        for place in &mut self.places {
+            place.state = State::Unknown;
+            waited.extend((!place.queue.packets.is_empty()).then_some(place.key));
+        }
+        waited
+    }
+
+    /// Has something told; false when there is no room for it.
+    pub(in crate::net) fn tell(&mut self, notice: Notice) -> bool {
+        let has_room = self.notices.len() < NEIGHBOR_NOTICES_MAX;
+        match has_room {
+            true => self.notices.push_back(notice),
+            false => self.untold += 1,
+        }
+        has_room
+    }
+
+    /// Whether there is anything that control is to be told.
+    #[inline]
+    pub(super) fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
     }
 
     /// The next thing that control is to be told.
@@ -331,6 +378,11 @@ impl NextHops {
     /// Next hops that had to make room for others since last asked.
     pub(super) fn take_displaced(&mut self) -> u64 {
         core::mem::take(&mut self.displaced)
+    }
+
+    /// Notices for which there was no room since last asked.
+    pub(super) fn take_untold(&mut self) -> u64 {
+        core::mem::take(&mut self.untold)
     }
 
     /// Packets that wait for an answer.
@@ -382,6 +434,13 @@ mod tests {
         Waiting { packet, mtu: 1500 }
     }
 
+    /// Sends a packet to a next hop that is not known yet.
+    fn send(hops: &mut NextHops, id: HopId, packet: Waiting) {
+        assert_eq!(hops.link(at(0), id), None);
+        hops.enqueue(id, packet);
+        hops.take_notice();
+    }
+
     /// Lengths of the packets that had to go, and why.
     fn gone(hops: &mut NextHops) -> Vec<(usize, DropReason)> {
         let gone = std::iter::from_fn(|| hops.take_gone());
@@ -421,7 +480,7 @@ mod tests {
         let (mut hops, mut pool) = (table(), Pool::default());
         let ids: Vec<_> = (0..NEXT_HOPS_MAX as u32).map(|n| hops.at(nth(n))).collect();
         for n in 0..NEXT_HOPS_MAX as u32 {
-            hops.enqueue(ids[n as usize], waiting(&mut pool, 60));
+            send(&mut hops, ids[n as usize], waiting(&mut pool, 60));
             hops.on_known(nth(n), LINK, Instant::FAR);
         }
         hops.enqueue(ids[0], waiting(&mut pool, 61));
@@ -451,10 +510,10 @@ mod tests {
         let small = NEIGHBOR_QUEUE_BYTES_MAX / (60 + NEIGHBOR_PACKET_COST);
         assert!(small > 300);
         for _ in 0..small {
-            hops.enqueue(id, waiting(&mut pool, 60));
+            send(&mut hops, id, waiting(&mut pool, 60));
         }
         assert!(gone(&mut hops).is_empty());
-        hops.enqueue(id, waiting(&mut pool, 60_000));
+        send(&mut hops, id, waiting(&mut pool, 60_000));
         let room = small * (60 + NEIGHBOR_PACKET_COST) + 60_000 + NEIGHBOR_PACKET_COST;
         let over = (room - NEIGHBOR_QUEUE_BYTES_MAX).div_ceil(60 + NEIGHBOR_PACKET_COST);
         assert_eq!(gone(&mut hops), vec![(60, DropReason::NeighborQueueFull); over]);
@@ -466,7 +525,7 @@ mod tests {
         let (mut hops, mut pool) = (table(), Pool::default());
         let mut enqueue = |hops: &mut NextHops, n: u32, len: usize| {
             let id = hops.at(nth(n));
-            hops.enqueue(id, waiting(&mut pool, len));
+            send(hops, id, waiting(&mut pool, len));
             gone(hops)
         };
         // One program sends a little to each of many, and another as much as may be to some.
@@ -497,5 +556,37 @@ mod tests {
             enqueue(&mut hops, 1000 + n, 60);
         }
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
+    }
+
+    /// Nobody takes what is told, as when control is on a thread that has no time: what cannot be asked for does not wait.
+    #[test]
+    fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
+        let (mut hops, mut pool) = (table(), Pool::default());
+        for n in 0..NEIGHBOR_NOTICES_MAX as u32 + 10 {
+            let id = hops.at(nth(n));
+            assert_eq!(hops.link(at(0), id), None);
+            hops.enqueue(id, waiting(&mut pool, 60));
+        }
+        assert_eq!((hops.notices.len(), hops.take_untold()), (NEIGHBOR_NOTICES_MAX, 10));
+        assert!(hops.waiting() <= NEXT_HOPS_MAX);
+        // It is asked for with the next packet.
+        hops.take_notice();
+        let id = hops.at(nth(NEIGHBOR_NOTICES_MAX as u32 + 9));
+        assert_eq!(hops.link(at(0), id), None);
+        hops.enqueue(id, waiting(&mut pool, 61));
+        assert_eq!(hops.on_known(hops.key(id).unwrap(), LINK, Instant::FAR).len(), 1);
+    }
+
+    #[test]
+    fn a_router_that_is_avoided_is_told_once_a_second() {
+        let mut hops = table();
+        let told = |hops: &mut NextHops, ms, n| {
+            hops.on_avoided(at(ms), nth(n));
+            hops.take_notice()
+        };
+        assert_eq!(told(&mut hops, 0, 1), Some(Notice::Avoided(nth(1))));
+        assert_eq!(told(&mut hops, 999, 1), None);
+        assert_eq!(told(&mut hops, 1000, 1), Some(Notice::Avoided(nth(1))));
+        assert_eq!(told(&mut hops, 1001, 2), Some(Notice::Avoided(nth(2))));
     }
 }

@@ -26,7 +26,7 @@ use crate::net::limits::LOOPBACK_LEN_MAX;
 use crate::net::link_header::LinkHeader;
 use crate::net::received::Looped;
 use crate::net::route::{HopId, Route};
-use crate::net::told::{HopKey, Notice};
+use crate::net::told::HopKey;
 
 /// Longest IPv4 packet and longest IPv6 payload, bytes.
 const IP_LEN_MAX: usize = 65535;
@@ -114,7 +114,7 @@ impl Data {
         if route.avoids
             && let Some(router) = self.snapshot.fib.to_probe(now, dst)
         {
-            self.next_hops.tell(Notice::Avoided(router));
+            self.next_hops.on_avoided(now, router);
         }
         let is_control = || is_control_message(IpProtocol(ip.protocol), &packet, 0);
         if let Some(full) = self.output_full(route.iface, packet.meta.sender, is_control) {
@@ -298,8 +298,8 @@ impl Data {
         if !self.has_neighbors(iface) {
             return Ok(LinkHeader::NONE);
         }
-        if let Some(link) = id.and_then(|id| self.next_hops.link(now, id)) {
-            return Ok(link);
+        if let Some(id) = id.filter(|id| self.next_hops.key(*id).is_some()) {
+            return self.next_hops.link(now, id).ok_or(id);
         }
         if let Some(mac) = group_mac(next_hop, broadcast) {
             return Ok(LinkHeader::ethernet(self.link(iface).mac, mac, next_hop));

@@ -28,7 +28,28 @@ pub fn for_each_count(script: impl Fn(&mut Hosts)) {
     }
 }
 
+/// The same on a link with neighbours, too, where the hosts have to ask for each other.
+pub fn for_each_link(script: impl Fn(&mut Hosts)) {
+    for_each_count(&script);
+    for_each_ethernet(script);
+}
+
+/// The same on a link with neighbours alone; the addresses of the hosts are known to be theirs.
+pub fn for_each_ethernet(script: impl Fn(&mut Hosts)) {
+    for count in COUNTS {
+        for seed in 1..=3 {
+            let w = &mut Hosts::ethernet(count, seed, StackConfig::default(), false);
+            w.run(3000);
+            w.take_seen();
+            script(w);
+        }
+    }
+}
+
 struct Wire {
+    link: LinkType,
+    /// Nothing gets through.
+    is_cut: bool,
     /// Towards each shard of each host: when, and what.
     queues: [Vec<VecDeque<(u64, Packet)>>; 2],
     dice: Dice,
@@ -72,8 +93,12 @@ impl Port for Queue {
         let mut wire = self.wire.borrow_mut();
         for mut packet in batch.drain(..) {
             packet.linearize(pool);
-            assert!(packet.len() <= 1500);
+            assert!(packet.len() <= FRAME_MAX);
             wire.seen.push(packet.linear().to_vec());
+            if wire.is_cut {
+                pool.give(packet);
+                continue;
+            }
             let side = 1 - self.side;
             let shard = wire.queue_of(side, &packet);
             wire.queues[side][shard].push_back((now_ns + MS, packet));
@@ -86,7 +111,7 @@ impl Port for Queue {
     }
 
     fn link_type(&self) -> LinkType {
-        LinkType::Ip
+        self.wire.borrow().link
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -114,6 +139,13 @@ pub struct End {
     pub conn: Conn,
 }
 
+const FRAME_MAX: usize = 1514;
+
+/// The Ethernet address of a host.
+pub fn mac(side: usize) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, side as u8 + 1])
+}
+
 /// Host 0 is 10.0.0.1 and fd00::1, host 1 is 10.0.0.2 and fd00::2.
 pub struct Hosts {
     pub sides: [Vec<Node>; 2],
@@ -123,12 +155,27 @@ pub struct Hosts {
 
 impl Hosts {
     pub fn new(count: usize, seed: u64, config: StackConfig) -> Self {
+        Self::on_link(count, seed, config, (LinkType::Ip, false))
+    }
+
+    /// On a link with neighbours; `slaac`: they listen to its routers.
+    pub fn ethernet(count: usize, seed: u64, config: StackConfig, slaac: bool) -> Self {
+        Self::on_link(count, seed, config, (LinkType::Ethernet, slaac))
+    }
+
+    fn on_link(
+        count: usize,
+        seed: u64,
+        config: StackConfig,
+        (link, slaac): (LinkType, bool),
+    ) -> Self {
         let queues = [0, 1].map(|_| (0..count).map(|_| VecDeque::new()).collect());
         let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let secrets = [0, 1].map(|side| [seed as u8 * 2 + side; 32]);
         let owners = secrets.map(|secret| Owners::new(&secret, count));
         let (dice_of_wire, seen) = (Dice(seed + 77), Vec::new());
-        let wire = Wire { queues, dice: dice_of_wire, seen, owners, steers: false };
+        let wire =
+            Wire { link, is_cut: false, queues, dice: dice_of_wire, seen, owners, steers: false };
         let wire = Rc::new(RefCell::new(wire));
         let sides = [0, 1].map(|side| {
             let secret = secrets[side];
@@ -136,7 +183,9 @@ impl Hosts {
             let children = Rc::default();
             let node = |(stack, shard)| {
                 let mut node = Node::shard(stack, shard as u32, &children);
-                add_link(&mut node.stack, node.now, side);
+                if shard == 0 {
+                    add_link(&mut node.stack, node.now, side, (link, slaac));
+                }
                 let queue = Queue { wire: Rc::clone(&wire), side, shard };
                 node.ports.push(Box::new(queue));
                 node
@@ -175,10 +224,20 @@ impl Hosts {
         std::mem::take(&mut self.wire.borrow_mut().seen)
     }
 
+    /// From now on nothing gets through, or everything.
+    pub fn cut(&mut self, is_cut: bool) {
+        self.wire.borrow_mut().is_cut = is_cut;
+    }
+
     /// A packet from nowhere comes in at any shard of a host.
     pub fn inject(&mut self, side: usize, bytes: &[u8]) {
-        let now = self.now().0;
         let shard = self.any_shard();
+        self.inject_at(side, shard, bytes);
+    }
+
+    /// Likewise, at a given shard.
+    pub fn inject_at(&mut self, side: usize, shard: usize, bytes: &[u8]) {
+        let now = self.now().0;
         let mut packet = self.sides[side][shard].pool.take(bytes.len());
         packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
         self.wire.borrow_mut().queues[side][shard].push_back((now, packet));
@@ -365,17 +424,22 @@ impl Hosts {
     }
 }
 
-fn add_link(stack: &mut Stack<Programs>, now: Instant, side: usize) {
+fn add_link(
+    stack: &mut Stack<Programs>,
+    now: Instant,
+    side: usize,
+    (link, slaac): (LinkType, bool),
+) {
     let last = side + 1;
     let addresses = [format!("10.0.0.{last}/24"), format!("fd00::{last}/64")];
     let interface = InterfaceConfig {
         name: "eth0".to_string(),
-        link: LinkType::Ip,
-        mac: MacAddr::default(),
+        link,
+        mac: mac(side),
         mtu: 1500,
         offloads: Offloads::default(),
         addresses: addresses.map(|it| it.parse().expect("a prefix")).to_vec(),
-        slaac: false,
+        slaac,
         any_address: false,
         kernel_cuts: false,
     };

@@ -1,8 +1,113 @@
 //! Limits between shards, each reached.
 
-use super::hosts::Hosts;
-use crate::limits::{CHANGES_UNSEEN_MAX, MAIL_MAX};
-use crate::{BindOptions, Budget, DropReason, Family, SocketKind, StackConfig};
+use towpath_wire::{IpProtocol, ipv4};
+
+use super::frames::{STRANGER, gratuitous, receivers};
+use super::hosts::{Hosts, mac};
+use crate::limits::{CHANGES_UNSEEN_MAX, MAIL_MAX, NEWS_WAITING_MAX};
+use crate::net::limits::{NEIGHBOR_NOTICES_MAX, NEIGHBORS_ASKED_MAX, NEXT_HOPS_MAX};
+use crate::{BindOptions, Budget, DropReason, Family, IfaceId, SocketKind, StackConfig};
+
+/// Asks for a /16 of hosts that are not there, while the first shard has no time: what is kept for that is bounded, and
+/// neighbours that are there are found once it has.
+#[test]
+fn a_sender_to_hosts_that_are_not_there_fills_nothing() {
+    let w = &mut Hosts::ethernet(4, 1, StackConfig::default(), false);
+    w.run(3000);
+    let wide = "10.1.0.1/16".parse().expect("a prefix");
+    let now = w.now();
+    assert!(w.sides[0][0].stack.net.add_address(now, IfaceId(1), wide));
+    let scan = w.open_in(0, 3, SocketKind::Datagram, Family::V4);
+    let sent = 20_000u32;
+    for n in 0..sent {
+        let to = format!("10.1.{}.{}:9", 1 + n / 200, 1 + n % 200);
+        w.send_to(scan, Some(&to), b"?").expect("sent");
+        if n % 100 == 0 {
+            turn(w, 0, 3);
+        }
+    }
+    turn(w, 0, 3);
+    let untold = u64::from(sent) - u64::from(MAIL_MAX) - 1 - NEIGHBOR_NOTICES_MAX as u64;
+    let net = &w.sides[0][3].stack.net;
+    assert_eq!(net.counters().data.neighbor_notices_full, untold);
+    assert!(net.waiting() <= NEXT_HOPS_MAX);
+    assert_eq!(w.drops(0, DropReason::ShardFull), 0);
+    // The first shard goes through what it was asked, and then there is room for what others ask.
+    w.settle();
+    let server = w.bound(1, SocketKind::Datagram, "10.0.0.2:53", BindOptions::default());
+    for shard in 0..4 {
+        let client = w.open_in(0, shard, SocketKind::Datagram, Family::V4);
+        w.send_to(client, Some("10.0.0.2:53"), b"x").expect("sent");
+        w.run(20);
+        assert_eq!(w.datagrams(server).len(), 1, "shard {shard}");
+    }
+    assert!(w.sides[0][0].stack.net.neighbors().count() <= NEIGHBORS_ASKED_MAX + 2);
+    w.run(10_000);
+    assert!(w.sides[0].iter().all(|node| node.stack.net.waiting() == 0));
+}
+
+/// A neighbour moves to and fro, as frames say that anybody may forge, while a shard that uses it has no time.
+#[test]
+fn who_does_not_take_its_news_asks_anew() {
+    let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
+    w.run(3000);
+    let server = w.bound(1, SocketKind::Datagram, "10.0.0.2:53", BindOptions::default());
+    let client = w.open_in(0, 1, SocketKind::Datagram, Family::V4);
+    w.send_to(client, Some("10.0.0.2:53"), b"x").expect("sent");
+    w.run(20);
+    assert_eq!(w.datagrams(server).len(), 1);
+    let moves = MAIL_MAX as usize + NEWS_WAITING_MAX + 10;
+    for n in 0..moves {
+        let at = if n % 2 == 0 { STRANGER } else { mac(1) };
+        w.inject_at(0, 0, &gratuitous("10.0.0.2", at));
+        turn(w, 0, 0);
+    }
+    assert_eq!(w.sides[0][0].stack.counters().shard_news_lost, 1);
+    // It does not send to where somebody was long ago: it asks.
+    w.take_seen();
+    w.run(10);
+    w.send_to(client, Some("10.0.0.2:53"), b"x").expect("sent");
+    w.run(20);
+    assert_eq!(receivers(w), [mac(1)]);
+    assert_eq!(w.datagrams(server).len(), 1);
+}
+
+/// What comes in pieces is put together by any shard, and may be for the first one. When that has no time it is lost, and
+/// counted.
+#[test]
+fn packets_for_control_are_bounded() {
+    let w = &mut Hosts::new(2, 1, StackConfig::default());
+    let igmp = |ident: u16, offset: u16, more: bool| {
+        let mut packet = vec![0; ipv4::HEADER_LEN + 8];
+        let header = ipv4::Header {
+            tos: 0,
+            total_len: packet.len() as u16,
+            ident,
+            dont_fragment: false,
+            more_fragments: more,
+            fragment_offset: offset,
+            ttl: 1,
+            protocol: IpProtocol::IGMP,
+            src: [10, 0, 0, 2].into(),
+            dst: [10, 0, 0, 1].into(),
+            options: ipv4::Options::EMPTY,
+        };
+        header.emit(&mut packet);
+        packet
+    };
+    let mut woken = 0;
+    for ident in 0..2 * MAIL_MAX as u16 {
+        for (offset, more) in [(0, true), (8, false)] {
+            w.inject_at(0, 1, &igmp(ident, offset, more));
+        }
+        woken |= turn(w, 0, 1);
+    }
+    // Whichever shard puts them together: the ring to the first one is full either way.
+    assert_eq!(woken, 1);
+    assert!(w.drops(0, DropReason::ShardFull) >= u64::from(MAIL_MAX) - 2);
+    w.settle();
+    assert!(w.sides[0].iter().all(|node| node.stack.net.waiting() == 0));
+}
 
 /// Turns one shard; returns whom it has mail for.
 fn turn(w: &mut Hosts, side: usize, shard: usize) -> u16 {
@@ -36,6 +141,7 @@ fn a_shard_that_does_not_keep_up_loses_packets_and_they_are_counted() {
 #[test]
 fn a_shard_that_sleeps_is_woken_when_it_has_much_to_learn() {
     let w = &mut Hosts::new(2, 1, StackConfig::default());
+    w.settle();
     let mut changes = 0;
     while turn(w, 0, 0) == 0 {
         let listener = w.open_in(0, 0, SocketKind::Stream, Family::V4);

@@ -1,0 +1,114 @@
+//! What several shards of a host tell each other of it: the first one hears for control what the others have, and they hear
+//! what it says. How it gets there is the caller's.
+
+use towpath_pool::Pool;
+use towpath_tcp::Instant;
+
+use super::layer::Net;
+use super::seat::Seat;
+use super::told::{HopKey, News, Notice, Parts, Punt, ToControl};
+use crate::drop::DropReason;
+
+impl Net {
+    /// Takes note of what has changed in the host. A stack that is alone always knows.
+    #[inline]
+    pub(crate) fn catch_up(&mut self) {
+        let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
+        let snapshots = shared.snapshots();
+        if snapshots != self.seen {
+            self.seen = snapshots;
+            self.data.follow(&shared.snapshot());
+        }
+    }
+
+    /// Whether other shards have to hear something.
+    #[inline]
+    pub(crate) fn has_for_others(&self) -> bool {
+        match self.seat {
+            Seat::Alone(_) => false,
+            Seat::First(_) => !self.news.is_empty(),
+            Seat::Other(_) => self.data.has_told() || self.hurries_first,
+        }
+    }
+
+    /// The next thing that the first shard has to hear; it has none for itself.
+    pub(crate) fn take_for_control(&mut self, pool: &mut Pool) -> Option<ToControl> {
+        if !matches!(self.seat, Seat::Other(_)) {
+            return None;
+        }
+        if let Some(mut punt) = self.data.take_punt() {
+            // It may lie in a FIFO of this thread.
+            punt.packet_mut().linearize(pool);
+            return Some(ToControl::Punt(Box::new(punt)));
+        }
+        self.data.take_notice().map(ToControl::Notice)
+    }
+
+    /// The first shard takes no more packets for control.
+    pub(crate) fn drop_for_control(&mut self, pool: &mut Pool) {
+        while let Some(punt) = self.data.take_punt() {
+            self.drop_punt(punt, pool);
+        }
+    }
+
+    fn drop_punt(&mut self, punt: Punt, pool: &mut Pool) {
+        let (iface, packet) = punt.into_packet();
+        self.data.drop(iface, packet, DropReason::ShardFull, pool);
+    }
+
+    /// The first shard hears what the shard `from` has for it.
+    pub(crate) fn on_told(&mut self, now: Instant, from: u8, told: ToControl, pool: &mut Pool) {
+        let by = Parts::one(from);
+        match (told, &self.seat) {
+            (ToControl::Punt(punt), Seat::First(_)) => self.data.punts.push_back(*punt),
+            (ToControl::Punt(punt), _) => self.drop_punt(*punt, pool),
+            (ToControl::Notice(Notice::TooBig { way, mtu }), _) => {
+                if self.data.lower_path_mtu(now, way, mtu) {
+                    let others = Parts::OTHERS.without(by);
+                    self.news.push_back((others, News::TooBig { way, mtu }));
+                }
+            }
+            (ToControl::Notice(notice), Seat::First(shared)) => {
+                shared.with(|control| control.on_notice(now, by, notice, pool));
+            }
+            (ToControl::Notice(_), _) => {}
+        }
+        self.exchange(now, pool);
+    }
+
+    /// What a socket of this shard believed of a way is told to all.
+    pub(super) fn share_path_mtu(&mut self, way: HopKey, mtu: u32) {
+        match self.seat {
+            Seat::Alone(_) => {}
+            Seat::First(_) => self.news.push_back((Parts::OTHERS, News::TooBig { way, mtu })),
+            Seat::Other(_) => {
+                self.data.next_hops.tell(Notice::TooBig { way, mtu });
+            }
+        }
+    }
+
+    /// The next news of the first shard, and for whom.
+    pub(crate) fn take_news(&mut self) -> Option<(Parts, News)> {
+        self.news.pop_front()
+    }
+
+    /// A shard hears what the first one says.
+    pub(crate) fn on_news(&mut self, now: Instant, news: News, pool: &mut Pool) {
+        self.data.on_news(now, news, pool);
+        self.data.clear_up(pool);
+    }
+
+    /// Which shards are to be woken because something has changed: the others when routes have, for connections of theirs
+    /// may wait for a device that they no longer lead to; the first one when it has to send reports.
+    pub(crate) fn take_wakes(&mut self) -> Parts {
+        let generation = self.data.snapshot.generation;
+        match self.seat {
+            Seat::First(_) if self.woken_for != generation => {
+                self.woken_for = generation;
+                Parts::OTHERS
+            }
+            Seat::Other(_) if core::mem::take(&mut self.hurries_first) => Parts::FIRST,
+            _ => Parts::NONE,
+        }
+    }
+}
