@@ -20,17 +20,26 @@ pub fn frame(dst: MacAddr, src: MacAddr, ethertype: EtherType, payload: &[u8]) -
 
 /// `ip` says to everybody that it is at `at`.
 pub fn gratuitous(ip: &str, at: MacAddr) -> Vec<u8> {
-    let ip: Ipv4Addr = ip.parse().expect("an address");
+    reply(ip, at, (MacAddr::BROADCAST, ip))
+}
+
+/// `ip` answers host 0 that it is at `at`.
+pub fn answer(ip: &str, at: MacAddr) -> Vec<u8> {
+    reply(ip, at, (mac(0), "10.0.0.1"))
+}
+
+fn reply(ip: &str, at: MacAddr, (target_mac, target): (MacAddr, &str)) -> Vec<u8> {
+    let [ip, target]: [Ipv4Addr; 2] = [ip, target].map(|ip| ip.parse().expect("an address"));
     let message = arp::Packet {
         op: arp::Op::Reply,
         sender_mac: at,
         sender_ip: ip,
-        target_mac: MacAddr::BROADCAST,
-        target_ip: ip,
+        target_mac,
+        target_ip: target,
     };
     let mut bytes = [0; arp::PACKET_LEN];
     message.emit(&mut bytes);
-    frame(MacAddr::BROADCAST, at, EtherType::ARP, &bytes)
+    frame(target_mac, at, EtherType::ARP, &bytes)
 }
 
 /// A message of neighbour discovery to a group, with options.

@@ -2,10 +2,12 @@
 
 use towpath_wire::{IpProtocol, ipv4};
 
-use super::frames::{STRANGER, gratuitous, receivers};
-use super::hosts::{Hosts, mac};
+use super::frames::{STRANGER, answer, gratuitous, receivers};
+use super::hosts::{COUNTS, Hosts, mac};
 use crate::limits::{CHANGES_UNSEEN_MAX, MAIL_MAX, NEWS_WAITING_MAX};
-use crate::net::limits::{NEIGHBOR_NOTICES_MAX, NEIGHBORS_ASKED_MAX, NEXT_HOPS_MAX};
+use crate::net::limits::{
+    ICMP_BURST, ICMP_BURST_JITTER, NEIGHBOR_NOTICES_MAX, NEIGHBORS_ASKED_MAX, NEXT_HOPS_MAX,
+};
 use crate::{BindOptions, Budget, DropReason, Family, IfaceId, SocketKind, StackConfig};
 
 /// Asks for a /16 of hosts that are not there, while the first shard has no time: what is kept for that is bounded, and
@@ -46,30 +48,70 @@ fn a_sender_to_hosts_that_are_not_there_fills_nothing() {
     assert!(w.sides[0].iter().all(|node| node.stack.net.waiting() == 0));
 }
 
-/// A neighbour moves to and fro, as frames say that anybody may forge, while a shard that uses it has no time.
+/// A neighbour moves to and fro, as frames say that anybody may forge, while a shard that uses it has no time. What that
+/// shard does not hear of another one meanwhile it does not take to be as before.
 #[test]
 fn who_does_not_take_its_news_asks_anew() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
     w.run(3000);
-    let server = w.bound(1, SocketKind::Datagram, "10.0.0.2:53", BindOptions::default());
     let client = w.open_in(0, 1, SocketKind::Datagram, Family::V4);
-    w.send_to(client, Some("10.0.0.2:53"), b"x").expect("sent");
+    for to in ["10.0.0.2:53", "10.0.0.3:53"] {
+        w.send_to(client, Some(to), b"x").expect("sent");
+    }
+    w.run(1);
+    w.inject(0, &answer("10.0.0.3", STRANGER));
     w.run(20);
-    assert_eq!(w.datagrams(server).len(), 1);
+    let mut receivers_before = receivers(w);
+    receivers_before.sort_unstable();
+    assert_eq!(receivers_before, [mac(1), STRANGER]);
     let moves = MAIL_MAX as usize + NEWS_WAITING_MAX + 10;
     for n in 0..moves {
-        let at = if n % 2 == 0 { STRANGER } else { mac(1) };
-        w.inject_at(0, 0, &gratuitous("10.0.0.2", at));
+        let moved = if n % 2 == 0 { mac(1) } else { STRANGER };
+        w.inject_at(0, 0, &gratuitous("10.0.0.3", moved));
+        if n == MAIL_MAX as usize + 10 {
+            w.inject_at(0, 0, &gratuitous("10.0.0.2", STRANGER));
+        }
         turn(w, 0, 0);
     }
     assert_eq!(w.sides[0][0].stack.counters().shard_news_lost, 1);
-    // It does not send to where somebody was long ago: it asks.
-    w.take_seen();
     w.run(10);
+    w.take_seen();
     w.send_to(client, Some("10.0.0.2:53"), b"x").expect("sent");
     w.run(20);
-    assert_eq!(receivers(w), [mac(1)]);
-    assert_eq!(w.datagrams(server).len(), 1);
+    assert_eq!(receivers(w), [STRANGER]);
+}
+
+/// Many hosts send to ports on which there is nobody: all shards together tell as many of them as one would.
+#[test]
+fn errors_are_limited_for_the_host() {
+    for count in COUNTS {
+        let w = &mut Hosts::new(count, 1, StackConfig::default());
+        w.settle();
+        w.take_seen();
+        for n in 0..250u8 {
+            let mut packet = vec![0; ipv4::HEADER_LEN + 8];
+            let header = ipv4::Header {
+                tos: 0,
+                total_len: packet.len() as u16,
+                ident: 0,
+                dont_fragment: true,
+                more_fragments: false,
+                fragment_offset: 0,
+                ttl: 64,
+                protocol: IpProtocol::UDP,
+                src: [10, 0, 0, n.max(2)].into(),
+                dst: [10, 0, 0, 1].into(),
+                options: ipv4::Options::EMPTY,
+            };
+            header.emit(&mut packet);
+            packet[20..26].copy_from_slice(&[9, n, 9, 9, 0, 8]);
+            w.inject(0, &packet);
+        }
+        w.settle();
+        let errors = w.take_seen().iter().filter(|packet| packet[9] == 1).count() as u64;
+        let least = (ICMP_BURST - ICMP_BURST_JITTER) / 2;
+        assert!((least..=ICMP_BURST).contains(&errors), "{errors} of {count} shards");
+    }
 }
 
 /// What comes in pieces is put together by any shard, and may be for the first one. When that has no time it is lost, and

@@ -1,9 +1,11 @@
 //! Neighbours: each shard reaches them, and they are asked for as if there were one.
 
-use super::frames::{STRANGER, gratuitous, questions, receivers};
+use towpath_wire::Prefix;
+
+use super::frames::{STRANGER, answer, gratuitous, questions, receivers};
 use super::hosts::{Hosts, Sock, for_each_ethernet, mac};
 use crate::net::NeighborState;
-use crate::{BindOptions, DropReason, Family, SocketError, SocketEvent, SocketKind};
+use crate::{BindOptions, DropReason, Family, IfaceId, SocketError, SocketEvent, SocketKind};
 
 /// A datagram socket in each shard of host 0.
 fn clients(w: &mut Hosts, family: Family) -> Vec<Sock> {
@@ -86,20 +88,17 @@ fn one_that_does_not_answer_fails_connects_of_each_shard_after_three_questions()
     });
 }
 
+/// Of the shard whose connection hears something each second it is known that the neighbour is there.
 #[test]
 fn what_connections_hear_spares_questions() {
     for_each_ethernet(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 64);
-        let ends: Vec<_> = (0..w.count())
-            .map(|shard| {
-                let sock = w.open_in(0, shard, SocketKind::Stream, Family::V4);
-                w.connect_sock(sock, "10.0.0.2:80").expect("connect")
-            })
-            .collect();
-        w.wait(1000, "accept", |w| w.queued(listener) == ends.len());
+        let sock = w.open_in(0, w.count() - 1, SocketKind::Stream, Family::V4);
+        let end = w.connect_sock(sock, "10.0.0.2:80").expect("connect");
+        w.wait(1000, "accept", |w| w.queued(listener) == 1);
         w.take_seen();
-        for n in 0..120 {
-            w.write(&ends[n % ends.len()], b"x");
+        for _ in 0..120 {
+            w.write(&end, b"x");
             w.run(1000);
         }
         assert_eq!(questions(w, "10.0.0.2"), []);
@@ -165,5 +164,38 @@ fn pings_are_answered_by_each_shard() {
             assert_eq!(w.datagrams(ping).len(), 1);
             w.close(ping);
         }
+    });
+}
+
+/// Of two routers the better one is not there. Each shard goes by the other one, and back when somebody was told that it
+/// answers, which one packet in a minute asks for.
+#[test]
+fn a_router_that_does_not_answer_is_passed_over_by_each_shard() {
+    for_each_ethernet(|w| {
+        let (dead, good) = ([10, 0, 0, 9].into(), [10, 0, 0, 2].into());
+        let net = &mut w.sides[0][0].stack.net;
+        assert!(net.add_route(Prefix::ALL_V4, Some(dead), IfaceId(1), 1));
+        assert!(net.add_route(Prefix::ALL_V4, Some(good), IfaceId(1), 2));
+        let clients = clients(w, Family::V4);
+        send_all(w, &clients, "192.0.2.1:9");
+        w.run(4000);
+        assert_eq!(questions(w, "10.0.0.9").len(), 3);
+        // Connections that begin now do not wait.
+        for (shard, client) in clients.iter().enumerate() {
+            w.send_to(*client, Some("192.0.2.1:9"), b"x").expect("sent");
+            w.run(10);
+            assert_eq!(receivers(w), [mac(1)], "shard {shard}");
+        }
+        w.run(60_000);
+        send_all(w, &clients, "192.0.2.1:9");
+        send_all(w, &clients, "192.0.2.1:9");
+        w.run(500);
+        assert_eq!(questions(w, "10.0.0.9").len(), 1);
+        w.inject(0, &answer("10.0.0.9", STRANGER));
+        w.run(1);
+        w.take_seen();
+        send_all(w, &clients, "192.0.2.1:9");
+        w.run(10);
+        assert_eq!(receivers(w), vec![STRANGER; clients.len()]);
     });
 }
