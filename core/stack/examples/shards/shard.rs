@@ -46,20 +46,23 @@ pub fn host(shards: usize, work: Work, number: u8, now: Instant) -> Vec<Shard> {
 impl Shard {
     fn new(n: usize, mut stack: Stack<Program>, owners: &Owners, work: Work, now: Instant) -> Self {
         let peer = Peer::new(work, n, owners, FLOWS);
-        stack.net.add_interface(
-            now,
-            InterfaceConfig {
-                name: "eth0".to_owned(),
-                link: LinkType::Ip,
-                mac: MacAddr::default(),
-                mtu: MTU,
-                offloads: peer.offloads(),
-                addresses: vec![format!("{HOST}/24").parse().expect("a prefix")],
-                slaac: false,
-                any_address: false,
-                kernel_cuts: false,
-            },
-        );
+        // The first is told what the host is, which all know from then on.
+        if n == 0 {
+            stack.net.add_interface(
+                now,
+                InterfaceConfig {
+                    name: "eth0".to_owned(),
+                    link: LinkType::Ip,
+                    mac: MacAddr::default(),
+                    mtu: MTU,
+                    offloads: peer.offloads(),
+                    addresses: vec![format!("{HOST}/24").parse().expect("a prefix")],
+                    slaac: false,
+                    any_address: false,
+                    kernel_cuts: false,
+                },
+            );
+        }
         let mut shard = Self {
             stack,
             program: Program::new(work, n),
