@@ -82,7 +82,7 @@ impl Shard {
     }
 
     fn poll(&mut self, timeout: Option<Duration>) {
-        self.gather_askers();
+        self.rounds.gather();
         self.poller.wait(timeout, &mut self.woken).expect("the engine's own epoll works");
     }
 

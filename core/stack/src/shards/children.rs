@@ -15,13 +15,14 @@
 //! listener's own shard does. `Full` is for those that were on the way when the queue became full.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use towpath_tcp::Instant;
 
 use super::ShardId;
 use super::post::{Child, Message, Offer};
-use crate::active::with_scope;
+use crate::active::{loopback_if_unspecified, with_scope};
 use crate::bind_addr::Table;
 use crate::binds::Binds;
 use crate::host::{Elsewhere, Host, Linger, ListenerName, ListenerNote, SocketId};
@@ -108,6 +109,29 @@ impl<H: Host> Stack<H> {
         let offer = Offer { listener, from, child, local, remote, again, more };
         self.tell_shard(to.shard, Message::Offer(offer));
         true
+    }
+
+    /// The shards whose listeners may take a connection of this host to itself, a bit each; of many that share the port
+    /// perhaps all shards.
+    pub fn listening_shards(&self, to: SocketAddr) -> u16 {
+        /// Listeners looked at.
+        const LOOKED_AT: usize = 64;
+        let (ip, port) = (loopback_if_unspecified(to.ip().to_canonical()), to.port());
+        let iface = self.net.link_of(IfaceId::LOOPBACK, ip);
+        let own = self.member.as_ref().map_or(0, |member| member.id.0);
+        let mut shards = 0;
+        for (n, index) in self.tcp_binds.receivers.all(ip, port, iface).enumerate() {
+            if n == LOOKED_AT {
+                return self.member.as_ref().map_or(1, |member| member.everybody());
+            }
+            let socket = self.sockets.get(index);
+            let Some(Kind::Listener(listener)) = socket.map(|socket| &socket.kind) else {
+                continue;
+            };
+            let shard = listener.elsewhere(0).map_or(own, |listener| listener.name.shard.0);
+            shards |= 1 << shard;
+        }
+        shards
     }
 
     /// Tells the owner of another shard something, which it hears in one of its next turns ([`Host::told`]). Nothing is lost,

@@ -72,6 +72,11 @@ impl Member {
         AmongShards::Original { is_full, turned_away: 0, told_last: self.id, note }
     }
 
+    /// All shards, a bit each.
+    pub fn everybody(&self) -> u16 {
+        (0..self.pairs.len()).fold(0, |all, shard| all | 1 << shard)
+    }
+
     pub fn pair(&mut self, shard: ShardId) -> Option<&mut Pair> {
         self.pairs.get_mut(shard.index())?.as_mut()
     }
