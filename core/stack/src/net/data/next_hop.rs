@@ -236,11 +236,14 @@ impl NextHops {
         place.used = true;
         match &mut place.state {
             State::Ready { link, tell_at } => {
-                let link = *link;
-                if now >= *tell_at {
+                let (link, is_due) = (*link, now >= *tell_at);
+                let used = Notice::Used(place.key);
+                // Without room for that the next use is told: otherwise control would never hear of one again.
+                if is_due
+                    && self.tell(used)
+                    && let State::Ready { tell_at, .. } = &mut self.places[index(id)].state
+                {
                     *tell_at = Instant::FAR;
-                    let used = Notice::Used(place.key);
-                    self.tell(used);
                 }
                 Some(link)
             }
@@ -260,13 +263,14 @@ impl NextHops {
     #[inline]
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
-        let place = &mut self.places[index(id)];
+        let place = &self.places[index(id)];
         if let State::Ready { link, .. } = &place.state
             && now >= place.confirm_at
         {
-            place.confirm_at = now + CONFIRM_INTERVAL;
             let confirmed = Notice::Confirmed { key, mac: link.dst() };
-            self.tell(confirmed);
+            if self.tell(confirmed) {
+                self.places[index(id)].confirm_at = now + CONFIRM_INTERVAL;
+            }
         }
     }
 
@@ -276,8 +280,9 @@ impl NextHops {
         if self.avoided.is_some_and(|(last, again)| last == router && now < again) {
             return;
         }
-        self.avoided = Some((router, now + CONFIRM_INTERVAL));
-        self.tell(Notice::Avoided(router));
+        if self.tell(Notice::Avoided(router)) {
+            self.avoided = Some((router, now + CONFIRM_INTERVAL));
+        }
     }
 
     /// Keeps a packet until its neighbour is known; others may have to go for it ([`take_gone`](Self::take_gone)).
@@ -575,6 +580,27 @@ mod tests {
         assert_eq!(hops.link(at(0), id), None);
         hops.enqueue(id, waiting(&mut pool, 61));
         assert_eq!(hops.on_known(hops.key(id).unwrap(), LINK, Instant::FAR).len(), 1);
+    }
+
+    /// A use, a confirmation and a detour for which there was no room are told as soon as there is.
+    #[test]
+    fn what_found_no_room_is_told_with_the_next_packet() {
+        let mut hops = table();
+        let id = hops.at(nth(1));
+        hops.on_known(nth(1), LINK, at(100));
+        while hops.tell(Notice::Avoided(nth(9))) {}
+        let used = |hops: &mut NextHops, id, ms| {
+            assert_eq!(hops.link(at(ms), id), Some(LINK));
+            hops.confirm(at(ms), id);
+            hops.on_avoided(at(ms), nth(2));
+        };
+        used(&mut hops, id, 100);
+        while hops.take_notice().is_some() {}
+        for (ms, count) in [(101, 3), (102, 0)] {
+            used(&mut hops, id, ms);
+            let told: Vec<_> = std::iter::from_fn(|| hops.take_notice()).collect();
+            assert_eq!(told.len(), count, "{told:?}");
+        }
     }
 
     #[test]
