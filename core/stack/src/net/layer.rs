@@ -45,6 +45,8 @@ pub struct Net {
     pub(super) seen: u64,
     /// What the data parts of other shards have to hear.
     pub(super) news: VecDeque<(Parts, News)>,
+    /// How often other shards gave control something to do, as far as the first one has seen.
+    pub(super) hurries_seen: u64,
     /// The first shard may have something to do sooner than it knows.
     pub(super) hurries_first: bool,
     /// Of which generation the routes were when the other shards were woken for them last.
@@ -75,7 +77,8 @@ impl Net {
         data.set_trace_drops(config.trace_drops);
         data.follow(&seat.snapshot());
         let woken_for = data.snapshot.generation;
-        Self { seat, data, seen: 0, news: VecDeque::new(), hurries_first: false, woken_for }
+        let (hurries_seen, hurries_first) = (0, false);
+        Self { seat, data, seen: 0, news: VecDeque::new(), hurries_seen, hurries_first, woken_for }
     }
 
     /// Lets control and data hear what they have to tell each other. Where control is, that is after each packet, so that
@@ -136,7 +139,12 @@ impl Net {
         match &mut self.seat {
             Seat::Alone(control) => control.on_timeout(now, pool),
             Seat::First(shared) if shared.due() <= now => {
-                shared.with(|control| control.on_timeout(now, pool));
+                let (data, news) = (&mut self.data, &mut self.news);
+                // What ends by time alone leaves no order: data follows all the same, and others are woken for it.
+                shared.with(|control| {
+                    control.on_timeout(now, pool);
+                    talk(control, data, news, now, pool);
+                });
             }
             Seat::First(_) | Seat::Other(_) => {}
         }

@@ -5,7 +5,7 @@ use towpath_pool::Pool;
 use towpath_tcp::Instant;
 
 use super::layer::Net;
-use super::seat::Seat;
+use super::seat::{Seat, Shared};
 use super::told::{HopKey, News, Notice, Parts, Punt, ToControl};
 use crate::drop::DropReason;
 
@@ -21,12 +21,39 @@ impl Net {
         }
     }
 
+    /// The same before a batch of packets, which does not wait when another thread is about to change or to look at the
+    /// snapshot: then the next batch finds it.
+    #[inline]
+    pub(crate) fn catch_up_if_free(&mut self) {
+        let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
+        self.hurries_seen = shared.hurries();
+        let snapshots = shared.snapshots();
+        if snapshots != self.seen
+            && let Some(snapshot) = shared.try_snapshot()
+        {
+            self.seen = snapshots;
+            self.data.follow(&snapshot);
+        }
+    }
+
+    /// Whether there is something to do that this shard was not told of by a message: another one gave control something
+    /// to do, or routes have changed.
+    #[inline]
+    pub(crate) fn has_unseen(&self) -> bool {
+        let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;
+        match &self.seat {
+            Seat::Alone(_) => false,
+            Seat::First(shared) => routes(shared) || shared.hurries() != self.hurries_seen,
+            Seat::Other(shared) => routes(shared),
+        }
+    }
+
     /// Whether other shards have to hear something.
     #[inline]
     pub(crate) fn has_for_others(&self) -> bool {
         match self.seat {
             Seat::Alone(_) => false,
-            Seat::First(_) => !self.news.is_empty(),
+            Seat::First(_) => !self.news.is_empty() || self.woken_for != self.route_generation(),
             Seat::Other(_) => self.data.has_told() || self.hurries_first,
         }
     }

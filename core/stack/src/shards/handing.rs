@@ -174,7 +174,7 @@ impl<H: Host> Stack<H> {
             pair.take(pool, &mut batch);
         }
         // What these follow from was announced before they were sent.
-        self.catch_up();
+        self.catch_up_for_batch();
         self.close_forsaken(now, host);
         for mail in batch.drain(..) {
             match mail {
@@ -229,10 +229,12 @@ impl<H: Host> Stack<H> {
         self.net.drop_for_control(pool);
     }
 
-    /// Whether other shards have sent something, or there was no room for what they are to be told. To be asked once more by
-    /// who is about to sleep and has said so.
+    /// Whether other shards have sent something or given this one something to do, or there was no room for what they are
+    /// to be told. To be asked once more by who is about to sleep and has said so. It takes no lock.
     pub fn has_mail(&self) -> bool {
-        self.member.as_ref().is_some_and(|member| member.has_work() || self.net.has_for_others())
+        self.member.as_ref().is_some_and(|member| {
+            member.has_work() || self.net.has_for_others() || self.net.has_unseen()
+        })
     }
 
     /// Which shard a packet is for. It costs the same however many sockets there are, and takes no lock.
