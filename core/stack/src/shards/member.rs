@@ -29,6 +29,8 @@ pub(crate) struct Member {
     pub forsaken: VecDeque<Child>,
     /// Changes seen so far.
     pub seen: u64,
+    /// News of the first shard heard so far.
+    pub heard: u64,
     /// What was taken out of the rings, kept for its memory.
     pub batch: VecDeque<Mail>,
 }
@@ -46,6 +48,7 @@ impl Member {
             claims: BTreeSet::new(),
             forsaken: VecDeque::new(),
             seen: 0,
+            heard: 0,
             batch: VecDeque::new(),
         };
         let mut all: Vec<Self> = (0..count).map(member).collect();
@@ -79,6 +82,8 @@ impl Member {
     /// Whether something has come, or waits to go.
     pub fn has_work(&self) -> bool {
         let pairs = || self.pairs.iter().flatten();
-        !self.forsaken.is_empty() || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
+        !self.forsaken.is_empty()
+            || self.common.bulletin(self.id).has_more(self.heard)
+            || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
     }
 }
