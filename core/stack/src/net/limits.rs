@@ -115,6 +115,10 @@ pub const REASSEMBLY_V4_TIME: Duration = Duration::from_secs(30);
 /// connections with one, of which the first to have learnt it then tries again what its link takes
 /// (counter `path_mtus_full`).
 pub const PATH_MTUS_MAX: usize = 1024;
+/// Path MTUs of datagrams that shards tell each other a second, all shards together, one each at least: enough for those
+/// that many paths through one tunnel have. The others are told when a router reports them again; counter
+/// `path_mtus_untold`.
+pub const PATH_MTUS_TOLD_PER_SECOND: u32 = 256;
 /// How long a path MTU is believed (RFC 1191 §6.3, RFC 8201 §4 recommend 10 minutes).
 pub const PATH_MTU_TIME: Duration = Duration::from_secs(600);
 /// What IPv4 packets are cut to at least (Linux's `min_pmtu`). RFC 791 allows links of 68 bytes, but tiny

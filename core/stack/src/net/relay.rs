@@ -90,7 +90,7 @@ impl Net {
             (ToControl::Punt(punt), Seat::First(_)) => self.data.punts.push_back(*punt),
             (ToControl::Punt(punt), _) => self.drop_punt(*punt, pool),
             (ToControl::Notice(Notice::TooBig { way, mtu }), _) => {
-                if self.data.lower_path_mtu(now, way, mtu) {
+                if let Some(mtu) = self.data.hear_path_mtu(now, way, mtu) {
                     let others = Parts::OTHERS.without(by);
                     self.news.push_back((others, News::TooBig { way, mtu }));
                 }
@@ -103,14 +103,23 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// What a socket of this shard believed of a way is told to all.
-    pub(super) fn share_path_mtu(&mut self, way: HopKey, mtu: u32) {
-        match self.seat {
-            Seat::Alone(_) => {}
-            Seat::First(_) => self.news.push_back((Parts::OTHERS, News::TooBig { way, mtu })),
-            Seat::Other(_) => {
-                self.data.next_hops.tell(Notice::TooBig { way, mtu });
-            }
+    /// What a socket of this shard believed of a way is told to all. Whoever knows that a socket has a port may forge
+    /// reports about ever new ways, and each makes work for every shard: therefore so many a second, and the others when
+    /// they are reported again.
+    pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
+        if matches!(self.seat, Seat::Alone(_)) {
+            return;
+        }
+        let mut told = self.data.mtus.may_tell(now);
+        if !told {
+            self.data.counters.path_mtus_untold += 1;
+        } else if matches!(self.seat, Seat::First(_)) {
+            self.news.push_back((Parts::OTHERS, News::TooBig { way, mtu }));
+        } else {
+            told = self.data.next_hops.tell(Notice::TooBig { way, mtu });
+        }
+        if !told {
+            self.data.mtus.set_untold(way);
         }
     }
 

@@ -81,6 +81,8 @@ pub struct DataCounters {
     pub next_hops_displaced: u64,
     /// Notices of neighbours' use and path MTUs for which the first shard had no room.
     pub neighbor_notices_full: u64,
+    /// Path MTUs of which other shards were not told at once, because there were too many.
+    pub path_mtus_untold: u64,
     /// Packets dropped, by reason.
     pub drops: Drops,
 }
@@ -113,6 +115,7 @@ impl DataCounters {
             echoes_answered,
             next_hops_displaced,
             neighbor_notices_full,
+            path_mtus_untold,
             drops: _,
         } = *self;
         [
@@ -139,6 +142,7 @@ impl DataCounters {
             ("echoes_answered", echoes_answered),
             ("next_hops_displaced", next_hops_displaced),
             ("neighbor_notices_full", neighbor_notices_full),
+            ("path_mtus_untold", path_mtus_untold),
         ]
         .into_iter()
     }

@@ -54,7 +54,7 @@ impl Data {
             counters: DataCounters::default(),
             snapshot: Arc::new(Snapshot::empty(Cheap(keys.addresses))),
             next_hops: NextHops::new(tables),
-            mtus: PathMtus::new(tables),
+            mtus: PathMtus::new(tables, shards),
             reassembly: Reassembly::new(tables),
             idents: Idents::new(Keyed(keys.idents)),
             error_limit: ErrorLimit::new(tables, now, shards as u64),

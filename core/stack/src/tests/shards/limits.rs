@@ -7,6 +7,7 @@ use super::hosts::{COUNTS, Hosts, mac};
 use crate::limits::{CHANGES_UNSEEN_MAX, MAIL_MAX, NEWS_WAITING_MAX};
 use crate::net::limits::{
     ICMP_BURST, ICMP_BURST_JITTER, NEIGHBOR_NOTICES_MAX, NEIGHBORS_ASKED_MAX, NEXT_HOPS_MAX,
+    PATH_MTUS_TOLD_PER_SECOND,
 };
 use crate::{BindOptions, Budget, DropReason, Family, IfaceId, SocketKind, StackConfig};
 
@@ -90,6 +91,57 @@ fn news_of_one_neighbour_displace_nothing() {
     w.send_to(client, Some("10.0.0.2:53"), b"x").expect("sent");
     w.run(20);
     assert_eq!(receivers(w), [STRANGER]);
+}
+
+/// The first shard, or another one, believes a report, and what it has to tell finds no room. The report comes once more.
+#[test]
+fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
+    let way = |n: u32| std::net::IpAddr::from((0x0a01_0100 + n).to_be_bytes());
+    for reporter in 0..2 {
+        let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
+        w.run(3000);
+        let wide = "10.1.0.1/16".parse().expect("a prefix");
+        let now = w.now();
+        assert!(w.sides[0][0].stack.net.add_address(now, IfaceId(1), wide));
+        w.settle();
+        let report = |w: &mut Hosts, n: u32| {
+            let (now, net) = (w.now(), &mut w.sides[0][reporter].stack.net);
+            net.set_path_mtu(now, way(n), None, 1000);
+        };
+        let known = |w: &Hosts| {
+            let net = &w.sides[0][1 - reporter].stack.net;
+            (0..1000).filter(|n| net.path_mtu(w.now(), way(*n)) == 1000).count()
+        };
+        (0..1000).for_each(|n| report(w, n));
+        w.settle();
+        let part = PATH_MTUS_TOLD_PER_SECOND as usize / 2;
+        assert_eq!(known(w), part, "of shard {reporter}");
+        assert_eq!(w.sides[0][0].stack.counters().shard_news_lost, 0);
+        for _ in 0..1000_usize.div_ceil(part) {
+            w.run(1000);
+            (0..1000).for_each(|n| report(w, n));
+            w.settle();
+        }
+        assert_eq!(known(w), 1000, "of shard {reporter}");
+    }
+    // There was no room among the notices.
+    let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
+    w.run(3000);
+    let wide = "10.1.0.1/16".parse().expect("a prefix");
+    let now = w.now();
+    assert!(w.sides[0][0].stack.net.add_address(now, IfaceId(1), wide));
+    let scan = w.open_in(0, 1, SocketKind::Datagram, Family::V4);
+    for n in 0..NEIGHBOR_NOTICES_MAX + 10 {
+        let to = format!("10.1.{}.{}:9", 1 + n / 200, 1 + n % 200);
+        w.send_to(scan, Some(&to), b"?").expect("sent");
+    }
+    for expected in [1500, 1000] {
+        let now = w.now();
+        w.sides[0][1].stack.net.set_path_mtu(now, way(0), None, 1000);
+        w.settle();
+        let net = &w.sides[0][0].stack.net;
+        assert_eq!(net.path_mtu(w.now(), way(0)), expected);
+    }
 }
 
 /// Many hosts send to ports on which there is nobody: all shards together tell as many of them as one would.
