@@ -169,6 +169,12 @@ pub const GROUPS_MAX: usize = 256;
 pub const GROUP_SOURCES_MAX: usize = 64;
 /// How often a change of membership is reported: reports may be lost (RFC 3376 §8.1, RFC 3810 §9.1).
 pub const ROBUSTNESS: u8 = 2;
+/// Changes of groups that are still to be reported, of all interfaces together: those of four interfaces with all groups
+/// that each may have. When a program joins and leaves faster, one report of all groups takes the place of those beyond;
+/// counter `group_reports_full`.
+pub const GROUP_REPORTS_MAX: usize = 4 * GROUPS_MAX;
+/// Tasks of interfaces that are done before packets have their turn again, each of them a frame or two.
+pub const TASKS_A_TURN: usize = 256;
 /// Between the reports of a change, at most (RFC 3376 §8.11, RFC 3810 §9.11).
 pub const UNSOLICITED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a querier of an older version counts as present after its query (RFC 3376 §8.12, RFC 3810 §9.12):

@@ -167,6 +167,8 @@ pub struct ControlCounters {
     pub router_routes_refused: u64,
     /// Advertised prefixes forgotten to make room for others.
     pub prefixes_displaced: u64,
+    /// Changes of groups that were not reported one by one, because there were too many.
+    pub group_reports_full: u64,
 }
 
 impl ControlCounters {
@@ -182,6 +184,7 @@ impl ControlCounters {
             routers_displaced,
             router_routes_refused,
             prefixes_displaced,
+            group_reports_full,
         } = *self;
         [
             ("solicits_sent", solicits_sent),
@@ -192,6 +195,7 @@ impl ControlCounters {
             ("routers_displaced", routers_displaced),
             ("router_routes_refused", router_routes_refused),
             ("prefixes_displaced", prefixes_displaced),
+            ("group_reports_full", group_reports_full),
         ]
         .into_iter()
     }

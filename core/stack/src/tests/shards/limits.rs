@@ -6,8 +6,8 @@ use super::frames::{STRANGER, answer, gratuitous, receivers};
 use super::hosts::{COUNTS, Hosts, mac};
 use crate::limits::{CHANGES_UNSEEN_MAX, MAIL_MAX, NEWS_WAITING_MAX};
 use crate::net::limits::{
-    ICMP_BURST, ICMP_BURST_JITTER, NEIGHBOR_NOTICES_MAX, NEIGHBORS_ASKED_MAX, NEXT_HOPS_MAX,
-    PATH_MTUS_TOLD_PER_SECOND,
+    GROUP_REPORTS_MAX, ICMP_BURST, ICMP_BURST_JITTER, NEIGHBOR_NOTICES_MAX, NEIGHBORS_ASKED_MAX,
+    NEXT_HOPS_MAX, PATH_MTUS_TOLD_PER_SECOND, TASKS_A_TURN,
 };
 use crate::{BindOptions, Budget, DropReason, Family, IfaceId, SocketKind, StackConfig};
 
@@ -91,6 +91,37 @@ fn news_of_one_neighbour_displace_nothing() {
     w.send_to(client, Some("10.0.0.2:53"), b"x").expect("sent");
     w.run(20);
     assert_eq!(receivers(w), [STRANGER]);
+}
+
+/// A program of another shard joins and leaves ever new groups while the first one has no time, and is in one of them in
+/// the end. Its reports are bounded, and so is what the first shard does of them in a turn; routers learn of that group.
+#[test]
+fn a_program_that_joins_and_leaves_does_not_keep_the_first_shard() {
+    let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
+    w.run(10_000);
+    let sock = w.open_in(0, 1, SocketKind::Datagram, Family::V4);
+    let now = w.now();
+    let pairs = 4 * GROUP_REPORTS_MAX as u32;
+    for n in 0..=pairs {
+        let group = std::net::IpAddr::from((0xef01_0000 + n).to_be_bytes());
+        let stack = &mut w.node(sock).stack;
+        stack.join_group(now, sock.id, group, Some(IfaceId(1)), None).expect("joined");
+        if n < pairs {
+            stack.leave_group(now, sock.id, group, Some(IfaceId(1)), None).expect("left");
+        }
+    }
+    turn(w, 0, 1);
+    w.take_seen();
+    turn(w, 0, 0);
+    assert!((1..=TASKS_A_TURN).contains(&w.take_seen().len()));
+    let control = w.sides[0][0].stack.net.counters().control;
+    assert!(control.group_reports_full > u64::from(pairs) - GROUP_REPORTS_MAX as u64);
+    w.run(3000);
+    let last = (0xef01_0000 + pairs).to_be_bytes();
+    let reports = w.take_seen();
+    assert!(reports.len() <= 3 * GROUP_REPORTS_MAX);
+    assert!(reports.iter().any(|frame| frame.windows(4).any(|bytes| bytes == last)));
+    assert_eq!(w.drops(0, DropReason::OutputFull), 0);
 }
 
 /// The first shard, or another one, believes a report, and what it has to tell finds no room. The report comes once more.
