@@ -48,8 +48,10 @@ pub const NEIGHBOR_QUEUE_BYTES_MAX: usize = 212_992;
 /// The same of all neighbours together: as much as fragments may have ([`REASSEMBLY_BYTES_MAX`]), and room for
 /// twenty neighbours with all that one may have. [`NEIGHBORS_MAX`] of these would be 218 MB, which a program that
 /// sends to every address of an empty subnet could fill. Beyond, the neighbour with the longest queue loses its
-/// oldest packet; drop reason `neighbor_queues_full`.
+/// oldest packet; drop reason `neighbor_queues_full`. Each shard has its part.
 pub const NEIGHBOR_QUEUES_BYTES_MAX: usize = 4 << 20;
+const _: () =
+    assert!(NEIGHBOR_QUEUES_BYTES_MAX / crate::limits::SHARDS_MAX >= NEIGHBOR_QUEUE_BYTES_MAX);
 /// What a waiting packet costs beside its bytes: its buffer is longer, and has a place in the queue.
 pub const NEIGHBOR_PACKET_COST: usize = 512;
 /// Neighbours that asked for us, or advertised a route, and that nothing was sent to since. Beyond it the one

@@ -118,6 +118,8 @@ pub(in crate::net) struct NextHops {
     epoch: Epoch,
     /// What all queues cost together.
     queued: usize,
+    /// What they may: this data part's share of [`NEIGHBOR_QUEUES_BYTES_MAX`].
+    queued_max: usize,
     /// At most [`NEIGHBOR_NOTICES_MAX`].
     notices: VecDeque<Notice>,
     /// The router that was told to be avoided last, and from when on it is told again.
@@ -132,13 +134,15 @@ pub(in crate::net) struct NextHops {
 }
 
 impl NextHops {
-    pub(super) fn new(keys: Keyed) -> Self {
+    /// Of one of `shards` data parts.
+    pub(super) fn new(keys: Keyed, shards: usize) -> Self {
         Self {
             index: HashMap::with_hasher(keys),
             places: Vec::new(),
             hand: 0,
             epoch: Epoch::default(),
             queued: 0,
+            queued_max: NEIGHBOR_QUEUES_BYTES_MAX / shards,
             notices: VecDeque::new(),
             avoided: None,
             gone: VecDeque::new(),
@@ -304,7 +308,7 @@ impl NextHops {
             self.gone.extend(queue.pop().map(|waiting| (key.0, waiting.packet, full)));
         }
         self.queued = self.queued - before + queue.cost;
-        while self.queued > NEIGHBOR_QUEUES_BYTES_MAX {
+        while self.queued > self.queued_max {
             self.drop_from_longest();
         }
     }
@@ -430,7 +434,7 @@ mod tests {
     }
 
     fn table() -> NextHops {
-        NextHops::new(Keyed([1, 2]))
+        NextHops::new(Keyed([1, 2]), 1)
     }
 
     fn waiting(pool: &mut Pool, len: usize) -> Waiting {
@@ -561,6 +565,23 @@ mod tests {
             enqueue(&mut hops, 1000 + n, 60);
         }
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
+    }
+
+    /// All data parts together keep as much as one would, and each of them what one neighbour may have.
+    #[test]
+    fn shards_have_a_part_of_what_waits_each() {
+        let (mut hops, mut pool) = (NextHops::new(Keyed([1, 2]), 16), Pool::default());
+        for n in 0..500 {
+            let id = hops.at(nth(n));
+            send(&mut hops, id, waiting(&mut pool, 1400));
+            assert!(hops.queued <= NEIGHBOR_QUEUES_BYTES_MAX / 16);
+        }
+        assert!(hops.queued >= NEIGHBOR_QUEUE_BYTES_MAX);
+        let reasons = gone(&mut hops).into_iter().map(|(_, reason)| reason);
+        assert!(
+            reasons
+                .eq([DropReason::NeighborQueuesFull; 500].into_iter().take(500 - hops.waiting()))
+        );
     }
 
     /// Nobody takes what is told, as when control is on a thread that has no time: what cannot be asked for does not wait.

@@ -53,7 +53,7 @@ impl Data {
             trace_drops: false,
             counters: DataCounters::default(),
             snapshot: Arc::new(Snapshot::empty(Cheap(keys.addresses))),
-            next_hops: NextHops::new(tables),
+            next_hops: NextHops::new(tables, shards),
             mtus: PathMtus::new(tables, shards),
             reassembly: Reassembly::new(tables),
             idents: Idents::new(Keyed(keys.idents)),
