@@ -57,7 +57,7 @@ impl Net {
     /// A host with nothing but the loopback interface.
     pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
         let control = Box::new(host_control(&keys, now));
-        Self::assemble(config, &keys, now, 1, Seat::Alone(control))
+        Self::assemble(config, &keys, now, (0, 1), Seat::Alone(control))
     }
 
     /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one runs control.
@@ -67,13 +67,19 @@ impl Net {
         let assemble = |(n, own): (usize, &Keys)| {
             let shared = Arc::clone(&shared);
             let seat = if n == 0 { Seat::First(shared) } else { Seat::Other(shared) };
-            Self::assemble(config, own, now, keys.len(), seat)
+            Self::assemble(config, own, now, (n, keys.len()), seat)
         };
         keys.iter().enumerate().map(assemble).collect()
     }
 
-    fn assemble(config: NetConfig, keys: &Keys, now: Instant, shards: usize, seat: Seat) -> Self {
-        let mut data = Data::new(keys, now, shards);
+    fn assemble(
+        config: NetConfig,
+        keys: &Keys,
+        now: Instant,
+        place: (usize, usize),
+        seat: Seat,
+    ) -> Self {
+        let mut data = Data::new(keys, now, place);
         data.set_trace_drops(config.trace_drops);
         data.follow(&seat.snapshot());
         let woken_for = data.snapshot.generation;

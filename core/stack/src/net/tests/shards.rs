@@ -31,7 +31,7 @@ impl Sharded {
             kernel_cuts: false,
         };
         assert_eq!(control.add_interface(now, config), ETH);
-        let shards = [8, 9].map(|seed| Data::new(&Keys::derive(&[seed; 32]), now, 2));
+        let shards = [0, 1].map(|n| Data::new(&Keys::derive(&[8 + n as u8; 32]), now, (n, 2)));
         let mut host = Self { control, shards, pool: Pool::default(), now };
         host.exchange();
         host
