@@ -66,7 +66,8 @@ counters! {
     ports_exhausted,
     /// Packets that came in here and were another shard's.
     shard_handed_over,
-    /// Times that a shard had to forget its neighbours, because it did not hear soon enough of what became of them.
+    /// Times that a shard had to forget its neighbours, or a path MTU, because it did not hear soon enough of what became
+    /// of them.
     shard_news_lost,
     /// Timers fired.
     timers_fired,
