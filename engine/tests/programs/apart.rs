@@ -36,7 +36,7 @@ fn there_is_room_for_a_fork_after_a_child_has_ended() {
     for _ in 0..200 {
         settle(&second);
         // The engine's own copy of the descriptors that it gave is closed by another thread.
-        thread::sleep(Duration::from_millis(3));
+        engine.wait_for("descriptors_to_close", 0);
         drop(second);
         second = match first.try_fork() {
             Ok(next) => next,
@@ -57,7 +57,7 @@ fn there_is_room_for_an_attach_after_a_process_has_ended() {
     let mut other = engine.program();
     let mut refused = 0;
     for _ in 0..200 {
-        thread::sleep(Duration::from_millis(3));
+        engine.wait_for("descriptors_to_close", 0);
         drop(other);
         let control = match engine.remote.attach() {
             Ok(control) => control,
@@ -449,7 +449,7 @@ fn forks_that_are_refused_take_no_place() {
                         let count = engine.counter("channels") as usize;
                         Some(count).filter(four)
                     });
-                    thread::sleep(Duration::from_millis(3));
+                    engine.wait_for("descriptors_to_close", 0);
                 }
                 Err(_) => refused += 1,
             }
