@@ -251,6 +251,7 @@ impl Gateway {
             || !queues.from_program.is_empty()
             || !host.shared.errors.is_empty()
             || host.tcp.is_due()
+            || !host.tcp.landings.is_empty()
             || host.udp.is_due()
             || host.echo.is_due()
             || host.dns.is_due()
@@ -261,6 +262,7 @@ impl Port for Gateway {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let now = Instant(now_ns);
         self.host.shared.now_ns = now_ns;
+        self.host.tcp.landings.settle();
         if self.link.queues().to_program.len() < max {
             self.listen_to_host();
             self.serve(now, pool);
@@ -268,11 +270,14 @@ impl Port for Gateway {
         }
         let queue = &mut self.link.queues().to_program;
         let n = max.min(queue.len());
+        self.host.tcp.landings.on_taken(queue.len(), n);
         out.extend(queue.drain(..n));
         n
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        // A stack submits at the end of a turn, when other shards see what it told them.
+        self.host.tcp.landings.settle();
         let n = batch.len();
         if n == 0 {
             return 0;

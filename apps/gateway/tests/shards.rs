@@ -1,5 +1,4 @@
 //! The gateways of a stack with several shards, all turned on the test's thread.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
 mod world;
 
@@ -10,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use towpath_gateway::{Forward, ForwardProtocol, Gateway, Notice};
 use towpath_stack::{BindOptions, Family, Linger, SocketId, SocketKind};
-use world::{PATIENCE, Sock, USERS_OF_A_SHARD, World, gateway_v4, gateway_v6, pattern};
+use world::{
+    PATIENCE, Sock, USERS_OF_A_SHARD, World, gateway_v4, gateway_v6, in_namespace, pattern,
+};
 
 /// A host of several shards, and the program on it.
 struct Shards(Vec<World>);
@@ -132,25 +133,6 @@ fn ask(
         stream.read_to_end(&mut answer)?;
         Ok(answer)
     })
-}
-
-/// Runs `test` on a thread with a network namespace of its own, in which 192.0.2.1 is this host.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(|| {
-        // SAFETY: concerns this thread, and those that it starts.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            eprintln!("skipped: needs root");
-            return;
-        }
-        for arguments in ["link set lo up", "addr add 192.0.2.1/32 dev lo"] {
-            let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
-            assert!(status.expect("iproute2").success(), "ip {arguments}");
-        }
-        test();
-    });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
 }
 
 #[test]
