@@ -16,10 +16,14 @@ pub const ECHO_FLOWS_MAX: usize = 256;
 /// Connections of clients of published ports that wait to be taken by the gateway of another shard. When they are as
 /// many, the others wait in the host's queue ([`BACKLOG`]).
 pub const HANDED_MAX: usize = 256;
+/// They are no more than 1/HANDED_PART of the TCP flows that this gateway may have, and are taken off these: each has a
+/// descriptor.
+pub const HANDED_PART: usize = 8;
 /// Connections of clients of one published port that are accepted and not handed over yet: what is divided among the
 /// gateways at once.
 pub const HELD_MAX: usize = 64;
-/// All of a gateway's are no more than 1/HELD_PART of its TCP flows, or one for each port: they have descriptors, too.
+/// All of a gateway's are no more than 1/HELD_PART of its TCP flows, off which they are taken, or one for each port: they
+/// have descriptors, too.
 pub const HELD_PART: usize = 16;
 /// Clients of one published port whose connections are kept in order, as long as some are on their way to the program. Of
 /// more than so many at once, each of which connects more than once, some may come in another order.

@@ -197,3 +197,117 @@ impl Landings {
         self.new.is_empty() && self.marked.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use towpath_stack::Owners;
+
+    use super::*;
+
+    fn place() -> Place {
+        Place::all(Owners::new(&[1; 32], 4), 1).unwrap().remove(0)
+    }
+
+    fn client(n: u16) -> IpAddr {
+        let [upper, lower] = n.to_be_bytes();
+        IpAddr::from([192, 0, upper, lower])
+    }
+
+    fn candidate(n: u16, owner: Option<usize>) -> Candidate {
+        Candidate { client: client(n), owner, waiting: 1 }
+    }
+
+    fn goes(next: Next) -> (usize, Flight) {
+        match next {
+            Next::Goes(owner, flight) => (owner, flight.expect("there are several gateways")),
+            Next::Waits { .. } => panic!("it waits"),
+        }
+    }
+
+    fn has_rung(place: &Place) -> bool {
+        rustix::io::read(place.bell().unwrap().as_fd(), &mut [0; 8]).is_ok()
+    }
+
+    #[test]
+    fn a_client_waits_for_its_own_flights_alone() {
+        let (mut order, place) = (Order::default(), &mut place());
+        let (_, first) = goes(order.next(candidate(1, Some(2)), place, 0));
+        let (_, second) = goes(order.next(candidate(1, Some(2)), place, 0));
+        let (_, _other) = goes(order.next(candidate(2, Some(3)), place, 0));
+        let third = candidate(1, Some(3));
+        assert!(matches!(order.next(third, place, 5), Next::Waits { since_now: true }));
+        drop(second);
+        assert!(matches!(order.next(third, place, 9), Next::Waits { since_now: false }));
+        assert_eq!((order.until_ns(), has_rung(place)), (Some(5 + ORDER_WAIT_NS), false));
+        drop(first);
+        assert!(has_rung(place));
+        assert_eq!(goes(order.next(third, place, 10)).0, 3);
+        assert_eq!(order.until_ns(), None);
+    }
+
+    #[test]
+    fn a_flight_that_takes_long_is_not_waited_for_again() {
+        let (mut order, place) = (Order::default(), &mut place());
+        let _stuck = goes(order.next(candidate(1, Some(0)), place, 0));
+        let next = candidate(1, Some(1));
+        assert!(matches!(order.next(next, place, 7), Next::Waits { .. }));
+        assert!(matches!(order.next(next, place, 6 + ORDER_WAIT_NS), Next::Waits { .. }));
+        let (owner, flight) = goes(order.next(next, place, 7 + ORDER_WAIT_NS));
+        assert_eq!(owner, 1);
+        drop(flight);
+        assert_eq!(goes(order.next(candidate(1, Some(2)), place, 7 + ORDER_WAIT_NS)).0, 2);
+    }
+
+    #[test]
+    fn those_that_any_gateway_can_have_are_divided() {
+        let (mut order, place) = (Order::default(), &mut place());
+        let mut owners = Vec::new();
+        for waiting in (1..=8).rev() {
+            let next = Candidate { client: client(1), owner: None, waiting };
+            match order.next(next, place, 0) {
+                // Those before have landed.
+                Next::Waits { .. } => owners.push(Vec::new()),
+                Next::Goes(owner, flight) => owners.push(vec![(owner, flight)]),
+            }
+            if owners.last().is_some_and(Vec::is_empty) {
+                owners.iter_mut().flatten().for_each(|(_, flight)| drop(flight.take()));
+                let (owner, flight) = goes(order.next(next, place, 0));
+                owners.push(vec![(owner, Some(flight))]);
+            }
+        }
+        let owners: Vec<_> = owners.iter().flatten().map(|(owner, _)| *owner).collect();
+        assert_eq!(owners, [0, 0, 1, 1, 2, 3, 2, 3]);
+    }
+
+    #[test]
+    fn clients_are_forgotten_when_there_are_many() {
+        let (mut order, place) = (Order::default(), &mut place());
+        let max = CLIENTS_IN_ORDER_MAX as u16;
+        let mut flights: Vec<_> =
+            (0..=max).map(|n| goes(order.next(candidate(n, None), place, 0))).collect();
+        assert_eq!(order.runs.len(), CLIENTS_IN_ORDER_MAX);
+        let is_known = |order: &Order, n| order.runs.contains_key(&client(n));
+        assert!(is_known(&order, 0) && !is_known(&order, max));
+        flights.truncate(1);
+        goes(order.next(candidate(max, None), place, 0));
+        assert_eq!(order.runs.len(), 2);
+        assert!(is_known(&order, 0) && is_known(&order, max));
+    }
+
+    #[test]
+    fn a_flight_lands_with_its_packet() {
+        let (mut order, place) = (Order::default(), &mut place());
+        let mut landings = Landings::default();
+        landings.on_taken(5, 3);
+        landings.push(goes(order.next(candidate(1, Some(0)), place, 0)).1);
+        let up = |order: &Order| order.runs[&client(1)].flights.are_up();
+        // Two are left of before, and one is its own.
+        for taken in 1..=3 {
+            landings.settle();
+            assert!(up(&order) && !landings.is_empty(), "{taken}");
+            landings.on_taken(4 - taken, 1);
+        }
+        landings.settle();
+        assert!(!up(&order) && landings.is_empty());
+    }
+}

@@ -83,7 +83,10 @@ impl Net {
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         let Self { seat, data, news, .. } = self;
         match seat {
-            Seat::Alone(control) => talk(control, data, news, now, pool),
+            Seat::Alone(control) if data.has_told() || control.has_orders() => {
+                talk(control, data, news, now, pool);
+            }
+            Seat::Alone(control) => data.follow(control.snapshot()),
             Seat::First(shared) if data.has_told() || shared.due() == Instant::ZERO => {
                 shared.with(|control| talk(control, data, news, now, pool));
             }

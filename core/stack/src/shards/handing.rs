@@ -235,7 +235,9 @@ impl<H: Host> Stack<H> {
     /// Whether other shards have sent something, or there was no room for what they are to be told. To be asked once more by
     /// who is about to sleep and has said so.
     pub fn has_mail(&self) -> bool {
-        self.member.as_ref().is_some_and(|member| member.has_work() || self.net.has_for_others())
+        self.member.as_ref().is_some_and(|member| {
+            member.has_work() || member.common.is_urgent(member.id) || self.net.has_for_others()
+        })
     }
 
     /// Which shard a packet is for. It costs the same however many sockets there are, and takes no lock.

@@ -8,7 +8,7 @@ use super::post::{Child, Mail, Pair};
 use super::{Owners, ShardId};
 use crate::bind_addr::Table;
 use crate::flow::Flow;
-use crate::host::ListenerNote;
+use crate::host::{Elsewhere, ListenerNote};
 use crate::net::hash::Keyed;
 use crate::socket::AmongShards;
 
@@ -27,6 +27,8 @@ pub(crate) struct Member {
     pub claims: BTreeSet<u32>,
     /// Children whose listener is gone, and which no program has seen.
     pub forsaken: VecDeque<Child>,
+    /// Listeners of other shards that are gone.
+    pub gone: VecDeque<Elsewhere>,
     /// Changes seen so far.
     pub seen: u64,
     /// What was taken out of the rings, kept for its memory.
@@ -45,6 +47,7 @@ impl Member {
             shadows: BTreeMap::new(),
             claims: BTreeSet::new(),
             forsaken: VecDeque::new(),
+            gone: VecDeque::new(),
             seen: 0,
             batch: VecDeque::new(),
         };
@@ -72,6 +75,11 @@ impl Member {
         AmongShards::Original { is_full, turned_away: 0, told_last: self.id, note }
     }
 
+    /// All shards, a bit each.
+    pub fn everybody(&self) -> u16 {
+        (0..self.pairs.len()).fold(0, |all, shard| all | 1 << shard)
+    }
+
     pub fn pair(&mut self, shard: ShardId) -> Option<&mut Pair> {
         self.pairs.get_mut(shard.index())?.as_mut()
     }
@@ -79,6 +87,8 @@ impl Member {
     /// Whether something has come, or waits to go.
     pub fn has_work(&self) -> bool {
         let pairs = || self.pairs.iter().flatten();
-        !self.forsaken.is_empty() || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
+        !self.forsaken.is_empty()
+            || !self.gone.is_empty()
+            || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
     }
 }
