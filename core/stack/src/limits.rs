@@ -17,9 +17,13 @@ pub const MAIL_A_TURN: usize = 256;
 /// offer. Beyond, as under a flood of connections, some may come into their queue in another order.
 pub const OFFER_LOOKS_MAX: usize = 4;
 
-/// News of neighbours and path MTUs that wait for a place in the ring to a shard: two for each neighbour that may be known.
-/// Beyond, all of them are lost, and the shard asks for its neighbours anew (counter `shard_news_lost`).
+/// Neighbours of which a shard has not heard the last news: twice as many as may be known. Beyond, the news are lost but
+/// for failures, and the shard asks for its neighbours anew (counter `shard_news_lost`).
 pub const NEWS_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;
+
+/// Path MTUs of which a shard has not heard: as many as it keeps. Beyond, the oldest is lost, as it would be there; the same
+/// counter.
+pub const PATH_MTUS_WAITING_MAX: usize = crate::net::limits::PATH_MTUS_MAX;
 
 /// Changes in the sockets that all shards know of, from which on a shard that sleeps is woken for them. Each takes some
 /// 200 bytes.

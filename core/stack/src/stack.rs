@@ -161,7 +161,8 @@ impl<H: Host> Stack<H> {
     ///   them with a panic. Give each a queue of every device. A packet may come in at any of them; one that comes in at
     ///   its owner ([`Owners`]) costs least.
     /// * When a [turn](Stack::turn) says that there is [mail](crate::Turn::mail) for others, wake those that sleep. Before
-    ///   one sleeps, and after it has said that it does, ask [`Stack::next_timeout`] once more.
+    ///   one sleeps, and after it has said that it does, ask [`Stack::has_mail`] once more: what another thread did since
+    ///   [`Stack::next_timeout`] was asked shows there.
     /// * Supply [`Host::accept_for`] and [`Host::enqueue`]: the connections of a listener are in all shards, and its accept
     ///   queue is in one.
     ///

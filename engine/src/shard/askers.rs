@@ -40,7 +40,7 @@ pub(crate) enum Then {
     /// The request is answered.
     Ask(Asker),
     /// A process, by channel and serial number, gets this answer.
-    Give(ChannelId, u64, Answer),
+    Give(ChannelId, u64, Box<Answer>),
 }
 
 /// Turns that a connection which is to be reset waits for its turn to send, at most, among many others.
@@ -62,6 +62,9 @@ pub(crate) struct Rounds {
     pub ends: Option<u64>,
     /// Turns of the stack that what was closed may need before its port is free.
     unsettled: u8,
+    /// The same for what was closed before all ends were done that the round is about: what is closed later does not
+    /// prolong it. None: they are not done.
+    settling: Option<u8>,
     /// What waits for other shards, by number.
     pub waiting: BTreeMap<u64, Waiting>,
     /// What has waited for them.
@@ -110,14 +113,24 @@ impl Rounds {
 
     /// The stack has had one; `more`: there are connections that it has not visited.
     pub fn settle(&mut self, more: bool) {
-        self.unsettled = if more { self.unsettled.saturating_sub(1) } else { 0 };
+        self.unsettled = after_turn(self.unsettled, more);
+        self.settling = self.settling.map(|left| after_turn(left, more));
     }
 
-    /// Whether what was closed is gone, in other shards, too.
-    pub fn is_settled(&self) -> bool {
+    /// A round begins, about all that is read from now on up to the marks.
+    pub fn begin(&mut self) {
+        (self.has_begun, self.ends, self.settling) = (true, None, None);
+    }
+
+    /// The ends that the round is about are done. Whether what was closed is gone, in other shards, too.
+    pub fn is_settled(&mut self) -> bool {
         let is_done = |(shard, told): (&ShardId, &u64)| {
             self.elsewhere.get(shard).is_none_or(|(_, done)| done >= told)
         };
-        self.unsettled == 0 && self.awaited.iter().all(is_done)
+        *self.settling.get_or_insert(self.unsettled) == 0 && self.awaited.iter().all(is_done)
     }
+}
+
+fn after_turn(left: u8, more: bool) -> u8 {
+    if more { left.saturating_sub(1) } else { 0 }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Host {
     pub in_telling: Holds,
     /// Slots whose TCP state is to be published at the end of the turn.
     pub to_publish: Vec<u32>,
+    /// Datagram sockets whose device has taken what they waited for.
+    pub to_resume: Vec<u32>,
     /// Slots whose sockets are in the stack no more and held by no process: they are free after this turn.
     pub to_bury: Vec<u32>,
     /// Connections that wait for their first bytes before they come into an accept queue (TCP_DEFER_ACCEPT), by
@@ -112,6 +114,7 @@ impl Host {
             in_sweep: Holds::default(),
             in_telling: Holds::default(),
             to_publish: Vec::new(),
+            to_resume: Vec::new(),
             to_bury: Vec::new(),
             to_accept: BTreeMap::new(),
             to_reset_failed: Vec::new(),
@@ -585,6 +588,9 @@ impl towpath_stack::Host for Host {
                 self.slots.post(user, event::RX);
             }
             SocketEvent::Writable => {
+                if self.slots.get(user).is_some_and(|entry| entry.is_datagram()) {
+                    self.to_resume.push(user);
+                }
                 if take_tx_wanted(self.slots.shared(user)) {
                     self.slots.post(user, event::TX);
                 }

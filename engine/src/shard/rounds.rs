@@ -58,7 +58,7 @@ impl Shard {
             self.go_on_after(now, then);
         }
         if looked && self.rounds.is_due() && !self.rounds.now.is_empty() {
-            (self.rounds.has_begun, self.rounds.ends) = (true, None);
+            self.rounds.begin();
             self.host.channels.mark();
             self.drain_marked(now);
         }
@@ -119,7 +119,7 @@ impl Shard {
             Then::Give(id, serial, answer) => {
                 let attached = self.host.channels.get(id);
                 if attached.is_some_and(|it| it.serial == serial && !it.has_ended) {
-                    self.answer(id, answer);
+                    self.answer(id, *answer);
                 }
             }
         }
@@ -130,7 +130,7 @@ impl Shard {
         let Some(serial) = self.host.channels.get(id).map(|attached| attached.serial) else {
             return;
         };
-        let number = self.wait_for(others, Then::Give(id, serial, answer));
+        let number = self.wait_for(others, Then::Give(id, serial, Box::new(answer)));
         for shard in (0..self.host.place.of).filter(|shard| others & 1 << shard != 0) {
             self.tell_shard(now, ShardId(shard as u8), Word::Echo(number));
         }

@@ -91,8 +91,9 @@ impl Shard {
     }
 
     /// The last packets that pointed to released bytes of some FIFOs have come back: programs that wait for room are told.
+    /// Packets that keep too much memory of FIFOs that are gone are copied.
     fn return_pinned(&mut self) {
-        for slot in self.host.windows.take_unpinned() {
+        while let Some(slot) = self.host.windows.pop_unpinned() {
             // Another socket may have the slot, whose FIFO looks in vain.
             let Some(entry) = self.host.slots.get_mut(slot) else { continue };
             let id = entry.id;
@@ -106,6 +107,9 @@ impl Shard {
             if take_tx_wanted(self.host.slots.shared(slot)) {
                 self.host.slots.post(slot, event::TX);
             }
+        }
+        if self.host.windows.take_forsaken() {
+            self.stack.net.copy_forsaken(&mut self.pool);
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Net {
     pub(super) seen: u64,
     /// What the data parts of other shards have to hear.
     pub(super) news: VecDeque<(Parts, News)>,
+    /// How often other shards gave control something to do, as far as the first one has seen.
+    pub(super) hurries_seen: u64,
     /// The first shard may have something to do sooner than it knows.
     pub(super) hurries_first: bool,
     /// Of which generation the routes were when the other shards were woken for them last.
@@ -55,7 +57,7 @@ impl Net {
     /// A host with nothing but the loopback interface.
     pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
         let control = Box::new(host_control(&keys, now));
-        Self::assemble(config, &keys, now, 1, Seat::Alone(control))
+        Self::assemble(config, &keys, now, (0, 1), Seat::Alone(control))
     }
 
     /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one runs control.
@@ -65,17 +67,24 @@ impl Net {
         let assemble = |(n, own): (usize, &Keys)| {
             let shared = Arc::clone(&shared);
             let seat = if n == 0 { Seat::First(shared) } else { Seat::Other(shared) };
-            Self::assemble(config, own, now, keys.len(), seat)
+            Self::assemble(config, own, now, (n, keys.len()), seat)
         };
         keys.iter().enumerate().map(assemble).collect()
     }
 
-    fn assemble(config: NetConfig, keys: &Keys, now: Instant, shards: usize, seat: Seat) -> Self {
-        let mut data = Data::new(keys, now, shards);
+    fn assemble(
+        config: NetConfig,
+        keys: &Keys,
+        now: Instant,
+        place: (usize, usize),
+        seat: Seat,
+    ) -> Self {
+        let mut data = Data::new(keys, now, place);
         data.set_trace_drops(config.trace_drops);
         data.follow(&seat.snapshot());
         let woken_for = data.snapshot.generation;
-        Self { seat, data, seen: 0, news: VecDeque::new(), hurries_first: false, woken_for }
+        let (hurries_seen, hurries_first) = (0, false);
+        Self { seat, data, seen: 0, news: VecDeque::new(), hurries_seen, hurries_first, woken_for }
     }
 
     /// Lets control and data hear what they have to tell each other. Where control is, that is after each packet, so that
@@ -139,7 +148,12 @@ impl Net {
         match &mut self.seat {
             Seat::Alone(control) => control.on_timeout(now, pool),
             Seat::First(shared) if shared.due() <= now => {
-                shared.with(|control| control.on_timeout(now, pool));
+                let (data, news) = (&mut self.data, &mut self.news);
+                // What ends by time alone leaves no order: data follows all the same, and others are woken for it.
+                shared.with(|control| {
+                    control.on_timeout(now, pool);
+                    talk(control, data, news, now, pool);
+                });
             }
             Seat::First(_) | Seat::Other(_) => {}
         }
@@ -173,6 +187,12 @@ impl Net {
         self.data.outputs.get(iface.index()).map_or(Load::default(), Output::load)
     }
 
+    /// The same of connections alone.
+    #[inline]
+    pub(crate) fn output_connections(&self, iface: IfaceId) -> Load {
+        self.data.outputs.get(iface.index()).map_or(Load::default(), Output::connections)
+    }
+
     /// What waits for all devices together.
     pub fn output_waiting(&self) -> Load {
         let mut sum = Load::default();
@@ -184,6 +204,21 @@ impl Net {
     #[inline]
     pub(crate) fn output_share(&self, iface: IfaceId, sender: NonZeroU32) -> u32 {
         self.data.outputs.get(iface.index()).map_or(0, |output| output.share(sender))
+    }
+
+    /// Whether `sender` has as many bytes as `share` in the queue of some device.
+    #[inline]
+    pub(crate) fn has_share(&self, sender: NonZeroU32, share: u32) -> bool {
+        let mut outputs = self.data.outputs.iter();
+        // One that has less than that has no more of anybody.
+        outputs.any(|it| it.load().bytes >= share as usize && it.share(sender) >= share)
+    }
+
+    /// Copies packets in the queues of devices that keep memory for which nobody else has a use
+    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that has become too much; a turn's work at most.
+    pub fn copy_forsaken(&mut self, pool: &mut Pool) {
+        let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
+        self.data.counters.output_copied += copied.sum::<u64>();
     }
 
     /// Those who have something in the queue of some device.

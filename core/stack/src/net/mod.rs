@@ -26,8 +26,8 @@
 //! packet to send, or news. Of a neighbour in use there is one notice a second.
 //!
 //! [`Net`] is both on one thread: control hears of each packet before the next one. Of several shards each has a data part,
-//! and the first one runs control: punts, notices, orders and news of the others go through the rings between shards, in
-//! batches. A neighbour has its users, a bit for each shard, and news of it go to these; who sends to hosts that are not
+//! and the first one runs control: punts and notices of the others go to it through the rings between shards, in batches,
+//! and news come back beside these. A neighbour has its users, a bit for each shard, and what changes of it goes to these; who says that it uses one is answered alone; who sends to hosts that are not
 //! there makes work for its own shard and the first. What waits to be told is bounded both ways: a shard does not keep
 //! packets that it cannot ask for (`NEIGHBOR_NOTICES_MAX`), and one that does not take its news asks for all neighbours
 //! anew (`NEWS_WAITING_MAX`). Path MTUs of datagrams go the same way, from the shard whose socket believed a report by the
@@ -73,7 +73,7 @@ mod trie;
 
 pub use control::{Neighbor, NeighborState};
 pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
-pub(crate) use data::{mtu, quoted_flow};
+pub(crate) use data::{connection, datagrams, mtu, place, quoted_flow};
 pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
 pub use keys::Keys;
@@ -81,5 +81,5 @@ pub use layer::{Net, NetConfig};
 pub use received::{Echo, IcmpError, Local, Looped, Received};
 pub use route::{HopId, Route, RouteEntry, RouteError};
 pub use snapshot::Link as Interface;
-pub(crate) use told::{News, ToControl};
+pub(crate) use told::{HopKey, News, ToControl};
 pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters};

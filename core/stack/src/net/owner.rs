@@ -87,7 +87,8 @@ impl Net {
 
     /// Takes packets to `group` from `iface`. With `source` the routers of the link are asked for what comes
     /// from there only; which packets a member takes is its own concern. Joins count. False when it is no
-    /// group or there is no room for another. Any shard may be asked, and all of them take packets to it then.
+    /// group or there is no room for another. Any shard may be asked, and all of them take packets to it then, from
+    /// their next batch on.
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -121,9 +122,9 @@ impl Net {
     fn change<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         let result = match &mut self.seat {
             Seat::Alone(control) => change(control),
-            Seat::First(shared) => shared.with(change).0,
+            Seat::First(shared) => shared.with(change),
             Seat::Other(shared) => {
-                let (result, sooner) = shared.with(change);
+                let (result, sooner) = shared.with_from_other(change);
                 // The shard that sends reports sleeps by what it knew.
                 self.hurries_first |= sooner;
                 result

@@ -5,7 +5,7 @@ use towpath_pool::Pool;
 use towpath_tcp::Instant;
 
 use super::layer::Net;
-use super::seat::Seat;
+use super::seat::{Seat, Shared};
 use super::told::{HopKey, News, Notice, Parts, Punt, ToControl};
 use crate::drop::DropReason;
 
@@ -21,12 +21,39 @@ impl Net {
         }
     }
 
+    /// The same before a batch of packets, which does not wait when another thread is about to change or to look at the
+    /// snapshot: then the next batch finds it.
+    #[inline]
+    pub(crate) fn catch_up_if_free(&mut self) {
+        let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
+        self.hurries_seen = shared.hurries();
+        let snapshots = shared.snapshots();
+        if snapshots != self.seen
+            && let Some(snapshot) = shared.try_snapshot()
+        {
+            self.seen = snapshots;
+            self.data.follow(&snapshot);
+        }
+    }
+
+    /// Whether there is something to do that this shard was not told of by a message: another one gave control something
+    /// to do, or routes have changed.
+    #[inline]
+    pub(crate) fn has_unseen(&self) -> bool {
+        let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;
+        match &self.seat {
+            Seat::Alone(_) => false,
+            Seat::First(shared) => routes(shared) || shared.hurries() != self.hurries_seen,
+            Seat::Other(shared) => routes(shared),
+        }
+    }
+
     /// Whether other shards have to hear something.
     #[inline]
     pub(crate) fn has_for_others(&self) -> bool {
         match self.seat {
             Seat::Alone(_) => false,
-            Seat::First(_) => !self.news.is_empty(),
+            Seat::First(_) => !self.news.is_empty() || self.woken_for != self.route_generation(),
             Seat::Other(_) => self.data.has_told() || self.hurries_first,
         }
     }
@@ -63,7 +90,7 @@ impl Net {
             (ToControl::Punt(punt), Seat::First(_)) => self.data.punts.push_back(*punt),
             (ToControl::Punt(punt), _) => self.drop_punt(*punt, pool),
             (ToControl::Notice(Notice::TooBig { way, mtu }), _) => {
-                if self.data.lower_path_mtu(now, way, mtu) {
+                if let Some(mtu) = self.data.hear_path_mtu(now, way, mtu) {
                     let others = Parts::OTHERS.without(by);
                     self.news.push_back((others, News::TooBig { way, mtu }));
                 }
@@ -76,14 +103,23 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// What a socket of this shard believed of a way is told to all.
-    pub(super) fn share_path_mtu(&mut self, way: HopKey, mtu: u32) {
-        match self.seat {
-            Seat::Alone(_) => {}
-            Seat::First(_) => self.news.push_back((Parts::OTHERS, News::TooBig { way, mtu })),
-            Seat::Other(_) => {
-                self.data.next_hops.tell(Notice::TooBig { way, mtu });
-            }
+    /// What a socket of this shard believed of a way is told to all. Whoever knows that a socket has a port may forge
+    /// reports about ever new ways, and each makes work for every shard: therefore so many a second, and the others when
+    /// they are reported again.
+    pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
+        if matches!(self.seat, Seat::Alone(_)) {
+            return;
+        }
+        let mut told = self.data.mtus.may_tell(now);
+        if !told {
+            self.data.counters.path_mtus_untold += 1;
+        } else if matches!(self.seat, Seat::First(_)) {
+            self.news.push_back((Parts::OTHERS, News::TooBig { way, mtu }));
+        } else {
+            told = self.data.next_hops.tell(Notice::TooBig { way, mtu });
+        }
+        if !told {
+            self.data.mtus.set_untold(way);
         }
     }
 

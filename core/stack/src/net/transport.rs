@@ -61,8 +61,8 @@ impl Net {
     /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
     /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs.
     pub fn set_path_mtu(&mut self, now: Instant, dst: IpAddr, iface: Option<IfaceId>, mtu: u32) {
-        if let Some(way) = self.data.set_path_mtu(now, dst, iface, mtu) {
-            self.share_path_mtu(way, mtu);
+        if let Some((way, mtu)) = self.data.set_path_mtu(now, dst, iface, mtu) {
+            self.share_path_mtu(now, way, mtu);
         }
     }
 

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::bulletin::Bulletin;
 use super::{Owners, ShardId};
 use crate::bind_addr::Table;
 use crate::flow::Flow;
@@ -22,6 +23,8 @@ use crate::socket::{Bound, Settings};
 pub(crate) struct Common {
     pub owners: Owners,
     news: Box<[News]>,
+    /// What the first shard said to each of the others.
+    bulletins: Box<[Bulletin]>,
     udp: PortShards,
     echo: PortShards,
 }
@@ -29,7 +32,14 @@ pub(crate) struct Common {
 impl Common {
     pub fn new(owners: Owners) -> Arc<Self> {
         let news = (0..owners.count()).map(|_| News::default()).collect();
-        Arc::new(Self { owners, news, udp: PortShards::new(), echo: PortShards::new() })
+        let bulletins = (0..owners.count()).map(|_| Bulletin::default()).collect();
+        Arc::new(Self { owners, news, bulletins, udp: PortShards::new(), echo: PortShards::new() })
+    }
+
+    /// What the first shard said to `shard`.
+    #[inline]
+    pub fn bulletin(&self, shard: ShardId) -> &Bulletin {
+        &self.bulletins[shard.index()]
     }
 
     /// The shards that have sockets on a port of UDP, or an echo identifier.

@@ -31,6 +31,8 @@ pub(crate) struct Member {
     pub gone: VecDeque<Elsewhere>,
     /// Changes seen so far.
     pub seen: u64,
+    /// News of the first shard heard so far.
+    pub heard: u64,
     /// What was taken out of the rings, kept for its memory.
     pub batch: VecDeque<Mail>,
 }
@@ -49,6 +51,7 @@ impl Member {
             forsaken: VecDeque::new(),
             gone: VecDeque::new(),
             seen: 0,
+            heard: 0,
             batch: VecDeque::new(),
         };
         let mut all: Vec<Self> = (0..count).map(member).collect();
@@ -89,6 +92,7 @@ impl Member {
         let pairs = || self.pairs.iter().flatten();
         !self.forsaken.is_empty()
             || !self.gone.is_empty()
+            || self.common.bulletin(self.id).has_more(self.heard)
             || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
     }
 }

@@ -7,7 +7,7 @@
 //!                                                     └─ another's ─► post ─► its next turn
 //! ```
 //! Reading order: `owner` says which shard a flow belongs to, `subject` what a packet is about, `handing` where it goes.
-//! `post` has the rings from shard to shard. `common` is what all of them can look at; `announced` says what of a socket
+//! `post` has the rings from shard to shard, and `bulletin` what the first one says of neighbours. `common` is what all of them can look at; `announced` says what of a socket
 //! the others know, and `shadows` how they know it. `children` are the connections for a listener of another shard,
 //! `claims` those that are not with their owner. `member` is what a stack has of all this, and has none of when it is
 //! alone.
@@ -16,6 +16,7 @@
 //! for each batch, and each call of a program, a read of whether anything has changed.
 
 mod announced;
+mod bulletin;
 mod children;
 mod claims;
 mod common;

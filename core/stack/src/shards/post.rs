@@ -1,8 +1,7 @@
 //! What shards hand each other, and the rings that it goes through: one a pair and direction.
 //!
 //! Packets are lost when a ring is full, as on any queue of the way, and counted. Messages are not: those for which there
-//! is no place wait here. So do news of neighbours, and when there are too many, one takes the place of all: that they are
-//! lost.
+//! is no place wait here. News of neighbours go another way (`bulletin`).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,8 +13,8 @@ use towpath_tcp::{Instant, SeqNum};
 use super::ShardId;
 use crate::flow::Flow;
 use crate::host::SocketId;
-use crate::limits::{MAIL_A_TURN, MAIL_MAX, NEWS_WAITING_MAX};
-use crate::net::{IfaceId, Looped, News, Received, ToControl};
+use crate::limits::{MAIL_A_TURN, MAIL_MAX};
+use crate::net::{IfaceId, Looped, Received, ToControl};
 
 /// One entry of a ring.
 #[derive(Debug)]
@@ -30,8 +29,6 @@ pub(crate) enum Mail {
     Message(Message),
     /// To the first shard: what another one has for control.
     ToControl { from: ShardId, told: ToControl },
-    /// Of the first shard to another one.
-    News(News),
     /// In place of a packet that was taken: as large, and empty.
     Empty(Packet),
 }
@@ -105,7 +102,7 @@ impl Mail {
                 Received::IcmpError(_) => None,
             },
             Mail::ToControl { told: ToControl::Punt(punt), .. } => Some(punt.packet()),
-            Mail::ToControl { .. } | Mail::News(_) | Mail::Message(_) | Mail::Empty(_) => None,
+            Mail::ToControl { .. } | Mail::Message(_) | Mail::Empty(_) => None,
         }
     }
 }
@@ -118,8 +115,6 @@ pub(crate) struct Pair {
     out: Giver<Mail>,
     /// Messages, and at most one [`Mail::ToControl`].
     waiting: VecDeque<Mail>,
-    /// At most [`NEWS_WAITING_MAX`].
-    news: VecDeque<News>,
     inbox: Taker<Mail>,
 }
 
@@ -128,15 +123,13 @@ impl Pair {
     pub fn connect() -> (Self, Self) {
         let (there, from_here) = exchange(MAIL_MAX);
         let (back, from_there) = exchange(MAIL_MAX);
-        let pair =
-            |out, inbox| Self { out, waiting: VecDeque::new(), news: VecDeque::new(), inbox };
+        let pair = |out, inbox| Self { out, waiting: VecDeque::new(), inbox };
         (pair(there, from_there), pair(back, from_here))
     }
 
     /// Hands over a packet. It comes back when the ring is full, or when messages wait for a place.
     pub fn hand_over(&mut self, mail: Mail, pool: &mut Pool) -> Option<Mail> {
-        self.put_waiting(pool);
-        if self.has_waiting() {
+        if !self.has_room(pool) {
             return Some(mail);
         }
         self.put(mail, pool)
@@ -159,19 +152,13 @@ impl Pair {
     /// Gives the first shard something for control, and takes no more when there is no place: false then.
     pub fn tell_control(&mut self, from: ShardId, told: ToControl, pool: &mut Pool) -> bool {
         self.waiting.push_back(Mail::ToControl { from, told });
-        self.put_waiting(pool);
-        !self.has_waiting()
+        self.has_room(pool)
     }
 
-    /// Tells the other shard news. False when it did not take what it was told before: that is lost, and it has to ask.
-    pub fn tell_news(&mut self, news: News) -> bool {
-        let has_room = self.news.len() < NEWS_WAITING_MAX;
-        if !has_room {
-            self.news.clear();
-            self.news.push_back(News::AllForgotten);
-        }
-        self.news.push_back(news);
-        has_room
+    /// Whether all that waited has found its place.
+    pub fn has_room(&mut self, pool: &mut Pool) -> bool {
+        self.put_waiting(pool);
+        !self.has_waiting()
     }
 
     /// Shows the other shard what there is for it. True when that is anything.
@@ -187,17 +174,11 @@ impl Pair {
                 return;
             }
         }
-        while let Some(news) = self.news.pop_front() {
-            if let Some(Mail::News(news)) = self.put(Mail::News(news), pool) {
-                self.news.push_front(news);
-                return;
-            }
-        }
     }
 
-    /// Messages or news that found no place yet.
+    /// Messages that found no place yet.
     pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty() || !self.news.is_empty()
+        !self.waiting.is_empty()
     }
 
     /// Whether the other shard has sent anything.

@@ -12,11 +12,23 @@ use crate::socket::{AmongShards, Datagram, Kind, Listener, Socket};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Takes note of what has changed in other shards, and in the host.
+    /// Takes note of what has changed in other shards, and in the host, for a program's call.
     #[inline]
     pub(crate) fn catch_up(&mut self) {
-        let Some(member) = &mut self.member else { return };
         self.net.catch_up();
+        self.catch_up_with_sockets();
+    }
+
+    /// The same for a batch of packets, which do not wait for those who change the host.
+    #[inline]
+    pub(crate) fn catch_up_for_batch(&mut self) {
+        self.net.catch_up_if_free();
+        self.catch_up_with_sockets();
+    }
+
+    #[inline]
+    fn catch_up_with_sockets(&mut self) {
+        let Some(member) = &mut self.member else { return };
         let Some(changes) = member.common.changes(member.id, member.seen) else { return };
         member.seen += changes.len() as u64;
         for change in changes {

@@ -67,7 +67,7 @@ impl Control {
             }
             Notice::Confirmed { key, mac } => {
                 let until = self.reachable_until(now, key.0);
-                self.neighbors.confirm(now, (key, mac), until);
+                self.neighbors.confirm(now, by, (key, mac), until);
             }
             Notice::Avoided(key) => {
                 if self.routes.take_probe(now, &key) {

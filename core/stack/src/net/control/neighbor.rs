@@ -175,7 +175,8 @@ impl Neighbors {
         !self.news.is_empty()
     }
 
-    /// A packet of `by` goes to `key`; whether to ask where that is.
+    /// A packet of `by` goes to `key`; whether to ask where that is. `by` alone is answered: others have been told where it
+    /// is, and to say of a use no later than that changes anything.
     pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
         let users = Parts::FIRST.and(by);
         let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key, users) };
@@ -194,7 +195,7 @@ impl Neighbors {
             }
             State::Delay { .. } | State::Probe { .. } => {}
         }
-        self.news.push_back(entry.known(now, key));
+        self.news.push_back((users, entry.known(now, key)));
         false
     }
 
@@ -208,7 +209,7 @@ impl Neighbors {
         self.next = self.next.min(until);
         let state = State::Delay { until };
         let entry = Entry { state, mac, since: now, router, users };
-        self.news.push_back(entry.known(now, key));
+        self.news.push_back((users, entry.known(now, key)));
         self.insert(key, entry);
         false
     }
@@ -286,12 +287,12 @@ impl Neighbors {
             self.asked.remove(&key);
             (entry.mac, entry.since) = (mac, now);
             entry.state = State::Stale;
-            self.news.push_back(entry.known(now, key));
+            self.news.push_back((entry.users, entry.known(now, key)));
         }
     }
 
     /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and advertises that it
-    /// no longer is one.
+    /// no longer is one. Its users are told of what is not as they know it: anybody may send a frame that says nothing new.
     pub(super) fn on_advert(
         &mut self,
         now: Instant,
@@ -314,16 +315,19 @@ impl Neighbors {
                 //# do not update the entry in any other way.
                 if matches!(entry.state, State::Reachable { .. }) {
                     entry.state = State::Stale;
-                    self.news.push_back(entry.known(now, key));
+                    self.news.push_back((entry.users, entry.known(now, key)));
                 }
                 return false;
             }
             (entry.mac, entry.since) = (mac, now);
             entry.state = if advert.solicited { confirmed } else { State::Stale };
-        } else if advert.solicited {
-            entry.state = confirmed;
+        } else {
+            if advert.solicited {
+                entry.state = confirmed;
+            }
+            return change(&mut entry.router, advert.router);
         }
-        self.news.push_back(entry.known(now, key));
+        self.news.push_back((entry.users, entry.known(now, key)));
         change(&mut entry.router, advert.router)
     }
 
@@ -356,10 +360,11 @@ impl Neighbors {
         })
     }
 
-    /// The transport heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at `mac`.
+    /// The transport of `by` heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at `mac`.
     pub(super) fn confirm(
         &mut self,
         now: Instant,
+        by: Parts,
         (key, mac): (HopKey, MacAddr),
         reachable_until: Instant,
     ) {
@@ -368,7 +373,7 @@ impl Neighbors {
             && !matches!(entry.state, State::Incomplete { .. })
         {
             entry.state = State::Reachable { until: reachable_until };
-            self.news.push_back(entry.known(now, key));
+            self.news.push_back((Parts::FIRST.and(by), entry.known(now, key)));
         }
     }
 
@@ -455,13 +460,13 @@ enum Fate {
 impl Entry {
     /// Where it is, for those that send to it. A use is told no later than it changes the state, and often enough
     /// that the order of uses in [`Neighbors::used`] is known.
-    fn known(&self, now: Instant, key: HopKey) -> (Parts, News) {
+    fn known(&self, now: Instant, key: HopKey) -> News {
         let tell_at = match self.state {
             State::Stale | State::Incomplete { .. } => now,
             State::Reachable { until } => until.min(now + NEIGHBOR_USE_INTERVAL),
             State::Delay { .. } | State::Probe { .. } => now + NEIGHBOR_USE_INTERVAL,
         };
-        (self.users, News::Known { key, mac: self.mac, tell_at })
+        News::Known { key, mac: self.mac, tell_at }
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -608,13 +613,13 @@ mod tests {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         neighbors.on_question(at(0), key(), MAC, true);
         neighbors.on_used(at(0), key(), Parts::FIRST);
-        neighbors.confirm(at(0), (key(), OTHER), at(20_000));
+        neighbors.confirm(at(0), Parts::FIRST, (key(), OTHER), at(20_000));
         assert_eq!(
             state(&neighbors),
             Some(NeighborState::Delay),
             "it said nothing of this address"
         );
-        neighbors.confirm(at(0), (key(), MAC), at(20_000));
+        neighbors.confirm(at(0), Parts::FIRST, (key(), MAC), at(20_000));
         assert!(neighbors.on_timeout(at(5000)).is_empty());
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
     }
@@ -628,7 +633,7 @@ mod tests {
 
         neighbors.on_question(at(0), key(), MAC, true);
         neighbors.on_used(at(0), key(), Parts::FIRST);
-        neighbors.confirm(at(0), (key(), MAC), at(20_000));
+        neighbors.confirm(at(0), Parts::FIRST, (key(), MAC), at(20_000));
         let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
         neighbors.on_advert(at(0), key(), gentle, at(30_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
@@ -636,6 +641,38 @@ mod tests {
         neighbors.on_advert(at(0), key(), Advert { override_: true, ..gentle }, at(30_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
         assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
+    }
+
+    /// Of four shards that use a neighbour each hears what is new, and no other hears that one of them uses it still.
+    #[test]
+    fn users_hear_what_has_changed_and_who_asks_is_answered() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let part = |n| Parts::FIRST.and(Parts::one(n));
+        let all = (1..4).fold(Parts::FIRST, |all, n| all.and(part(n)));
+        let to = |neighbors: &mut Neighbors| {
+            std::iter::from_fn(|| neighbors.take_news()).map(|(to, _)| to).collect::<Vec<_>>()
+        };
+        for n in 0..4 {
+            neighbors.on_used(at(0), key(), part(n));
+        }
+        neighbors.on_advert(at(10), key(), ANSWER, at(30_000));
+        assert_eq!(to(&mut neighbors), [all]);
+        for (solicited, override_) in [(true, true), (false, true), (false, false)] {
+            let again = Advert { solicited, override_, ..ANSWER };
+            neighbors.on_advert(at(20), key(), again, at(30_000));
+            neighbors.on_question(at(20), key(), MAC, true);
+        }
+        assert_eq!(to(&mut neighbors), []);
+        neighbors.on_used(at(40_000), key(), part(2));
+        neighbors.confirm(at(40_001), part(3), (key(), MAC), at(60_000));
+        assert_eq!(to(&mut neighbors), [part(2), part(3)]);
+        neighbors.on_question(at(40_002), key(), OTHER, true);
+        assert_eq!(to(&mut neighbors), [all]);
+        neighbors.on_used(at(40_003), key(), part(1));
+        for seconds in 45..49 {
+            neighbors.on_timeout(at(seconds * 1000 + 3));
+        }
+        assert_eq!(to(&mut neighbors), [part(1), all], "it failed");
     }
 
     #[test]

@@ -118,6 +118,8 @@ pub(in crate::net) struct NextHops {
     epoch: Epoch,
     /// What all queues cost together.
     queued: usize,
+    /// What they may: this data part's share of [`NEIGHBOR_QUEUES_BYTES_MAX`].
+    queued_max: usize,
     /// At most [`NEIGHBOR_NOTICES_MAX`].
     notices: VecDeque<Notice>,
     /// The router that was told to be avoided last, and from when on it is told again.
@@ -132,13 +134,15 @@ pub(in crate::net) struct NextHops {
 }
 
 impl NextHops {
-    pub(super) fn new(keys: Keyed) -> Self {
+    /// Of one of `shards` data parts.
+    pub(super) fn new(keys: Keyed, shards: usize) -> Self {
         Self {
             index: HashMap::with_hasher(keys),
             places: Vec::new(),
             hand: 0,
             epoch: Epoch::default(),
             queued: 0,
+            queued_max: NEIGHBOR_QUEUES_BYTES_MAX / shards,
             notices: VecDeque::new(),
             avoided: None,
             gone: VecDeque::new(),
@@ -236,11 +240,14 @@ impl NextHops {
         place.used = true;
         match &mut place.state {
             State::Ready { link, tell_at } => {
-                let link = *link;
-                if now >= *tell_at {
+                let (link, is_due) = (*link, now >= *tell_at);
+                let used = Notice::Used(place.key);
+                // Without room for that the next use is told: otherwise control would never hear of one again.
+                if is_due
+                    && self.tell(used)
+                    && let State::Ready { tell_at, .. } = &mut self.places[index(id)].state
+                {
                     *tell_at = Instant::FAR;
-                    let used = Notice::Used(place.key);
-                    self.tell(used);
                 }
                 Some(link)
             }
@@ -260,13 +267,14 @@ impl NextHops {
     #[inline]
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
-        let place = &mut self.places[index(id)];
+        let place = &self.places[index(id)];
         if let State::Ready { link, .. } = &place.state
             && now >= place.confirm_at
         {
-            place.confirm_at = now + CONFIRM_INTERVAL;
             let confirmed = Notice::Confirmed { key, mac: link.dst() };
-            self.tell(confirmed);
+            if self.tell(confirmed) {
+                self.places[index(id)].confirm_at = now + CONFIRM_INTERVAL;
+            }
         }
     }
 
@@ -276,8 +284,9 @@ impl NextHops {
         if self.avoided.is_some_and(|(last, again)| last == router && now < again) {
             return;
         }
-        self.avoided = Some((router, now + CONFIRM_INTERVAL));
-        self.tell(Notice::Avoided(router));
+        if self.tell(Notice::Avoided(router)) {
+            self.avoided = Some((router, now + CONFIRM_INTERVAL));
+        }
     }
 
     /// Keeps a packet until its neighbour is known; others may have to go for it ([`take_gone`](Self::take_gone)).
@@ -299,7 +308,7 @@ impl NextHops {
             self.gone.extend(queue.pop().map(|waiting| (key.0, waiting.packet, full)));
         }
         self.queued = self.queued - before + queue.cost;
-        while self.queued > NEIGHBOR_QUEUES_BYTES_MAX {
+        while self.queued > self.queued_max {
             self.drop_from_longest();
         }
     }
@@ -425,7 +434,7 @@ mod tests {
     }
 
     fn table() -> NextHops {
-        NextHops::new(Keyed([1, 2]))
+        NextHops::new(Keyed([1, 2]), 1)
     }
 
     fn waiting(pool: &mut Pool, len: usize) -> Waiting {
@@ -558,6 +567,23 @@ mod tests {
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
     }
 
+    /// All data parts together keep as much as one would, and each of them what one neighbour may have.
+    #[test]
+    fn shards_have_a_part_of_what_waits_each() {
+        let (mut hops, mut pool) = (NextHops::new(Keyed([1, 2]), 16), Pool::default());
+        for n in 0..500 {
+            let id = hops.at(nth(n));
+            send(&mut hops, id, waiting(&mut pool, 1400));
+            assert!(hops.queued <= NEIGHBOR_QUEUES_BYTES_MAX / 16);
+        }
+        assert!(hops.queued >= NEIGHBOR_QUEUE_BYTES_MAX);
+        let reasons = gone(&mut hops).into_iter().map(|(_, reason)| reason);
+        assert!(
+            reasons
+                .eq([DropReason::NeighborQueuesFull; 500].into_iter().take(500 - hops.waiting()))
+        );
+    }
+
     /// Nobody takes what is told, as when control is on a thread that has no time: what cannot be asked for does not wait.
     #[test]
     fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
@@ -575,6 +601,27 @@ mod tests {
         assert_eq!(hops.link(at(0), id), None);
         hops.enqueue(id, waiting(&mut pool, 61));
         assert_eq!(hops.on_known(hops.key(id).unwrap(), LINK, Instant::FAR).len(), 1);
+    }
+
+    /// A use, a confirmation and a detour for which there was no room are told as soon as there is.
+    #[test]
+    fn what_found_no_room_is_told_with_the_next_packet() {
+        let mut hops = table();
+        let id = hops.at(nth(1));
+        hops.on_known(nth(1), LINK, at(100));
+        while hops.tell(Notice::Avoided(nth(9))) {}
+        let used = |hops: &mut NextHops, id, ms| {
+            assert_eq!(hops.link(at(ms), id), Some(LINK));
+            hops.confirm(at(ms), id);
+            hops.on_avoided(at(ms), nth(2));
+        };
+        used(&mut hops, id, 100);
+        while hops.take_notice().is_some() {}
+        for (ms, count) in [(101, 3), (102, 0)] {
+            used(&mut hops, id, ms);
+            let told: Vec<_> = std::iter::from_fn(|| hops.take_notice()).collect();
+            assert_eq!(told.len(), count, "{told:?}");
+        }
     }
 
     #[test]

@@ -44,19 +44,19 @@ pub(in crate::net) struct Data {
 }
 
 impl Data {
-    /// Of a host of which nothing is known yet. Of several data parts each has keys of its own: identifications of
-    /// fragments that two of them made may not be the same ones.
-    /// What this host may do as a whole is divided among as many parts as there are `shards`.
-    pub(in crate::net) fn new(keys: &Keys, now: Instant, shards: usize) -> Self {
+    /// The part of shard `n` of a host of which nothing is known yet. Of several each has keys of its own: what one sends
+    /// says nothing of the identifications of another. What this host may do as a whole is divided among as many parts as
+    /// there are `shards`.
+    pub(in crate::net) fn new(keys: &Keys, now: Instant, (n, shards): (usize, usize)) -> Self {
         let tables = Keyed(keys.tables);
         Self {
             trace_drops: false,
             counters: DataCounters::default(),
             snapshot: Arc::new(Snapshot::empty(Cheap(keys.addresses))),
-            next_hops: NextHops::new(tables),
-            mtus: PathMtus::new(tables),
+            next_hops: NextHops::new(tables, shards),
+            mtus: PathMtus::new(tables, shards),
             reassembly: Reassembly::new(tables),
-            idents: Idents::new(Keyed(keys.idents)),
+            idents: Idents::new(Keyed(keys.idents), (n, shards)),
             error_limit: ErrorLimit::new(tables, now, shards as u64),
             random: Random::new(keys.error_limit),
             outputs: Vec::new(),

@@ -192,16 +192,30 @@ impl Data {
 
     /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
     /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs. Returns the way that it
-    /// is about if that is news.
+    /// is about and what is known of that, if other shards have to be told.
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
         dst: IpAddr,
         iface: Option<IfaceId>,
         mtu: u32,
-    ) -> Option<HopKey> {
+    ) -> Option<(HopKey, u32)> {
         let FirstHop { iface: out, .. } = self.first_hop(dst, iface).ok()?;
-        self.lower_path_mtu(now, (out, dst), mtu).then_some((out, dst))
+        let way = (out, dst);
+        self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
+    }
+
+    /// Notes what a report said of a way. Returns what is known of it if other shards have to be told.
+    pub(in crate::net) fn hear_path_mtu(
+        &mut self,
+        now: Instant,
+        way: HopKey,
+        mtu: u32,
+    ) -> Option<u32> {
+        match self.lower_path_mtu(now, way, mtu) {
+            true => Some(mtu),
+            false => self.mtus.take_untold(way),
+        }
     }
 
     /// Notes what a report said of a way; whether it is news.

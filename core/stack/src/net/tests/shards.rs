@@ -2,7 +2,7 @@
 
 use super::super::control::Control;
 use super::super::data::Data;
-use super::super::told::{Order, Parts};
+use super::super::told::{News, Order, Parts};
 use super::*;
 
 /// One host, the packets of which go through two data parts.
@@ -31,7 +31,7 @@ impl Sharded {
             kernel_cuts: false,
         };
         assert_eq!(control.add_interface(now, config), ETH);
-        let shards = [8, 9].map(|seed| Data::new(&Keys::derive(&[seed; 32]), now, 2));
+        let shards = [0, 1].map(|n| Data::new(&Keys::derive(&[8 + n as u8; 32]), now, (n, 2)));
         let mut host = Self { control, shards, pool: Pool::default(), now };
         host.exchange();
         host
@@ -158,6 +158,22 @@ fn a_neighbour_that_does_not_answer_fails_in_each_shard() {
         assert_eq!(shard.errors.pop_front().map(|error| error.dst), Some(ip("10.0.0.9")));
     }
     assert_eq!(host.control.counters.neighbors_failed, 1);
+}
+
+/// A shard that lost its news takes no neighbour to be where it was.
+#[test]
+fn who_lost_its_news_asks_anew() {
+    let mut host = Sharded::new();
+    host.send(1, "10.0.0.2");
+    host.exchange();
+    host.receive(0, &arp_from_b(arp::Op::Reply, MAC_B, "10.0.0.1"));
+    host.exchange();
+    assert_eq!(host.macs(1), [MAC_B]);
+    host.shards[1].on_news(host.now, News::AllForgotten, &mut host.pool);
+    host.send(1, "10.0.0.2");
+    assert_eq!(host.macs(1), []);
+    host.exchange();
+    assert_eq!(host.macs(1), [MAC_B]);
 }
 
 #[test]

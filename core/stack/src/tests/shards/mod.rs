@@ -12,3 +12,4 @@ mod neighbors;
 mod streams;
 mod threads;
 mod threads_link;
+mod wakes;
