@@ -41,6 +41,8 @@ counters! {
     tcp_bytes_to_host,
     /// Bytes from the host to the program.
     tcp_bytes_to_program,
+    /// Times that a connection waited for those of its client which another gateway had.
+    accept_waited,
     /// Times that accepting paused because descriptors or flows ran out.
     accept_paused,
     /// UDP flows made.

@@ -18,6 +18,7 @@ use crate::context::{Context, FifoHost};
 use crate::events::family;
 use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
 use crate::nameservers::Tour;
+use crate::order::Flight;
 use crate::sys::{self, IpOption};
 
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(crate) struct Flow {
     pub(crate) queued: bool,
     /// A client of a published port began it.
     pub(crate) by_client: bool,
+    /// Others wait until it is with the program.
+    pub(crate) flight: Option<Flight>,
     /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one of them.
     pub(crate) nameservers: Option<Box<Tour>>,
 }
@@ -133,6 +136,7 @@ impl Flow {
             news: None,
             queued: false,
             by_client: matches!(phase, Phase::ProgramConnecting { .. }),
+            flight: None,
             nameservers: None,
         }
     }

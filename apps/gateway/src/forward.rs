@@ -8,11 +8,12 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
 use crate::config::ForwardProtocol;
-use crate::context::{Context, FifoHost};
+use crate::context::{Context, FifoHost, Shared};
 use crate::events::Readiness;
 use crate::flow;
-use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, DATAGRAMS_PER_TURN};
+use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, DATAGRAMS_PER_TURN, HELD_MAX};
 use crate::listeners::{Listener, Listeners};
+use crate::order::{Candidate, Next};
 use crate::siblings::Accepted;
 use crate::sys;
 use crate::tcp::TcpFlows;
@@ -22,22 +23,35 @@ use crate::udp::UdpFlows;
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
     pub(crate) listeners: Listeners,
-    /// Listeners with connections or datagrams, each once. TCP ones are in `paused` instead while accepting pauses.
+    /// Listeners with connections or datagrams. Each of them is here, or among those below, once.
     due: VecDeque<u32>,
+    /// TCP ones while accepting pauses.
     paused: Vec<u32>,
-    /// Other gateways have handed connections over.
+    /// Those whose next connection waits for its turn ([`crate::order`]).
+    waiting: Vec<u32>,
+    /// Other gateways have handed connections over, or what a connection waited for is over.
     handed: bool,
     /// Accepting pauses until then: descriptors or flows ran out.
     paused_until_ns: Option<u64>,
 }
 
+/// How a listener is left.
+enum Left {
+    Going,
+    /// The next connection has to wait for its turn.
+    Waits,
+    /// Descriptors or flows ran out, here or where a connection belongs.
+    Full,
+}
+
 impl Forwards {
     pub(crate) fn on_ready(&mut self, index: u32, ready: Readiness) {
         if let Some(listener) = self.listeners.get_mut(index) {
-            if !std::mem::replace(&mut listener.ready, true) {
+            listener.ready = true;
+            listener.failed |= ready.failed;
+            if !std::mem::replace(&mut listener.listed, true) {
                 self.due.push_back(index);
             }
-            listener.failed |= ready.failed;
         }
     }
 
@@ -48,11 +62,12 @@ impl Forwards {
 
     /// When [`Forwards::serve`] has something to do: 0 for now.
     pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
-        match self.paused_until_ns {
-            Some(until) if self.due.is_empty() => Some(until),
-            None if self.due.is_empty() && !self.handed => None,
-            _ => Some(0),
+        if !self.due.is_empty() || self.handed && self.paused_until_ns.is_none() {
+            return Some(0);
         }
+        let waiting = self.waiting.iter().filter_map(|index| self.listeners.get(*index));
+        let turns = waiting.filter_map(|listener| listener.order.until_ns());
+        turns.chain(self.paused_until_ns).min()
     }
 
     /// Takes what came in on forwarded ports.
@@ -66,6 +81,8 @@ impl Forwards {
             self.paused_until_ns = None;
             self.due.extend(self.paused.drain(..));
         }
+        self.due.extend(self.waiting.drain(..));
+        let held_max = tcp.held_max() / self.listeners.len().max(1);
         for _ in 0..self.due.len() {
             let Some(index) = self.due.pop_front() else { break };
             let Some(listener) = self.listeners.get_mut(index) else { continue };
@@ -74,14 +91,18 @@ impl Forwards {
                     self.paused.push(index);
                     continue;
                 }
-                ForwardProtocol::Tcp => {
-                    if !listener.accept(cx, tcp) {
-                        self.paused_until_ns = Some(pause(cx));
+                ForwardProtocol::Tcp => match listener.accept(cx, tcp, held_max) {
+                    Left::Going => {}
+                    Left::Full => self.paused_until_ns = Some(pause(cx)),
+                    Left::Waits => {
+                        self.waiting.push(index);
+                        continue;
                     }
-                }
+                },
                 ForwardProtocol::Udp => listener.receive(cx, udp, index),
             }
-            if listener.ready {
+            listener.listed = listener.ready || !listener.held.is_empty();
+            if listener.listed {
                 self.due.push_back(index);
             }
         }
@@ -98,11 +119,11 @@ impl Forwards {
                 self.paused_until_ns = Some(pause(cx));
                 return;
             }
-            let Some(Accepted { host, presented, .. }) = cx.shared.place.take() else {
+            let Some(accepted) = cx.shared.place.take() else {
                 self.handed = false;
                 return;
             };
-            tcp.on_accept(cx, host, presented);
+            tcp.on_accept(cx, accepted);
         }
     }
 }
@@ -114,43 +135,98 @@ fn pause(cx: &mut Context<'_, impl FifoHost>) -> u64 {
 }
 
 impl Listener {
-    /// Accepts what is there, within limits. False: descriptors or flows ran out, here or where a connection belongs.
-    fn accept(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) -> bool {
-        for _ in 0..ACCEPTS_PER_TURN {
-            let accepted = match self.held.take() {
-                Some(held) => held,
-                None if cx.shared.place.is_alone() && tcp.is_full_of_clients() => {
-                    cx.shared.counters.tcp_flows_full += 1;
-                    return false;
-                }
-                None => match self.accept_one(cx) {
-                    Ok(Some(accepted)) => accepted,
-                    // This connection failed while it waited to be accepted (accept(2)), or the call was interrupted.
-                    Ok(None) => continue,
-                    Err(Errno::AGAIN) => {
-                        self.ready = false;
-                        return true;
-                    }
-                    Err(_) => return false,
-                },
-            };
-            self.held = if !cx.shared.place.is_mine(&accepted) {
-                cx.shared.place.hand_over(accepted)
-            } else if tcp.is_full_of_clients() {
-                Some(accepted)
-            } else {
-                tcp.on_accept(cx, accepted.host, accepted.presented);
-                None
-            };
-            if self.held.is_some() {
-                cx.shared.counters.tcp_flows_full += 1;
-                return false;
+    /// Accepts what is there, within limits, and gives it to the gateways whose it is.
+    fn accept(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        tcp: &mut TcpFlows,
+        held_max: usize,
+    ) -> Left {
+        if cx.shared.place.is_alone() {
+            return self.accept_alone(cx, tcp);
+        }
+        let filled = self.fill(cx, held_max.clamp(1, HELD_MAX));
+        while let Some(accepted) = self.held.pop_front() {
+            match self.give(cx, tcp, accepted) {
+                Left::Going => {}
+                left => return left,
             }
         }
-        true
+        filled
     }
 
-    /// The next connection. `None` instead of one that has failed.
+    /// The same where there are no others: what finds no flow stays in the host's queue.
+    fn accept_alone(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) -> Left {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if tcp.is_full_of_clients() {
+                cx.shared.counters.tcp_flows_full += 1;
+                return Left::Full;
+            }
+            match self.accept_one(cx) {
+                Ok(Some(accepted)) => tcp.on_accept(cx, accepted),
+                Ok(None) => {}
+                Err(Errno::AGAIN) => {
+                    self.ready = false;
+                    break;
+                }
+                Err(_) => return Left::Full,
+            }
+        }
+        Left::Going
+    }
+
+    /// Accepts what is there, until so many are held.
+    fn fill(&mut self, cx: &mut Context<'_, impl FifoHost>, held_max: usize) -> Left {
+        for _ in self.held.len()..held_max {
+            if !self.ready {
+                break;
+            }
+            match self.accept_one(cx) {
+                Ok(accepted) => self.held.extend(accepted),
+                Err(Errno::AGAIN) => self.ready = false,
+                Err(_) => return Left::Full,
+            }
+        }
+        Left::Going
+    }
+
+    /// Gives a connection that was held to the gateway whose it is, if it may go, and holds it on otherwise.
+    fn give(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        tcp: &mut TcpFlows,
+        mut accepted: Accepted,
+    ) -> Left {
+        let Shared { place, counters, now_ns, .. } = &mut *cx.shared;
+        let owner = place.owner(&accepted);
+        let next = Candidate { client: accepted.client, owner, waiting: self.held.len() + 1 };
+        let to = match self.order.next(next, place, *now_ns) {
+            Next::Goes(to, flight) => {
+                accepted.flight = flight;
+                to
+            }
+            Next::Waits { since_now } => {
+                counters.accept_waited += u64::from(since_now);
+                self.held.push_front(accepted);
+                return Left::Waits;
+            }
+        };
+        let refused = if to != place.number() {
+            place.hand_over(to, accepted)
+        } else if tcp.is_full_of_clients() {
+            Some(accepted)
+        } else {
+            tcp.on_accept(cx, accepted);
+            None
+        };
+        let Some(refused) = refused else { return Left::Going };
+        cx.shared.counters.tcp_flows_full += 1;
+        self.held.push_front(Accepted { flight: None, ..refused });
+        Left::Full
+    }
+
+    /// The next connection. `None` instead of one that has failed while it waited to be accepted (accept(2)), or when the
+    /// call was interrupted.
     fn accept_one(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -163,7 +239,7 @@ impl Listener {
                 flow::prepare(&host);
                 cx.shared.counters.tcp_accepted += 1;
                 let presented = cx.shared.config.presented(client, self.port);
-                Ok(Some(cx.shared.place.accepted(host, presented)))
+                Ok(Some(Accepted { host, client: client.ip(), presented, flight: None }))
             }
             Err(
                 error @ (Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),

@@ -28,8 +28,8 @@ use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Forwards;
 use crate::limits::{
     DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX, EVENTS_MAX,
-    HANDED_MAX, HANDED_PART, LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_CLIENTS_MAX,
-    UDP_FLOWS_MAX,
+    HANDED_MAX, HANDED_PART, HELD_PART, LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX,
+    UDP_CLIENTS_MAX, UDP_FLOWS_MAX,
 };
 use crate::link::{LINK, Link, OFFLOADS};
 use crate::listeners;
@@ -253,6 +253,7 @@ impl Gateway {
             || !queues.from_program.is_empty()
             || !host.shared.errors.is_empty()
             || host.tcp.is_due()
+            || !host.tcp.landings.is_empty()
             || host.udp.is_due()
             || host.echo.is_due()
             || host.dns.is_due()
@@ -263,6 +264,7 @@ impl Port for Gateway {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let now = Instant(now_ns);
         self.host.shared.now_ns = now_ns;
+        self.host.tcp.landings.settle();
         if self.link.queues().to_program.len() < max {
             self.listen_to_host();
             self.serve(now, pool);
@@ -270,11 +272,14 @@ impl Port for Gateway {
         }
         let queue = &mut self.link.queues().to_program;
         let n = max.min(queue.len());
+        self.host.tcp.landings.on_taken(queue.len(), n);
         out.extend(queue.drain(..n));
         n
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        // A stack submits at the end of a turn, when other shards see what it told them.
+        self.host.tcp.landings.settle();
         let n = batch.len();
         if n == 0 {
             return 0;
@@ -435,7 +440,7 @@ impl FlowsMax {
         let Self { tcp, udp, udp_clients, echo, dns, .. } = self;
         let handed = (share(tcp) / HANDED_PART).clamp(1, HANDED_MAX);
         Self {
-            tcp: share(tcp).saturating_sub(handed).max(1),
+            tcp: share(tcp).saturating_sub(handed + share(tcp) / HELD_PART).max(1),
             handed,
             udp: share(udp),
             udp_clients: share(udp_clients),

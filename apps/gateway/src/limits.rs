@@ -19,6 +19,19 @@ pub const HANDED_MAX: usize = 256;
 /// They are no more than 1/HANDED_PART of the TCP flows that this gateway may have, and are taken off these: each has a
 /// descriptor.
 pub const HANDED_PART: usize = 8;
+/// Connections of clients of one published port that are accepted and not handed over yet: what is divided among the
+/// gateways at once.
+pub const HELD_MAX: usize = 64;
+/// All of a gateway's are no more than 1/HELD_PART of its TCP flows, off which they are taken, or one for each port: they
+/// have descriptors, too.
+pub const HELD_PART: usize = 16;
+/// Clients of one published port whose connections are kept in order, as long as some are on their way to the program. Of
+/// more than so many at once, each of which connects more than once, some may come in another order.
+pub const CLIENTS_IN_ORDER_MAX: usize = 256;
+/// How long a connection waits for those that its client made before, which another gateway has. A handshake within this
+/// machine takes some 0.1 ms, more if its processors are busy. One whose SYN the program's stack drops, as for a full
+/// accept queue, takes a second and is not worth it.
+pub const ORDER_WAIT_NS: u64 = 50_000_000;
 /// Ports that are tried for a client of a published port that cannot be shown at its own. Of them the sixteenth part
 /// fits at worst, where there are 16 shards.
 pub const PORTS_TRIED_MAX: usize = 1_024;

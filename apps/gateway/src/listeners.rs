@@ -1,5 +1,6 @@
 //! The sockets of forwarded ports, on which the host listens for the program.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +13,7 @@ use crate::config::{Forward, ForwardError, ForwardProtocol};
 use crate::events::{Events, Interest, Token, family};
 use crate::limits::BACKLOG;
 use crate::mapping::Port;
+use crate::order::Order;
 use crate::siblings::{Accepted, Place};
 use crate::sys;
 
@@ -32,13 +34,15 @@ pub(crate) struct Listener {
     pub(crate) protocol: ForwardProtocol,
     /// Where the host listens.
     pub(crate) host: SocketAddr,
-    /// Has connections or datagrams that nobody has taken yet, and is among those that [`crate::forward`] has due or
-    /// paused.
+    /// Has connections or datagrams that nobody has taken yet.
     pub(crate) ready: bool,
+    /// Is among those that [`crate::forward`] has due, paused or waiting.
+    pub(crate) listed: bool,
     /// Has reports about datagrams that were sent, and that nobody has read yet.
     pub(crate) failed: bool,
-    /// A connection whose gateway could not take it yet.
-    pub(crate) held: Option<Accepted>,
+    /// Connections that are accepted and that no gateway has been given, of several gateways.
+    pub(crate) held: VecDeque<Accepted>,
+    pub(crate) order: Order,
 }
 
 /// A socket of a forwarded port that no gateway has yet.
@@ -83,8 +87,10 @@ impl Listeners {
                 protocol: which.protocol,
                 host: *host,
                 ready: false,
+                listed: false,
                 failed: false,
-                held: None,
+                held: VecDeque::new(),
+                order: Order::default(),
             });
         }
         Ok(())
@@ -117,6 +123,10 @@ impl Listeners {
                 && (listener.port, listener.host.is_ipv6()) == (port.number, port.v6)
         };
         self.list.iter().find(leads).map(|listener| listener.host.port())
+    }
+
+    pub(crate) fn get(&self, index: u32) -> Option<&Listener> {
+        self.list.get(index as usize)
     }
 
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Listener> {

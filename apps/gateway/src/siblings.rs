@@ -3,7 +3,8 @@
 //! So each gateway has the flows of its shard, and nobody else sees them. Some things they have to agree on:
 //!
 //! - A connection of a client of a published port must be a flow that the gateway's shard owns, since what the program
-//!   answers leaves there. One gateway listens, and hands each connection to the gateway of the owner.
+//!   answers leaves there. One gateway listens, and hands each connection to the gateway of the owner, in an order that
+//!   the program sees (`order`).
 //! - The datagrams of such clients come in at one gateway as well, and the program's answers leave where its socket is:
 //!   that gateway learns of the client when the first answer comes.
 //! - A UDP port of the program has one port of the host, whichever shards its sockets are in.
@@ -25,6 +26,7 @@ use towpath_stack::Owners;
 
 use crate::config::Presented;
 use crate::mapping::Mappings;
+use crate::order::Flight;
 
 /// What one gateway has of those beside it.
 #[derive(Debug)]
@@ -33,8 +35,8 @@ pub(crate) struct Place {
     number: usize,
     /// None: there are no others.
     inbox: Option<Receiver<Accepted>>,
-    /// Whose turn it is to have a client that anybody can have.
-    next: usize,
+    /// How many clients that anybody can have this one has given to each.
+    given: Vec<u64>,
     /// Which port was chosen last.
     port: u16,
 }
@@ -53,16 +55,18 @@ pub(crate) struct Siblings {
 #[derive(Debug)]
 struct Inbox {
     give: SyncSender<Accepted>,
-    /// Rung for each connection that is given.
-    bell: OwnedFd,
+    /// Rung for each connection that is given, and when one need not wait any more.
+    bell: Arc<OwnedFd>,
 }
 
-/// A connection of a client of a published port, and whose it is.
+/// A connection of a client of a published port.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) host: OwnedFd,
+    pub(crate) client: IpAddr,
     pub(crate) presented: [Option<Presented>; 2],
-    owner: usize,
+    /// Others wait until it is with the program.
+    pub(crate) flight: Option<Flight>,
 }
 
 /// The program's end and the other one.
@@ -107,7 +111,7 @@ impl Place {
     /// Of a gateway without others.
     pub(crate) fn alone() -> Self {
         let siblings = Siblings::new(Owners::new(&[0; 32], 1), Vec::new());
-        Self { siblings: Arc::new(siblings), number: 0, inbox: None, next: 0, port: 0 }
+        Self { siblings: Arc::new(siblings), number: 0, inbox: None, given: vec![0], port: 0 }
     }
 
     /// Of the gateway of each shard. At most `handed_max` connections wait for one of them.
@@ -119,16 +123,17 @@ impl Place {
             return Ok(vec![Self::alone()]);
         }
         let (mut inboxes, mut receivers) = (Vec::new(), Vec::new());
-        for _ in 0..owners.count() {
+        let count = owners.count();
+        for _ in 0..count {
             let (give, inbox) = sync_channel(handed_max);
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            inboxes.push(Inbox { give, bell });
+            inboxes.push(Inbox { give, bell: Arc::new(bell) });
             receivers.push(inbox);
         }
         let siblings = Arc::new(Siblings::new(owners, inboxes));
         let place = |(number, inbox)| {
             let siblings = Arc::clone(&siblings);
-            Self { siblings, number, inbox: Some(inbox), next: 0, port: 0 }
+            Self { siblings, number, inbox: Some(inbox), given: vec![0; count], port: 0 }
         };
         Ok(receivers.into_iter().enumerate().map(place).collect())
     }
@@ -152,37 +157,33 @@ impl Place {
         listener % self.count() == self.number
     }
 
-    /// What is readable when another gateway has handed something over.
-    pub(crate) fn bell(&self) -> Option<&OwnedFd> {
+    /// What is readable when another gateway has handed something over, or a connection need not wait any more.
+    pub(crate) fn bell(&self) -> Option<&Arc<OwnedFd>> {
         self.siblings.inboxes.get(self.number).map(|inbox| &inbox.bell)
     }
 
-    /// Says whose a connection is. Where a client is not shown at its own port, any gateway can choose one: they take
-    /// turns.
-    pub(crate) fn accepted(
-        &mut self,
-        host: OwnedFd,
-        presented: [Option<Presented>; 2],
-    ) -> Accepted {
-        let owner = match presented[0] {
-            Some(first) if first.client.port() != 0 => {
-                self.siblings.owners.owner(first.client, first.program).index()
-            }
-            _ => {
-                self.next = (self.next + 1) % self.count();
-                self.next
-            }
-        };
-        Accepted { host, presented, owner }
+    /// Whose a connection is. `None`: a client that is not shown at its own port can be anybody's, who chooses one.
+    pub(crate) fn owner(&self, accepted: &Accepted) -> Option<usize> {
+        let first = accepted.presented[0].filter(|first| first.client.port() != 0)?;
+        Some(self.siblings.owners.owner(first.client, first.program).index())
     }
 
-    pub(crate) fn is_mine(&self, accepted: &Accepted) -> bool {
-        accepted.owner == self.number
+    /// Who has been given the fewest of those.
+    pub(crate) fn least_given(&self) -> usize {
+        let least = self.given.iter().enumerate().min_by_key(|(_, given)| **given);
+        least.map_or(self.number, |(owner, _)| owner)
     }
 
-    /// Hands a connection to the gateway of its owner. It comes back if that one has enough to do.
-    pub(crate) fn hand_over(&self, accepted: Accepted) -> Option<Accepted> {
-        let Some(inbox) = self.siblings.inboxes.get(accepted.owner) else { return Some(accepted) };
+    /// A gateway is given one of those.
+    pub(crate) fn note_given(&mut self, owner: usize) {
+        if let Some(given) = self.given.get_mut(owner) {
+            *given += 1;
+        }
+    }
+
+    /// Hands a connection to another gateway. It comes back if that one has enough to do.
+    pub(crate) fn hand_over(&self, to: usize, accepted: Accepted) -> Option<Accepted> {
+        let Some(inbox) = self.siblings.inboxes.get(to) else { return Some(accepted) };
         match inbox.give.try_send(accepted) {
             Ok(()) => {
                 // It fails when the counter is full, and then it is readable.

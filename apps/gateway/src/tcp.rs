@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, getsockname, sockopt};
@@ -33,11 +33,14 @@ use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
     Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
 };
-use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, PORTS_TRIED_MAX, TCP_FLOWS_LEFT_TO_PROGRAM};
+use crate::limits::{
+    FAILED_WAIT_NS, HELD_PART, PLAIN_TTL, PORTS_TRIED_MAX, TCP_FLOWS_LEFT_TO_PROGRAM,
+};
 use crate::nameservers::Tour;
 use crate::notice::Notice;
+use crate::order::Landings;
 use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_tos};
-use crate::siblings::Topic;
+use crate::siblings::{Accepted, Topic};
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
@@ -51,6 +54,8 @@ pub(crate) struct TcpFlows {
     flows: Slab<Flow>,
     /// Flows that clients of published ports began.
     clients: usize,
+    /// Of these, the ones that have just reached the program.
+    pub(crate) landings: Landings,
     /// Flows whose host is connecting, by what the program's SYN is called.
     connecting: HashMap<PendingId, Key>,
     /// Flows with something to do, each once.
@@ -86,6 +91,7 @@ impl TcpFlows {
         Self {
             flows: Slab::new(),
             clients: 0,
+            landings: Landings::default(),
             connecting: HashMap::new(),
             due: VecDeque::new(),
             syns: VecDeque::new(),
@@ -123,6 +129,11 @@ impl TcpFlows {
 
     fn is_full(&self) -> bool {
         self.flows.len() >= self.max
+    }
+
+    /// Connections of clients that may wait to be handed to other gateways.
+    pub(crate) fn held_max(&self) -> usize {
+        self.max / HELD_PART
     }
 
     /// Whether no flow is left for a client of a published port.
@@ -252,18 +263,14 @@ impl TcpFlows {
     }
 
     /// A client connected to a forwarded port: connects on to the program.
-    pub(crate) fn on_accept(
-        &mut self,
-        cx: &mut Context<'_, impl FifoHost>,
-        host: OwnedFd,
-        presented: [Option<Presented>; 2],
-    ) {
+    pub(crate) fn on_accept(&mut self, cx: &mut Context<'_, impl FifoHost>, accepted: Accepted) {
+        let Accepted { host, presented, flight, .. } = accepted;
         let [Some(first), second] = presented else { return reset(&host) };
         // The inner stack's connection carries the flow's key, so that the flow exists before it: this id is none
         // of a socket, and is replaced below.
         let to = first.program;
         let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second, to };
-        let key = self.flows.insert(Flow::new(host, phase));
+        let key = self.flows.insert(Flow { flight, ..Flow::new(host, phase) });
         self.clients += 1;
         if self.watch(cx.shared, key).is_err() {
             self.drop_host(cx, key);
@@ -402,6 +409,9 @@ impl TcpFlows {
             Phase::ProgramConnecting { socket, second, .. } => match flow.news.take() {
                 Some(News::Connected) => {
                     flow.phase = Phase::Open(socket);
+                    if let Some(flight) = flow.flight.take() {
+                        self.landings.push(flight);
+                    }
                     self.splice(cx, key, socket);
                 }
                 Some(News::Failed) => {

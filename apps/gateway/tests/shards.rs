@@ -1,5 +1,4 @@
 //! The gateways of a stack with several shards, all turned on the test's thread.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
 mod world;
 
@@ -10,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use towpath_gateway::{Forward, ForwardProtocol, Gateway, Notice};
 use towpath_stack::{BindOptions, Family, Linger, SocketId, SocketKind};
-use world::{PATIENCE, Sock, USERS_OF_A_SHARD, World, gateway_v4, gateway_v6, pattern};
+use world::{
+    PATIENCE, Sock, USERS_OF_A_SHARD, World, gateway_v4, gateway_v6, in_namespace, pattern,
+};
 
 /// A host of several shards, and the program on it.
 struct Shards(Vec<World>);
@@ -134,25 +135,6 @@ fn ask(
     })
 }
 
-/// Runs `test` on a thread with a network namespace of its own, in which 192.0.2.1 is this host.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(|| {
-        // SAFETY: concerns this thread, and those that it starts.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            eprintln!("skipped: needs root");
-            return;
-        }
-        for arguments in ["link set lo up", "addr add 192.0.2.1/32 dev lo"] {
-            let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
-            assert!(status.expect("iproute2").success(), "ip {arguments}");
-        }
-        test();
-    });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
-
 #[test]
 fn clients_come_in_at_the_owner_of_their_flow() {
     in_namespace(|| {
@@ -213,12 +195,13 @@ fn more_clients_than_there_may_be_wait() {
     let listener = shards.0[3].listen("10.0.2.15:80");
     let addr = shards.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
     let clients: Vec<_> = (0..48).map(|_| ask(None, addr, b"hi".to_vec())).collect();
+    // Nobody answers yet, so that none ends.
+    shards.until("a pause", |shards| (shards.counter("accept_paused") > 0).then_some(()));
     shards.serve(3, listener, clients.len());
     shards.until("the clients", |_| clients.iter().all(JoinHandle::is_finished).then_some(()));
     for client in clients {
         assert_eq!(client.join().unwrap().unwrap(), b"hi");
     }
-    assert!(shards.counter("accept_paused") > 0);
     assert!(shards.counter("tcp_flows_full") > 0);
 }
 

@@ -88,7 +88,7 @@ pub trait Host {
     }
 
     /// What the owner of another shard has said with [`crate::Stack::tell_owner`]. It comes in the order in which it was
-    /// said, and in order with what the stacks tell each other.
+    /// said, and after what the stacks told each other before.
     fn told(&mut self, from: ShardId, words: [u64; 3]) {
         let _ = (from, words);
     }

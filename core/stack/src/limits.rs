@@ -13,6 +13,10 @@ pub const MAIL_MAX: u32 = 512;
 /// Packets and messages that a shard takes from each of the others before its own have their turn.
 pub const MAIL_A_TURN: usize = 256;
 
+/// How often a shard looks into the rings in one turn while they bring offers of connections: twice, as a rule, for one
+/// offer. Beyond, as under a flood of connections, some may come into their queue in another order.
+pub const OFFER_LOOKS_MAX: usize = 4;
+
 /// Neighbours of which a shard has not heard the last news: twice as many as may be known. Beyond, the news are lost but
 /// for failures, and the shard asks for its neighbours anew (counter `shard_news_lost`).
 pub const NEWS_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;

@@ -342,7 +342,7 @@ impl<H: Host> Stack<H> {
         self.take_over_flow(at, incoming.hash, index);
         self.counters.tcp_accepts += 1;
         if let Some((listener, tag, false)) = offer {
-            self.offer_to(listener, child, tag);
+            self.offer_to(now, listener, child, tag);
         }
         self.on_segment(now, index, incoming, pool);
     }

@@ -205,7 +205,7 @@ impl Shard {
         for (slot, generation, listener) in std::mem::take(&mut self.host.to_offer) {
             let Some(entry) = self.host.slots.find(slot, generation) else { continue };
             let id = entry.id;
-            if !id.is_some_and(|id| self.stack.offer_to(listener, id, generation)) {
+            if !id.is_some_and(|id| self.stack.offer_to(now, listener, id, generation)) {
                 // It has ended meanwhile, and nobody has heard of it.
                 self.end(now, slot, Linger::Abort);
             }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -444,6 +445,26 @@ impl World {
     pub fn close(&mut self, sock: Sock, linger: Linger) {
         let now = self.now();
         self.stack.close(now, sock.id, linger);
+    }
+}
+
+/// Runs `test` on a thread with a network namespace of its own, in which 192.0.2.1 is this host.
+#[allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = thread::spawn(|| {
+        // SAFETY: concerns this thread, and those that it starts.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        for arguments in ["link set lo up", "addr add 192.0.2.1/32 dev lo"] {
+            let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
+            assert!(status.expect("iproute2").success(), "ip {arguments}");
+        }
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
     }
 }
 

@@ -11,6 +11,9 @@
 //!  or nobody                    ─ Pass ──► Room for another shard
 //! ```
 //!
+//! Who connects once more when a connection of its own is in the queue finds the two in that order there, whichever shards
+//! have them: offers have the time of the turn that made them, and the rings are looked at until none brings another one.
+//!
 //! Whether the queue is full its shard says in a word that the others read: so they drop SYNs and last ACKs then, as the
 //! listener's own shard does. `Full` is for those that were on the way when the queue became full.
 
@@ -21,7 +24,7 @@ use std::sync::atomic::Ordering;
 use towpath_tcp::Instant;
 
 use super::ShardId;
-use super::post::{Child, Message, Offer};
+use super::post::{Child, Mail, Message, Offer};
 use crate::active::{loopback_if_unspecified, with_scope};
 use crate::bind_addr::Table;
 use crate::binds::Binds;
@@ -53,7 +56,8 @@ impl<H: Host> Stack<H> {
     pub(crate) fn on_message(&mut self, now: Instant, host: &mut H, message: Message) {
         match message {
             Message::Owner { from, words } => host.told(from, words),
-            Message::Offer(offer) => self.on_offer(host, &offer),
+            // It is in its queue already.
+            Message::Offer(_) => {}
             Message::Full { listener, from, child, again } => {
                 let listener = ListenerName { shard: from, id: listener };
                 self.put_off(now, host, listener, child, again);
@@ -91,15 +95,22 @@ impl<H: Host> Stack<H> {
 
     /// Offers an established child to its listener, which is in another shard. `tag` is the one that its owner gave it.
     /// What becomes of it is heard by [`Host::enqueue`] there or [`Host::refused`] here. False: it is gone, and nothing is
-    /// heard.
-    pub fn offer_to(&mut self, listener: ListenerName, child: SocketId, tag: u32) -> bool {
+    /// heard. By `now`, which is the turn's, offers of several shards come into the queue in the order in which they were
+    /// made.
+    pub fn offer_to(
+        &mut self,
+        now: Instant,
+        listener: ListenerName,
+        child: SocketId,
+        tag: u32,
+    ) -> bool {
         let socket = self.index(child).and_then(|index| self.sockets.get(index));
         let Some(user) = socket.map(|socket| socket.user) else { return false };
-        self.offer(listener, Child { id: child, user, tag }, None)
+        self.offer(now, listener, Child { id: child, user, tag }, None)
     }
 
     /// The same. `more`: it was put off, and others wait behind it, or none.
-    fn offer(&mut self, to: ListenerName, child: Child, more: Option<bool>) -> bool {
+    fn offer(&mut self, at: Instant, to: ListenerName, child: Child, more: Option<bool>) -> bool {
         let socket = self.index(child.id).and_then(|index| self.sockets.get(index));
         let Some(Kind::Stream(stream)) = socket.map(|socket| &socket.kind) else { return false };
         let Stream { flow, iface, .. } = **stream;
@@ -109,7 +120,7 @@ impl<H: Host> Stack<H> {
         let Some(from) = self.member.as_ref().map(|member| member.id) else { return false };
         let (again, more) = (more.is_some(), more == Some(true));
         let listener = to.id;
-        let offer = Offer { listener, from, child, local, remote, again, more };
+        let offer = Offer { listener, from, child, local, remote, at, again, more };
         self.tell_shard(to.shard, Message::Offer(offer));
         true
     }
@@ -160,6 +171,17 @@ impl<H: Host> Stack<H> {
     pub(crate) fn tell_shard(&mut self, shard: ShardId, message: Message) {
         if let Some(pair) = self.member.as_mut().and_then(|member| member.pair(shard)) {
             pair.tell(message);
+        }
+    }
+
+    /// Puts the children that are offered in `batch` into their queues, in the order in which they were offered whatever
+    /// shards they are from. That is before all else in there: what their shards said afterwards may be about them.
+    pub(super) fn take_offers(&mut self, host: &mut H, batch: &VecDeque<Mail>) {
+        let mut offers: Vec<Offer> = batch.iter().filter_map(Mail::offer).collect();
+        // Those of one shard and time are in order.
+        offers.sort_by_key(|offer| offer.at);
+        for offer in &offers {
+            self.on_offer(host, offer);
         }
     }
 
@@ -260,7 +282,7 @@ impl<H: Host> Stack<H> {
         while let Some(unqueued) = self.unqueued(listener) {
             let Some(child) = unqueued.pop_front() else { break };
             let more = !unqueued.is_empty();
-            if self.offer(listener, child, Some(more)) {
+            if self.offer(now, listener, child, Some(more)) {
                 return;
             }
             self.refuse(now, host, &child);

@@ -1,5 +1,6 @@
 //! Packets of several shards: whose each is, and how it gets there.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use towpath_pool::{LinkType, Packet, Pool};
@@ -7,11 +8,12 @@ use towpath_tcp::Instant;
 use towpath_wire::addr;
 
 use super::ShardId;
-use super::post::Mail;
+use super::post::{Mail, Pair};
 use super::subject::Subject;
 use crate::drop::DropReason;
 use crate::flow::Flow;
 use crate::host::Host;
+use crate::limits::OFFER_LOOKS_MAX;
 use crate::net::{IfaceId, Local, Looped, Received};
 use crate::socket::Kind;
 use crate::stack::Stack;
@@ -170,13 +172,14 @@ impl<H: Host> Stack<H> {
     pub(crate) fn receive_mail(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
         let Some(member) = &mut self.member else { return };
         let mut batch = std::mem::take(&mut member.batch);
-        for pair in member.pairs.iter_mut().flatten() {
-            pair.take(pool, &mut batch);
-        }
+        let has_offers = take_mail(&mut member.pairs, pool, &mut batch);
         // What these follow from was announced before they were sent.
         self.catch_up_for_batch();
         self.close_forsaken(now, host);
         self.hear_news(now, host, pool);
+        if has_offers {
+            self.take_offers(host, &batch);
+        }
         for mail in batch.drain(..) {
             match mail {
                 // Judged once more: sockets may have come and gone while it was on its way.
@@ -333,6 +336,21 @@ impl<H: Host> Stack<H> {
         };
         self.net.drop(iface, packet, DropReason::ShardFull, pool);
     }
+}
+
+/// Takes what is in the rings. True: there are offers of connections.
+fn take_mail(pairs: &mut [Option<Pair>], pool: &mut Pool, batch: &mut VecDeque<Mail>) -> bool {
+    for looks in 0..OFFER_LOOKS_MAX {
+        let before = batch.len();
+        for pair in pairs.iter_mut().flatten() {
+            pair.take(pool, batch);
+        }
+        if batch.range(before..).all(|mail| mail.offer().is_none()) {
+            return looks > 0;
+        }
+        // An older one may be in a ring that was looked at before, when it was not there yet.
+    }
+    true
 }
 
 fn copy(packet: &Packet, pool: &mut Pool) -> Packet {

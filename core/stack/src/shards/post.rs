@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use towpath_pool::{Packet, Pool};
 use towpath_ring::{Giver, Taker, exchange};
-use towpath_tcp::SeqNum;
+use towpath_tcp::{Instant, SeqNum};
 
 use super::ShardId;
 use crate::flow::Flow;
@@ -67,13 +67,15 @@ pub(crate) struct Child {
 }
 
 /// One that is established.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     pub listener: SocketId,
     pub from: ShardId,
     pub child: Child,
     pub local: SocketAddr,
     pub remote: SocketAddr,
+    /// When it was made.
+    pub at: Instant,
     /// It was answered `Full` before.
     pub again: bool,
     /// So were others, which wait behind it.
@@ -81,6 +83,14 @@ pub(crate) struct Offer {
 }
 
 impl Mail {
+    /// An offer.
+    pub fn offer(&self) -> Option<Offer> {
+        match self {
+            Mail::Message(Message::Offer(offer)) => Some(*offer),
+            _ => None,
+        }
+    }
+
     /// The packet in it, whose buffer is another shard's.
     fn packet(&self) -> Option<&Packet> {
         match self {

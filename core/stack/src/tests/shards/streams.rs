@@ -1,5 +1,7 @@
 //! Connections.
 
+use towpath_tcp::Instant;
+
 use crate::tests::world::USERS_OF_A_SHARD;
 
 use super::hosts::{COUNTS, End, Hosts, Sock, for_each_count, for_each_link};
@@ -139,6 +141,7 @@ fn children_wait_until_their_owner_offers_them() {
         w.node(listener).stack.set_note(listener.id, [7; 8]);
         let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(500);
+        let now = w.now();
         let mut servers = Vec::new();
         while let Some(server) = w.accept(listener) {
             servers.push(server);
@@ -153,10 +156,10 @@ fn children_wait_until_their_owner_offers_them() {
                     // It ends while it waits.
                     w.sides[1][shard].abort(child);
                     w.settle();
-                    assert!(!w.sides[1][shard].stack.offer_to(to.name, child, tag));
+                    assert!(!w.sides[1][shard].stack.offer_to(now, to.name, child, tag));
                     w.node(listener).host.children.borrow_mut().remove(&!tag);
                 } else {
-                    assert!(w.sides[1][shard].stack.offer_to(to.name, child, tag));
+                    assert!(w.sides[1][shard].stack.offer_to(now, to.name, child, tag));
                     w.settle();
                     servers.push(w.accept(listener).expect("it is there"));
                 }
@@ -164,6 +167,51 @@ fn children_wait_until_their_owner_offers_them() {
         }
         assert_eq!(kept == 0, w.count() == 1);
         assert!(w.node(listener).host.children.borrow().is_empty());
+        for end in servers.iter().chain(&clients) {
+            w.node(end.sock).abort(end.sock.id);
+        }
+        w.close(listener);
+        w.assert_ends_empty();
+    });
+}
+
+/// Rings are looked at in the order of their shards, which is not that of the offers in them.
+#[test]
+fn children_come_in_the_order_in_which_they_were_offered() {
+    for_each_count(|w| {
+        w.sides[1].iter_mut().for_each(|node| node.host.keeps = Some(Vec::new()));
+        let listener = w.listen(1, "10.0.0.2:80", 100);
+        let clients: Vec<End> = (0..24).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        w.run(500);
+        let mut servers = Vec::new();
+        while let Some(server) = w.accept(listener) {
+            servers.push(server);
+        }
+        let mut kept = Vec::new();
+        for (shard, node) in w.sides[1].iter_mut().enumerate() {
+            kept.extend(node.host.keeps.take().into_iter().flatten().map(|child| (shard, child)));
+        }
+        for at in (1..kept.len()).rev() {
+            kept.swap(at, w.dice.below(at as u64 + 1) as usize);
+        }
+        let now = w.now();
+        for (&(shard, (to, child, tag)), n) in kept.iter().zip(0..) {
+            assert!(w.sides[1][shard].stack.offer_to(Instant(now.0 + n), to.name, child, tag));
+        }
+        // Each shows its offers, and then they are looked at.
+        for (shard, node) in w.sides[1].iter_mut().enumerate() {
+            if shard != listener.shard {
+                let budget = Default::default();
+                node.stack.turn(now, &mut node.host, &mut node.ports, &mut node.pool, budget);
+            }
+        }
+        w.settle();
+        let before = servers.len();
+        while let Some(server) = w.accept(listener) {
+            servers.push(server);
+        }
+        let came = servers[before..].iter().map(|server| server.sock.user);
+        assert!(came.eq(kept.iter().map(|(_, (_, _, tag))| !tag)), "{kept:?}");
         for end in servers.iter().chain(&clients) {
             w.node(end.sock).abort(end.sock.id);
         }

@@ -1,0 +1,193 @@
+//! Connections that a client made one after the other come to the program in that order, whichever gateways they go
+//! through. The shards are turned in any order and now and then, as threads would be.
+
+mod world;
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use towpath_gateway::{Forward, ForwardProtocol, Gateway, GatewayConfig};
+use towpath_stack::{BindOptions, Family, SocketKind};
+use world::{PATIENCE, Sock, USERS_OF_A_SHARD, World, in_namespace};
+
+/// A host of several shards, and what decides which of them is turned next.
+struct Shards {
+    worlds: Vec<World>,
+    dice: u64,
+}
+
+impl Shards {
+    fn new(count: usize, seed: u64) -> Self {
+        Self { worlds: World::shards(count), dice: seed }
+    }
+
+    fn roll(&mut self, below: usize) -> usize {
+        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.dice >> 33) as usize % below
+    }
+
+    /// Turns some of them, one more often than another.
+    fn turn(&mut self, times: usize) {
+        for _ in 0..times {
+            let shard = self.roll(self.worlds.len());
+            self.worlds[shard].turn();
+        }
+    }
+
+    fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done(self) {
+            self.turn(8);
+            assert!(Instant::now() < deadline, "waited too long for {what}");
+        }
+    }
+
+    fn publish(&mut self, port: u16) -> SocketAddr {
+        let host = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let forward = Forward { host, port, protocol: ForwardProtocol::Tcp };
+        let take = |world: &World| {
+            let spare = Gateway::new(GatewayConfig::default(), 1).unwrap();
+            world.gateway.replace(spare)
+        };
+        let mut gateways: Vec<_> = self.worlds.iter().map(take).collect();
+        let bound = Gateway::listen_all(&mut gateways, &[forward]).unwrap();
+        for (world, gateway) in self.worlds.iter().zip(gateways) {
+            world.gateway.replace(gateway);
+        }
+        bound[0]
+    }
+
+    fn listen(&mut self, shard: usize, port: u16, backlog: u32) -> Sock {
+        let world = &mut self.worlds[shard];
+        let user = world.user();
+        let id = world.stack.open(SocketKind::Stream, Family::V4, user).unwrap();
+        let addr = SocketAddr::from(([10, 0, 2, 15], port));
+        world.stack.bind(id, addr, BindOptions::default()).unwrap();
+        world.stack.listen(id, backlog).unwrap();
+        Sock { id, user }
+    }
+
+    /// Takes what is in the accept queue of a listener.
+    fn accept(&mut self, shard: usize, listener: Sock, accepted: &mut Vec<Sock>) {
+        let world = &mut self.worlds[shard];
+        while let Some((user, id, _)) = world.program.accepted.pop_front() {
+            world.stack.accepted(listener.id);
+            accepted.push(Sock { id, user });
+        }
+    }
+
+    /// What each connection begins with: which it is.
+    fn names(&mut self, accepted: &[Sock]) -> Vec<u32> {
+        let mut names = Vec::new();
+        for sock in accepted {
+            let mut bytes = Vec::new();
+            self.until("its name", |shards| {
+                let world = &mut shards.worlds[(sock.user / USERS_OF_A_SHARD) as usize];
+                bytes.extend(world.read(*sock));
+                bytes.len() == 4
+            });
+            names.push(u32::from_le_bytes(bytes.try_into().unwrap()));
+        }
+        names
+    }
+
+    fn flows(&self) -> Vec<usize> {
+        self.worlds.iter().map(|world| world.gateway.borrow().tcp_flows()).collect()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.worlds.iter().map(|world| world.counter(name)).sum()
+    }
+}
+
+/// A client at one of this host's addresses, which says its name.
+fn client(from: Ipv4Addr, port: u16, name: u32) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from((from, 0))).unwrap();
+    connect(&socket, &SocketAddr::from((from, port))).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(&name.to_le_bytes()).unwrap();
+    stream
+}
+
+const CLIENTS: u32 = 200;
+
+/// `turns` go by from one connection to the next, at most. Returns how many flows each gateway has.
+fn arrive_in_order(count: usize, from: Ipv4Addr, turns: usize) -> Vec<usize> {
+    let mut shards = Shards::new(count, turns as u64);
+    let shard = count / 2;
+    let listener = shards.listen(shard, 80, 512);
+    let port = shards.publish(80).port();
+    let (mut clients, mut accepted) = (Vec::new(), Vec::new());
+    for name in 0..CLIENTS {
+        clients.push(client(from, port, name));
+        let turns = shards.roll(turns + 1);
+        shards.turn(turns);
+        shards.accept(shard, listener, &mut accepted);
+    }
+    shards.until("all clients", |shards| {
+        shards.accept(shard, listener, &mut accepted);
+        accepted.len() == CLIENTS as usize
+    });
+    let what = format!("of {count} from {from}, {turns} turns");
+    assert!(shards.names(&accepted).into_iter().eq(0..CLIENTS), "{what}");
+    assert!(count == 1 || shards.counter("accept_waited") > 0, "{what}");
+    shards.flows()
+}
+
+/// However fast they come, all gateways have as many.
+#[test]
+fn connections_arrive_in_the_order_in_which_they_were_made() {
+    for count in [1, 2, 4] {
+        for turns in [0, 2, 20, 100] {
+            let flows = arrive_in_order(count, Ipv4Addr::LOCALHOST, turns);
+            let part = CLIENTS as usize / count;
+            assert!(flows.iter().all(|flows| flows.abs_diff(part) <= part / 8), "{flows:?}");
+        }
+    }
+}
+
+/// These are shown at their own ports, and each has one gateway that can have it.
+#[test]
+fn so_do_those_of_a_client_that_is_seen() {
+    in_namespace(|| {
+        for count in [2, 4] {
+            for turns in [0, 2, 20, 100] {
+                let flows = arrive_in_order(count, Ipv4Addr::new(192, 0, 2, 1), turns);
+                let part = CLIENTS as usize / count;
+                assert!(flows.iter().all(|flows| *flows > part / 2), "{flows:?}");
+            }
+        }
+    });
+}
+
+/// Handshakes that have to be repeated, because the program's queue is full, do not hold up others for long.
+#[test]
+fn who_finds_a_full_queue_is_not_waited_for() {
+    for count in [2, 4] {
+        let mut shards = Shards::new(count, 1);
+        let listener = shards.listen(0, 80, 8);
+        let port = shards.publish(80).port();
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|name| client(Ipv4Addr::LOCALHOST, port, name)).collect();
+        let began = Instant::now();
+        shards.until("all to be given to the gateways", |shards| {
+            shards.flows().iter().sum::<usize>() == clients.len()
+        });
+        // Those that are waited for get no answer until somebody accepts.
+        assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
+        assert!(shards.worlds[0].program.accepted.len() <= 9);
+        let mut accepted = Vec::new();
+        shards.until("all to be accepted", |shards| {
+            shards.accept(0, listener, &mut accepted);
+            std::thread::sleep(Duration::from_micros(100));
+            accepted.len() == clients.len()
+        });
+        let mut names = shards.names(&accepted);
+        assert!(names[..9].is_sorted(), "{names:?}");
+        names.sort_unstable();
+        assert!(names.into_iter().eq(0..CLIENTS));
+    }
+}
