@@ -230,7 +230,7 @@ impl Client {
     pub fn call(&self, request: &Request) -> Result<Reply, Error> {
         let end = self.end(match request.call {
             // Sockets are shared out among the shards.
-            call::SOCKET => return self.call_at(self.next_end(), request),
+            call::SOCKET => return self.open(request),
             call::SOCKETS => request.a,
             _ => request.slot,
         });
@@ -274,8 +274,23 @@ impl Client {
         self.ends.get(shard_of(slot, shards) as usize).unwrap_or(&self.ends[0])
     }
 
-    fn next_end(&self) -> &End {
-        &self.ends[self.next.fetch_add(1, Ordering::Relaxed) as usize % self.ends.len()]
+    /// A new socket, in one shard or the other: in turn, but in an order without a period, since programs have some. If
+    /// one is full the next is asked.
+    fn open(&self, request: &Request) -> Result<Reply, Error> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        // Multiples of the golden section (Knuth, "The Art of Computer Programming" 6.4).
+        let place = u64::from(turn.wrapping_mul(0x9e37_79b9));
+        let first = ((place * self.ends.len() as u64) >> 32) as usize;
+        let shards = self.ends.len();
+        let mut answer = self.call_at(&self.ends[first % shards], request);
+        for next in 1..shards {
+            const FULL: i32 = Errno::NOBUFS.raw_os_error();
+            if !matches!(answer, Err(Error::Refused(errno)) if errno == FULL) {
+                break;
+            }
+            answer = self.call_at(&self.ends[(first + next) % shards], request);
+        }
+        answer
     }
 
     /// Nothing interrupts a request, and there is one at a time.

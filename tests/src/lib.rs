@@ -107,7 +107,11 @@ pub fn wait_for_listener(run: &Process, port: u16) {
         let out = Process::spawn(&[&towpath, "ss", "-tlj", &id]).wait(Duration::from_secs(20));
         let sockets: serde_json::Value = serde_json::from_str(&out.stdout).unwrap_or_default();
         let mut all = sockets.as_array().into_iter().flatten();
-        all.any(|socket| socket["local"].as_str().is_some_and(|local| local.ends_with(&end)))
+        // One that is only bound is shown as well.
+        all.any(|socket| {
+            let local = socket["local"].as_str().unwrap_or_default();
+            socket["state"] == "LISTEN" && local.ends_with(&end)
+        })
     });
 }
 

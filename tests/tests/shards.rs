@@ -169,3 +169,39 @@ socks[0].send(b'end')
         }
     }
 }
+
+/// Where the kernel may not be told whose packets are whose, shards hand them on, and the user is told.
+#[test]
+fn packets_that_are_not_steered_arrive() {
+    if Mode::all().len() == 1 {
+        return;
+    }
+    let (ns, towpath, clients) = (Namespace::new(), towpath(), CLIENTS.to_string());
+    let without = "--bounding-set=-bpf,-sys_admin";
+    let mut line = vec!["setpriv", without, &towpath, "run", "--shards=4", "--tap"];
+    line.extend(["--stats=json", "--", "python3", "-c", SERVER, "8090", &clients]);
+    let server = ns.spawn(&line);
+    wait_for_listener(&server, 8090);
+    ns.run(&["python3", "-c", CLIENT, Mode::Tap.host(), "8090", &clients]).ok();
+    let out = server.wait(PATIENCE).ok();
+    assert!(out.stderr.contains("steering them needs CAP_BPF"), "{}", out.stderr);
+    assert!(counter(&out, "sockets", "shard_handed_over") > CLIENTS);
+}
+
+#[test]
+fn a_device_with_one_queue_is_for_one_shard() {
+    if Mode::all().len() == 1 {
+        return;
+    }
+    let (ns, towpath) = (Namespace::new(), towpath());
+    ns.run(&["ip", "tuntap", "add", "dev", "mine", "mode", "tap"]).ok();
+    let run = |shards| ns.run(&[&towpath, "run", "--tap=mine", "--shards", shards, "--", "true"]);
+    let refused = run("2");
+    assert_eq!(refused.code(), 125, "{}", refused.stderr);
+    assert!(refused.stderr.contains("dev mine mode tap multi_queue"), "{}", refused.stderr);
+    run("1").ok();
+    ns.run(&["ip", "tuntap", "del", "dev", "mine", "mode", "tap"]).ok();
+    ns.run(&["ip", "tuntap", "add", "dev", "mine", "mode", "tap", "multi_queue"]).ok();
+    run("2").ok();
+    run("1").ok();
+}

@@ -28,7 +28,8 @@ use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Forwards;
 use crate::limits::{
     DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX, EVENTS_MAX,
-    LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_CLIENTS_MAX, UDP_FLOWS_MAX,
+    HANDED_MAX, HANDED_PART, LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_CLIENTS_MAX,
+    UDP_FLOWS_MAX,
 };
 use crate::link::{LINK, Link, OFFLOADS};
 use crate::listeners;
@@ -83,7 +84,8 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::new`].
     pub fn shards(config: &GatewayConfig, owners: Owners, now_ns: u64) -> io::Result<Vec<Self>> {
-        Self::at(config, Place::all(owners)?, now_ns)
+        let handed_max = FlowsMax::new().of_one_of(owners.count()).handed;
+        Self::at(config, Place::all(owners, handed_max)?, now_ns)
     }
 
     fn at(config: &GatewayConfig, places: Vec<Place>, now_ns: u64) -> io::Result<Vec<Self>> {
@@ -400,6 +402,8 @@ fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: In
 /// Flows at once. Each has a descriptor, and each protocol has a share of its own.
 struct FlowsMax {
     tcp: usize,
+    /// Connections of clients that wait for another gateway than the one that listens.
+    handed: usize,
     udp: usize,
     udp_clients: usize,
     echo: usize,
@@ -419,15 +423,20 @@ impl FlowsMax {
         let echo = ECHO_FLOWS_MAX.min(descriptors / 16).max(1);
         let dns = DNS_QUERIES_MAX.min(descriptors / 16).max(1);
         let tcp = TCP_FLOWS_MAX.min(descriptors.saturating_sub(udp + echo + dns)).max(1);
-        Self { tcp, udp, udp_clients: UDP_CLIENTS_MAX, echo, dns }
+        Self { tcp, handed: 0, udp, udp_clients: UDP_CLIENTS_MAX, echo, dns }
     }
 
-    /// Of one of so many gateways, which share them.
+    /// Of one of so many gateways, which share them. What waits between them has descriptors, too.
     fn of_one_of(self, gateways: usize) -> Self {
+        if gateways == 1 {
+            return self;
+        }
         let share = |all: usize| (all / gateways).max(1);
-        let Self { tcp, udp, udp_clients, echo, dns } = self;
+        let Self { tcp, udp, udp_clients, echo, dns, .. } = self;
+        let handed = (share(tcp) / HANDED_PART).clamp(1, HANDED_MAX);
         Self {
-            tcp: share(tcp),
+            tcp: share(tcp).saturating_sub(handed).max(1),
+            handed,
             udp: share(udp),
             udp_clients: share(udp_clients),
             echo: share(echo),
@@ -446,6 +455,13 @@ mod tests {
             let FlowsMax { tcp, udp, echo, dns, .. } = FlowsMax::of(descriptors);
             assert!(tcp + udp + echo + dns <= descriptors * 3 / 4, "{descriptors}");
             assert!(tcp > descriptors / 4, "{descriptors}");
+            for gateways in [2, 16] {
+                let FlowsMax { tcp, handed, udp, echo, dns, .. } =
+                    FlowsMax::of(descriptors).of_one_of(gateways);
+                let all = (tcp + handed + udp + echo + dns) * gateways;
+                assert!(all <= descriptors * 3 / 4, "{descriptors}: {gateways} take {all}");
+                assert!(tcp * gateways > descriptors / 5, "{descriptors}: {gateways}");
+            }
         }
     }
 }

@@ -24,7 +24,6 @@ use rustix::event::{EventfdFlags, eventfd};
 use towpath_stack::Owners;
 
 use crate::config::Presented;
-use crate::limits::HANDED_MAX;
 use crate::mapping::Mappings;
 
 /// What one gateway has of those beside it.
@@ -111,17 +110,17 @@ impl Place {
         Self { siblings: Arc::new(siblings), number: 0, inbox: None, next: 0, port: 0 }
     }
 
-    /// Of the gateway of each shard.
+    /// Of the gateway of each shard. At most `handed_max` connections wait for one of them.
     ///
     /// # Errors
     /// When the host gives no descriptor.
-    pub(crate) fn all(owners: Owners) -> io::Result<Vec<Self>> {
+    pub(crate) fn all(owners: Owners, handed_max: usize) -> io::Result<Vec<Self>> {
         if owners.count() == 1 {
             return Ok(vec![Self::alone()]);
         }
         let (mut inboxes, mut receivers) = (Vec::new(), Vec::new());
         for _ in 0..owners.count() {
-            let (give, inbox) = sync_channel(HANDED_MAX);
+            let (give, inbox) = sync_channel(handed_max);
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             inboxes.push(Inbox { give, bell });
             receivers.push(inbox);
@@ -349,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_client_is_known_until_the_last_gateway_has_forgotten_it() {
-        let places = Place::all(Owners::new(&[1; 32], 4)).unwrap();
+        let places = Place::all(Owners::new(&[1; 32], 4), 1).unwrap();
         let siblings = &places[0].siblings;
         let (client, host) = ((0, addr("192.0.2.1:4000")), Some(addr("192.0.2.9:53").ip()));
         assert!(siblings.client(&ends()).is_none());
@@ -369,7 +368,7 @@ mod tests {
 
     #[test]
     fn ports_are_those_of_the_owner_and_not_beyond_the_range() {
-        let mut places = Place::all(Owners::new(&[1; 32], 16)).unwrap();
+        let mut places = Place::all(Owners::new(&[1; 32], 16), 1).unwrap();
         let (program, range) = (addr("10.0.2.15:80"), 60_000..=60_099);
         let mut all = Vec::new();
         for place in &mut places {

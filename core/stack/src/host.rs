@@ -64,7 +64,7 @@ pub trait Host {
 
     /// Puts a child of another shard into the accept queue of the listener whose user is `listener`, with its addresses.
     /// `child` is its user and its [tag](ChildElsewhere::tag). There the owner calls [`crate::Stack::accepted`] as for any
-    /// other. False: there is no room, and the child is reset.
+    /// other. False: there is no room, and the child waits until [`crate::Stack::offer_again`].
     fn enqueue(
         &mut self,
         listener: u32,
@@ -77,9 +77,14 @@ pub trait Host {
     }
 
     /// The child of another shard's listener, with its [tag](ChildElsewhere::tag), comes into no accept queue: the listener
-    /// is gone, or its owner had no room. [`SocketEvent::Closed`] follows if it has not come yet.
+    /// is gone. [`SocketEvent::Closed`] follows if it has not come yet.
     fn refused(&mut self, child: u32, tag: u32) {
         let _ = (child, tag);
+    }
+
+    /// A listener of another shard is gone. Children that [wait](ChildElsewhere::waits) for it are the owner's to abort.
+    fn listener_gone(&mut self, listener: &Elsewhere) {
+        let _ = listener;
     }
 
     /// What the owner of another shard has said with [`crate::Stack::tell_owner`]. It comes in the order in which it was

@@ -6,7 +6,7 @@
 //!
 //! | what | checked in | bytes |
 //! |---|---|---|
-//! | slot, shared with programs | `memory/shm`: `layout.rs` | 256 |
+//! | slot, shared with programs | `memory/shm`: `layout/slot.rs` | 256 |
 //! | [`Stream`], boxed: 536 | `engine`: `host.rs` | 544 |
 //! | — of it the TCP connection | `core/tcp`: `connection.rs` | 344 |
 //! | — of it both ends of FIFOs | `memory/ring`: `engine_recv.rs`, `engine_send.rs` | 48 + 56 |

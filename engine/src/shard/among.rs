@@ -21,6 +21,7 @@ use towpath_stack::{Linger, ShardId};
 use towpath_tcp::Instant;
 
 use crate::shard::Shard;
+use crate::shard::askers::Asker;
 use crate::shard::ends::End;
 use crate::shard::host::Parent;
 use crate::shard::place::Peer;
@@ -29,35 +30,35 @@ use crate::shard::place::Peer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
     /// A process has the connection `child` of that listener, or nobody will.
-    Claimed { listener: (u32, u32), child: u32 },
+    Claimed { listener: (u32, u32), child: (u32, u32) },
     /// The slot `child` is free. The place in the backlog is not: it is counted elsewhere, or the listener is closed.
-    Forgotten { listener: (u32, u32), child: u32 },
+    Forgotten { listener: (u32, u32), child: (u32, u32) },
     /// Nobody will accept the connection of that slot and generation.
     End(u32, u32),
     /// The same if no process has said by now that it has it.
     EndUnclaimed(u32, u32),
-    /// To the first shard: a round is wanted.
-    WantRound,
-    /// From the first shard to all: a round begins.
-    BeginRound,
-    /// To the first shard: all that was said here before the round began is dealt with.
-    RoundDone,
-    /// The answer to `WantRound`: so it is everywhere.
-    RoundOver,
+    /// The connections that it was told to [end](Word::End) are gone, as many of them as there were such words before.
+    Ended,
+    /// To be answered by `Done` with this number when all is dealt with that was said before (`rounds.rs`).
+    AskRound(u64),
+    /// The same when what the sender told this shard before is dealt with.
+    Echo(u64),
+    /// See `AskRound` and `Echo`.
+    Done(u64),
 }
 
 impl From<Word> for [u64; 3] {
     fn from(word: Word) -> Self {
         let both = |(one, other): (u32, u32)| u64::from(one) << 32 | u64::from(other);
         match word {
-            Word::Claimed { listener, child } => [0, both(listener), child.into()],
-            Word::Forgotten { listener, child } => [1, both(listener), child.into()],
+            Word::Claimed { listener, child } => [0, both(listener), both(child)],
+            Word::Forgotten { listener, child } => [1, both(listener), both(child)],
             Word::End(slot, generation) => [2, both((slot, generation)), 0],
             Word::EndUnclaimed(slot, generation) => [3, both((slot, generation)), 0],
-            Word::WantRound => [4, 0, 0],
-            Word::BeginRound => [5, 0, 0],
-            Word::RoundDone => [6, 0, 0],
-            Word::RoundOver => [7, 0, 0],
+            Word::Ended => [4, 0, 0],
+            Word::AskRound(number) => [5, number, 0],
+            Word::Echo(number) => [6, number, 0],
+            Word::Done(number) => [7, number, 0],
         }
     }
 }
@@ -65,16 +66,16 @@ impl From<Word> for [u64; 3] {
 impl From<[u64; 3]> for Word {
     fn from([kind, pair, child]: [u64; 3]) -> Self {
         let (one, other) = ((pair >> 32) as u32, pair as u32);
-        let (listener, child) = ((one, other), child as u32);
+        let (listener, child) = ((one, other), ((child >> 32) as u32, child as u32));
         match kind {
             0 => Word::Claimed { listener, child },
             1 => Word::Forgotten { listener, child },
             2 => Word::End(one, other),
             3 => Word::EndUnclaimed(one, other),
-            4 => Word::WantRound,
-            5 => Word::BeginRound,
-            6 => Word::RoundDone,
-            _ => Word::RoundOver,
+            4 => Word::Ended,
+            5 => Word::AskRound(pair),
+            6 => Word::Echo(pair),
+            _ => Word::Done(pair),
         }
     }
 }
@@ -103,25 +104,38 @@ impl Shard {
         match word {
             Word::Claimed { listener, child } => self.free_child(listener, child, true),
             Word::Forgotten { listener, child } => self.free_child(listener, child, false),
-            Word::End(slot, generation) => self.ends.push(End::Connection(slot, generation)),
+            Word::End(slot, generation) => {
+                self.ends.push(End::Connection(slot, generation));
+                self.ends.push(End::Told(from));
+            }
             Word::EndUnclaimed(slot, generation) => self.end_unclaimed(now, slot, generation),
-            Word::WantRound => self.want_round(now, from),
-            Word::BeginRound => self.rounds.is_called = true,
-            Word::RoundDone => self.note_round_done(now, from),
-            Word::RoundOver => self.rounds.is_over = true,
+            Word::Ended => self.rounds.elsewhere.entry(from).or_default().1 += 1,
+            Word::AskRound(number) => self.rounds.next.push_back(Asker::Shard(from, number)),
+            Word::Echo(number) => self.tell_shard(now, from, Word::Done(number)),
+            Word::Done(number) => self.note_done(from, number),
         }
     }
 
-    /// A connection is not a child of that listener any more. `place`: nor does it count against the backlog.
-    pub(crate) fn free_child(&mut self, listener: (u32, u32), child: u32, place: bool) {
-        let Some(entry) = self.host.slots.find(listener.0, listener.1) else { return };
-        let id = entry.id;
+    /// A connection of another shard is not a child of that listener any more. `place`: nor does it count against the backlog.
+    fn free_child(&mut self, listener: (u32, u32), child: (u32, u32), place: bool) {
+        // One that is in no queue, which a program may name as well, has no place.
+        if self.remove_child(listener, child) && place {
+            self.free_place(listener);
+        }
+    }
+
+    /// It is in the accept queue no more, or popped and claimed. False: it was not there.
+    fn remove_child(&mut self, listener: (u32, u32), child: (u32, u32)) -> bool {
+        let Some(entry) = self.host.slots.find(listener.0, listener.1) else { return false };
         let children = &mut entry.owned().children;
         self.host.counters.work(children.len() / 64);
-        if let Some(at) = children.iter().position(|it| it.slot == child) {
-            children.remove(at);
-        }
-        if let Some(id) = id.filter(|_| place) {
+        let at = children.iter().position(|it| (it.slot, it.generation) == child);
+        at.is_some_and(|at| children.remove(at).is_some())
+    }
+
+    /// A connection will not be accepted, or has been: it counts no more against its listener's backlog.
+    pub(crate) fn free_place(&mut self, listener: (u32, u32)) {
+        if let Some(id) = self.host.slots.find(listener.0, listener.1).and_then(|entry| entry.id) {
             self.stack.accepted(id);
         }
     }
@@ -131,7 +145,7 @@ impl Shard {
         &mut self,
         now: Instant,
         listener: (u32, u32),
-        child: u32,
+        child: (u32, u32),
         place: bool,
     ) {
         let word = match place {
@@ -140,7 +154,13 @@ impl Shard {
         };
         match self.host.place.elsewhere(listener.0) {
             Some(shard) => self.tell_shard(now, shard, word),
-            None => self.free_child(listener, child, place),
+            None => {
+                // Those that wait for their first bytes have a place, and are not in the queue.
+                self.remove_child(listener, child);
+                if place {
+                    self.free_place(listener);
+                }
+            }
         }
     }
 
@@ -150,7 +170,7 @@ impl Shard {
         let Some(listener) = entry.unclaimed else { return };
         self.host.counters.unclaimed += 1;
         self.end(now, slot, Linger::Abort);
-        self.leave_listener(now, listener, slot, true);
+        self.leave_listener(now, listener, (slot, generation), true);
     }
 
     /// Lets other shards know what has changed of a listener.
@@ -164,6 +184,22 @@ impl Shard {
         }
     }
 
+    /// Nobody will accept a connection, which may be in another shard.
+    pub(crate) fn end_child(&mut self, now: Instant, slot: u32, generation: u32) {
+        let Some(shard) = self.host.place.elsewhere(slot) else {
+            return self.end_unaccepted(slot, generation);
+        };
+        self.rounds.elsewhere.entry(shard).or_default().0 += 1;
+        self.tell_shard(now, shard, Word::End(slot, generation));
+    }
+
+    /// The stack has had a turn since these shards' connections were closed.
+    pub(crate) fn acknowledge_ends(&mut self) {
+        for shard in std::mem::take(&mut self.rounds.acknowledged) {
+            self.stack.tell_owner(shard, Word::Ended.into());
+        }
+    }
+
     /// Offers connections whose first bytes have come to their listeners in other shards.
     pub(crate) fn offer_deferred(&mut self, now: Instant) {
         for (slot, generation, listener) in std::mem::take(&mut self.host.to_offer) {
@@ -172,6 +208,19 @@ impl Shard {
             if !id.is_some_and(|id| self.stack.offer_to(listener, id, generation)) {
                 // It has ended meanwhile, and nobody has heard of it.
                 self.end(now, slot, Linger::Abort);
+            }
+        }
+    }
+
+    /// Lets other shards offer connections again for which there was no memory.
+    pub(crate) fn offer_again(&mut self, now: Instant) {
+        if self.host.offer_again_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.host.offer_again_at = None;
+        for (slot, generation) in std::mem::take(&mut self.host.to_offer_again) {
+            if let Some(id) = self.host.slots.find(slot, generation).and_then(|entry| entry.id) {
+                self.stack.offer_again(id);
             }
         }
     }
@@ -214,14 +263,14 @@ mod tests {
     fn words_are_what_they_were() {
         let listener = (u32::MAX, 7);
         for word in [
-            Word::Claimed { listener, child: u32::MAX - 1 },
-            Word::Forgotten { listener, child: 3 },
+            Word::Claimed { listener, child: (u32::MAX - 1, 4) },
+            Word::Forgotten { listener, child: (3, u32::MAX) },
             Word::End(1, u32::MAX),
             Word::EndUnclaimed(u32::MAX, 2),
-            Word::WantRound,
-            Word::BeginRound,
-            Word::RoundDone,
-            Word::RoundOver,
+            Word::Ended,
+            Word::AskRound(1 << 40),
+            Word::Echo(u64::MAX),
+            Word::Done(7),
         ] {
             assert_eq!(Word::from(<[u64; 3]>::from(word)), word);
         }

@@ -65,6 +65,8 @@ pub(crate) struct Host {
     pub in_telling: Holds,
     /// Slots whose TCP state is to be published at the end of the turn.
     pub to_publish: Vec<u32>,
+    /// Datagram sockets whose device has taken what they waited for.
+    pub to_resume: Vec<u32>,
     /// Slots whose sockets are in the stack no more and held by no process: they are free after this turn.
     pub to_bury: Vec<u32>,
     /// Connections that wait for their first bytes before they come into an accept queue (TCP_DEFER_ACCEPT), by
@@ -76,6 +78,10 @@ pub(crate) struct Host {
     pub to_reset_failed: Vec<u32>,
     /// Those that waited so for a listener of another shard, which are to be offered to it: slot, generation, and to whom.
     pub to_offer: Vec<(u32, u32, ListenerName)>,
+    /// Listeners, by slot and generation, for which there was no memory to queue a connection of another shard, and when
+    /// they try again.
+    pub to_offer_again: Vec<(u32, u32)>,
+    pub offer_again_at: Option<Instant>,
     /// How many do, by the listener's slot. None that has none.
     pub deferred_for: BTreeMap<u32, u32>,
     /// What other shards have said in this turn.
@@ -108,10 +114,13 @@ impl Host {
             in_sweep: Holds::default(),
             in_telling: Holds::default(),
             to_publish: Vec::new(),
+            to_resume: Vec::new(),
             to_bury: Vec::new(),
             to_accept: BTreeMap::new(),
             to_reset_failed: Vec::new(),
             to_offer: Vec::new(),
+            to_offer_again: Vec::new(),
+            offer_again_at: None,
             deferred_for: BTreeMap::new(),
             told: Vec::new(),
         }
@@ -474,7 +483,29 @@ impl towpath_stack::Host for Host {
     ) -> bool {
         let Some(entry) = self.slots.get(listener) else { return false };
         let ends = (present(entry.family, local), present(entry.family, remote));
-        self.enqueue(listener, child, ends)
+        let generation = entry.generation;
+        let is_queued = self.enqueue(listener, child, ends);
+        if !is_queued {
+            self.to_offer_again.push((listener, generation));
+            self.offer_again_at.get_or_insert(self.now + DEFERRAL_RETRY);
+        }
+        is_queued
+    }
+
+    fn listener_gone(&mut self, listener: &Elsewhere) {
+        let parent = Parent::of(listener);
+        if !self.deferred_for.contains_key(&parent.slot) {
+            return;
+        }
+        self.counters.work(self.to_accept.len() / 64);
+        let unclaimed = |slot: u32| self.slots.get(slot).and_then(|entry| entry.unclaimed);
+        let its = (parent.slot, parent.generation);
+        let deferred = self.to_accept.keys().map(|(_, slot)| *slot);
+        let deferred: Vec<u32> = deferred.filter(|slot| unclaimed(*slot) == Some(its)).collect();
+        for slot in deferred {
+            self.end_deferral(slot);
+            self.to_reset_failed.push(slot);
+        }
     }
 
     fn refused(&mut self, child: u32, tag: u32) {
@@ -557,6 +588,9 @@ impl towpath_stack::Host for Host {
                 self.slots.post(user, event::RX);
             }
             SocketEvent::Writable => {
+                if self.slots.get(user).is_some_and(|entry| entry.is_datagram()) {
+                    self.to_resume.push(user);
+                }
                 if take_tx_wanted(self.slots.shared(user)) {
                     self.slots.post(user, event::TX);
                 }

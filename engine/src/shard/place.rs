@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use towpath_ring::{Rung, Status, ring_engine};
-use towpath_shm::layout::shard_of;
+use towpath_shm::layout::{SHARDS_MAX, shard_of};
 use towpath_stack::ShardId;
 
 /// Which shard it is, of how many.
@@ -15,6 +15,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// This shard as a bit.
+    pub fn own(self) -> u16 {
+        1 << self.number
+    }
+
+    /// All of them, a bit each.
+    pub fn all(self) -> u16 {
+        u16::MAX >> (SHARDS_MAX - self.of)
+    }
+
     /// The shard that a slot is in; None: this one.
     pub fn elsewhere(self, slot: u32) -> Option<ShardId> {
         let shard = shard_of(slot, self.of);

@@ -82,7 +82,7 @@ impl Shard {
     }
 
     fn poll(&mut self, timeout: Option<Duration>) {
-        self.gather_askers();
+        self.rounds.gather();
         self.poller.wait(timeout, &mut self.woken).expect("the engine's own epoll works");
     }
 
@@ -109,6 +109,7 @@ impl Shard {
             self.stack.next_timeout(),
             self.starved.next(),
             self.lingering_at,
+            self.host.offer_again_at,
             self.to_disinherit.front().map(|(until, _)| *until),
             (!self.host.to_sweep.is_empty()).then_some(self.sweep_at),
             self.to_reset_unclaimed.front().map(|orphan| orphan.0),

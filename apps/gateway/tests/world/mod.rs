@@ -171,7 +171,10 @@ impl World {
 
     pub fn with(config: GatewayConfig) -> Self {
         let gateway = Gateway::new(config.clone(), START.0).unwrap();
-        Self::join(&config, Stack::new(StackConfig::default(), [9; 32], START), gateway)
+        let stack = Stack::new(StackConfig::default(), [9; 32], START);
+        let mut world = Self::join(stack, gateway);
+        world.add_interface(&config);
+        world
     }
 
     /// One for each shard of a host.
@@ -183,8 +186,9 @@ impl World {
         let mut worlds: Vec<_> = stacks
             .into_iter()
             .zip(gateways)
-            .map(|(stack, gateway)| Self::join(&config, stack, gateway))
+            .map(|(stack, gateway)| Self::join(stack, gateway))
             .collect();
+        worlds[0].add_interface(&config);
         let (children, start) = (Rc::clone(&worlds[0].program.children), worlds[0].start);
         for (world, n) in worlds.iter_mut().zip(0..) {
             world.program.children = Rc::clone(&children);
@@ -194,28 +198,9 @@ impl World {
         worlds
     }
 
-    fn join(config: &GatewayConfig, mut stack: Stack<Program>, gateway: Gateway) -> Self {
-        let (start, now) = (Clock::now(), START);
+    /// A shard and its gateway.
+    fn join(stack: Stack<Program>, gateway: Gateway) -> Self {
         let wake = gateway.wake_fd().unwrap().try_clone_to_owned().unwrap();
-        let own = [config.program_v4.map(IpAddr::V4), config.program_v6.map(IpAddr::V6)];
-        let iface = stack.net.add_interface(
-            now,
-            InterfaceConfig {
-                name: "gw0".into(),
-                link: LinkType::Ip,
-                mac: MacAddr::default(),
-                mtu: config.mtu,
-                offloads: gateway.offloads(),
-                addresses: own.into_iter().flatten().map(Prefix::host).collect(),
-                slaac: false,
-                any_address: false,
-                kernel_cuts: false,
-            },
-        );
-        assert_eq!(iface, IfaceId(1));
-        for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
-            stack.net.add_route(everything, None, iface, 0);
-        }
         let gateway = Rc::new(RefCell::new(gateway));
         let port: Box<dyn Port> = Box::new(Shared { gateway: gateway.clone(), wake });
         Self {
@@ -224,8 +209,31 @@ impl World {
             gateway,
             pool: Pool::default(),
             ports: [port],
-            start,
+            start: Clock::now(),
             skipped: Duration::ZERO,
+        }
+    }
+
+    /// Gives the host its interface, by way of its first shard.
+    fn add_interface(&mut self, config: &GatewayConfig) {
+        let own = [config.program_v4.map(IpAddr::V4), config.program_v6.map(IpAddr::V6)];
+        let iface = self.stack.net.add_interface(
+            START,
+            InterfaceConfig {
+                name: "gw0".into(),
+                link: LinkType::Ip,
+                mac: MacAddr::default(),
+                mtu: config.mtu,
+                offloads: self.gateway.borrow().offloads(),
+                addresses: own.into_iter().flatten().map(Prefix::host).collect(),
+                slaac: false,
+                any_address: false,
+                kernel_cuts: false,
+            },
+        );
+        assert_eq!(iface, IfaceId(1));
+        for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
+            self.stack.net.add_route(everything, None, iface, 0);
         }
     }
 

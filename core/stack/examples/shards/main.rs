@@ -111,23 +111,28 @@ fn mark(word: usize) {
     compiler_fence(Ordering::SeqCst);
 }
 
+/// For so long all is quiet before and after a turn that is traced, so that who has told another thread something is
+/// asleep when that one begins: of an access to memory the trace says the time, and not the thread.
+const PAUSE: Duration = Duration::from_millis(4);
+
 /// A thread of a shard, which turns it when told.
 struct Turner {
-    go: Sender<Instant>,
+    /// When it is for the shard, and for how long to wait before.
+    go: Sender<(Instant, Duration)>,
     done: Receiver<(bool, Totals)>,
 }
 
 impl Turner {
-    fn turn(&self, now: Instant) -> Result<(bool, Totals)> {
-        self.go.send(now)?;
-        Ok(self.done.recv()?)
+    fn turn(&self, now: Instant, pause: Duration) -> Result<(bool, Totals)> {
+        self.go.send((now, pause))?;
+        let done = self.done.recv()?;
+        thread::sleep(pause);
+        Ok(done)
     }
 }
 
 /// One thread at a time. The clock is the number of the turn, so that each run does the same.
 fn traced(shards: usize, work: Work, turns: u32) -> Result<()> {
-    // In between a thread that has answered goes to sleep.
-    const PAUSE: Duration = Duration::from_millis(1);
     const WARM: u32 = 24;
     eprintln!("marks {:x}", &raw const MARKS as usize);
     // Whoever reads the trace has to know this before the first mark.
@@ -139,10 +144,9 @@ fn traced(shards: usize, work: Work, turns: u32) -> Result<()> {
         now += Duration::from_micros(20);
         let (mut ready, mut totals) = (true, Totals::default());
         for turner in &turners {
-            let (is_ready, so_far) = turner.turn(now)?;
+            let (is_ready, so_far) = turner.turn(now, pause)?;
             ready &= is_ready;
             totals = totals + so_far;
-            thread::sleep(pause);
         }
         Ok((ready, totals))
     };
@@ -168,7 +172,8 @@ fn turner((n, mut shard): (usize, Shard)) -> Turner {
     let (go, told) = channel();
     let (answer, done) = channel();
     thread::spawn(move || {
-        while let Ok(now) = told.recv() {
+        while let Ok((now, pause)) = told.recv() {
+            thread::sleep(pause);
             mark(1 + 2 * n);
             shard.turn(now);
             mark(2 + 2 * n);

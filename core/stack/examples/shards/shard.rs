@@ -7,7 +7,7 @@ use std::ops::Add;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use towpath_pool::{LinkType, Pool, Port};
+use towpath_pool::{LinkType, Offloads, Pool, Port};
 use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{
     BindOptions, Budget, Family, Instant, Owners, SocketId, SocketKind, Stack, StackConfig,
@@ -43,23 +43,27 @@ pub fn host(shards: usize, work: Work, number: u8, now: Instant) -> Vec<Shard> {
         .collect()
 }
 
+fn link(offloads: Offloads) -> InterfaceConfig {
+    InterfaceConfig {
+        name: "eth0".to_owned(),
+        link: LinkType::Ip,
+        mac: MacAddr::default(),
+        mtu: MTU,
+        offloads,
+        addresses: vec![format!("{HOST}/24").parse().expect("a prefix")],
+        slaac: false,
+        any_address: false,
+        kernel_cuts: false,
+    }
+}
+
 impl Shard {
     fn new(n: usize, mut stack: Stack<Program>, owners: &Owners, work: Work, now: Instant) -> Self {
         let peer = Peer::new(work, n, owners, FLOWS);
-        stack.net.add_interface(
-            now,
-            InterfaceConfig {
-                name: "eth0".to_owned(),
-                link: LinkType::Ip,
-                mac: MacAddr::default(),
-                mtu: MTU,
-                offloads: peer.offloads(),
-                addresses: vec![format!("{HOST}/24").parse().expect("a prefix")],
-                slaac: false,
-                any_address: false,
-                kernel_cuts: false,
-            },
-        );
+        // What the first stack is told, all of them know.
+        if n == 0 {
+            stack.net.add_interface(now, link(peer.offloads()));
+        }
         let mut shard = Self {
             stack,
             program: Program::new(work, n),

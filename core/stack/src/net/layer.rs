@@ -92,7 +92,10 @@ impl Net {
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         let Self { seat, data, news, .. } = self;
         match seat {
-            Seat::Alone(control) => talk(control, data, news, now, pool),
+            Seat::Alone(control) if data.has_told() || control.has_orders() => {
+                talk(control, data, news, now, pool);
+            }
+            Seat::Alone(control) => data.follow(control.snapshot()),
             Seat::First(shared) if data.has_told() || shared.due() == Instant::ZERO => {
                 shared.with(|control| talk(control, data, news, now, pool));
             }
@@ -184,6 +187,12 @@ impl Net {
         self.data.outputs.get(iface.index()).map_or(Load::default(), Output::load)
     }
 
+    /// The same of connections alone.
+    #[inline]
+    pub(crate) fn output_connections(&self, iface: IfaceId) -> Load {
+        self.data.outputs.get(iface.index()).map_or(Load::default(), Output::connections)
+    }
+
     /// What waits for all devices together.
     pub fn output_waiting(&self) -> Load {
         let mut sum = Load::default();
@@ -195,6 +204,21 @@ impl Net {
     #[inline]
     pub(crate) fn output_share(&self, iface: IfaceId, sender: NonZeroU32) -> u32 {
         self.data.outputs.get(iface.index()).map_or(0, |output| output.share(sender))
+    }
+
+    /// Whether `sender` has as many bytes as `share` in the queue of some device.
+    #[inline]
+    pub(crate) fn has_share(&self, sender: NonZeroU32, share: u32) -> bool {
+        let mut outputs = self.data.outputs.iter();
+        // One that has less than that has no more of anybody.
+        outputs.any(|it| it.load().bytes >= share as usize && it.share(sender) >= share)
+    }
+
+    /// Copies packets in the queues of devices that keep memory for which nobody else has a use
+    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that has become too much; a turn's work at most.
+    pub fn copy_forsaken(&mut self, pool: &mut Pool) {
+        let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
+        self.data.counters.output_copied += copied.sum::<u64>();
     }
 
     /// Those who have something in the queue of some device.

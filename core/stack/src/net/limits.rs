@@ -3,13 +3,18 @@
 
 use core::time::Duration;
 
-/// Bytes that wait on one interface for its device, as they will be on the wire: with the headers of every packet
-/// that a larger one is cut into. 4 MiB are 34 ms of 1 Gbit/s, more than a device needs to be busy until the next turn;
+/// Bytes that wait on one interface for its device, those of connections apart, as they will be on the wire: with the
+/// headers of every packet that a larger one is cut into. 4 MiB are 34 ms of 1 Gbit/s, more than a device needs to be busy until the next turn;
 /// what is beyond would only add delay, and is dropped. Drop reason `output_full`, counter `output_bytes_full`.
 pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// The same in packets on the wire: what costs the device and the next router is their number where they are short.
 /// Counter `output_packets_full`.
 pub const OUTPUT_PACKETS_MAX: usize = 4096;
+/// Bytes that all but connections may have on one interface whose device is behind, while connections have as little as
+/// that: 34 ms of 128 Mbit/s, by which the first bytes of a connection are late.
+pub const OUTPUT_BESIDE_BYTES: usize = 512 << 10;
+/// The same in packets: half of the queue that Linux gives an Ethernet device (`txqueuelen`).
+pub const OUTPUT_BESIDE_PACKETS: usize = 512;
 /// Bytes beyond [`OUTPUT_BYTES_MAX`] for what keeps others going: acknowledgements, resets, ICMP errors, ARP,
 /// neighbour discovery and group membership. Counters `output_reserve_used`, and `output_reserve_full` for what is
 /// dropped all the same.

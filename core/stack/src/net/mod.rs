@@ -73,7 +73,7 @@ mod trie;
 
 pub use control::{Neighbor, NeighborState};
 pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
-pub(crate) use data::{mtu, quoted_flow};
+pub(crate) use data::{connection, datagrams, mtu, place, quoted_flow};
 pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
 pub use keys::Keys;

@@ -164,7 +164,7 @@ impl Shared {
     }
 }
 
-/// What control does is whole after each step that can fail, so that a panic elsewhere leaves it as it is.
+/// A thread that panicked with the lock ends its host; until then the others find what there is.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

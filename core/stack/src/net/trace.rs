@@ -53,6 +53,8 @@ pub struct DataCounters {
     pub output_reserve_used: u64,
     /// The same, not taken because the reserve was full, too.
     pub output_reserve_full: u64,
+    /// Packets copied in the queue because too much memory was kept for them alone.
+    pub output_copied: u64,
     /// Packets cut by software for a device that cannot.
     pub segmented: u64,
     /// Packets cut into fragments.
@@ -101,6 +103,7 @@ impl DataCounters {
             output_packets_full,
             output_reserve_used,
             output_reserve_full,
+            output_copied,
             segmented,
             fragmented,
             fragments_received,
@@ -128,6 +131,7 @@ impl DataCounters {
             ("output_packets_full", output_packets_full),
             ("output_reserve_used", output_reserve_used),
             ("output_reserve_full", output_reserve_full),
+            ("output_copied", output_copied),
             ("segmented", segmented),
             ("fragmented", fragmented),
             ("fragments_received", fragments_received),

@@ -15,13 +15,14 @@
 //! listener's own shard does. `Full` is for those that were on the way when the queue became full.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use towpath_tcp::Instant;
 
 use super::ShardId;
 use super::post::{Child, Message, Offer};
-use crate::active::with_scope;
+use crate::active::{loopback_if_unspecified, with_scope};
 use crate::bind_addr::Table;
 use crate::binds::Binds;
 use crate::host::{Elsewhere, Host, Linger, ListenerName, ListenerNote, SocketId};
@@ -77,6 +78,9 @@ impl<H: Host> Stack<H> {
         while let Some(child) = self.member.as_mut().and_then(|it| it.forsaken.pop_front()) {
             self.refuse(now, host, &child);
         }
+        while let Some(listener) = self.member.as_mut().and_then(|it| it.gone.pop_front()) {
+            host.listener_gone(&listener);
+        }
     }
 
     /// The child comes into no queue. It may have ended before.
@@ -110,6 +114,29 @@ impl<H: Host> Stack<H> {
         true
     }
 
+    /// The shards whose listeners may take a connection of this host to itself, a bit each; of many that share the port
+    /// perhaps all shards.
+    pub fn listening_shards(&self, to: SocketAddr) -> u16 {
+        /// Listeners looked at.
+        const LOOKED_AT: usize = 64;
+        let (ip, port) = (loopback_if_unspecified(to.ip().to_canonical()), to.port());
+        let iface = self.net.link_of(IfaceId::LOOPBACK, ip);
+        let own = self.member.as_ref().map_or(0, |member| member.id.0);
+        let mut shards = 0;
+        for (n, index) in self.tcp_binds.receivers.all(ip, port, iface).enumerate() {
+            if n == LOOKED_AT {
+                return self.member.as_ref().map_or(1, |member| member.everybody());
+            }
+            let socket = self.sockets.get(index);
+            let Some(Kind::Listener(listener)) = socket.map(|socket| &socket.kind) else {
+                continue;
+            };
+            let shard = listener.elsewhere(0).map_or(own, |listener| listener.name.shard.0);
+            shards |= 1 << shard;
+        }
+        shards
+    }
+
     /// Tells the owner of another shard something, which it hears in one of its next turns ([`Host::told`]). Nothing is lost,
     /// and a stack alone tells nobody.
     pub fn tell_owner(&mut self, shard: ShardId, words: [u64; 3]) {
@@ -141,7 +168,12 @@ impl<H: Host> Stack<H> {
         let answer = self.enqueue(host, offer);
         let Some(member) = &self.member else { return };
         match answer {
-            Queued::Yes => {}
+            // One shard is told at a time, and several places may have become free.
+            Queued::Yes => {
+                if let Some(index) = self.index(listener) {
+                    self.tell_of_room(index);
+                }
+            }
             Queued::Full => {
                 let full = Message::Full { listener, from: member.id, child, again };
                 self.tell_shard(from, full);
@@ -166,11 +198,19 @@ impl<H: Host> Stack<H> {
         }
         let child = (offer.child.user, offer.child.tag);
         if !host.enqueue(socket.user, child, offer.local, offer.remote) {
-            return Queued::Never;
+            *turned_away |= 1 << offer.from.0;
+            return Queued::Full;
         }
         listener.waiting += 1;
         listener.publish();
         Queued::Yes
+    }
+
+    /// The owner has room for children again that it had none for in [`Host::enqueue`].
+    pub fn offer_again(&mut self, listener: SocketId) {
+        if let Some(index) = self.index(listener) {
+            self.tell_of_room(index);
+        }
     }
 
     /// The queue of the listener at `index` may have room: one shard that was turned away is told. It says with its offer

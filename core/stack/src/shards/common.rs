@@ -56,10 +56,20 @@ impl Common {
         }
     }
 
-    /// The shards that have not looked at changes for long, a bit each: as a rule none. They have to be woken for them.
+    /// The shards that have to be woken for changes, a bit each: as a rule none. They have not looked for long, or
+    /// connections that wait there are to be reset.
     pub fn far_behind(&self) -> u16 {
-        let far = |news: &News| news.unseen.load(Ordering::Relaxed) >= CHANGES_UNSEEN_MAX;
+        let far = |news: &News| {
+            let unseen = news.unseen.load(Ordering::Relaxed);
+            unseen >= CHANGES_UNSEEN_MAX || news.is_urgent.load(Ordering::Relaxed)
+        };
         (0..).zip(&self.news).fold(0, |all, (n, news)| all | u16::from(far(news)) << n)
+    }
+
+    /// Whether a shard is among those of [`Self::far_behind`] for what waits there.
+    #[inline]
+    pub fn is_urgent(&self, shard: ShardId) -> bool {
+        self.news[shard.index()].is_urgent.load(Ordering::Relaxed)
     }
 
     /// What has changed for `shard` since it saw `seen` changes.
@@ -72,6 +82,7 @@ impl Common {
         }
         let mut changes = news.changes.lock().unwrap_or_else(PoisonError::into_inner);
         news.unseen.store(0, Ordering::Relaxed);
+        news.is_urgent.store(false, Ordering::Relaxed);
         Some(std::mem::take(&mut *changes))
     }
 }
@@ -84,13 +95,19 @@ struct News {
     posted: AtomicU64,
     /// How many are in the list.
     unseen: AtomicU32,
+    /// A listener is gone that connections may wait for.
+    is_urgent: AtomicBool,
     changes: Mutex<VecDeque<Change>>,
 }
 
 impl News {
     fn post(&self, change: Change) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = matches!(change, Change::Shadow { table: Table::Tcp, shadow: None, .. });
         changes.push_back(change);
+        if ends {
+            self.is_urgent.store(true, Ordering::Relaxed);
+        }
         self.unseen.fetch_add(1, Ordering::Relaxed);
         self.posted.fetch_add(1, Ordering::Release);
     }

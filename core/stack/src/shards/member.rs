@@ -8,7 +8,7 @@ use super::post::{Child, Mail, Pair};
 use super::{Owners, ShardId};
 use crate::bind_addr::Table;
 use crate::flow::Flow;
-use crate::host::ListenerNote;
+use crate::host::{Elsewhere, ListenerNote};
 use crate::net::hash::Keyed;
 use crate::socket::AmongShards;
 
@@ -27,6 +27,8 @@ pub(crate) struct Member {
     pub claims: BTreeSet<u32>,
     /// Children whose listener is gone, and which no program has seen.
     pub forsaken: VecDeque<Child>,
+    /// Listeners of other shards that are gone.
+    pub gone: VecDeque<Elsewhere>,
     /// Changes seen so far.
     pub seen: u64,
     /// News of the first shard heard so far.
@@ -47,6 +49,7 @@ impl Member {
             shadows: BTreeMap::new(),
             claims: BTreeSet::new(),
             forsaken: VecDeque::new(),
+            gone: VecDeque::new(),
             seen: 0,
             heard: 0,
             batch: VecDeque::new(),
@@ -75,6 +78,11 @@ impl Member {
         AmongShards::Original { is_full, turned_away: 0, told_last: self.id, note }
     }
 
+    /// All shards, a bit each.
+    pub fn everybody(&self) -> u16 {
+        (0..self.pairs.len()).fold(0, |all, shard| all | 1 << shard)
+    }
+
     pub fn pair(&mut self, shard: ShardId) -> Option<&mut Pair> {
         self.pairs.get_mut(shard.index())?.as_mut()
     }
@@ -83,6 +91,7 @@ impl Member {
     pub fn has_work(&self) -> bool {
         let pairs = || self.pairs.iter().flatten();
         !self.forsaken.is_empty()
+            || !self.gone.is_empty()
             || self.common.bulletin(self.id).has_more(self.heard)
             || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
     }

@@ -188,13 +188,15 @@ impl<H: Host> Stack<H> {
         let Some(index) = member.shadows.remove(&(table, seat)) else { return };
         self.leave_as_shadow(index);
         self.close_half_open(index);
-        let removed = self.sockets.remove(index).map(|socket| socket.kind);
-        if let Some(Kind::Listener(listener)) = removed
+        let Some(Socket { user, kind, .. }) = self.sockets.remove(index) else { return };
+        if let Kind::Listener(listener) = kind
+            && let Some(elsewhere) = listener.elsewhere(user)
             && let Some(AmongShards::Shadow { unqueued, .. }) = listener.among.map(|among| *among)
             && let Some(member) = &mut self.member
         {
-            // Their listener is gone, and no program has seen them.
+            // No program has seen them.
             member.forsaken.extend(unqueued);
+            member.gone.push_back(elsewhere);
         }
     }
 }

@@ -170,6 +170,7 @@ impl Neighbors {
     }
 
     /// Whether there is any such news.
+    #[inline]
     pub(super) fn has_news(&self) -> bool {
         !self.news.is_empty()
     }

@@ -63,6 +63,7 @@ impl Control {
     }
 
     /// What packets are to know of this host.
+    #[inline]
     pub(in crate::net) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
@@ -74,6 +75,7 @@ impl Control {
     }
 
     /// Whether there is anything that data is to do, or to hear.
+    #[inline]
     pub(in crate::net) fn has_orders(&self) -> bool {
         !self.orders.is_empty() || self.neighbors.has_news()
     }

@@ -43,6 +43,7 @@ pub use gro::coalesce;
 pub(crate) use icmp::quoted_flow;
 pub use offload::verify_transport;
 pub use output::{Load, Output};
+pub(crate) use output::{connection, datagrams, place};
 pub use report::Unreachable;
 pub use send::{EchoOut, SendError};
 pub(super) use tables::Data;

@@ -14,7 +14,7 @@ impl Data {
     /// Does what control wants done.
     pub(in crate::net) fn on_order(&mut self, now: Instant, order: Order, pool: &mut Pool) {
         match order {
-            Order::Frame { iface, packet } => match self.admit(iface, || true) {
+            Order::Frame { iface, packet } => match self.admit(iface, None, || true) {
                 Ok(()) => self.push_output(iface, packet),
                 Err(full) => self.drop_at_output(iface, packet, full, pool),
             },

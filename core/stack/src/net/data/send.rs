@@ -5,6 +5,8 @@
 //!                              └─► dispatch: neighbour ─► transmit: segments, fragments ─► frame ─► output
 //! ```
 
+use std::num::NonZeroU32;
+
 use core::net::IpAddr;
 
 use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol, Segmentation};
@@ -115,7 +117,7 @@ impl Data {
             self.next_hops.on_avoided(now, router);
         }
         let is_control = || is_control_message(IpProtocol(ip.protocol), &packet, 0);
-        if let Some(full) = self.output_full(route.iface, is_control) {
+        if let Some(full) = self.output_full(route.iface, packet.meta.sender, is_control) {
             self.drop_at_output(route.iface, packet, full, pool);
             return Err(SendError::QueueFull);
         }
@@ -331,10 +333,11 @@ impl Data {
     pub(super) fn output_full(
         &self,
         iface: IfaceId,
+        sender: Option<NonZeroU32>,
         is_control: impl FnOnce() -> bool,
     ) -> Option<Full> {
         let output = &self.outputs[iface.index()];
-        let full = output.full()?;
+        let full = output.full(sender)?;
         if !is_control() {
             return Some(full);
         }
@@ -345,12 +348,13 @@ impl Data {
     pub(super) fn admit(
         &mut self,
         iface: IfaceId,
+        sender: Option<NonZeroU32>,
         is_control: impl FnOnce() -> bool,
     ) -> Result<(), Full> {
-        if self.outputs[iface.index()].full().is_none() {
+        if self.outputs[iface.index()].full(sender).is_none() {
             return Ok(());
         }
-        match self.output_full(iface, is_control) {
+        match self.output_full(iface, sender, is_control) {
             Some(full) => Err(full),
             None => {
                 self.counters.output_reserve_used += 1;
@@ -384,7 +388,7 @@ impl Data {
         mtu: u32,
         pool: &mut Pool,
     ) {
-        if let Err(full) = self.admit(iface, || is_control(&packet)) {
+        if let Err(full) = self.admit(iface, packet.meta.sender, || is_control(&packet)) {
             return self.drop_at_output(iface, packet, full, pool);
         }
         let offloads = self.link(iface).offloads;

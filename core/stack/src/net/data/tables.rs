@@ -68,6 +68,7 @@ impl Data {
     }
 
     /// Goes by another snapshot from now on, if there is another one.
+    #[inline]
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
             self.snapshot = Arc::clone(snapshot);
