@@ -29,7 +29,7 @@ impl Net {
         self.hurries_seen = shared.hurries();
         let snapshots = shared.snapshots();
         if snapshots != self.seen
-            && let Some(snapshot) = shared.try_snapshot()
+            && let Some(snapshot) = shared.snapshot_if_free(self.data.here().links.len())
         {
             self.seen = snapshots;
             self.data.follow(&snapshot);

@@ -7,7 +7,7 @@
 //! something for control to hear or to do; another one when a program joins or leaves a group, which is in force in all
 //! shards before the call returns, and when people ask for neighbours or routes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use towpath_tcp::Instant;
@@ -66,16 +66,19 @@ struct Line {
     snapshots: AtomicU64,
     /// The last one's generation of routes.
     routes: AtomicU64,
+    /// How many interfaces it has.
+    links: AtomicUsize,
 }
 
 impl Shared {
     pub(super) fn new(control: Control) -> Self {
         let routes = AtomicU64::new(control.snapshot().generation);
+        let links = AtomicUsize::new(control.snapshot().host.links.len());
         Self {
             snapshot: Mutex::new(Arc::clone(control.snapshot())),
             due: AtomicU64::new(control.next_timeout().0),
             hurries: AtomicU64::new(0),
-            seen_by_all: Line { snapshots: AtomicU64::new(1), routes },
+            seen_by_all: Line { snapshots: AtomicU64::new(1), routes, links },
             control: Mutex::new(control),
         }
     }
@@ -112,6 +115,7 @@ impl Shared {
         if !Arc::ptr_eq(&last, snapshot) {
             *last = Arc::clone(snapshot);
             self.seen_by_all.routes.store(snapshot.generation, Ordering::Relaxed);
+            self.seen_by_all.links.store(snapshot.host.links.len(), Ordering::Relaxed);
             // Release: who sees the number finds the snapshot.
             self.seen_by_all.snapshots.fetch_add(1, Ordering::Release);
         }
@@ -135,8 +139,12 @@ impl Shared {
         self.hurries.load(Ordering::Acquire)
     }
 
-    /// The last snapshot, unless somebody has the lock at this moment.
-    pub(super) fn try_snapshot(&self) -> Option<Arc<Snapshot>> {
+    /// The last snapshot for who knows of `links` interfaces, after a look at [`Shared::snapshots`]. None while somebody has
+    /// the lock; but a new interface, of which there is one now and then, is waited for: packets come from it.
+    pub(super) fn snapshot_if_free(&self, links: usize) -> Option<Arc<Snapshot>> {
+        if self.seen_by_all.links.load(Ordering::Relaxed) != links {
+            return Some(self.snapshot());
+        }
         match self.snapshot.try_lock() {
             Ok(last) => Some(Arc::clone(&last)),
             Err(TryLockError::Poisoned(last)) => Some(Arc::clone(&last.into_inner())),
@@ -163,9 +171,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use towpath_pool::{LinkType, Offloads};
+    use towpath_wire::MacAddr;
+
     use super::*;
-    use crate::IfaceId;
-    use crate::net::{Keys, Net, NetConfig};
+    use crate::net::{IfaceId, InterfaceConfig, Keys, Net, NetConfig};
 
     /// Whoever has the lock may be on a thread that has no processor: packets do not wait for it, and calls find the new
     /// snapshot as soon as it has gone.
@@ -184,5 +194,39 @@ mod tests {
         drop(locked);
         other.catch_up_if_free();
         assert!(other.is_local(addr));
+    }
+
+    /// Packets of a new interface may be in the batch.
+    #[test]
+    fn a_batch_waits_for_a_new_interface() {
+        let keys = [1, 2].map(|seed| Keys::derive(&[seed; 32]));
+        let mut nets = Net::shards(NetConfig::default(), &keys, Instant(1));
+        let [first, other] = &mut nets[..] else { panic!("two were wanted") };
+        let config = InterfaceConfig {
+            name: "tun0".to_string(),
+            link: LinkType::Ip,
+            mac: MacAddr::UNSPECIFIED,
+            mtu: 1500,
+            offloads: Offloads::default(),
+            addresses: Vec::new(),
+            slaac: false,
+            any_address: false,
+            kernel_cuts: false,
+        };
+        let id = first.add_interface(Instant(1), config);
+        let Seat::First(shared) = &first.seat else { panic!("it runs control") };
+        let (locked, begun) = (lock(&shared.snapshot), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begun.wait();
+                other.catch_up_if_free();
+            });
+            begun.wait();
+            for _ in 0..1000 {
+                std::thread::yield_now();
+            }
+            drop(locked);
+        });
+        assert_eq!(other.output(id).len(), 0);
     }
 }

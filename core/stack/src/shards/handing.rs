@@ -254,8 +254,10 @@ impl<H: Host> Stack<H> {
     /// to be told. To be asked once more by who is about to sleep and has said so. It takes no lock.
     pub fn has_mail(&self) -> bool {
         self.member.as_ref().is_some_and(|member| {
-            let (has_work, news) = (member.has_work(), member.common.is_urgent(member.id));
-            has_work || news || self.net.has_for_others() || self.net.has_unseen()
+            member.has_work()
+                || member.common.is_urgent(member.id)
+                || self.net.has_for_others()
+                || self.net.has_unseen()
         })
     }
 

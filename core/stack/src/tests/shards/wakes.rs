@@ -3,9 +3,9 @@
 use towpath_wire::ndp::{Message, Preference, RouterAdvert};
 use towpath_wire::{Prefix, addr};
 
-use super::frames::{STRANGER, discovery};
-use super::hosts::Hosts;
-use crate::{Budget, Family, IfaceId, SocketKind, StackConfig};
+use super::frames::{STRANGER, discovery, gratuitous, questions};
+use super::hosts::{Hosts, mac};
+use crate::{Budget, Family, IfaceId, ShardId, SocketKind, StackConfig};
 
 /// One turn of a shard of host 0; for whom it has something, a bit each.
 fn turn(w: &mut Hosts, shard: usize) -> u16 {
@@ -73,4 +73,43 @@ fn a_route_that_ends_by_time_alone_ends_in_each_shard() {
     assert!(!routed(w, 0));
     turn(w, 1);
     assert!(!routed(w, 1));
+}
+
+/// Frames that anybody may send at any rate, about a neighbour that all shards use: those that say nothing new wake nobody.
+/// Nor does the shard that goes on using it, but for the first one, which answers.
+#[test]
+fn what_is_not_new_wakes_no_other_shard() {
+    let w = &mut Hosts::ethernet(8, 1, StackConfig::default(), false);
+    w.run(3000);
+    let clients: Vec<_> =
+        (0..8).map(|shard| w.open_in(0, shard, SocketKind::Datagram, Family::V4)).collect();
+    for client in &clients {
+        w.send_to(*client, Some("10.0.0.2:53"), b"x").expect("sent");
+    }
+    w.run(1000);
+    for _ in 0..10 {
+        w.inject_at(0, 0, &gratuitous("10.0.0.2", mac(1)));
+        assert_eq!(turn(w, 0), 0);
+    }
+    w.inject_at(0, 0, &gratuitous("10.0.0.2", STRANGER));
+    assert_eq!(turn(w, 0), 0b1111_1110, "it moved");
+    w.run(1000);
+    w.send_to(clients[3], Some("10.0.0.2:53"), b"x").expect("sent");
+    let woken: Vec<_> = [3, 0, 3].map(|shard| turn(w, shard)).into();
+    assert_eq!(woken, [0b1, 0b1000, 0]);
+}
+
+/// A message about a connection waits until the turn ends, and what is for control leaves with it.
+#[test]
+fn a_notice_leaves_with_the_turn_that_tells_an_owner_something() {
+    let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
+    w.run(3000);
+    let sock = w.open_in(0, 1, SocketKind::Datagram, Family::V4);
+    w.send_to(sock, Some("10.0.0.2:53"), b"x").expect("sent");
+    w.node(sock).stack.tell_owner(ShardId::FIRST, [0; 3]);
+    assert_eq!(turn(w, 1), 0b1);
+    assert!(!w.sides[0][1].stack.has_mail());
+    w.take_seen();
+    turn(w, 0);
+    assert_eq!(questions(w, "10.0.0.2").len(), 1);
 }
