@@ -130,11 +130,16 @@ pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
 #[derive(Debug)]
 pub struct SignalsBlocked(u64);
 
+/// SIGSETXID of glibc is 33, SIGSYNCCALL of musl 34; bit n - 1 stands for signal n.
+const LIBCS: u64 = if cfg!(target_env = "musl") { 1 << 33 } else { 1 << 32 };
+
 impl SignalsBlocked {
     /// From now on, until the result is dropped: the mask is then what it was before. Signals that came meanwhile
     /// are handled at that point. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
+    ///
+    /// One that libc keeps for itself goes through: by it setuid(3) and its kin reach all threads, and wait for each.
     pub fn new() -> Self {
-        Self(set_mask(u64::MAX))
+        Self(set_mask(!LIBCS))
     }
 
     /// Where the mask is that was there before, for a system call that sleeps with it. The result is no longer that

@@ -26,6 +26,7 @@
 
 mod engine;
 mod helm;
+mod last;
 mod seat;
 mod stack;
 mod stand_by;

@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use serde::{Deserialize, Serialize};
+
 use crate::nameservers::{self, Nameserver};
 
 /// How a gateway is made.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GatewayConfig {
     /// IPv4 address of the program's stack; None without IPv4.
     pub program_v4: Option<Ipv4Addr>,
@@ -151,7 +153,7 @@ pub(crate) struct Presented {
 }
 
 /// A port of the host that leads to the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forward {
     /// Where the host listens. An unspecified address means all of its family; port 0 means any.
     pub host: SocketAddr,
@@ -162,7 +164,7 @@ pub struct Forward {
 }
 
 /// What a [`Forward`] carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ForwardProtocol {
     /// Connections: each is made to the program when a client of the host's port has connected.
     Tcp,

@@ -29,6 +29,7 @@ use crate::limits::{
     LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
 };
 use crate::link::{LINK, Link, OFFLOADS};
+use crate::listeners::Bound;
 use crate::notice::Notice;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
@@ -111,7 +112,18 @@ impl Gateway {
     /// # Errors
     /// The first that cannot be had, and why.
     pub fn listen(&mut self, forwards: &[Forward]) -> Result<Vec<SocketAddr>, ForwardError> {
-        self.host.forwards.listeners.add(&self.host.shared.events, forwards)
+        let bound = Bound::all(forwards)?;
+        let places = bound.iter().map(|bound| bound.host).collect();
+        self.serve_bound(bound)?;
+        Ok(places)
+    }
+
+    /// Serves sockets that are bound already, as [`Self::listen`] binds them.
+    ///
+    /// # Errors
+    /// The first that cannot be watched, for want of memory.
+    pub fn serve_bound(&mut self, bound: Vec<Bound>) -> Result<(), ForwardError> {
+        self.host.forwards.listeners.add(&self.host.shared.events, bound)
     }
 
     /// Lowers the number of TCP flows at once, which is otherwise

@@ -35,23 +35,37 @@ pub(crate) struct Listener {
     pub(crate) failed: bool,
 }
 
+/// The host's socket of a forwarded port. A process may bind it for a gateway in another one.
+#[derive(Debug)]
+pub struct Bound {
+    /// What it is for.
+    pub which: Forward,
+    /// The socket, which listens if that is for connections.
+    pub socket: OwnedFd,
+    /// Where: with the port that was chosen where 0 was asked for.
+    pub host: SocketAddr,
+}
+
+impl Bound {
+    /// Binds a socket for each of `forwards`, or none.
+    ///
+    /// # Errors
+    /// The first that cannot be had, and why.
+    pub fn all(forwards: &[Forward]) -> Result<Vec<Self>, ForwardError> {
+        let bind = |which: &Forward| {
+            let opened = open(which.host, which.protocol);
+            let failed = |error| ForwardError { which: *which, source: io::Error::from(error) };
+            opened.map(|(socket, host)| Self { which: *which, socket, host }).map_err(failed)
+        };
+        forwards.iter().map(bind).collect()
+    }
+}
+
 impl Listeners {
-    /// Listens on all of `forwards` or on none. Returns where, one address for each.
-    pub(crate) fn add(
-        &mut self,
-        events: &Events,
-        forwards: &[Forward],
-    ) -> Result<Vec<SocketAddr>, ForwardError> {
-        let mut bound = Vec::new();
-        let mut sockets = Vec::new();
-        for which in forwards {
-            let (socket, addr) = open(which.host, which.protocol)
-                .map_err(|error| ForwardError { which: *which, source: io::Error::from(error) })?;
-            bound.push(addr);
-            sockets.push((socket, *which, addr));
-        }
+    /// Listens on all of them or on none.
+    pub(crate) fn add(&mut self, events: &Events, all: Vec<Bound>) -> Result<(), ForwardError> {
         let before = self.list.len();
-        for (socket, which, host) in sockets {
+        for Bound { which, socket, host } in all {
             let Forward { port, protocol, .. } = which;
             if let Err(error) =
                 events.watch(&socket, Token::Listener(self.list.len() as u32), Interest::Readable)
@@ -62,7 +76,7 @@ impl Listeners {
             let (ready, failed) = (false, false);
             self.list.push(Listener { socket, port, protocol, host, ready, failed });
         }
-        Ok(bound)
+        Ok(())
     }
 
     /// The socket of a forwarded port.

@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use towpath_shm::Fd;
 
 use crate::events::{Events, Interest, Token};
 use crate::limits::{
@@ -24,7 +28,7 @@ pub(crate) use resolv_conf::PORT;
 use resolv_conf::ResolvConf;
 
 /// Who answers the program's questions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nameserver {
     /// Those that the host's /etc/resolv.conf names, as resolv.conf(5) says. Changes of the file are followed.
     OfHost,
@@ -228,13 +232,29 @@ fn follow(
 }
 
 /// What the file says; one that cannot be read says as much as an empty one.
+///
+/// Without std and libc: in a process whose own socket calls are served by the stack, those show it the stack's nameserver
+/// in this file, which is this gateway.
 fn read(file: &Path) -> ResolvConf {
-    use std::io::Read;
     let mut text = Vec::new();
-    if let Ok(file) = std::fs::File::open(file) {
-        let _ = file.take(RESOLV_CONF_LEN_MAX).read_to_end(&mut text);
-    }
+    // What was read before an error counts.
+    let _ = read_to(&mut text, file);
     ResolvConf::parse(&String::from_utf8_lossy(&text))
+}
+
+fn read_to(text: &mut Vec<u8>, file: &Path) -> Result<(), Errno> {
+    let file = Fd::from(open(file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    let mut part = [0; 4096];
+    while text.len() < RESOLV_CONF_LEN_MAX {
+        match rustix::io::read(&*file, &mut part) {
+            Ok(0) => break,
+            Ok(len) => text.extend_from_slice(&part[..len]),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    text.truncate(RESOLV_CONF_LEN_MAX);
+    Ok(())
 }
 
 #[cfg(test)]

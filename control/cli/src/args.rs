@@ -123,6 +123,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     pub stop_timeout: Duration,
 
+    /// Put the stack into PROGRAM's own process, where its threads turn it while they wait
+    ///
+    /// A request and its answer then cost no change between processes. For servers and clients of one process, with an
+    /// event loop or with threads that wait each for itself. What PROGRAM starts has its sockets on the stack, too, until
+    /// PROGRAM ends. Not for a PROGRAM that executes another in its place, becomes a daemon, or forbids itself system
+    /// calls, nor with --pcap.
+    #[arg(long)]
+    pub inline: bool,
+
     /// Print nothing but errors
     #[arg(short, long)]
     pub quiet: bool,

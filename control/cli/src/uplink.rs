@@ -1,25 +1,26 @@
 //! What the stack is connected to: the rootless gateway, or a TAP device.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use towpath_engine::{EngineConfig, ResolverConfig, RouteConfig};
+use towpath_engine::EngineConfig;
 use towpath_gateway::{
-    Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver, Notice,
+    Bound, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver, Notice,
 };
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
-use towpath_stack::net::InterfaceConfig;
-use towpath_tap::Tap;
-use towpath_wire::{MacAddr, Prefix};
+use towpath_tap::{Parts, Tap};
+use towpath_uplink::{Counted, Counting, Link, Outfit, PortCounters, Resolver, Shape};
+use towpath_wire::Prefix;
 
 use crate::args::{Congestion, Dns, Protocol, Publish, RunArgs};
 use crate::error::{ExitCode, Failure};
 use crate::host_routes::{self, HostRoute};
 use crate::messages::Messages;
-use crate::stats::{Counted, PortCounters};
 use crate::tap_network::Choosing;
 
 /// What of the command line makes the stack; can go to another thread.
@@ -61,11 +62,28 @@ pub struct Uplink {
     pub notices: Option<Receiver<Notice>>,
 }
 
-/// The stack's side of its link.
-struct Link<'a> {
-    mac: MacAddr,
-    addresses: &'a [Prefix],
-    resolver: Option<ResolverConfig>,
+/// What an engine in PROGRAM's process is made of.
+pub struct Packed {
+    pub outfit: Outfit,
+    /// Those that go with it, but for the lifeline's.
+    pub descriptors: Vec<OwnedFd>,
+    /// As [`Uplink::facts`].
+    pub facts: String,
+}
+
+/// A gateway to be, and the stack behind it.
+struct Rootless {
+    config: GatewayConfig,
+    shape: Shape,
+    /// The program's address.
+    program: IpAddr,
+}
+
+/// A device, and the stack behind it.
+struct Tapped {
+    tap: Tap,
+    shape: Shape,
+    facts: String,
 }
 
 /// Published ports that are named one by one when the run starts; of more, the first and the last. Those that the host
@@ -81,8 +99,6 @@ const MTU_TAP: u32 = 1500;
 const MTU_TAP_MAX: u32 = 65_535 - 14;
 /// As the guests of slirp4netns and of QEMU's user network have them, so that habits and scripts fit.
 const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
-/// The name that programs see; what they expect on a machine with one network.
-const INTERFACE_NAME: &str = "eth0";
 
 impl Plan {
     /// Checks what options say about each other.
@@ -123,12 +139,33 @@ impl Plan {
     /// Makes the uplink: binds the host's ports, or opens the device.
     pub fn build(&self) -> Result<Uplink> {
         match &self.tap {
-            None => self.rootless(),
-            Some(name) => self.tap(name.clone()),
+            None => self.over_gateway(self.rootless()?),
+            Some(name) => self.over_tap(self.tap(name.clone())?),
         }
     }
 
-    fn rootless(&self) -> Result<Uplink> {
+    /// The same for an engine in PROGRAM's process. `library` is loaded into what PROGRAM starts.
+    pub fn pack(&self, library: OsString) -> Result<Packed> {
+        let strict = self.strict;
+        if let Some(name) = &self.tap {
+            let Tapped { tap, shape, facts } = self.tap(name.clone())?;
+            let Parts { fd, name, udp_segmentation } = tap.into_parts();
+            let link = Link::Tap { name, udp_segmentation };
+            let outfit = Outfit { shape, link, strict, library };
+            return Ok(Packed { outfit, descriptors: vec![fd], facts });
+        }
+        let Rootless { config, shape, program } = self.rootless()?;
+        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
+        let bound = Bound::all(&forwards).map_err(|error| port_taken(&error, &self.publish))?;
+        let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
+        let facts = facts(&self.publish, &places, program);
+        let forwards = bound.iter().map(|bound| (bound.which, bound.host)).collect();
+        let link = Link::Gateway { config: Box::new(config), forwards };
+        let descriptors = bound.into_iter().map(|bound| bound.socket).collect();
+        Ok(Packed { outfit: Outfit { shape, link, strict, library }, descriptors, facts })
+    }
+
+    fn rootless(&self) -> Result<Rootless> {
         let defaults = GatewayConfig::default();
         let mut addresses = self.addresses.clone();
         if addresses.is_empty() {
@@ -171,9 +208,17 @@ impl Plan {
         self.warn_of_routers(&config);
         let dns = config.dns_v4.map(IpAddr::V4).or(config.dns_v6.map(IpAddr::V6));
         let only_loopback = self.dns.is_none();
-        let resolver = dns.map(|address| ResolverConfig { address, only_loopback });
+        let resolver = dns.map(|address| Resolver { address, only_loopback });
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.context("an address is given or there is a default")?;
+        let routes = Shape::default_routes(&addresses, LinkType::Ip, |_| None);
+        let (mac, mtu, newreno) = ([0; 6], self.mtu, self.newreno());
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno };
+        Ok(Rootless { config, shape, program })
+    }
+
+    fn over_gateway(&self, rootless: Rootless) -> Result<Uplink> {
+        let Rootless { config, shape, program } = rootless;
         let mut gateway = Gateway::new(config, now_ns()).context("the gateway")?;
         let (sender, notices) = channel();
         // Whoever would hear of it has ended: so has the run.
@@ -183,8 +228,7 @@ impl Plan {
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let bound = gateway.listen(&forwards).map_err(|error| port_taken(&error, &self.publish))?;
         let facts = facts(&self.publish, &bound, program);
-        let link = Link { mac: MacAddr([0; 6]), addresses: &addresses, resolver };
-        let uplink = self.finish(gateway, &link, |_| None, facts)?;
+        let uplink = self.finish(gateway, &shape, facts)?;
         Ok(Uplink { notices: Some(notices), ..uplink })
     }
 
@@ -204,19 +248,17 @@ impl Plan {
         }
     }
 
-    fn tap(&self, name: Option<String>) -> Result<Uplink> {
-        let mut tap = Tap::open(&towpath_tap::Options { name }).map_err(|error| match error {
+    fn newreno(&self) -> bool {
+        matches!(self.congestion, Congestion::Newreno)
+    }
+
+    fn tap(&self, name: Option<String>) -> Result<Tapped> {
+        let tap = Tap::open(&towpath_tap::Options { name }).map_err(|error| match error {
             towpath_tap::OpenError::BadName { .. } => {
                 Failure::error(ExitCode::Failed, format!("--tap: {error}"))
             }
             error => error.into(),
         })?;
-        let (messages, gone) = (self.messages.clone(), tap.name().to_owned());
-        tap.on_gone(move || {
-            messages.post(&format!(
-                "the TAP device {gone} was deleted: the program has no network any more"
-            ));
-        });
         let choosing = Choosing::begin()?;
         let addresses = choosing.addresses(tap.name(), &self.addresses)?;
         let hosts: Vec<_> =
@@ -230,54 +272,36 @@ impl Plan {
         let facts = format!("{own} on {} (this host is {host})", tap.name());
         let [a, b, c, d, e, ..] = random()?;
         // 02: locally administered, unicast.
-        let mac = MacAddr([0x02, a, b, c, d, e]);
+        let mac = [0x02, a, b, c, d, e];
         // There is no forwarder: the nameserver is reached as other hosts are.
         let resolver = match self.dns {
-            Some(Dns::At(address)) => Some(ResolverConfig { address, only_loopback: false }),
+            Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
             _ => None,
         };
-        let link = Link { mac, addresses: &addresses, resolver };
-        self.finish(tap, &link, other_host, facts)
+        let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
+        let (mtu, newreno) = (self.mtu, self.newreno());
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno };
+        Ok(Tapped { tap, shape, facts })
     }
 
-    /// One interface with default routes by way of `router`; None: the link delivers everything.
+    fn over_tap(&self, tapped: Tapped) -> Result<Uplink> {
+        let Tapped { mut tap, shape, facts } = tapped;
+        let (messages, gone) = (self.messages.clone(), tap.name().to_owned());
+        tap.on_gone(move || messages.post(&device_gone(&gone)));
+        self.finish(tap, &shape, facts)
+    }
+
+    /// A stack behind `port`.
     fn finish<P: Port + Counted + 'static>(
         &self,
         port: P,
-        link: &Link<'_>,
-        router: impl Fn(&Prefix) -> Option<IpAddr>,
+        shape: &Shape,
         facts: String,
     ) -> Result<Uplink> {
-        let Link { mac, addresses, resolver } = *link;
-        let on_ip_link = port.link_type() == LinkType::Ip;
-        let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
-        config.resolver = resolver;
-        config.stack.tcp.congestion = match self.congestion {
-            Congestion::Cubic => towpath_tcp::CongestionKind::Cubic,
-            Congestion::Newreno => towpath_tcp::CongestionKind::NewReno,
-        };
-        for (prefix, is_v4) in [(Prefix::ALL_V4, true), (Prefix::ALL_V6, false)] {
-            let own = addresses.iter().find(|own| own.addr().is_ipv4() == is_v4);
-            let next_hop = own.and_then(&router);
-            if own.is_some() && (on_ip_link || next_hop.is_some()) {
-                config.routes.push(RouteConfig { prefix, next_hop, interface: 0, metric: 0 });
-            }
-        }
-        config.interfaces.push(InterfaceConfig {
-            name: INTERFACE_NAME.into(),
-            link: port.link_type(),
-            mac,
-            mtu: self.mtu,
-            offloads: port.offloads(),
-            addresses: addresses.to_vec(),
-            slaac: false,
-            any_address: false,
-            // The gateway's sockets are the host's.
-            kernel_cuts: on_ip_link,
-        });
-        let port = crate::stats::Counting::new(port, &self.port_counters);
+        let config = shape.config(&port);
+        let port = Counting::new(port, &self.port_counters);
         let port: Box<dyn Port + Send> = match &self.capture {
-            Some(file) => Box::new(file.capture(INTERFACE_NAME, port).context("--pcap")?),
+            Some(file) => Box::new(file.capture(Shape::INTERFACE_NAME, port).context("--pcap")?),
             None => Box::new(port),
         };
         Ok(Uplink { config, ports: vec![port], facts, notices: None })
@@ -372,6 +396,11 @@ fn port_taken(error: &ForwardError, publish: &[Publish]) -> anyhow::Error {
         _ => "",
     };
     Failure::error(ExitCode::Failed, format!("{which}{error}: {}{advice}", error.source))
+}
+
+/// What is said of a TAP device that was deleted.
+pub fn device_gone(name: &str) -> String {
+    format!("the TAP device {name} was deleted: the program has no network any more")
 }
 
 /// What is published, each at the address of the host in `bound`.

@@ -13,7 +13,7 @@ use crate::sys;
 pub struct Tap {
     pub(crate) fd: OwnedFd,
     name: String,
-    udp_segmentation: bool,
+    pub(crate) udp_segmentation: bool,
     /// The large packet that the next read goes into.
     pub(crate) spare: Option<Packet>,
     pub(crate) blocked: bool,
