@@ -48,7 +48,7 @@ pub fn end() {
     // The engine takes this process for ended, and closes its sockets.
     client.control().close();
     let begin = Instant::now();
-    wheel.drive_to_end(|| Inside::processes() <= 1 || begin.elapsed() < WITH_OTHERS);
+    wheel.drive_to_end(|| Inside::processes() == 0 || begin.elapsed() < WITH_OTHERS);
     remote.stop();
     let begin = Instant::now();
     wheel.drive_to_end(|| begin.elapsed() < STOPPED);

@@ -266,3 +266,90 @@ unsafe fn unmap(at: *mut u8, len: usize) {
         let _ = unsafe { munmap(at.cast(), pages(len)) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_have_room_and_are_aligned() {
+        let heap = Heap::new();
+        let lens = (1..200).chain([255, 256, 257, 3000, 49_152, 49_153, 65_536, 65_537, 1 << 20]);
+        for layout in lens.flat_map(|len| {
+            [1, 2, 8, 16, 64, 512, 4096, 16_384].map(|align| Layout::from_size_align(len, align))
+        }) {
+            let layout = layout.expect("a power of two");
+            if let Some(size) = Size::of(layout) {
+                assert!(size.len() >= layout.size() && size.index() < SIZES, "{layout:?}");
+                assert!(size.len() <= 2 * layout.size().max(layout.align()).max(16));
+            }
+            // SAFETY: each is used within its layout, and freed once.
+            unsafe {
+                let all = [(); 3].map(|()| heap.alloc_zeroed(layout));
+                for at in all {
+                    assert!(
+                        !at.is_null() && at.addr().is_multiple_of(layout.align()),
+                        "{layout:?}"
+                    );
+                    assert!((0..layout.size()).all(|n| at.add(n).read() == 0), "{layout:?}");
+                    at.write_bytes(0xa5, layout.size());
+                }
+                all.into_iter().for_each(|at| heap.dealloc(at, layout));
+            }
+        }
+    }
+
+    /// The program of the tests has this allocator, too.
+    #[test]
+    fn what_threads_have_is_theirs() {
+        let work = |seed: u64| {
+            let mut state = seed;
+            let mut held: Vec<Vec<u64>> = Vec::new();
+            for n in 0..20_000 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
+                let len = (state >> 33) as usize % 1200 + 1;
+                match held.get_mut(n % 61) {
+                    Some(old) => {
+                        assert!(old.iter().all(|word| *word == old[0]), "{seed}");
+                        let word = old[0];
+                        old.resize(len, word);
+                        old.shrink_to_fit();
+                    }
+                    None => held.push(vec![state ^ seed; len]),
+                }
+                if n % 7 == 0 {
+                    held.swap_remove(n % held.len());
+                }
+            }
+            held.len()
+        };
+        let threads: Vec<_> = (1..7).map(|seed| std::thread::spawn(move || work(seed))).collect();
+        assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
+    }
+
+    /// A thread that is in the middle of one when the process forks is missing in the child, and so is what it would do.
+    #[test]
+    fn a_heap_that_is_in_use_is_passed_over_and_free_in_a_child() {
+        let heap = Heap::new();
+        let layout = Layout::from_size_align(100, 8).expect("a layout");
+        let taken: Vec<_> = (0..HEAPS - 1).map(|_| heap.take().expect("memory")).collect();
+        // SAFETY: used by nobody; the child makes system calls and ends.
+        unsafe {
+            let at = heap.alloc(layout);
+            assert!(!at.is_null());
+            match libc::fork() {
+                0 => {
+                    let all: Vec<_> = (0..HEAPS).map_while(|_| heap.take()).collect();
+                    libc::_exit(all.len() as i32);
+                }
+                child => {
+                    let mut status = 0;
+                    assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                    assert_eq!(libc::WEXITSTATUS(status), HEAPS as i32);
+                }
+            }
+            heap.dealloc(at, layout);
+        }
+        drop(taken);
+    }
+}

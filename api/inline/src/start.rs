@@ -1,16 +1,17 @@
 //! From the socket to towpath to an engine that this process is attached to.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{self, Sender};
 use std::thread::Builder;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_client::Wheel;
 use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::{Engine, Remote};
-use towpath_posix::{Errno, Posix, Result, attach};
+use towpath_posix::{Errno, Posix, Result, attach, environment, exec};
+use towpath_shm::{Fd, placed};
 use towpath_uplink::{Home, Outfit, Said, Uplink};
 
 use crate::inside::{Inside, State};
@@ -21,7 +22,7 @@ struct Made {
     wheel: &'static Wheel,
     remote: Remote,
     /// Of this process.
-    control: OwnedFd,
+    control: Fd,
 }
 
 /// Makes the engine, and attaches this process to it. Without TOWPATH_CONTROL, or in a set-user-id program, nothing.
@@ -31,10 +32,11 @@ struct Made {
 pub fn start(posix: &'static Posix) -> Result<()> {
     let Some(socket) = attach::socket_from_environment(posix) else { return Ok(()) };
     let Some(socket) = socket else { return Err(Errno(libc::ENETDOWN)) };
-    let home = Home::over(socket);
+    let lowest = make_room(posix);
+    let home = Home::over(placed(lowest, || Fd::from(socket.into_owned())));
     let attached = match begin(posix, &home) {
         Ok(Made { wheel, remote, control }) => {
-            let attached = attach::over(posix, control.into(), Some(wheel));
+            let attached = attach::over(posix, control, Some(wheel));
             if attached.is_ok() {
                 end::remember(posix, wheel, remote.clone());
                 desk::start(home.clone(), remote);
@@ -51,8 +53,10 @@ pub fn start(posix: &'static Posix) -> Result<()> {
 }
 
 fn begin(posix: &'static Posix, home: &Home) -> io::Result<Made> {
-    let (outfit, descriptors) = home.unpack()?;
-    replace_library(&outfit.library)?;
+    let lowest = posix.process.descriptors.engines_from();
+    let (outfit, descriptors) = placed(lowest, || home.unpack())?;
+    let own = replace_library(&outfit.library);
+    exec::host(posix, Fd::from(rustix::io::fcntl_dupfd_cloexec(home, 0)?), own);
     attach::remember_library(posix);
     // The program's handlers run on its own threads.
     let _signals = SignalsBlocked::new();
@@ -68,13 +72,14 @@ fn begin(posix: &'static Posix, home: &Home) -> io::Result<Made> {
 fn live(
     posix: &'static Posix,
     outfit: &Outfit,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<Fd>,
     home: &Home,
     tell: &Sender<io::Result<Made>>,
 ) {
-    let engine = engine(outfit, descriptors, home);
-    let made = engine.and_then(|(mut engine, state)| {
-        let (control, remote, life) = (engine.attach()?, engine.remote(), engine.live());
+    let lowest = posix.process.descriptors.engines_from();
+    let made = placed(lowest, || {
+        let (mut engine, state) = engine(outfit, descriptors, lowest, home)?;
+        let (control, remote, life) = (engine.attach()?.into(), engine.remote(), engine.live());
         let inside = Box::new(Inside::new(engine, state));
         let wheel = Wheel::new(&posix.process, inside).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let wheel: &'static Wheel = Box::leak(Box::new(wheel));
@@ -96,20 +101,22 @@ fn live(
 
 fn engine(
     outfit: &Outfit,
-    mut descriptors: Vec<OwnedFd>,
+    mut descriptors: Vec<Fd>,
+    lowest: u32,
     home: &Home,
 ) -> io::Result<(Engine, State)> {
     if descriptors.is_empty() {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let lifeline = descriptors.remove(0);
-    let Uplink { mut config, port, counters } = outfit.uplink(descriptors, home)?;
+    let many = descriptors_left(lowest);
+    let Uplink { mut config, port, counters } = outfit.uplink(descriptors, many, home)?;
     config.leave_stalled = end::STALLED;
     let mut seed = [0; 32];
     // Up to 256 bytes come whole once the system has started.
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
     let mut engine = Engine::new(config, vec![port], seed)?;
-    engine.set_lifeline(lifeline);
+    engine.set_lifeline(lifeline.into_owned());
     let (told, strict) = (home.clone(), outfit.strict);
     engine.on_outsider(move |outsider| {
         let (pid, path, why) = (outsider.pid, outsider.path.to_owned(), outsider.why.number());
@@ -120,16 +127,39 @@ fn engine(
 }
 
 /// In LD_PRELOAD, where this library is the first: programs that this one starts are to load the other one, whichever way
-/// they come by their environment.
-fn replace_library(library: &OsStr) -> io::Result<()> {
-    let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    let others = before.as_bytes().splitn(2, |byte| *byte == b':').nth(1);
-    let mut value = library.to_owned().into_vec();
-    value.extend(others.into_iter().flat_map(|others| [b":", others].concat()));
-    let value = CString::new(value)?;
-    // SAFETY: two strings; no other thread is there yet that could read the environment.
-    match unsafe { libc::setenv(c"LD_PRELOAD".as_ptr(), value.as_ptr(), 1) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+/// they come by their environment. Gives the path of this one.
+fn replace_library(library: &OsStr) -> Vec<u8> {
+    let mut own = Vec::new();
+    environment::replace_preload(|before| {
+        let mut parts = before.splitn(2, |byte| *byte == b':');
+        own.extend_from_slice(parts.next().unwrap_or_default());
+        let all = std::iter::once(library.as_bytes()).chain(parts.next());
+        all.collect::<Vec<_>>().join(&b':')
+    });
+    own
+}
+
+/// A kernel's table of descriptors is as long as its highest number, and fork copies it: the engine's are not higher than
+/// this, and the last quarter below it, or below the hard limit.
+const HIGHEST: u64 = 65_536;
+
+/// Makes room for the engine's descriptors above the program's: beyond its soft limit (RLIMIT_NOFILE), which is lowered where
+/// it is as high as the hard one. Gives the lowest number.
+fn make_room(posix: &'static Posix) -> u32 {
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.unwrap_or(u64::MAX);
+    let (soft, quarter) = (limit.current.unwrap_or(hard), hard.min(HIGHEST) / 4 * 3);
+    let lowest = if soft < hard.min(HIGHEST) / 8 * 7 { soft.max(quarter) } else { quarter };
+    if soft > lowest {
+        // It may always be lowered.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..limit });
     }
+    posix.process.descriptors.give_to_engine(lowest as u32);
+    lowest as u32
+}
+
+/// How many numbers the engine has.
+fn descriptors_left(lowest: u32) -> u32 {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    u32::try_from(hard).unwrap_or(u32::MAX).saturating_sub(lowest)
 }

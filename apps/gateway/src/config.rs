@@ -28,6 +28,8 @@ pub struct GatewayConfig {
     pub nameserver: Nameserver,
     /// Longest IP packet on the link to the program in bytes.
     pub mtu: u32,
+    /// How many descriptors it may count on for flows; None: as many as the process may have (RLIMIT_NOFILE).
+    pub descriptors: Option<u32>,
     /// Secret of the inner stack and of the questions to nameservers: initial sequence numbers, hash keys. Random.
     pub seed: [u8; 32],
 }
@@ -46,6 +48,7 @@ impl Default for GatewayConfig {
             dns_v6: Some(Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 3)),
             nameserver: Nameserver::OfHost,
             mtu: 65_520,
+            descriptors: None,
             seed: [0; 32],
         }
     }

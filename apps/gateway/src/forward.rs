@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
+use towpath_shm::Fd;
 
 use crate::config::ForwardProtocol;
 use crate::context::{Context, FifoHost};
@@ -86,7 +87,8 @@ impl Listener {
                 cx.shared.counters.tcp_flows_full += 1;
                 return false;
             }
-            match acceptfrom_with(&self.socket, flags) {
+            let accepted = acceptfrom_with(&self.socket, flags);
+            match accepted.map(|(host, client)| (Fd::from(host), client)) {
                 Ok((host, client)) => {
                     let Some(client) = client.and_then(|addr| SocketAddr::try_from(addr).ok())
                     else {

@@ -74,7 +74,7 @@ impl Gateway {
         // The sender's own stack has gathered small writes (Nagle); to wait here again would only delay.
         stack_config.tcp.nodelay = true;
         stack_config.tcp.time_wait = TIME_WAIT;
-        let max = FlowsMax::new();
+        let max = FlowsMax::new(config.descriptors);
         // Each undecided SYN has a flow and a descriptor: those that never connect leave half to others.
         stack_config.pending_max = stack_config.pending_max.min(max.tcp / 2).max(1);
         let now = Instant(now_ns);
@@ -372,8 +372,9 @@ struct FlowsMax {
 }
 
 impl FlowsMax {
-    fn new() -> Self {
-        let descriptors = getrlimit(Resource::Nofile).current;
+    fn new(descriptors: Option<u32>) -> Self {
+        let own = || getrlimit(Resource::Nofile).current;
+        let descriptors = descriptors.map(u64::from).or_else(own);
         Self::of(descriptors.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX))
     }
 

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, bind, getsockname, listen, socket_with, sockopt};
@@ -22,7 +23,7 @@ pub(crate) struct Listeners {
 /// One forwarded port.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Fd,
     /// The program's.
     pub(crate) port: u16,
     pub(crate) protocol: ForwardProtocol,
@@ -41,7 +42,7 @@ pub struct Bound {
     /// What it is for.
     pub which: Forward,
     /// The socket, which listens if that is for connections.
-    pub socket: OwnedFd,
+    pub socket: Fd,
     /// Where: with the port that was chosen where 0 was asked for.
     pub host: SocketAddr,
 }
@@ -105,13 +106,13 @@ impl Listeners {
 
 /// The socket of a forwarded port, of one family: a user that names an IPv4 address, 0.0.0.0 too, may rely on
 /// firewall rules for IPv4 alone.
-fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(OwnedFd, SocketAddr), Errno> {
+fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr), Errno> {
     let kind = match protocol {
         ForwardProtocol::Tcp => SocketType::STREAM,
         ForwardProtocol::Udp => SocketType::DGRAM,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family(addr), kind, flags, None)?;
+    let socket = Fd::from(socket_with(family(addr), kind, flags, None)?);
     if addr.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }

@@ -9,15 +9,15 @@ mod resolv_conf;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use towpath_shm::Fd;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use towpath_shm::Fd;
 
 use crate::events::{Events, Interest, Token};
 use crate::limits::{
@@ -187,7 +187,7 @@ impl Tour {
 impl Follower {
     fn start(file: &Path, known: ResolvConf, events: &Events) -> io::Result<Self> {
         // Readable when there is something in `changed`. The thread has it as long as it may ring it.
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Fd::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         events.watch(&bell, Token::Nameservers, Interest::Readable)?;
         let (look, asked) = sync_channel(1);
         let (tell, changed) = channel();
@@ -216,7 +216,7 @@ fn follow(
     mut known: ResolvConf,
     asked: &Receiver<()>,
     tell: &Sender<ResolvConf>,
-    bell: &OwnedFd,
+    bell: &Fd,
 ) {
     while asked.recv().is_ok() {
         let now = read(file);

@@ -20,7 +20,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, getsockname, sockopt};
@@ -254,7 +255,7 @@ impl TcpFlows {
     pub(crate) fn on_accept(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
-        host: OwnedFd,
+        host: Fd,
         presented: [Option<Presented>; 2],
     ) {
         let [Some(first), second] = presented else { return reset(&host) };

@@ -1,10 +1,12 @@
 //! The socket between `towpath run` and the engine in PROGRAM's process.
 //!
 //! ```text
-//!   towpath ── the outfit, with descriptors ──► PROGRAM's process, as it starts
+//!           ◄── Begins ─────────────────────── PROGRAM's process, as it starts
+//!   towpath ── the outfit, with descriptors ──►
 //!           ◄── Ready, or why not ────────────
 //!           ── Asked ─────────────────────────►
-//!           ◄── Said ─────────────────────────   until that process ends
+//!           ◄── Said ─────────────────────────   until that process ends, or executes another program,
+//!                                                 which begins again
 //! ```
 //!
 //! Each message is a packet of JSON; the outfit, which may be long, is a memory file. Nothing here calls libc: in PROGRAM's
@@ -62,6 +64,8 @@ pub enum Asked {
 /// What the engine's process says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Said {
+    /// A program starts, and wants an outfit.
+    Begins,
     /// The stack is there.
     Ready,
     /// It could not be made, and why.
@@ -110,7 +114,7 @@ impl Home {
         Self(Arc::new(socket))
     }
 
-    /// Sends PROGRAM's process what it is to make, before that starts.
+    /// Sends PROGRAM's process what it is to make.
     ///
     /// # Errors
     /// There is no memory, or there are too many descriptors on their way already.
@@ -136,12 +140,13 @@ impl Home {
         Ok(())
     }
 
-    /// In PROGRAM's process: takes that.
+    /// In PROGRAM's process: asks for that, and takes it.
     ///
     /// # Errors
     /// What came is no outfit.
-    pub fn unpack(&self) -> io::Result<(Outfit, Vec<OwnedFd>)> {
-        let mut descriptors: Vec<OwnedFd> = Vec::new();
+    pub fn unpack(&self) -> io::Result<(Outfit, Vec<Fd>)> {
+        self.say(&Said::Begins)?;
+        let mut descriptors: Vec<Fd> = Vec::new();
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -150,17 +155,21 @@ impl Home {
             let received = recvmsg(&**self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(rights) = message {
-                    descriptors.extend(rights);
+                    descriptors.extend(rights.map(Fd::from));
                 }
             }
-            if received.bytes != count.len() || descriptors.is_empty() {
-                return Err(ErrorKind::InvalidData.into());
+            if received.bytes == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            // What was asked of the program that this one was executed by.
+            if descriptors.is_empty() {
+                continue;
             }
             if descriptors.len() > u32::from_ne_bytes(count) as usize {
                 break;
             }
         }
-        let memory = Fd::from(descriptors.remove(0));
+        let memory = descriptors.remove(0);
         let mut text = Vec::new();
         let mut part = vec![0; 64 << 10];
         loop {
@@ -261,6 +270,8 @@ mod tests {
             let sent = outfit(ports);
             let (read, _write) = io::pipe().expect("a pipe");
             let descriptors = vec![read.as_fd(); usize::from(ports) + 1];
+            // Asked of a program that was there before.
+            ours.say(&Asked::Sockets).expect("room");
             ours.equip(&sent, &descriptors).expect("it is taken");
             let (received, descriptors) = Home::over(theirs.into()).unpack().expect("an outfit");
             assert_eq!(format!("{received:?}"), format!("{sent:?}"));
@@ -290,9 +301,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_outfit_is_refused() {
+    fn an_outfit_without_towpath_is_none() {
         let (ours, theirs) = Home::pair().expect("descriptors");
+        ours.equip(&outfit(1), &[]).expect("room");
         ours.say(&Asked::Stop).expect("room");
-        Home::over(theirs.into()).unpack().expect_err("it has no descriptors");
+        drop(ours);
+        let error = Home::over(theirs.into()).unpack().expect_err("nobody is there");
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
     }
 }

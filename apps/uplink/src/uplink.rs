@@ -1,13 +1,13 @@
 //! The uplink of an engine in PROGRAM's process, made of what `towpath run` has opened.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::EngineConfig;
-use towpath_gateway::{Bound, Gateway};
+use towpath_gateway::{Bound, Gateway, GatewayConfig};
 use towpath_pool::Port;
+use towpath_shm::Fd;
 use towpath_tap::{Parts, Tap};
 
 use crate::counting::{Counting, PortCounters};
@@ -25,18 +25,20 @@ pub struct Uplink {
 }
 
 impl Outfit {
-    /// Makes the port over `descriptors`, which are those of the link. What the user should know later is said to `home`.
+    /// Makes the port over `descriptors`, which are those of the link; it may open so `many` more. What the user should
+    /// know later is said to `home`.
     ///
     /// # Errors
     /// Descriptors are missing, or the system gives no more of them, nor a thread.
-    pub fn uplink(&self, descriptors: Vec<OwnedFd>, home: &Home) -> io::Result<Uplink> {
+    pub fn uplink(&self, descriptors: Vec<Fd>, many: u32, home: &Home) -> io::Result<Uplink> {
         let counters = Arc::default();
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().ok_or(ErrorKind::InvalidData);
         let told = home.clone();
         let port: Box<dyn Port + Send> = match &self.link {
             Link::Gateway { config, forwards } => {
-                let mut gateway = Gateway::new((**config).clone(), now_ns())?;
+                let config = GatewayConfig { descriptors: Some(many), ..(**config).clone() };
+                let mut gateway = Gateway::new(config, now_ns())?;
                 gateway.on_notice(move |notice| told.mention(&Said::Notice(notice)));
                 let bound = forwards
                     .iter()

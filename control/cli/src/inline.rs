@@ -11,7 +11,7 @@ use serde_json::{Value, from_value};
 use towpath_engine::Outsider;
 use towpath_shm::image::Outside;
 use towpath_shm::layout::SLOTS_MAX;
-use towpath_uplink::{Asked, Home, Layer, Link, Said};
+use towpath_uplink::{Asked, Home, Layer, Link, Outfit, Said};
 
 use crate::messages::Messages;
 use crate::outsiders::Gate;
@@ -53,24 +53,26 @@ pub struct Listener {
     /// Name of the TAP device, if there is one.
     device: String,
     sockets: Sender<Vec<Value>>,
+    /// What each program that begins is sent: PROGRAM, and what it executes in its own place.
+    outfit: Outfit,
+    descriptors: Vec<OwnedFd>,
 }
 
-/// Opens what the stack is connected to, and sends it to who will be PROGRAM.
+/// Opens what the stack is connected to, for who will be PROGRAM.
 pub fn begin(plan: &Plan, lifeline: BorrowedFd<'_>, library: &Path) -> Result<Begun> {
     let Packed { outfit, descriptors, facts } = plan.pack(library.as_os_str().to_owned())?;
     let (home, control) = Home::pair().context("socketpair")?;
-    let all: Vec<_> =
-        std::iter::once(lifeline).chain(descriptors.iter().map(AsFd::as_fd)).collect();
-    home.equip(&outfit, &all).context("what PROGRAM's stack is made of")?;
-    let device = match outfit.link {
-        Link::Tap { name, .. } => name,
+    let lifeline = lifeline.try_clone_to_owned()?;
+    let descriptors = std::iter::once(lifeline).chain(descriptors).collect();
+    let device = match &outfit.link {
+        Link::Tap { name, .. } => name.clone(),
         Link::Gateway { .. } => String::new(),
     };
     let (sender, receiver) = channel();
     let desk = Desk { home: home.clone(), sockets: Arc::new(Mutex::new(receiver)) };
     let messages = plan.messages.clone();
     let gate = Gate::new(messages.clone(), plan.strict);
-    let listener = Listener { home, messages, gate, device, sockets: sender };
+    let listener = Listener { home, messages, gate, device, sockets: sender, outfit, descriptors };
     Ok(Begun { facts, control, desk, listener })
 }
 
@@ -109,6 +111,7 @@ impl Listener {
         let mut entries = Vec::new();
         while let Ok(Some(said)) = self.home.hear() {
             match said {
+                Said::Begins => self.equip(),
                 Said::Ready => outcome.attached = true,
                 Said::Failed(why) => {
                     outcome.attached = true;
@@ -135,6 +138,14 @@ impl Listener {
             }
         }
         outcome
+    }
+
+    fn equip(&self) {
+        let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
+        if let Err(error) = self.home.equip(&self.outfit, &descriptors) {
+            let text = format!("PROGRAM's process cannot be told of its stack: {error}");
+            self.messages.put_error(&text);
+        }
     }
 }
 

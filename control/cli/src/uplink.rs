@@ -152,7 +152,7 @@ impl Plan {
             let Parts { fd, name, udp_segmentation } = tap.into_parts();
             let link = Link::Tap { name, udp_segmentation };
             let outfit = Outfit { shape, link, strict, library };
-            return Ok(Packed { outfit, descriptors: vec![fd], facts });
+            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
         }
         let Rootless { config, shape, program } = self.rootless()?;
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
@@ -161,7 +161,7 @@ impl Plan {
         let facts = facts(&self.publish, &places, program);
         let forwards = bound.iter().map(|bound| (bound.which, bound.host)).collect();
         let link = Link::Gateway { config: Box::new(config), forwards };
-        let descriptors = bound.into_iter().map(|bound| bound.socket).collect();
+        let descriptors = bound.into_iter().map(|bound| bound.socket.into()).collect();
         Ok(Packed { outfit: Outfit { shape, link, strict, library }, descriptors, facts })
     }
 
@@ -194,6 +194,7 @@ impl Plan {
                 _ => Nameserver::OfHost,
             },
             mtu: self.mtu,
+            descriptors: None,
             seed: random()?,
         };
         if self.dns != Some(Dns::None) {

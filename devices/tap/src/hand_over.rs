@@ -1,6 +1,6 @@
 //! A device that one process opens, which may do that, and another one drives.
 
-use std::os::fd::OwnedFd;
+use towpath_shm::Fd;
 
 use crate::open::Tap;
 
@@ -8,7 +8,7 @@ use crate::open::Tap;
 #[derive(Debug)]
 pub struct Parts {
     /// Of the device.
-    pub fd: OwnedFd,
+    pub fd: Fd,
     /// Its interface name.
     pub name: String,
     /// Whether the kernel takes UDP datagrams that are to be cut (since Linux 6.2).

@@ -1,7 +1,8 @@
 //! Making or taking over a device.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use towpath_shm::Fd;
 
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 
@@ -11,7 +12,7 @@ use crate::sys;
 /// when the process is killed.
 #[derive(Debug)]
 pub struct Tap {
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: Fd,
     name: String,
     pub(crate) udp_segmentation: bool,
     /// The large packet that the next read goes into.
@@ -154,7 +155,7 @@ impl Tap {
     }
 
     /// A device that is set up.
-    pub(crate) fn over(fd: OwnedFd, name: String, udp_segmentation: bool) -> Self {
+    pub(crate) fn over(fd: Fd, name: String, udp_segmentation: bool) -> Self {
         Self {
             fd,
             name,

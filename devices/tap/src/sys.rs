@@ -2,9 +2,11 @@
 //! write to.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use towpath_shm::Fd;
 
 use rustix::fs::{Mode, OFlags};
+use towpath_shm::syscall::syscall;
 
 use crate::virtio::HEADER_LEN;
 
@@ -15,9 +17,9 @@ pub const TUN_PATH: &str = "/dev/net/tun";
 pub const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
 /// Opens [`TUN_PATH`], non-blocking.
-pub fn open_tun() -> io::Result<OwnedFd> {
+pub fn open_tun() -> io::Result<Fd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(TUN_PATH, flags, Mode::empty())?)
+    Ok(rustix::fs::open(TUN_PATH, flags, Mode::empty())?.into())
 }
 
 /// Makes the device `name` (a `%d` in it is replaced by a number), or takes it over when it exists;
@@ -99,10 +101,11 @@ impl<'a> Pieces<'a> {
 
     /// Writes them as one frame.
     pub fn write(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
-        let count = self.used as libc::c_int;
+        let at = self.iovecs.as_ptr().expose_provenance();
+        let args = [fd.as_raw_fd() as usize, at, self.used, 0, 0, 0];
         // SAFETY: every iovec points to memory of the packet or the header, borrowed for 'a; the
         // kernel only reads it. A program that changes its FIFO meanwhile changes its own bytes.
-        let n = unsafe { libc::writev(fd.as_fd().as_raw_fd(), self.iovecs.as_ptr(), count) };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+        let written = unsafe { syscall(libc::SYS_writev as usize, args) };
+        written.map_err(io::Error::from_raw_os_error)
     }
 }
