@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    fn edges(set: &Fd) -> usize {
+    fn edges(set: &std::os::fd::OwnedFd) -> usize {
         let mut events = Vec::with_capacity(4);
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut events);

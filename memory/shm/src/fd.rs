@@ -99,15 +99,13 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
         let high = fcntl_dupfd_cloexec(fd, lowest.cast_signed());
         high.ok().map(|high| Fd(ManuallyDrop::new(high)))
     };
-    let high = if is_beyond {
-        let raised = Rlimit { current: limit.maximum, ..limit };
-        setrlimit(Resource::Nofile, raised).ok()?;
-        let high = duplicate();
-        let _ = setrlimit(Resource::Nofile, limit);
-        high
-    } else {
-        duplicate()
-    };
+    if !is_beyond {
+        return duplicate();
+    }
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, raised).ok()?;
+    let high = duplicate();
+    let _ = setrlimit(Resource::Nofile, limit);
     high
 }
 
