@@ -12,7 +12,7 @@ use rustix::net::{
 };
 use towpath_ring::{Channel, Lock, Region, Rung, Status};
 use towpath_shm::Fd;
-use towpath_shm::control::{DATA_MAX, Reply, Request, TOKENS_MAX, call};
+use towpath_shm::control::{DATA_MAX, DESCRIPTORS_MAX, Reply, Request, TOKENS_MAX, call};
 use towpath_shm::layout::{Command, Plain, SHARDS_MAX, Slot, VERSION, op, shard_of};
 use towpath_shm::token::Run;
 
@@ -230,7 +230,7 @@ impl Client {
     pub fn call(&self, request: &Request) -> Result<Reply, Error> {
         let end = self.end(match request.call {
             // Sockets are shared out among the shards.
-            call::SOCKET => return self.call_at(self.next_end(), request),
+            call::SOCKET => return self.open(request),
             call::SOCKETS => request.a,
             _ => request.slot,
         });
@@ -274,8 +274,23 @@ impl Client {
         self.ends.get(shard_of(slot, shards) as usize).unwrap_or(&self.ends[0])
     }
 
-    fn next_end(&self) -> &End {
-        &self.ends[self.next.fetch_add(1, Ordering::Relaxed) as usize % self.ends.len()]
+    /// A new socket, in one shard or the other: in turn, but in an order without a period, since programs have some. If
+    /// one is full the next is asked.
+    fn open(&self, request: &Request) -> Result<Reply, Error> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        // Multiples of the golden section (Knuth, "The Art of Computer Programming" 6.4).
+        let place = u64::from(turn.wrapping_mul(0x9e37_79b9));
+        let first = ((place * self.ends.len() as u64) >> 32) as usize;
+        let shards = self.ends.len();
+        let mut answer = self.call_at(&self.ends[first % shards], request);
+        for next in 1..shards {
+            const FULL: i32 = Errno::NOBUFS.raw_os_error();
+            if !matches!(answer, Err(Error::Refused(errno)) if errno == FULL) {
+                break;
+            }
+            answer = self.call_at(&self.ends[(first + next) % shards], request);
+        }
+        answer
     }
 
     /// Nothing interrupts a request, and there is one at a time.
@@ -650,7 +665,7 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     let mut bytes = [0; size_of::<Reply>()];
     // The answer with the most descriptors is that to TOKENS; the kernel closes those that there is no room for.
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOKENS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut bytes)];

@@ -5,7 +5,7 @@
 //! nothing until touched, and a look-up is one load. It has to change together with the kernel's descriptors:
 //! the API layer has the lock and the order for that.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use towpath_shm::layout::SLOTS_MAX;
 
@@ -20,13 +20,22 @@ pub const DESCRIPTORS_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Descriptors {
     table: [AtomicU64; DESCRIPTORS_MAX],
-    /// How many of the process's descriptors stand for a slot.
-    holds: [AtomicU32; SLOTS_MAX as usize],
+    /// How many of the process's descriptors stand for a slot; [`MANY`]: so many that they are looked for. A byte each,
+    /// since every process of a run touches the pages of the slots that it has sockets in, and there may be a hundred
+    /// processes.
+    holds: [AtomicU8; SLOTS_MAX as usize],
+    /// Descriptors that are about to be entered for slots with that many.
+    entering: AtomicU32,
+    /// How often one was.
+    entered: AtomicU32,
     /// One more than the highest number ever entered, so that scans end early.
     end: AtomicU32,
     /// From this number on all are an engine's that is in this process; 0: there is none.
     engines_from: AtomicU32,
 }
+
+/// A slot with as many descriptors, or more, in one process is counted no further until the last of them has gone.
+const MANY: u8 = u8::MAX;
 
 const KIND_SHIFT: u32 = 60;
 const SOCKET: u64 = 1;
@@ -65,7 +74,9 @@ impl Descriptors {
     pub(crate) const fn new() -> Self {
         Self {
             table: [const { AtomicU64::new(0) }; DESCRIPTORS_MAX],
-            holds: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
+            holds: [const { AtomicU8::new(0) }; SLOTS_MAX as usize],
+            entering: AtomicU32::new(0),
+            entered: AtomicU32::new(0),
             end: AtomicU32::new(0),
             engines_from: AtomicU32::new(0),
         }
@@ -149,26 +160,70 @@ impl Descriptors {
     /// Replaces the entry of a number in one step: a look-up finds the old one or the new one. (An internal
     /// number stays so: see [`Self::evacuate`].)
     pub fn replace(&self, fd: i32, entry: Entry) -> Taken {
-        let word = match entry {
+        let before = match entry {
             Entry::Kernel | Entry::Internal => return self.take(fd),
-            Entry::Socket(socket) => {
-                self.holds[socket.slot as usize].fetch_add(1, Ordering::AcqRel);
-                SOCKET << KIND_SHIFT | u64::from(socket.slot) << 32 | u64::from(socket.generation)
-            }
-            Entry::Epoll(index) => EPOLL << KIND_SHIFT | u64::from(index),
+            Entry::Socket(socket) => self.enter(fd, socket),
+            Entry::Epoll(index) => self.set(fd, EPOLL << KIND_SHIFT | u64::from(index)),
         };
-        self.taken(self.set(fd, word))
+        self.taken(before)
+    }
+
+    fn enter(&self, fd: i32, socket: Socket) -> u64 {
+        let word =
+            SOCKET << KIND_SHIFT | u64::from(socket.slot) << 32 | u64::from(socket.generation);
+        let holds = &self.holds[socket.slot as usize];
+        let are_many = holds.load(Ordering::Acquire) >= MANY - 1;
+        if are_many {
+            self.entering.fetch_add(1, Ordering::AcqRel);
+        }
+        // The one that is to be entered counts before it can be taken out.
+        let more = |holds: u8| Some(holds.saturating_add(1));
+        let _ = holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        let before = self.set(fd, word);
+        if are_many {
+            self.entered.fetch_add(1, Ordering::AcqRel);
+            self.entering.fetch_sub(1, Ordering::AcqRel);
+        }
+        before
     }
 
     fn taken(&self, word: u64) -> Taken {
         let entry = unpack(word);
         let last = match entry {
-            Entry::Socket(socket) => {
-                self.holds[socket.slot as usize].fetch_sub(1, Ordering::AcqRel) == 1
-            }
+            Entry::Socket(socket) => self.end_hold(socket.slot),
             _ => false,
         };
         Taken { entry, last }
+    }
+
+    /// A descriptor for a slot has been taken out. True: it was the last one.
+    fn end_hold(&self, slot: u32) -> bool {
+        let less = |holds: u8| if holds == MANY { None } else { holds.checked_sub(1) };
+        match self.holds[slot as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
+            Ok(before) => before == 1,
+            Err(before) => before == MANY && self.is_end_of_many(slot),
+        }
+    }
+
+    /// Looks whether a slot that had more descriptors than are counted has any left.
+    ///
+    /// A signal handler may do so on top of a thread that is about to enter one, which counts as there already; and
+    /// may enter one, and take another one out, behind the place that the thread below has come to.
+    fn is_end_of_many(&self, slot: u32) -> bool {
+        loop {
+            let entered = self.entered.load(Ordering::Acquire);
+            let is_of_slot = |entry| matches!(entry, Entry::Socket(socket) if socket.slot == slot);
+            if self.entering.load(Ordering::Acquire) > 0
+                || self.ours(0).any(|(_, entry)| is_of_slot(entry))
+            {
+                return false;
+            }
+            if self.entered.load(Ordering::Acquire) == entered {
+                let holds = &self.holds[slot as usize];
+                let ended = holds.compare_exchange(MANY, 0, Ordering::AcqRel, Ordering::Acquire);
+                return ended.is_ok();
+            }
+        }
     }
 
     /// Whether this process has a descriptor for `socket`.
@@ -259,6 +314,33 @@ mod tests {
         assert_eq!(OF_TESTS.take(900_003).entry, Entry::Epoll(7));
         assert_eq!(OF_TESTS.lookup(-1), Entry::Kernel);
         assert_eq!(OF_TESTS.lookup(i32::MAX), Entry::Kernel);
+    }
+
+    /// Of a million sockets in fifty processes that take turns each process has almost every page of this table.
+    #[test]
+    fn a_slot_costs_a_process_a_byte() {
+        assert_eq!(size_of_val(&OF_TESTS.holds), SLOTS_MAX as usize);
+    }
+
+    #[test]
+    fn sockets_with_very_many_descriptors_have_a_last_one() {
+        static DESCRIPTORS: Descriptors = Descriptors::new();
+        let socket = Socket { slot: 7, generation: 3 };
+        let last = |fd| DESCRIPTORS.take(fd) == Taken { entry: Entry::Socket(socket), last: true };
+        for most in [253, 254, 255, 256, 257, 1000] {
+            (0..most).for_each(|fd| DESCRIPTORS.set_socket(fd, socket));
+            DESCRIPTORS.set_socket(most, Socket { slot: 8, generation: 3 });
+            assert!((1..most).all(|fd| !last(fd)), "{most}");
+            // Moved to another number, which is entered before the first is taken out.
+            DESCRIPTORS.set_socket(2000, socket);
+            assert!(!last(0) && DESCRIPTORS.is_held(socket), "{most}");
+            assert!(last(2000) && !DESCRIPTORS.is_held(socket), "{most}");
+            // And counted from the beginning.
+            DESCRIPTORS.set_socket(0, socket);
+            assert!(last(0), "{most}");
+            assert!(DESCRIPTORS.take(most).last);
+        }
+        assert_eq!(DESCRIPTORS.entering.load(Ordering::Relaxed), 0);
     }
 
     #[test]

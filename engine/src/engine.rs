@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use towpath_pool::Port;
 use towpath_ring::{EngineStatus, Windows};
 use towpath_shm::Fd;
 use towpath_shm::layout::{CHANNELS_MAX, SHARDS_MAX, SLOTS_MAX, first_slot};
-use towpath_stack::Stack;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
+use towpath_stack::{Stack, StackConfig};
 use towpath_tcp::Instant;
 
 use crate::clock::Clock;
@@ -21,10 +22,11 @@ use crate::domain::Domain;
 use crate::registry::{Outsider, Registry};
 use crate::remote::Remote;
 use crate::report::Counters;
-use crate::shard::channels::Channels;
+use crate::shard::among;
 use crate::shard::host::Host;
+use crate::shard::place::Place;
 use crate::shard::slots::Slots;
-use crate::shard::{DroppedPacket, Shard};
+use crate::shard::{DropTrace, DroppedPacket, Shard};
 #[cfg(test)]
 use crate::{ids::ChannelId, link::Given, link::Link, mail::Order};
 #[cfg(test)]
@@ -80,6 +82,9 @@ pub enum EngineError {
         /// As many as [`Engine::new`] was given.
         ports: usize,
     },
+    /// Shards are a power of two, and no more than [`SHARDS_MAX`].
+    #[error("{0} shards: there can be 1, 2, 4, 8 or 16")]
+    Shards(usize),
     /// Programs cannot decide about connections to addresses that are not theirs. With the interface's name.
     #[error("interface {0} is any-address")]
     AnyAddress(String),
@@ -122,15 +127,32 @@ impl Engine {
         Self::with_clock(config, vec![ports], seed, Clock::System)
     }
 
-    /// One shard for each of `ports`, which all have the same interfaces. Their number is a power of two.
+    /// The same with several shards, which [`Engine::run`] gives a thread each: as many as there are elements in `ports`,
+    /// each of which has a queue of every device. A packet may come in at any of them. One that comes in at the shard
+    /// that has its flow ([`towpath_stack::Owners`]) costs least.
+    ///
+    /// Memory and sockets that the configuration allows are divided among them.
+    ///
+    /// # Errors
+    /// As for [`Engine::new`], and for a number of shards that is no power of two or too large.
+    pub fn with_shards(
+        config: EngineConfig,
+        ports: Vec<Vec<Box<dyn Port + Send>>>,
+        seed: [u8; 32],
+    ) -> Result<Self, EngineError> {
+        Self::with_clock(config, ports, seed, Clock::System)
+    }
+
     pub(crate) fn with_clock(
         mut config: EngineConfig,
         ports: Vec<Vec<Box<dyn Port + Send>>>,
         seed: [u8; 32],
         clock: Clock,
     ) -> Result<Self, EngineError> {
-        let shards = ports.len() as u32;
-        assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
+        let shards = u32::try_from(ports.len()).unwrap_or(u32::MAX);
+        if !shards.is_power_of_two() || shards > SHARDS_MAX {
+            return Err(EngineError::Shards(ports.len()));
+        }
         let domain = Domain::create()?;
         let pages = EngineStatus::create_all(shards)?;
         let status = pages[0].file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
@@ -139,12 +161,20 @@ impl Engine {
         // Each has its part of the slots and of the memory.
         config.sockets_max = config.sockets_max.min(SLOTS_MAX) / shards;
         config.memory_cap /= u64::from(shards);
-        let each = ports.into_iter().zip(pages).zip(0..);
-        let made = each.map(|((ports, page), number)| {
+        // Sockets of programs and connections whose program is gone come from one table.
+        let sockets_max = config.stack.sockets_max.min(config.sockets_max as usize);
+        let stack_config = StackConfig { sockets_max, ..config.stack.clone() };
+        let stacks = Stack::shards(stack_config, seed, clock.now(), shards as usize);
+        let each = ports.into_iter().zip(pages).zip(stacks).zip(0..);
+        let made = each.map(|(((ports, page), stack), number)| {
             let place = Place { number, of: shards };
-            shard(&config, &domain, place, (ports, page), seed, clock)
+            shard(&config, &domain, place, stack, (ports, page), clock)
         });
-        let mut made = made.collect::<Result<Vec<_>, _>>()?.into_iter();
+        let mut made = made.collect::<Result<Vec<_>, _>>()?;
+        if shards > 1 {
+            among::introduce(&mut made)?;
+        }
+        let mut made = made.into_iter();
         let mut first = made.next().expect("there is one");
         let others: Vec<Shard> = made.collect();
         for other in &others {
@@ -197,11 +227,14 @@ impl Engine {
         self.control.registry_mut().expect("it has a thread in `run` alone, which has the engine")
     }
 
-    /// From now on every dropped packet is given to `trace`. Each is copied for it, so without a trace
-    /// they cost less.
-    pub fn trace_drops(&mut self, trace: impl FnMut(DroppedPacket<'_>) + Send + 'static) {
-        self.shard.stack.net.set_trace_drops(true);
-        self.shard.drop_trace = Some(Box::new(trace));
+    /// From now on every dropped packet is given to `trace`, by several shards at once if there are several. Each is
+    /// copied for it, so without a trace they cost less.
+    pub fn trace_drops(&mut self, trace: impl Fn(DroppedPacket<'_>) + Send + Sync + 'static) {
+        let trace: DropTrace = Arc::new(trace);
+        for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
+            shard.stack.net.set_trace_drops(true);
+            shard.drop_trace = Some(Arc::clone(&trace));
+        }
     }
 
     /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it may be
@@ -238,19 +271,21 @@ fn shard(
     config: &EngineConfig,
     domain: &Domain,
     place: Place,
+    mut stack: Stack<Host>,
     (ports, status): (Vec<Box<dyn Port + Send>>, EngineStatus),
-    seed: [u8; 32],
     clock: Clock,
 ) -> Result<Shard, EngineError> {
-    let now = clock.now();
-    let mut stack_config = config.stack.clone();
-    // Sockets of programs and connections whose program is gone come from one table.
-    stack_config.sockets_max = stack_config.sockets_max.min(config.sockets_max as usize);
-    let mut stack = Stack::new(stack_config, seed, now);
-    join(&mut stack, now, &config.interfaces, &config.routes, ports.len())?;
+    if config.interfaces.len() != ports.len() {
+        let (interfaces, ports) = (config.interfaces.len(), ports.len());
+        return Err(EngineError::PortsDiffer { interfaces, ports });
+    }
+    // The stacks have one control part.
+    if place.number == 0 {
+        join(&mut stack, clock.now(), &config.interfaces, &config.routes)?;
+    }
     let windows = Windows::of_shard(&domain.region, place.number, place.of, config.memory_cap);
     let slots = Slots::new(&domain.region, first_slot(place.number, place.of), config.sockets_max);
-    let host = Host::new(windows, slots, Channels::default(), config.buffers, &clock);
+    let host = Host::new(place, windows, slots, config.buffers, &clock);
     let mut shard = Shard::new(stack, host, (ports, status), clock)?;
     (shard.resolver, shard.leave_stalled) = (config.resolver, config.leave_stalled);
     let next = place.number + 1;
@@ -258,24 +293,13 @@ fn shard(
     Ok(shard)
 }
 
-/// Which shard it is, of how many.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    number: u32,
-    of: u32,
-}
-
-/// Gives the stack its interfaces and routes, one interface a port.
+/// Gives the stack its interfaces and routes.
 fn join(
     stack: &mut Stack<Host>,
     now: Instant,
     interfaces: &[InterfaceConfig],
     routes: &[RouteConfig],
-    ports: usize,
 ) -> Result<(), EngineError> {
-    if interfaces.len() != ports {
-        return Err(EngineError::PortsDiffer { interfaces: interfaces.len(), ports });
-    }
     for interface in interfaces {
         if interface.any_address {
             return Err(EngineError::AnyAddress(interface.name.clone()));

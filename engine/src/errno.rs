@@ -126,6 +126,7 @@ impl From<SocketError> for Errno {
             SocketError::Prohibited => EACCES,
             SocketError::BadHeader => EPROTO,
             SocketError::MessageTooBig(_) => EMSGSIZE,
+            SocketError::AddrNotAvailable => EADDRNOTAVAIL,
             _ => EPROTO,
         })
     }

@@ -34,6 +34,7 @@
 //! | `to_reuse` | slots of buried sockets that a thread is inside still | `reuse`, when it tells or its process dies |
 //! | `to_disinherit` | clones whose process has not begun | `births`, half a minute later |
 //! | `to_restrict` | channels of programs that run and have not said HELLO | `births`, seconds later |
+//! | `to_resume` | datagram sockets whose device has taken what they waited for | `return_lent`, in the same turn |
 //! | `to_publish` | sockets whose TCP state programs do not know yet | `tell`, in the same turn |
 //! | `to_tell` | sockets of whose news some holders do not know | `tell`, some in each turn |
 //! | `to_sweep` | sockets with memory, or that may have some | `sweep`, some at a time |

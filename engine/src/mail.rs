@@ -87,8 +87,6 @@ pub(crate) enum Query {
     Unsent,
     /// Nothing but that all is done that was before.
     Nothing,
-    /// No answer: the shard ends when all is sent that was before.
-    Stop,
 }
 
 /// What a shard tells the registry.

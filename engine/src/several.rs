@@ -8,12 +8,12 @@ use std::time::{Duration, Instant as Time};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use towpath_ring::{Channel, push_command};
-use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, purpose};
+use towpath_shm::control::{DESCRIPTORS_MAX, Reply, Request, call, purpose};
 use towpath_shm::layout::{Command, Plain, op, shard_of};
 use towpath_tcp::Instant;
 
 use crate::clock::Clock;
-use crate::{Engine, EngineConfig, Remote, Report};
+use crate::{Engine, EngineConfig, EngineError, Remote, Report};
 
 const SHARDS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ fn ask(control: &OwnedFd, request: &Request) {
 
 fn answer(control: &OwnedFd, how: RecvFlags) -> Option<(Reply, Vec<OwnedFd>)> {
     let mut bytes = [0; size_of::<Reply>()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOKENS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let message = recvmsg(control, &mut parts, &mut ancillary, how).ok()?;
@@ -190,6 +190,25 @@ fn a_process_has_sockets_in_every_shard_and_shares_them_with_its_children() {
     let report = engine.thread.join().expect("it does not panic");
     let attached = report.counters.engine.iter().find(|(name, _)| *name == "attached");
     assert_eq!(attached.map(|(_, count)| *count), Some(2));
+}
+
+#[test]
+fn there_can_be_sixteen() {
+    let ports = (0..16).map(|_| Vec::new()).collect();
+    let engine = Engine::with_shards(EngineConfig::default(), ports, [7; 32]).expect("memory");
+    let remote = engine.remote();
+    let thread = std::thread::spawn(|| engine.run());
+    let control = remote.attach().expect("room");
+    ask(&control, &hello());
+    let (reply, fds) = answer(&control, RecvFlags::empty()).expect("an answer");
+    assert_eq!((reply.errno, reply.slot, fds.len()), (0, 16, 5 + 16));
+    remote.stop();
+    thread.join().expect("it does not panic");
+    for wrong in [0, 3, 17, 32] {
+        let ports = (0..wrong).map(|_| Vec::new()).collect();
+        let refused = Engine::with_shards(EngineConfig::default(), ports, [7; 32]).err();
+        assert!(matches!(refused, Some(EngineError::Shards(count)) if count == wrong));
+    }
 }
 
 /// By netlink and its kin a program lists all sockets, a part with each request.

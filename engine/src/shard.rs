@@ -3,6 +3,7 @@
 //! It knows no process but by its channel: who may attach or fork, and which descriptors a process is given, is the
 //! registry's, and the two tell each other by [`mail`](crate::mail).
 
+pub(crate) mod among;
 mod asked;
 pub(crate) mod askers;
 mod births;
@@ -21,6 +22,7 @@ pub(crate) mod linux;
 pub(crate) mod option_bits;
 pub(crate) mod options;
 mod orders;
+pub(crate) mod place;
 pub(crate) mod portions;
 mod reuse;
 mod rounds;
@@ -37,10 +39,12 @@ mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_pool::{Pool, Port};
 use towpath_ring::{EngineStatus, Spin};
+use towpath_shm::Fd;
 use towpath_stack::Stack;
 use towpath_tcp::Instant;
 
@@ -53,11 +57,12 @@ use crate::shard::askers::Rounds;
 use crate::shard::ends::Ends;
 use crate::shard::host::Host;
 use crate::shard::leaving::Leaving;
+use crate::shard::place::Peer;
 use crate::shard::show::Listing;
 use crate::shard::sources::{Source, Watch, watch_new};
 use crate::shard::starved::Starved;
 
-pub(crate) type DropTrace = Box<dyn FnMut(DroppedPacket<'_>) + Send>;
+pub(crate) type DropTrace = Arc<dyn Fn(DroppedPacket<'_>) + Send + Sync>;
 
 /// A packet that the stack threw away, for a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +89,10 @@ pub(crate) struct Shard {
     /// The status page: whether the engine sleeps, and how long a datagram may be without a question.
     pub status: EngineStatus,
     pub poller: Poller<Source>,
+    /// The other shards, each at the place of its number. Empty when it is alone.
+    pub peers: Vec<Option<Peer>>,
+    /// What they ring.
+    pub bell: Option<Arc<Fd>>,
     /// How each port is watched.
     watched: Vec<Watch>,
     woken: Vec<Source>,
@@ -176,6 +185,8 @@ impl Shard {
             clock,
             status,
             poller,
+            peers: Vec::new(),
+            bell: None,
             watched,
             woken: Vec::new(),
             looked: Instant::ZERO,

@@ -384,10 +384,10 @@ impl Case {
     fn turn(&mut self) -> bool {
         let Self { stack, program, pool, ports, now, id, windows, .. } = self;
         let more = stack.turn(*now, program, ports, pool, Budget::default()).more;
-        if !windows.take_unpinned().is_empty()
-            && let Some(send) = stack.send_buffer(*id)
-        {
-            send.unpin();
+        while windows.pop_unpinned().is_some() {
+            if let Some(send) = stack.send_buffer(*id) {
+                send.unpin();
+            }
         }
         more
     }

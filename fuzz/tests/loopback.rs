@@ -113,7 +113,7 @@ fn bulk_data_over_loopback_allocates_nothing_once_warm() {
         assert!(stack.send_buffer(id).unwrap().pull());
         stack.send_ready(id);
         stack.turn(now, &mut program, &mut ports, &mut pool, Budget::default());
-        for _ in windows.take_unpinned() {
+        while windows.pop_unpinned().is_some() {
             unpinned += 1;
             stack.send_buffer(id).unwrap().unpin();
         }

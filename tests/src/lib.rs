@@ -50,14 +50,19 @@ impl Mode {
         }
     }
 
-    /// Options of `towpath run` for this mode; `ports` are published under their own numbers.
+    /// Options of `towpath run` for this mode; `ports` are published under their own numbers. `$TOWPATH_TEST_SHARDS` is
+    /// the number of shards: all tests should pass with any.
     pub fn options(self, ports: &[u16]) -> Vec<String> {
-        match self {
+        let mut options: Vec<_> = match self {
             Self::Rootless => {
                 ports.iter().flat_map(|p| ["-p".to_owned(), format!("127.0.0.1:{p}:{p}")]).collect()
             }
             Self::Tap => vec!["--tap".to_owned()],
+        };
+        if let Ok(shards) = std::env::var("TOWPATH_TEST_SHARDS") {
+            options.push(format!("--shards={shards}"));
         }
+        options
     }
 }
 
@@ -102,7 +107,11 @@ pub fn wait_for_listener(run: &Process, port: u16) {
         let out = Process::spawn(&[&towpath, "ss", "-tlj", &id]).wait(Duration::from_secs(20));
         let sockets: serde_json::Value = serde_json::from_str(&out.stdout).unwrap_or_default();
         let mut all = sockets.as_array().into_iter().flatten();
-        all.any(|socket| socket["local"].as_str().is_some_and(|local| local.ends_with(&end)))
+        // One that is only bound is shown as well.
+        all.any(|socket| {
+            let local = socket["local"].as_str().unwrap_or_default();
+            socket["state"] == "LISTEN" && local.ends_with(&end)
+        })
     });
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::interrupt;
 use crate::running::{Running, ip};
 
 #[derive(clap::Args)]
@@ -47,6 +48,7 @@ struct Memory {
 
 /// Measures and prints the table. Needs root.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
+    interrupt::hold()?;
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "-p", "towpath", "-p", "towpath-tests", "--bins"]);
     ensure!(build.current_dir(root).status()?.success(), "the release build failed");
@@ -78,7 +80,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         }
         held += count;
         let took = start.elapsed();
-        std::thread::sleep(SETTLED);
+        interrupt::sleep(SETTLED)?;
         let memory = Memory::of(server.program.0.id(), program)?;
         let seconds = options.seconds.to_string();
         let mut asks = world.start(&[&crowd, "ask", &asked, &seconds])?;

@@ -6,11 +6,14 @@ mod bench;
 mod circles;
 mod crowd;
 mod debian;
+mod figures;
 mod findings;
 mod fuzz;
+mod interrupt;
 mod licences;
 mod requirements;
 mod running;
+mod shards;
 mod test;
 mod tidy;
 mod workspace;
@@ -27,6 +30,8 @@ enum Chore {
     Bench(bench::Options),
     /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
     Crowd(crowd::Options),
+    /// Two shards on two processors beside one, over a port in memory, and what a packet costs with up to eight.
+    Shards(shards::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
     /// Layer edges, circles of files, unsafe-code bans, the tests that docs/findings.md names, and file hygiene.
@@ -43,6 +48,7 @@ fn main() -> Result<()> {
         Chore::Test(options) => test::run(&root, &options),
         Chore::Bench(options) => bench::run(&root, &options),
         Chore::Crowd(options) => crowd::run(&root, &options),
+        Chore::Shards(options) => shards::run(&root, &options),
         Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::Tidy => tidy::run(&root),
         Chore::Licences => licences::run(&root),

@@ -1,5 +1,6 @@
 //! Programs that measurements start, and the network that these are in.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ impl Running {
     /// Asks it to end, and kills it after five seconds.
     pub fn stop(&mut self) {
         let pid = self.0.id().to_string();
-        let told = Command::new("kill").arg(&pid).status();
+        let told = Command::new("kill").arg(&pid).process_group(0).status();
         let end = Instant::now() + Duration::from_secs(5);
         while told.is_ok() && Instant::now() < end {
             if matches!(self.0.try_wait(), Ok(Some(_))) {
@@ -34,9 +35,10 @@ impl Drop for Running {
     }
 }
 
-/// Runs ip(8).
+/// Runs ip(8), which the terminal's interrupt does not reach: what was made has to be removed.
 pub fn ip(arguments: &[&str]) -> Result<()> {
-    let status = Command::new("ip").args(arguments).status().context("ip")?;
+    let mut command = Command::new("ip");
+    let status = command.args(arguments).process_group(0).status().context("ip")?;
     ensure!(status.success(), "ip {} failed (root is needed)", arguments.join(" "));
     Ok(())
 }

@@ -12,13 +12,14 @@ use towpath_tcp::Instant;
 
 use crate::config::GatewayConfig;
 use crate::counters::Counters;
-use crate::events::Events;
+use crate::events::{Events, Interest, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
 use crate::icmp::Errors;
 use crate::limits::LINK_PACKETS_MAX;
 use crate::link::{LINK, Link};
 use crate::nameservers::{Nameserver, Nameservers};
 use crate::notice::Notice;
+use crate::siblings::{Place, Topic};
 
 /// What serving flows takes.
 pub(crate) struct Context<'a, H: Host> {
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     /// One datagram, or train of them, on its way.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) now_ns: u64,
+    /// Which of the host's gateways this is.
+    pub(crate) place: Place,
     /// Is told what the user should know.
     pub(crate) tell: Box<dyn Fn(Notice) + Send>,
 }
@@ -64,26 +67,50 @@ impl<H: Host> Context<'_, H> {
 }
 
 impl Shared {
+    /// Of all gateways of a host.
+    ///
     /// # Errors
     /// When the host gives no descriptor, or no thread to follow the file with the nameservers.
-    pub(crate) fn new(config: GatewayConfig, now_ns: u64) -> io::Result<Self> {
-        let events = Events::new()?;
+    pub(crate) fn all(
+        config: &GatewayConfig,
+        places: Vec<Place>,
+        now_ns: u64,
+    ) -> io::Result<Vec<Self>> {
+        let events = places.iter().map(|_| Events::new()).collect::<Result<Vec<_>, _>>()?;
         let nameservers = match config.has_forwarder() {
-            true => Nameservers::new(&config.nameserver, &events)?,
+            true => Nameservers::for_all(&config.nameserver, &events)?,
             // Nobody asks them: no file is read, and no thread waits to.
-            false => Nameservers::new(&Nameserver::At(Vec::new()), &events)?,
+            false => Nameservers::for_all(&Nameserver::At(Vec::new()), &events)?,
         };
-        Ok(Self {
-            config,
-            events,
-            counters: Counters::default(),
-            errors: Errors::default(),
-            fifos: FifoPool::default(),
-            nameservers,
-            scratch: vec![0; SCRATCH_LEN].into_boxed_slice(),
-            now_ns,
-            tell: Box::new(drop),
+        let each = places.into_iter().zip(events).zip(nameservers);
+        each.map(|((place, events), nameservers)| {
+            if let Some(bell) = place.bell() {
+                events.watch(bell, Token::Handed, Interest::Readable)?;
+            }
+            let mut config = config.clone();
+            // One secret for each: what one shows helps nobody with another.
+            config.seed[0] ^= place.number() as u8;
+            Ok(Self {
+                config,
+                events,
+                counters: Counters::default(),
+                errors: Errors::default(),
+                fifos: FifoPool::of_one_of(place.count()),
+                nameservers,
+                scratch: vec![0; SCRATCH_LEN].into_boxed_slice(),
+                now_ns,
+                place,
+                tell: Box::new(drop),
+            })
         })
+        .collect()
+    }
+
+    /// Tells the user something, unless this or another gateway of the host has done so.
+    pub(crate) fn tell_once(&self, topic: Topic, notice: Notice) {
+        if self.place.siblings.is_first(topic) {
+            (self.tell)(notice);
+        }
     }
 
     /// Which address of the host a flow of the program to `dst` is meant for; None: refuse it.

@@ -24,6 +24,7 @@ use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS, PLAIN_TTL};
 use crate::notice::Notice;
+use crate::siblings::Topic;
 use crate::slab;
 use crate::sys::{self, Destination, IpOption};
 
@@ -187,7 +188,7 @@ impl EchoFlows {
         shared.counters.echo_not_permitted += 1;
         if !self.warned {
             self.warned = true;
-            (shared.tell)(Notice::PingNotPermitted);
+            shared.tell_once(Topic::Ping, Notice::PingNotPermitted);
         }
     }
 

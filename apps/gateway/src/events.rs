@@ -29,6 +29,8 @@ pub(crate) enum Token {
     Nameservers,
     /// A forwarded port, TCP or UDP.
     Listener(u32),
+    /// The gateway of another shard has handed a connection over.
+    Handed,
 }
 
 /// What to hear about.
@@ -106,6 +108,7 @@ impl Token {
             Token::Listener(index) => (3, index.into()),
             Token::Dns(key) => (4, key.to_bits()),
             Token::Nameservers => (5, 0),
+            Token::Handed => (6, 0),
         };
         kind << Key::BITS | key
     }
@@ -119,6 +122,7 @@ impl Token {
             3 => Some(Token::Listener(raw as u32)),
             4 => Some(Token::Dns(key)),
             5 => Some(Token::Nameservers),
+            6 => Some(Token::Handed),
             _ => None,
         }
     }

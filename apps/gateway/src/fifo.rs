@@ -30,6 +30,8 @@ struct State {
     /// Large FIFOs now, with and without memory.
     large: usize,
     large_max: usize,
+    /// Free ones of each size.
+    kept_max: usize,
     /// FIFOs that were made small since the start.
     small: u64,
 }
@@ -52,11 +54,20 @@ impl Size {
 
 impl Default for State {
     fn default() -> Self {
-        Self { free: [Vec::new(), Vec::new()], large: 0, large_max: FIFOS_LARGE_MAX, small: 0 }
+        let (free, large_max, kept_max) = (Default::default(), FIFOS_LARGE_MAX, FIFOS_KEPT_MAX);
+        Self { free, large: 0, large_max, kept_max, small: 0 }
     }
 }
 
 impl FifoPool {
+    /// Of one of so many gateways that share what is allowed.
+    pub(crate) fn of_one_of(gateways: usize) -> Self {
+        let pool = Self::default();
+        pool.limit(FIFOS_LARGE_MAX / gateways);
+        pool.state().kept_max = FIFOS_KEPT_MAX / gateways;
+        pool
+    }
+
     /// Lowers the number of large FIFOs at once.
     pub(crate) fn limit(&self, max: usize) {
         let mut state = self.state();
@@ -90,9 +101,9 @@ impl FifoPool {
         if is_lent(&mapping) {
             return;
         }
-        let free = &mut self.state().free[size as usize];
-        if free.len() < FIFOS_KEPT_MAX {
-            free.push(mapping);
+        let mut state = self.state();
+        if state.free[size as usize].len() < state.kept_max {
+            state.free[size as usize].push(mapping);
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::events::Readiness;
 use crate::flow;
 use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, DATAGRAMS_PER_TURN};
 use crate::listeners::{Listener, Listeners};
+use crate::siblings::Accepted;
 use crate::sys;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
@@ -25,6 +26,8 @@ pub(crate) struct Forwards {
     /// Listeners with connections or datagrams, each once. TCP ones are in `paused` instead while accepting pauses.
     due: VecDeque<u32>,
     paused: Vec<u32>,
+    /// Other gateways have handed connections over.
+    handed: bool,
     /// Accepting pauses until then: descriptors or flows ran out.
     paused_until_ns: Option<u64>,
 }
@@ -39,9 +42,18 @@ impl Forwards {
         }
     }
 
+    /// Another gateway rang.
+    pub(crate) fn on_handed(&mut self) {
+        self.handed = true;
+    }
+
     /// When [`Forwards::serve`] has something to do: 0 for now.
     pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
-        if self.due.is_empty() { self.paused_until_ns } else { Some(0) }
+        match self.paused_until_ns {
+            Some(until) if self.due.is_empty() => Some(until),
+            None if self.due.is_empty() && !self.handed => None,
+            _ => Some(0),
+        }
     }
 
     /// Takes what came in on forwarded ports.
@@ -65,8 +77,7 @@ impl Forwards {
                 }
                 ForwardProtocol::Tcp => {
                     if !listener.accept(cx, tcp) {
-                        cx.shared.counters.accept_paused += 1;
-                        self.paused_until_ns = Some(cx.shared.now_ns + ACCEPT_PAUSE_NS);
+                        self.paused_until_ns = Some(pause(cx));
                     }
                 }
                 ForwardProtocol::Udp => listener.receive(cx, udp, index),
@@ -75,40 +86,92 @@ impl Forwards {
                 self.due.push_back(index);
             }
         }
+        if self.handed && self.paused_until_ns.is_none() {
+            self.take_handed(cx, tcp);
+        }
     }
-}
 
-impl Listener {
-    /// Accepts what is there, within limits. False: descriptors or flows ran out.
-    fn accept(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) -> bool {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    /// Takes what other gateways accepted for this one, within limits.
+    fn take_handed(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) {
         for _ in 0..ACCEPTS_PER_TURN {
             if tcp.is_full_of_clients() {
                 cx.shared.counters.tcp_flows_full += 1;
-                return false;
+                self.paused_until_ns = Some(pause(cx));
+                return;
             }
-            let accepted = acceptfrom_with(&self.socket, flags);
-            match accepted.map(|(host, client)| (Fd::from(host), client)) {
-                Ok((host, client)) => {
-                    let Some(client) = client.and_then(|addr| SocketAddr::try_from(addr).ok())
-                    else {
-                        continue;
-                    };
-                    flow::prepare(&host);
-                    cx.shared.counters.tcp_accepted += 1;
-                    let presented = cx.shared.config.presented(client, self.port);
-                    tcp.on_accept(cx, host, presented);
+            let Some(Accepted { host, presented, .. }) = cx.shared.place.take() else {
+                self.handed = false;
+                return;
+            };
+            tcp.on_accept(cx, host, presented);
+        }
+    }
+}
+
+/// Until when accepting pauses.
+fn pause(cx: &mut Context<'_, impl FifoHost>) -> u64 {
+    cx.shared.counters.accept_paused += 1;
+    cx.shared.now_ns + ACCEPT_PAUSE_NS
+}
+
+impl Listener {
+    /// Accepts what is there, within limits. False: descriptors or flows ran out, here or where a connection belongs.
+    fn accept(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) -> bool {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let accepted = match self.held.take() {
+                Some(held) => held,
+                None if cx.shared.place.is_alone() && tcp.is_full_of_clients() => {
+                    cx.shared.counters.tcp_flows_full += 1;
+                    return false;
                 }
-                Err(Errno::AGAIN) => {
-                    self.ready = false;
-                    return true;
-                }
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return false,
-                // This connection failed while it waited to be accepted (accept(2)), or the call was interrupted.
-                Err(_) => {}
+                None => match self.accept_one(cx) {
+                    Ok(Some(accepted)) => accepted,
+                    // This connection failed while it waited to be accepted (accept(2)), or the call was interrupted.
+                    Ok(None) => continue,
+                    Err(Errno::AGAIN) => {
+                        self.ready = false;
+                        return true;
+                    }
+                    Err(_) => return false,
+                },
+            };
+            self.held = if !cx.shared.place.is_mine(&accepted) {
+                cx.shared.place.hand_over(accepted)
+            } else if tcp.is_full_of_clients() {
+                Some(accepted)
+            } else {
+                tcp.on_accept(cx, accepted.host, accepted.presented);
+                None
+            };
+            if self.held.is_some() {
+                cx.shared.counters.tcp_flows_full += 1;
+                return false;
             }
         }
         true
+    }
+
+    /// The next connection. `None` instead of one that has failed.
+    fn accept_one(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+    ) -> Result<Option<Accepted>, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let accepted = acceptfrom_with(&self.socket, flags);
+        match accepted.map(|(host, client)| (Fd::from(host), client)) {
+            Ok((host, client)) => {
+                let client = client.and_then(|addr| SocketAddr::try_from(addr).ok());
+                let Some(client) = client else { return Ok(None) };
+                flow::prepare(&host);
+                cx.shared.counters.tcp_accepted += 1;
+                let presented = cx.shared.config.presented(client, self.port);
+                Ok(Some(cx.shared.place.accepted(host, presented)))
+            }
+            Err(
+                error @ (Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),
+            ) => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     fn receive(&mut self, cx: &mut Context<'_, impl FifoHost>, udp: &mut UdpFlows, index: u32) {

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
@@ -11,7 +12,8 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_ring::Payload;
 use towpath_stack::net::{IcmpError, InterfaceConfig};
 use towpath_stack::{
-    Budget, DatagramMeta, EchoMeta, Host, PendingId, SocketEvent, SocketId, Stack, StackConfig,
+    Budget, DatagramMeta, EchoMeta, Host, Owners, PendingId, SocketEvent, SocketId, Stack,
+    StackConfig,
 };
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
@@ -26,11 +28,13 @@ use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Forwards;
 use crate::limits::{
     DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX, EVENTS_MAX,
-    LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
+    HANDED_MAX, HANDED_PART, LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_CLIENTS_MAX,
+    UDP_FLOWS_MAX,
 };
 use crate::link::{LINK, Link, OFFLOADS};
-use crate::listeners::Bound;
+use crate::listeners::{Bound, Opened};
 use crate::notice::Notice;
+use crate::siblings::Place;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
@@ -65,40 +69,61 @@ struct GatewayHost {
 const TIME_WAIT: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// A gateway without forwarded ports. `now_ns` is on the clock of the calls to come.
+    /// A gateway without forwarded ports, for a stack alone. `now_ns` is on the clock of the calls to come.
     ///
     /// # Errors
     /// When the host gives no descriptor, or no thread to follow the file with the nameservers.
     pub fn new(config: GatewayConfig, now_ns: u64) -> io::Result<Self> {
+        let mut one = Self::at(&config, vec![Place::alone()], now_ns)?;
+        one.pop().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    /// One for each shard of a stack, whose flows `owners` divides: the first shard's first. Each may be on a thread of its
+    /// own. What a gateway alone may have at once, they share.
+    ///
+    /// # Errors
+    /// As [`Gateway::new`].
+    pub fn shards(config: &GatewayConfig, owners: Owners, now_ns: u64) -> io::Result<Vec<Self>> {
+        let handed_max = FlowsMax::new(config.descriptors).of_one_of(owners.count()).handed;
+        Self::at(config, Place::all(owners, handed_max)?, now_ns)
+    }
+
+    fn at(config: &GatewayConfig, places: Vec<Place>, now_ns: u64) -> io::Result<Vec<Self>> {
+        let shared = Shared::all(config, places, now_ns)?;
+        Ok(shared.into_iter().map(Self::one).collect())
+    }
+
+    fn one(shared: Shared) -> Self {
         let mut stack_config = StackConfig::default();
         // The sender's own stack has gathered small writes (Nagle); to wait here again would only delay.
         stack_config.tcp.nodelay = true;
         stack_config.tcp.time_wait = TIME_WAIT;
-        let max = FlowsMax::new(config.descriptors);
+        let descriptors = shared.config.descriptors;
+        let max = FlowsMax::new(descriptors).of_one_of(shared.place.count());
         // Each undecided SYN has a flow and a descriptor: those that never connect leave half to others.
         stack_config.pending_max = stack_config.pending_max.min(max.tcp / 2).max(1);
-        let now = Instant(now_ns);
-        let mut stack = Stack::new(stack_config, config.seed, now);
-        add_interface(&mut stack, &config, now);
+        let now = Instant(shared.now_ns);
+        let mut stack = Stack::new(stack_config, shared.config.seed, now);
+        add_interface(&mut stack, &shared.config, now);
         let link = Link::default();
-        let shared = Shared::new(config, now_ns)?;
         let dns = Forwarder::new(max.dns, shared.nameservers.timeout_ns(), &shared.config.seed);
+        let siblings = Arc::clone(&shared.place.siblings);
         let host = GatewayHost {
             shared,
             tcp: TcpFlows::new(max.tcp),
-            udp: UdpFlows::new(max.udp),
+            udp: UdpFlows::new(max.udp, max.udp_clients, siblings),
             echo: EchoFlows::new(max.echo),
             dns,
             forwards: Forwards::default(),
         };
-        Ok(Self {
+        Self {
             stack,
             host,
             ports: [Box::new(link.clone())],
             link,
             unsettled: false,
             unheard: false,
-        })
+        }
     }
 
     /// Gives `tell` what the user of the program should know; nobody hears it otherwise.
@@ -112,18 +137,40 @@ impl Gateway {
     /// # Errors
     /// The first that cannot be had, and why.
     pub fn listen(&mut self, forwards: &[Forward]) -> Result<Vec<SocketAddr>, ForwardError> {
+        Self::listen_all(std::slice::from_mut(self), forwards)
+    }
+
+    /// The same for the gateways of all shards of a stack.
+    ///
+    /// # Errors
+    /// As [`Gateway::listen`].
+    pub fn listen_all(
+        gateways: &mut [Self],
+        forwards: &[Forward],
+    ) -> Result<Vec<SocketAddr>, ForwardError> {
         let bound = Bound::all(forwards)?;
         let places = bound.iter().map(|bound| bound.host).collect();
-        self.serve_bound(bound)?;
+        Self::serve_bound(gateways, bound)?;
         Ok(places)
     }
 
-    /// Serves sockets that are bound already, as [`Self::listen`] binds them.
+    /// The gateways of all shards of a stack serve sockets that are bound already, as [`Gateway::listen`] binds them.
     ///
     /// # Errors
     /// The first that cannot be watched, for want of memory.
-    pub fn serve_bound(&mut self, bound: Vec<Bound>) -> Result<(), ForwardError> {
-        self.host.forwards.listeners.add(&self.host.shared.events, bound)
+    pub fn serve_bound(gateways: &mut [Self], bound: Vec<Bound>) -> Result<(), ForwardError> {
+        let opened: Vec<_> = bound.into_iter().map(Opened::from).collect();
+        for n in 0..gateways.len() {
+            let GatewayHost { shared, forwards, .. } = &mut gateways[n].host;
+            if let Err(error) = forwards.listeners.add(&shared.events, &shared.place, &opened) {
+                for done in &mut gateways[..n] {
+                    let listeners = &mut done.host.forwards.listeners;
+                    listeners.truncate(listeners.len() - opened.len());
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Lowers the number of TCP flows at once, which is otherwise
@@ -167,6 +214,7 @@ impl Gateway {
                 Token::Dns(key) => dns.on_ready(key, ready),
                 Token::Nameservers => dns.on_renamed(),
                 Token::Listener(index) => forwards.on_ready(index, ready),
+                Token::Handed => forwards.on_handed(),
             }
         }
         // There may be more.
@@ -366,7 +414,10 @@ fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: In
 /// Flows at once. Each has a descriptor, and each protocol has a share of its own.
 struct FlowsMax {
     tcp: usize,
+    /// Connections of clients that wait for another gateway than the one that listens.
+    handed: usize,
     udp: usize,
+    udp_clients: usize,
     echo: usize,
     dns: usize,
 }
@@ -385,7 +436,25 @@ impl FlowsMax {
         let echo = ECHO_FLOWS_MAX.min(descriptors / 16).max(1);
         let dns = DNS_QUERIES_MAX.min(descriptors / 16).max(1);
         let tcp = TCP_FLOWS_MAX.min(descriptors.saturating_sub(udp + echo + dns)).max(1);
-        Self { tcp, udp, echo, dns }
+        Self { tcp, handed: 0, udp, udp_clients: UDP_CLIENTS_MAX, echo, dns }
+    }
+
+    /// Of one of so many gateways, which share them. What waits between them has descriptors, too.
+    fn of_one_of(self, gateways: usize) -> Self {
+        if gateways == 1 {
+            return self;
+        }
+        let share = |all: usize| (all / gateways).max(1);
+        let Self { tcp, udp, udp_clients, echo, dns, .. } = self;
+        let handed = (share(tcp) / HANDED_PART).clamp(1, HANDED_MAX);
+        Self {
+            tcp: share(tcp).saturating_sub(handed).max(1),
+            handed,
+            udp: share(udp),
+            udp_clients: share(udp_clients),
+            echo: share(echo),
+            dns: share(dns),
+        }
     }
 }
 
@@ -396,9 +465,16 @@ mod tests {
     #[test]
     fn descriptors_are_left_for_the_processes_of_the_run() {
         for descriptors in [1_024, 4_096, 20_000] {
-            let FlowsMax { tcp, udp, echo, dns } = FlowsMax::of(descriptors);
+            let FlowsMax { tcp, udp, echo, dns, .. } = FlowsMax::of(descriptors);
             assert!(tcp + udp + echo + dns <= descriptors * 3 / 4, "{descriptors}");
             assert!(tcp > descriptors / 4, "{descriptors}");
+            for gateways in [2, 16] {
+                let FlowsMax { tcp, handed, udp, echo, dns, .. } =
+                    FlowsMax::of(descriptors).of_one_of(gateways);
+                let all = (tcp + handed + udp + echo + dns) * gateways;
+                assert!(all <= descriptors * 3 / 4, "{descriptors}: {gateways} take {all}");
+                assert!(tcp * gateways > descriptors / 5, "{descriptors}: {gateways}");
+            }
         }
     }
 }

@@ -19,6 +19,8 @@
 //! into that of the inner stack, and not at all on the way in but into the program's FIFO, the system
 //! calls aside. Idle flows hold no buffer memory.
 //!
+//! A stack of several shards has a gateway for each ([`Gateway::shards`]); `siblings` is what these have in common.
+//!
 //! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward` (on `listeners`); `context` is what
 //! they have in common, `link` and `fifo` are where bytes wait, `nameservers` is whom `dns` asks, `icmp` is how errors
 //! of the host reach the program.
@@ -45,6 +47,7 @@ mod mapping;
 mod nameservers;
 mod notice;
 mod segment;
+mod siblings;
 mod slab;
 #[allow(unsafe_code)] // The system calls on FIFO memory; see there.
 mod sys;

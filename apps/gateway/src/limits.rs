@@ -13,6 +13,15 @@ pub const UDP_FLOWS_MAX: usize = 4_096;
 pub const UDP_CLIENTS_MAX: usize = 4_096;
 /// Echo flows (one per `ping`) at once; the one idle for longest makes room.
 pub const ECHO_FLOWS_MAX: usize = 256;
+/// Connections of clients of published ports that wait to be taken by the gateway of another shard. When they are as
+/// many, the others wait in the host's queue ([`BACKLOG`]).
+pub const HANDED_MAX: usize = 256;
+/// They are no more than 1/HANDED_PART of the TCP flows that this gateway may have, and are taken off these: each has a
+/// descriptor.
+pub const HANDED_PART: usize = 8;
+/// Ports that are tried for a client of a published port that cannot be shown at its own. Of them the sixteenth part
+/// fits at worst, where there are 16 shards.
+pub const PORTS_TRIED_MAX: usize = 1_024;
 /// Descriptors left at least for the rest of the process: the engine's own, its threads and some twenty processes
 /// of a run, with three each.
 pub const DESCRIPTORS_RESERVED: usize = 64;

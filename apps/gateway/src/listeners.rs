@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use towpath_shm::Fd;
 
 use rustix::io::Errno;
@@ -12,9 +13,11 @@ use crate::config::{Forward, ForwardError, ForwardProtocol};
 use crate::events::{Events, Interest, Token, family};
 use crate::limits::BACKLOG;
 use crate::mapping::Port;
+use crate::siblings::{Accepted, Place};
 use crate::sys;
 
-/// All sockets of forwarded ports; a token's key is the index.
+/// All sockets of forwarded ports; a token's key is the index. The gateways of one host have the same list, and each
+/// watches some of them.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<Listener>,
@@ -23,7 +26,8 @@ pub(crate) struct Listeners {
 /// One forwarded port.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) socket: Fd,
+    /// Datagrams leave from it by way of every gateway.
+    pub(crate) socket: Arc<Fd>,
     /// The program's.
     pub(crate) port: u16,
     pub(crate) protocol: ForwardProtocol,
@@ -34,6 +38,8 @@ pub(crate) struct Listener {
     pub(crate) ready: bool,
     /// Has reports about datagrams that were sent, and that nobody has read yet.
     pub(crate) failed: bool,
+    /// A connection whose gateway could not take it yet.
+    pub(crate) held: Option<Accepted>,
 }
 
 /// The host's socket of a forwarded port. A process may bind it for a gateway in another one.
@@ -62,22 +68,60 @@ impl Bound {
     }
 }
 
+/// The same on its way to the gateways of one host, which share it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    socket: Arc<Fd>,
+    which: Forward,
+    host: SocketAddr,
+}
+
+impl From<Bound> for Opened {
+    fn from(bound: Bound) -> Self {
+        let Bound { which, socket, host } = bound;
+        Self { socket: Arc::new(socket), which, host }
+    }
+}
+
 impl Listeners {
-    /// Listens on all of them or on none.
-    pub(crate) fn add(&mut self, events: &Events, all: Vec<Bound>) -> Result<(), ForwardError> {
+    /// Adds what was opened, and watches those that are this gateway's. None is added when one cannot be watched.
+    pub(crate) fn add(
+        &mut self,
+        events: &Events,
+        place: &Place,
+        opened: &[Opened],
+    ) -> Result<(), ForwardError> {
         let before = self.list.len();
-        for Bound { which, socket, host } in all {
-            let Forward { port, protocol, .. } = which;
-            if let Err(error) =
-                events.watch(&socket, Token::Listener(self.list.len() as u32), Interest::Readable)
+        for Opened { socket, which, host } in opened {
+            let index = self.list.len();
+            if place.listens(index)
+                && let Err(error) =
+                    events.watch(socket, Token::Listener(index as u32), Interest::Readable)
             {
-                self.list.truncate(before);
-                return Err(ForwardError { which, source: error.into() });
+                self.truncate(before);
+                return Err(ForwardError { which: *which, source: error.into() });
             }
-            let (ready, failed) = (false, false);
-            self.list.push(Listener { socket, port, protocol, host, ready, failed });
+            self.list.push(Listener {
+                socket: Arc::clone(socket),
+                port: which.port,
+                protocol: which.protocol,
+                host: *host,
+                ready: false,
+                failed: false,
+                held: None,
+            });
         }
         Ok(())
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Takes back what was added.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.list.truncate(len);
     }
 
     /// The socket of a forwarded port.

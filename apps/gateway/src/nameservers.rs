@@ -71,19 +71,23 @@ struct Follower {
 }
 
 impl Nameservers {
+    /// As each of several gateways knows them, whose events these are. One thread follows the file for all.
+    ///
     /// # Errors
     /// When the host gives no descriptor or no thread.
-    pub(crate) fn new(which: &Nameserver, events: &Events) -> io::Result<Self> {
+    pub(crate) fn for_all(which: &Nameserver, events: &[Events]) -> io::Result<Vec<Self>> {
         let file = match which {
             Nameserver::OfHost => Path::new(RESOLV_CONF),
             Nameserver::ListedIn(file) => file,
             Nameserver::At(nameservers) => {
-                return Ok(Self::of(ResolvConf::of(nameservers.clone())));
+                let conf = ResolvConf::of(nameservers.clone());
+                return Ok(events.iter().map(|_| Self::of(conf.clone())).collect());
             }
         };
         let conf = read(file);
-        let follower = Follower::start(file, conf.clone(), events)?;
-        Ok(Self { file: Some(follower), ..Self::of(conf) })
+        let followers = Follower::start(file, &conf, events)?;
+        let known = |file| Self { file: Some(file), ..Self::of(conf.clone()) };
+        Ok(followers.into_iter().map(known).collect())
     }
 
     fn of(conf: ResolvConf) -> Self {
@@ -185,17 +189,22 @@ impl Tour {
 }
 
 impl Follower {
-    fn start(file: &Path, known: ResolvConf, events: &Events) -> io::Result<Self> {
-        // Readable when there is something in `changed`. The thread has it as long as it may ring it.
-        let bell = Fd::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        events.watch(&bell, Token::Nameservers, Interest::Readable)?;
+    /// For the gateways with these events.
+    fn start(file: &Path, known: &ResolvConf, events: &[Events]) -> io::Result<Vec<Self>> {
         let (look, asked) = sync_channel(1);
-        let (tell, changed) = channel();
-        let file = file.to_owned();
+        let (mut readers, mut followers) = (Vec::new(), Vec::new());
+        for events in events {
+            let bell = Fd::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+            events.watch(&bell, Token::Nameservers, Interest::Readable)?;
+            let (tell, changed) = channel();
+            readers.push(Reader { tell, bell });
+            followers.push(Self { look: look.clone(), changed, looked_ns: None });
+        }
+        let (file, known) = (file.to_owned(), known.clone());
         std::thread::Builder::new()
             .name("towpath-resolv".into())
-            .spawn(move || follow(&file, known, &asked, &tell, &bell))?;
-        Ok(Self { look, changed, looked_ns: None })
+            .spawn(move || follow(&file, known, &asked, &readers))?;
+        Ok(followers)
     }
 
     /// Has the file looked at, unless that was done just now.
@@ -208,25 +217,26 @@ impl Follower {
     }
 }
 
-/// The thread: reads the file when it is asked to, and tells of changes. It ends with the gateway.
+/// How the thread tells a gateway.
+struct Reader {
+    tell: Sender<ResolvConf>,
+    /// Readable when there is something to hear. The thread has it as long as it may ring it.
+    bell: Fd,
+}
+
+/// The thread: reads the file when it is asked to, and tells of changes. It ends with the last gateway.
 ///
 /// The path is opened anew each time: the file is often a link, and replaced rather than written to.
-fn follow(
-    file: &Path,
-    mut known: ResolvConf,
-    asked: &Receiver<()>,
-    tell: &Sender<ResolvConf>,
-    bell: &Fd,
-) {
+fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[Reader]) {
     while asked.recv().is_ok() {
         let now = read(file);
         if now != known {
-            known = now.clone();
-            if tell.send(now).is_err() {
-                return;
+            known = now;
+            for Reader { tell, bell } in readers {
+                // Whoever has ended hears nothing. The write fails when the counter is full, and then it is readable.
+                let _ = tell.send(known.clone());
+                let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
             }
-            // It fails when the counter is full, and then it is readable.
-            let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
         }
     }
 }

@@ -34,10 +34,11 @@ use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
     Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
 };
-use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, TCP_FLOWS_LEFT_TO_PROGRAM};
+use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, PORTS_TRIED_MAX, TCP_FLOWS_LEFT_TO_PROGRAM};
 use crate::nameservers::Tour;
 use crate::notice::Notice;
 use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_tos};
+use crate::siblings::Topic;
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
@@ -508,7 +509,8 @@ impl TcpFlows {
             && self.hinted.insert(host.port())
         {
             let protocol = ForwardProtocol::Tcp;
-            (shared.tell)(Notice::NobodyListens { protocol, host, program: *to });
+            let notice = Notice::NobodyListens { protocol, host, program: *to };
+            shared.tell_once(Topic::Tcp(host.port()), notice);
         }
     }
 
@@ -575,14 +577,42 @@ fn connect_from(
     key: Key,
     shown: Presented,
 ) -> Result<SocketId, ConnectError> {
-    cx.touched = true;
-    let (recv, send) = cx.shared.buffers();
-    match cx.stack.connect_from(cx.now, shown.client, shown.program, key.short(), recv, send) {
-        Err(ConnectError::AddrInUse | ConnectError::NoPort) if shown.client.port() != 0 => {
-            let local = SocketAddr::new(shown.client.ip(), 0);
-            let (recv, send) = cx.shared.buffers();
-            cx.stack.connect_from(cx.now, local, shown.program, key.short(), recv, send)
-        }
+    if shown.client.port() == 0 {
+        return connect_from_any(cx, key, shown);
+    }
+    match try_connect(cx, key, shown.client, shown.program) {
+        Err(ConnectError::AddrInUse | ConnectError::NoPort) => connect_from_any(cx, key, shown),
         result => result,
     }
+}
+
+/// The same from any port that makes the flow this gateway's.
+fn connect_from_any(
+    cx: &mut Context<'_, impl FifoHost>,
+    key: Key,
+    shown: Presented,
+) -> Result<SocketId, ConnectError> {
+    let ip = shown.client.ip();
+    if cx.shared.place.is_alone() {
+        return try_connect(cx, key, SocketAddr::new(ip, 0), shown.program);
+    }
+    let (range, mut tries) = (cx.stack.config().ephemeral.clone(), PORTS_TRIED_MAX);
+    while let Some(client) = cx.shared.place.next_port(ip, shown.program, &range, &mut tries) {
+        match try_connect(cx, key, client, shown.program) {
+            Err(ConnectError::AddrInUse | ConnectError::NoPort) => {}
+            result => return result,
+        }
+    }
+    Err(ConnectError::NoPort)
+}
+
+fn try_connect(
+    cx: &mut Context<'_, impl FifoHost>,
+    key: Key,
+    client: SocketAddr,
+    program: SocketAddr,
+) -> Result<SocketId, ConnectError> {
+    cx.touched = true;
+    let (recv, send) = cx.shared.buffers();
+    cx.stack.connect_from(cx.now, client, program, key.short(), recv, send)
 }

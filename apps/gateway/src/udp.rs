@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use towpath_shm::Fd;
 
 use rustix::io::Errno;
@@ -24,13 +25,12 @@ use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
-use crate::limits::{
-    DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, UDP_CLIENTS_MAX, UDP_IDLE_NS,
-};
+use crate::limits::{DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, UDP_IDLE_NS};
 use crate::listeners::Listeners;
-use crate::mapping::{Mappings, Port};
+use crate::mapping::Port;
 use crate::nameservers;
 use crate::notice::Notice;
+use crate::siblings::{Ends, Known, Siblings, Topic};
 use crate::slab;
 use crate::sys::{self, Destination, QueuedError, Received};
 use crate::train::{Marks, Train};
@@ -41,7 +41,7 @@ pub(crate) struct UdpFlows {
     flows: IdleTable<Key, Flow>,
     /// Which flow a client of a forwarded port has.
     clients: HashMap<(u32, SocketAddr), slab::Key>,
-    mappings: Mappings,
+    siblings: Arc<Siblings>,
     /// Flows whose socket has something, each once.
     due: VecDeque<slab::Key>,
     train: Train,
@@ -50,11 +50,7 @@ pub(crate) struct UdpFlows {
 }
 
 /// A flow as the program sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    program: SocketAddr,
-    peer: SocketAddr,
-}
+type Key = Ends;
 
 #[derive(Debug)]
 struct Flow {
@@ -73,7 +69,7 @@ enum Side {
         /// The address that it is connected to.
         to: SocketAddr,
         readable: bool,
-        /// Its port is one of [`Mappings`].
+        /// Its port is one of [`Mappings`](crate::mapping::Mappings).
         mapped: bool,
         /// The socket's [`Marks::dont_fragment`].
         dont_fragment: bool,
@@ -84,6 +80,8 @@ enum Side {
         client: SocketAddr,
         /// The address of the host that the client wrote to last.
         host: Option<IpAddr>,
+        /// What other gateways know of it, where there are any.
+        known: Option<Known>,
     },
 }
 
@@ -97,14 +95,14 @@ const CLASS_CLIENT: usize = 3;
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl UdpFlows {
-    /// With at most `max` flows of the program's making.
-    pub(crate) fn new(max: usize) -> Self {
+    /// With at most `max` flows of the program's making, and `clients_max` of clients.
+    pub(crate) fn new(max: usize, clients_max: usize, siblings: Arc<Siblings>) -> Self {
         let own = |idle_ns| Class { idle_ns, owner: 0, max, worth: 0 };
-        let clients = |worth| Class { idle_ns: UDP_IDLE_NS, owner: 1, max: UDP_CLIENTS_MAX, worth };
+        let clients = |worth| Class { idle_ns: UDP_IDLE_NS, owner: 1, max: clients_max, worth };
         Self {
             flows: IdleTable::new(&[own(UDP_IDLE_NS), own(DNS_IDLE_NS), clients(0), clients(1)]),
             clients: HashMap::new(),
-            mappings: Mappings::default(),
+            siblings,
             due: VecDeque::new(),
             train: Train::new(),
             hinted: HashSet::new(),
@@ -137,7 +135,7 @@ impl UdpFlows {
         payload: &Payload<'_>,
     ) {
         let key = Key { program: meta.remote, peer: meta.local };
-        let id = match self.flows.find(&key) {
+        let id = match self.flows.find(&key).or_else(|| self.adopt(shared, key)) {
             Some(id) => id,
             None => match self.open(shared, listeners, key) {
                 Ok(id) => id,
@@ -227,8 +225,8 @@ impl UdpFlows {
             Some(id) => *id,
             None => {
                 let [Some(shown), _] = cx.shared.config.presented(client, port) else { return };
-                let side = Side::Client { listener, client, host: received.to };
-                let Some(id) = self.open_client(cx.shared, shown, side) else {
+                let Some(id) = self.open_client(cx.shared, shown, (listener, client), received.to)
+                else {
                     cx.shared.counters.udp_dropped += 1;
                     return;
                 };
@@ -236,14 +234,25 @@ impl UdpFlows {
                 id
             }
         };
-        self.flows.touch(cx.shared.now_ns, id);
         let Some((key, flow)) = self.flows.get_mut(id) else { return };
-        // A client may write to another address of this host, and accepts answers from that one only; the earlier
-        // address may have been removed.
-        if let Side::Client { host, .. } = &mut flow.side {
+        let key = *key;
+        let mut answered = false;
+        if let Side::Client { host, known, .. } = &mut flow.side {
+            if let Some(known) = known {
+                answered = known.client.is_answered();
+                if *host != received.to {
+                    known.client.moved_to(received.to);
+                }
+            }
+            // A client may write to another address of this host, and accepts answers from that one only; the earlier
+            // address may have been removed.
             *host = received.to;
         }
-        to_program(cx, key, bytes, received);
+        match answered {
+            true => self.flows.touch_as(cx.shared.now_ns, id, CLASS_CLIENT),
+            false => self.flows.touch(cx.shared.now_ns, id),
+        }
+        to_program(cx, &key, bytes, received);
     }
 
     /// The program's stack reports that a datagram came to a port on which nothing listens. False: it is none of a
@@ -263,21 +272,35 @@ impl UdpFlows {
         };
         let program = SocketAddr::new(error.dst, error.dst_port);
         let key = Key { program, peer: SocketAddr::new(error.src, error.src_port) };
-        let flow = self.flows.find(&key).and_then(|id| self.flows.get(id));
-        let Some((_, Flow { side: Side::Client { listener, host, .. }, .. })) = flow else {
-            return false;
-        };
+        let Some((listener, host)) = self.client_at(&key) else { return false };
         if error.message != refused {
             return false;
         }
         shared.counters.udp_clients_refused += 1;
-        if let Some(published) = listeners.host(*listener)
-            && self.hinted.insert(*listener)
+        if let Some(published) = listeners.host(listener)
+            && self.hinted.insert(listener)
         {
             let host = SocketAddr::new(host.unwrap_or(published.ip()), published.port());
-            (shared.tell)(Notice::NobodyListens { protocol: ForwardProtocol::Udp, host, program });
+            let protocol = ForwardProtocol::Udp;
+            let notice = Notice::NobodyListens { protocol, host, program };
+            shared.tell_once(Topic::Udp(listener), notice);
         }
         true
+    }
+
+    /// The client with which there is a flow, here or in another gateway: where it comes in, and the address of the host
+    /// that it writes to.
+    fn client_at(&self, key: &Key) -> Option<(u32, Option<IpAddr>)> {
+        match self.flows.find(key).and_then(|id| self.flows.get(id)) {
+            Some((_, Flow { side: Side::Client { listener, host, .. }, .. })) => {
+                Some((*listener, *host))
+            }
+            Some(_) => None,
+            None => {
+                let mut known = self.siblings.client(key)?;
+                Some((known.client.listener, known.news().flatten()))
+            }
+        }
     }
 
     /// Reports about datagrams to clients of a forwarded port.
@@ -293,6 +316,21 @@ impl UdpFlows {
             let (key, _) = self.flows.get(*self.clients.get(&(listener, client))?)?;
             Some((key.about(), client.ip()))
         })
+    }
+
+    /// A flow with a client that comes in at another gateway, and that the program answers by way of this one.
+    fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::Key> {
+        let mut known = self.siblings.client(&key)?;
+        known.client.set_answered();
+        let host = known.news().flatten();
+        let (listener, client) = (known.client.listener, known.client.address);
+        let side = Side::Client { listener, client, host, known: Some(known) };
+        self.make_room(shared, CLASS_CLIENT);
+        shared.counters.udp_flows += 1;
+        let flow = Flow { side, cuts: true };
+        let id = self.flows.insert(shared.now_ns, CLASS_CLIENT, key, flow);
+        self.clients.insert((listener, client), id);
+        Some(id)
     }
 
     /// A flow of the program to a new peer.
@@ -321,7 +359,7 @@ impl UdpFlows {
         Ok(id)
     }
 
-    /// A socket of the host for a flow, connected, and whether it has a port of [`Mappings`].
+    /// A socket of the host for a flow, connected, and whether it has a port of [`Mappings`](crate::mapping::Mappings).
     fn open_towards(
         &mut self,
         to: SocketAddr,
@@ -332,12 +370,12 @@ impl UdpFlows {
         let host = Fd::from(socket_with(family(to), SocketType::DGRAM, flags, None)?);
         // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the nameserver needs to reach.
         let mapped = key.peer.port() != nameservers::PORT
-            && self.mappings.bind(&host, key.port(), listeners.host_port(key.port()));
+            && self.siblings.mappings().bind(&host, key.port(), listeners.host_port(key.port()));
         let connected =
             sys::enable_details(host.as_fd(), to.is_ipv6()).and_then(|()| connect(&host, &to));
         if let Err(error) = connected {
             if mapped {
-                self.mappings.release(key.port());
+                self.siblings.mappings().release(key.port());
             }
             return Err(error);
         }
@@ -352,19 +390,23 @@ impl UdpFlows {
         &mut self,
         shared: &mut Shared,
         shown: Presented,
-        side: Side,
+        (listener, client): (u32, SocketAddr),
+        host: Option<IpAddr>,
     ) -> Option<slab::Key> {
-        let Side::Client { client, .. } = &side else { return None };
         let wanted = match shown.client.port() {
             0 => client.port(),
             port => port,
         };
         let mut ports = std::iter::once(wanted).chain(PORTS);
-        let key = ports.find_map(|port| {
+        let (key, known) = ports.find_map(|port| {
             let peer = SocketAddr::new(shown.client.ip(), port);
             let key = Key { program: shown.program, peer };
-            self.flows.find(&key).is_none().then_some(key)
+            if self.flows.find(&key).is_some() {
+                return None;
+            }
+            Some((key, self.siblings.register(key, (listener, client), host).ok()?))
         })?;
+        let side = Side::Client { listener, client, host, known };
         self.make_room(shared, CLASS_CLIENT_NEW);
         shared.counters.udp_flows += 1;
         Some(self.flows.insert(shared.now_ns, CLASS_CLIENT_NEW, key, Flow { side, cuts: true }))
@@ -375,7 +417,7 @@ impl UdpFlows {
             && let Some((key, flow)) = self.flows.evict(class)
         {
             match class {
-                CLASS_CLIENT_NEW => shared.counters.udp_clients_evicted += 1,
+                CLASS_CLIENT_NEW | CLASS_CLIENT => shared.counters.udp_clients_evicted += 1,
                 _ => shared.counters.udp_evicted += 1,
             }
             self.forget(&key, &flow.side);
@@ -386,11 +428,14 @@ impl UdpFlows {
         match side {
             Side::Connected { mapped, .. } => {
                 if *mapped {
-                    self.mappings.release(key.port());
+                    self.siblings.mappings().release(key.port());
                 }
             }
-            Side::Client { listener, client, .. } => {
+            Side::Client { listener, client, known, .. } => {
                 self.clients.remove(&(*listener, *client));
+                if let Some(known) = known {
+                    self.siblings.forget(key, known);
+                }
             }
         }
     }
@@ -414,6 +459,7 @@ impl UdpFlows {
         };
         let key = *key;
         flow.side.set_dont_fragment(marks.dont_fragment);
+        flow.side.catch_up();
         let Some((_, flow)) = self.flows.get(id) else { return true };
         let plain = Destination {
             segment,
@@ -424,7 +470,7 @@ impl UdpFlows {
         };
         let (host, destination) = match &flow.side {
             Side::Connected { host, .. } => (host.as_fd(), plain),
-            Side::Client { listener, client, host } => {
+            Side::Client { listener, client, host, .. } => {
                 let Some(fd) = listeners.fd(*listener) else { return true };
                 (fd, Destination { to: Some(*client), from: *host, ..plain })
             }
@@ -502,7 +548,7 @@ impl UdpFlows {
     }
 }
 
-impl Key {
+impl Ends {
     fn about(&self) -> About {
         About::Datagram { program: self.program, peer: self.peer }
     }
@@ -518,6 +564,15 @@ impl Side {
         match self {
             Self::Connected { to, .. } => to.is_ipv6(),
             Self::Client { client, .. } => client.is_ipv6(),
+        }
+    }
+
+    /// What the gateway where the client comes in has learnt of it since.
+    fn catch_up(&mut self) {
+        if let Self::Client { host, known: Some(known), .. } = self
+            && let Some(news) = known.news()
+        {
+            *host = news;
         }
     }
 

@@ -50,6 +50,16 @@ impl Counted for towpath_tap::Tap {
     }
 }
 
+/// Adds what a port counted to what others of its kind did.
+fn add(all: &mut PortCounters, (kind, list): (&'static str, List)) {
+    let Some((_, sums)) = all.iter_mut().find(|(known, _)| *known == kind) else {
+        return all.push((kind, list));
+    };
+    for ((_, sum), (_, value)) in sums.iter_mut().zip(list) {
+        *sum += value;
+    }
+}
+
 /// A port that leaves its counters behind: the engine takes ports and never gives them back.
 pub struct Counting<P: Counted> {
     port: P,
@@ -65,7 +75,8 @@ impl<P: Counted> Counting<P> {
 
 impl<P: Counted> Drop for Counting<P> {
     fn drop(&mut self) {
-        self.to.lock().unwrap_or_else(PoisonError::into_inner).push(self.port.counted());
+        let mut all = self.to.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut all, self.port.counted());
     }
 }
 
@@ -104,5 +115,20 @@ impl<P: Port + Counted> Port for Counting<P> {
 
     fn undelivered(&self) -> u64 {
         self.port.undelivered()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each shard has a port.
+    #[test]
+    fn ports_of_one_kind_are_summed() {
+        let mut all = vec![("tap", vec![("rx_frames", 1), ("tx_frames", 2)])];
+        add(&mut all, ("gateway", vec![("udp_flows", 4)]));
+        add(&mut all, ("tap", vec![("rx_frames", 10), ("tx_frames", 20)]));
+        let sums = vec![("rx_frames", 11), ("tx_frames", 22)];
+        assert_eq!(all, [("tap", sums), ("gateway", vec![("udp_flows", 4)])]);
     }
 }

@@ -1,6 +1,7 @@
 //! The uplink of an engine in PROGRAM's process, made of what `towpath run` has opened.
 
 use std::io::{self, ErrorKind};
+use std::slice;
 use std::sync::{Arc, Mutex};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -44,7 +45,8 @@ impl Outfit {
                     .iter()
                     .map(|&(which, host)| next().map(|socket| Bound { which, socket, host }));
                 let bound = bound.collect::<Result<_, _>>()?;
-                gateway.serve_bound(bound).map_err(|error| error.source)?;
+                Gateway::serve_bound(slice::from_mut(&mut gateway), bound)
+                    .map_err(|error| error.source)?;
                 Box::new(Counting::new(gateway, &counters))
             }
             Link::Tap { name, udp_segmentation } => {

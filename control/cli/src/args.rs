@@ -8,12 +8,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_wire::Prefix;
 
-pub use values::{Dns, Ports, Protocol, Publish};
-use values::{parse_cidr, parse_dns, parse_mtu, parse_seconds, parse_size, parse_snaplen};
+use crate::error::{ExitCode, Failure};
+
+pub use values::{Dns, Ports, Protocol, Publish, Shards};
+use values::{
+    parse_cidr, parse_dns, parse_mtu, parse_seconds, parse_shards, parse_size, parse_snaplen,
+};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -150,6 +155,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
 
+    /// Divide the stack among threads: 1, 2, 4, 8, 16 or `auto`
+    ///
+    /// Each connection is on one of them, so that one connection is not faster for it, and many are, where towpath
+    /// keeps a processor busy and others are free. `auto`: 1 on up to 4 processors, on more the power of two that is
+    /// at most a quarter of them. A device of --tap that was made for this user must have been made with multi_queue;
+    /// packets find their thread without a detour where towpath may load BPF programs, as root may. With --inline
+    /// there is one.
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parse_shards)]
+    pub shards: Shards,
+
     /// Congestion control of TCP connections, unless the program chooses another
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub congestion: Congestion,
@@ -158,6 +173,26 @@ pub struct RunArgs {
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Into how many parts the stack is divided.
+    ///
+    /// # Errors
+    /// Several were asked for, and the stack is to be in PROGRAM's process, where there is one.
+    pub fn shards(&self) -> Result<usize> {
+        match self.shards {
+            Shards::Count(count) if self.inline && count > 1 => {
+                let message = format!(
+                    "--shards {count}: with --inline the stack is one part, which the threads of PROGRAM turn; leave one \
+                     of the two out"
+                );
+                Err(Failure::error(ExitCode::Failed, message))
+            }
+            _ if self.inline => Ok(1),
+            shards => Ok(shards.count()),
+        }
+    }
 }
 
 /// `--stats`.
@@ -316,6 +351,18 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_in_the_programs_process_is_not_divided() {
+        let count = |words: &[&str]| run(words).expect("it is parsed").shards();
+        assert_eq!(count(&["--shards", "4", "x"]).expect("beside it"), 4);
+        for words in [&["--inline", "x"][..], &["--inline", "--shards=auto", "x"]] {
+            assert_eq!(count(words).expect("one"), 1, "{words:?}");
+        }
+        assert_eq!(count(&["--inline", "--shards", "1", "x"]).expect("one"), 1);
+        let error = count(&["--inline", "--shards", "2", "x"]).expect_err("one process");
+        assert!(error.to_string().contains("--shards 2: with --inline"), "{error}");
+    }
+
+    #[test]
     fn mistakes_name_the_word() {
         let cases = [
             (&["--pubish", "1:2", "x"][..], "--publish"),
@@ -323,6 +370,7 @@ mod tests {
             (&["--address", "10.0.2.15/33", "x"], "10.0.2.15/33"),
             (&["--mtu", "576", "x"], "1280"),
             (&["--congestion", "cubik", "x"], "cubic"),
+            (&["--shards", "3", "x"], "1, 2, 4, 8, 16 or auto"),
             (&["-p", "1:2", "--tap", "x"], "cannot be used with"),
             (&[], "PROGRAM"),
         ];

@@ -247,9 +247,10 @@ impl RunningStack {
 
 fn turn(plan: &Plan, lifeline: OwnedFd, ready: &Sender<Result<Ready>>) -> Report {
     let prepare = || -> Result<(Engine, Ready, Option<JoinHandle<()>>)> {
-        let uplink = plan.build()?;
+        let seed = random()?;
+        let uplink = plan.build(&seed)?;
         let mut engine =
-            Engine::new(uplink.config, uplink.ports, random()?).context("the stack")?;
+            Engine::with_shards(uplink.config, uplink.ports, seed).context("the stack")?;
         if let Some(file) = plan.capture.clone() {
             engine.trace_drops(move |dropped| record(&file, &dropped));
         }

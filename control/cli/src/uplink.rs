@@ -13,7 +13,8 @@ use towpath_gateway::{
 };
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
-use towpath_tap::{Parts, Tap};
+use towpath_stack::Owners;
+use towpath_tap::{Parts, Steering, Tap};
 use towpath_uplink::{Counted, Counting, Link, Outfit, PortCounters, Resolver, Shape};
 use towpath_wire::Prefix;
 
@@ -46,6 +47,8 @@ pub struct Plan {
     pub messages: Messages,
     /// Programs whose sockets would be the host's are not executed.
     pub strict: bool,
+    /// Parts of the stack, each with a thread: a power of two.
+    pub shards: usize,
     /// What the ports count is added here at their end.
     pub port_counters: Arc<Mutex<PortCounters>>,
 }
@@ -54,8 +57,8 @@ pub struct Plan {
 pub struct Uplink {
     /// Of the engine.
     pub config: EngineConfig,
-    /// One for each interface in the configuration, in its order.
-    pub ports: Vec<Box<dyn Port + Send>>,
+    /// Of each shard: one for each interface in the configuration, in its order.
+    pub ports: Vec<Vec<Box<dyn Port + Send>>>,
     /// A line for the user: addresses and published ports. Empty where there is nothing to know.
     pub facts: String,
     /// What the gateway tells the user, from the engine's thread. None: there is no gateway.
@@ -81,7 +84,8 @@ struct Rootless {
 
 /// A device, and the stack behind it.
 struct Tapped {
-    tap: Tap,
+    /// One for each shard.
+    queues: Vec<Tap>,
     shape: Shape,
     facts: String,
 }
@@ -132,15 +136,18 @@ impl Plan {
             capture,
             messages,
             strict: args.strict,
+            shards: args.shards()?,
             port_counters: Arc::default(),
         })
     }
 
-    /// Makes the uplink: binds the host's ports, or opens the device.
-    pub fn build(&self) -> Result<Uplink> {
+    /// Makes the uplink: binds the host's ports, or opens the device. Packets go to the shard that owns their flow among
+    /// those of a stack whose secret is `seed`.
+    pub fn build(&self, seed: &[u8; 32]) -> Result<Uplink> {
+        let owners = Owners::new(seed, self.shards);
         match &self.tap {
-            None => self.over_gateway(self.rootless()?),
-            Some(name) => self.over_tap(self.tap(name.clone())?),
+            None => self.over_gateway(self.rootless()?, owners),
+            Some(name) => self.over_tap(self.tap(name.clone())?, owners),
         }
     }
 
@@ -148,7 +155,8 @@ impl Plan {
     pub fn pack(&self, library: OsString) -> Result<Packed> {
         let strict = self.strict;
         if let Some(name) = &self.tap {
-            let Tapped { tap, shape, facts } = self.tap(name.clone())?;
+            let Tapped { mut queues, shape, facts } = self.tap(name.clone())?;
+            let tap = queues.pop().context("the device has a queue")?;
             let Parts { fd, name, udp_segmentation } = tap.into_parts();
             let link = Link::Tap { name, udp_segmentation };
             let outfit = Outfit { shape, link, strict, library };
@@ -218,18 +226,22 @@ impl Plan {
         Ok(Rootless { config, shape, program })
     }
 
-    fn over_gateway(&self, rootless: Rootless) -> Result<Uplink> {
+    fn over_gateway(&self, rootless: Rootless, owners: Owners) -> Result<Uplink> {
         let Rootless { config, shape, program } = rootless;
-        let mut gateway = Gateway::new(config, now_ns()).context("the gateway")?;
+        let mut gateways = Gateway::shards(&config, owners, now_ns()).context("the gateway")?;
         let (sender, notices) = channel();
-        // Whoever would hear of it has ended: so has the run.
-        gateway.on_notice(move |notice| {
-            let _ = sender.send(notice);
-        });
+        for gateway in &mut gateways {
+            let sender = sender.clone();
+            // Whoever would hear of it has ended: so has the run.
+            gateway.on_notice(move |notice| {
+                let _ = sender.send(notice);
+            });
+        }
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
-        let bound = gateway.listen(&forwards).map_err(|error| port_taken(&error, &self.publish))?;
+        let bound = Gateway::listen_all(&mut gateways, &forwards)
+            .map_err(|error| port_taken(&error, &self.publish))?;
         let facts = facts(&self.publish, &bound, program);
-        let uplink = self.finish(gateway, &shape, facts)?;
+        let uplink = self.finish(gateways, &shape, facts)?;
         Ok(Uplink { notices: Some(notices), ..uplink })
     }
 
@@ -254,12 +266,14 @@ impl Plan {
     }
 
     fn tap(&self, name: Option<String>) -> Result<Tapped> {
-        let tap = Tap::open(&towpath_tap::Options { name }).map_err(|error| match error {
+        let options = towpath_tap::Options { name };
+        let queues = Tap::open_queues(&options, self.shards).map_err(|error| match error {
             towpath_tap::OpenError::BadName { .. } => {
                 Failure::error(ExitCode::Failed, format!("--tap: {error}"))
             }
             error => error.into(),
         })?;
+        let tap = queues.first().context("the device has a queue")?;
         let choosing = Choosing::begin()?;
         let addresses = choosing.addresses(tap.name(), &self.addresses)?;
         let hosts: Vec<_> =
@@ -282,36 +296,64 @@ impl Plan {
         let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
         let (mtu, newreno) = (self.mtu, self.newreno());
         let shape = Shape { mac, addresses, mtu, routes, resolver, newreno };
-        Ok(Tapped { tap, shape, facts })
+        Ok(Tapped { queues, shape, facts })
     }
 
-    fn over_tap(&self, tapped: Tapped) -> Result<Uplink> {
-        let Tapped { mut tap, shape, facts } = tapped;
+    fn over_tap(&self, tapped: Tapped, owners: Owners) -> Result<Uplink> {
+        let Tapped { mut queues, shape, facts } = tapped;
+        let tap = queues.first_mut().context("the device has a queue")?;
+        self.steer(tap, owners);
         let (messages, gone) = (self.messages.clone(), tap.name().to_owned());
         tap.on_gone(move || messages.post(&device_gone(&gone)));
-        self.finish(tap, &shape, facts)
+        self.finish(queues, &shape, facts)
     }
 
-    /// A stack behind `port`.
+    /// Has the kernel put packets into the queue of the shard that owns their flow. Where it does not, shards hand on what
+    /// is another's.
+    fn steer(&self, tap: &Tap, owners: Owners) {
+        if owners.count() == 1 {
+            return;
+        }
+        let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
+        if let Err(error) = tap.steer(Some(&steering)) {
+            self.messages.say(&format!(
+                "packets come in at any shard of {}, which hands them on and costs time: steering them needs CAP_BPF \
+                 and Linux 4.16 ({error})",
+                tap.name()
+            ));
+            // A run before this one may have left its own in a device that stays. Without the call there is none.
+            let _ = tap.steer(None);
+        }
+    }
+
+    /// A stack whose shards have these ports.
     fn finish<P: Port + Counted + 'static>(
         &self,
-        port: P,
+        ports: Vec<P>,
         shape: &Shape,
         facts: String,
     ) -> Result<Uplink> {
-        let config = shape.config(&port);
-        let port = Counting::new(port, &self.port_counters);
-        let port: Box<dyn Port + Send> = match &self.capture {
-            Some(file) => Box::new(file.capture(Shape::INTERFACE_NAME, port).context("--pcap")?),
-            None => Box::new(port),
+        let config = shape.config(ports.first().context("each shard has a port")?);
+        let count = |port| Counting::new(port, &self.port_counters);
+        let ports: Vec<_> = ports.into_iter().map(count).collect();
+        let ports = match &self.capture {
+            Some(file) => {
+                boxed(file.capture_queues(Shape::INTERFACE_NAME, ports).context("--pcap")?)
+            }
+            None => boxed(ports),
         };
-        Ok(Uplink { config, ports: vec![port], facts, notices: None })
+        Ok(Uplink { config, ports, facts, notices: None })
     }
 
     /// What the ports counted; complete once they are gone.
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// The only port of each shard.
+fn boxed(ports: Vec<impl Port + Send + 'static>) -> Vec<Vec<Box<dyn Port + Send>>> {
+    ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port + Send>]).collect()
 }
 
 /// CLOCK_MONOTONIC, which is the engine's clock.

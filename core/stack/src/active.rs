@@ -34,6 +34,7 @@ impl<H: Host> Stack<H> {
         recv: H::Recv,
         send: H::Send,
     ) -> Result<(), ConnectError> {
+        self.catch_up();
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
         let settings = match &socket.kind {
@@ -108,6 +109,7 @@ impl<H: Host> Stack<H> {
         recv: H::Recv,
         send: H::Send,
     ) -> Result<SocketId, ConnectError> {
+        self.catch_up();
         if self.sockets.len() >= self.config.sockets_max {
             return Err(ConnectError::TooMany);
         }

@@ -48,6 +48,8 @@ counters! {
     tcp_waits_for_output,
     /// Times that a connection waited because it had its share of a device's queue.
     tcp_waits_for_share,
+    /// Times that a datagram socket waited because it had its share of a device's queue.
+    udp_waits_for_share,
     /// Connections that forgot what they learnt about their path early, for others that learnt it later.
     path_mtus_full,
     /// Datagrams received.
@@ -64,6 +66,9 @@ counters! {
     ports_exhausted,
     /// Packets that came in here and were another shard's.
     shard_handed_over,
+    /// Times that a shard had to forget its neighbours, or a path MTU, because it did not hear soon enough of what became
+    /// of them.
+    shard_news_lost,
     /// Timers fired.
     timers_fired,
     /// Turns.

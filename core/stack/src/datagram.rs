@@ -1,6 +1,7 @@
 //! Datagram sockets: UDP, and echo sockets, whose ident takes the place of the port.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 
 use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_ring::Payload;
@@ -17,7 +18,7 @@ use crate::host::{
 };
 use crate::lengths::Lengths;
 use crate::limits::DATAGRAM_SEGMENTS_MAX;
-use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
+use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route, datagrams};
 use crate::socket::{Alike, Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, MulticastOut};
 use crate::stack::Stack;
 
@@ -137,6 +138,7 @@ impl<H: Host> Stack<H> {
         id: SocketId,
         remote: SocketAddr,
     ) -> Result<(), ConnectError> {
+        self.catch_up();
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
         // Before anything else, as on Linux: where the connect fails the socket is bound all the same.
         self.auto_bind(id).map_err(|_| ConnectError::NoPort)?;
@@ -233,7 +235,8 @@ impl<H: Host> Stack<H> {
     /// report of how long a UDP datagram on this path may be. A neighbour that does not answer is no error here: it
     /// shows later.
     ///
-    /// A UDP datagram for which the device's queue has no room is lost, as anywhere on its way: only a socket that set
+    /// A UDP datagram for which the device's queue has no room is lost, as anywhere on its way; an owner that asks
+    /// [`Stack::datagram_waits`] before loses fewer. Only a socket that set
     /// [`crate::SocketOption::RecvErrors`], and an echo socket, get [`SendError::QueueFull`].
     pub fn send_datagram(
         &mut self,
@@ -243,6 +246,7 @@ impl<H: Host> Stack<H> {
         payload: &Payload<'_>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
+        self.catch_up();
         let (index, echo) = self.datagram(id)?;
         let target = self.target(now, id, index, out)?;
         if payload.len() as usize > payload_len_max(target.flow.remote, echo) {
@@ -251,7 +255,7 @@ impl<H: Host> Stack<H> {
         if echo {
             return self.send_echo(now, &target, payload, pool);
         }
-        let sent = self.send_udp(now, &target, payload, out.segment_size, pool);
+        let sent = self.send_udp(now, datagrams(index), &target, payload, out.segment_size, pool);
         match sent {
             Ok(()) if self.is_heard_here(&target) => {
                 // The datagram is on the link, so the call succeeds whatever becomes of the copy. One for
@@ -288,6 +292,7 @@ impl<H: Host> Stack<H> {
         out: &DatagramOut,
         len: u32,
     ) -> Result<(), SendError> {
+        self.catch_up();
         let (index, echo) = self.datagram(id)?;
         let target = self.target(now, id, index, out)?;
         let header_len = if echo { 0 } else { udp::HEADER_LEN as u32 };
@@ -381,7 +386,7 @@ impl<H: Host> Stack<H> {
         };
         let ip = udp_ip(ttl, tos, Fragmenting::Anywhere);
         let target = Target { flow, route, ip, looped: false, checksum: true };
-        self.send_udp(now, &target, payload, None, pool)
+        self.send_udp(now, None, &target, payload, None, pool)
     }
 
     /// Sends one echo message from any address: the answer to a request that [`Host::stray_echo`] showed,
@@ -459,13 +464,15 @@ impl<H: Host> Stack<H> {
     fn send_udp(
         &mut self,
         now: Instant,
+        sender: Option<NonZeroU32>,
         target: &Target,
         payload: &Payload<'_>,
         segment_size: Option<u16>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
         let Target { flow, route, ip, looped: _, checksum } = target;
-        let packet = udp_packet(flow, payload, segment_size, pool)?;
+        let mut packet = udp_packet(flow, payload, segment_size, pool)?;
+        packet.meta.sender = sender;
         self.counters.udp_sent += 1;
         self.loopback_due |= route.iface == IfaceId::LOOPBACK;
         // Left out: 0 stands for none (RFC 768).

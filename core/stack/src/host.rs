@@ -6,6 +6,7 @@ use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_tcp::Instant;
 
 use crate::net::{IcmpError, IfaceId};
+use crate::shards::ShardId;
 
 /// Names a socket: index in the low half, generation in the high one. Dead ids stay dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,8 +28,13 @@ pub trait Host {
     type Send: SendBuffer;
 
     /// How many bytes the receive buffer of a new child will have room for: what a SYN-ACK of the listener
-    /// whose user is `listener`, which may be in another shard, offers. What is offered and has no place later is lost, and sent again.
+    /// whose user is `listener` offers. What is offered and has no place later is lost, and sent again.
     fn recv_room(&self, listener: u32) -> u32;
+
+    /// The same for a listener of another shard.
+    fn recv_room_for(&self, listener: &Elsewhere) -> u32 {
+        self.recv_room(listener.user)
+    }
 
     /// A handshake finished on the listener whose user is `listener`. Returns the child's user and
     /// buffers, or `None` when there is no room: the final ACK is then dropped and the peer repeats it.
@@ -44,30 +50,47 @@ pub trait Host {
     ) -> Option<(u32, Self::Recv, Self::Send)>;
 
     /// As [`Host::accept`], of a listener of another shard. The child waits in no queue yet: its user is given to
-    /// [`Host::enqueue`] of the listener's shard. If it comes to nothing, the child ends with [`SocketEvent::Closed`].
+    /// [`Host::enqueue`] of the listener's shard, or to [`Host::refused`] of this one.
     fn accept_for(
         &mut self,
-        listener: u32,
+        listener: &Elsewhere,
         child: SocketId,
         local: SocketAddr,
         remote: SocketAddr,
-    ) -> Option<(u32, Self::Recv, Self::Send)> {
+    ) -> Option<ChildElsewhere<Self::Recv, Self::Send>> {
         let _ = (listener, child, local, remote);
         None
     }
 
-    /// Puts the child of another shard whose user is `child` into the accept queue of the listener whose user is
-    /// `listener`, with its addresses. There the owner calls [`crate::Stack::accepted`] as for any other. False: there is
-    /// no room, and the child is reset.
+    /// Puts a child of another shard into the accept queue of the listener whose user is `listener`, with its addresses.
+    /// `child` is its user and its [tag](ChildElsewhere::tag). There the owner calls [`crate::Stack::accepted`] as for any
+    /// other. False: there is no room, and the child waits until [`crate::Stack::offer_again`].
     fn enqueue(
         &mut self,
         listener: u32,
-        child: u32,
+        child: (u32, u32),
         local: SocketAddr,
         remote: SocketAddr,
     ) -> bool {
         let _ = (listener, child, local, remote);
         false
+    }
+
+    /// The child of another shard's listener, with its [tag](ChildElsewhere::tag), comes into no accept queue: the listener
+    /// is gone. [`SocketEvent::Closed`] follows if it has not come yet.
+    fn refused(&mut self, child: u32, tag: u32) {
+        let _ = (child, tag);
+    }
+
+    /// A listener of another shard is gone. Children that [wait](ChildElsewhere::waits) for it are the owner's to abort.
+    fn listener_gone(&mut self, listener: &Elsewhere) {
+        let _ = listener;
+    }
+
+    /// What the owner of another shard has said with [`crate::Stack::tell_owner`]. It comes in the order in which it was
+    /// said, and in order with what the stacks tell each other.
+    fn told(&mut self, from: ShardId, words: [u64; 3]) {
+        let _ = (from, words);
     }
 
     /// A SYN came in on an any-address interface and no listener is there. Nothing is answered until
@@ -106,6 +129,42 @@ pub trait Host {
 
     /// Something happened to the socket of `user`.
     fn event(&mut self, user: u32, event: SocketEvent);
+}
+
+/// What the owner of a listener wants to be known wherever its connections are made. It means nothing to the stack.
+pub type ListenerNote = [u32; 8];
+
+/// A listener as another shard knows it.
+#[derive(Debug, Clone, Copy)]
+pub struct Elsewhere {
+    /// The number that its owner gave it.
+    pub user: u32,
+    /// What its owner has to say of it.
+    pub note: ListenerNote,
+    /// For [`crate::Stack::offer_to`].
+    pub name: ListenerName,
+}
+
+/// Names a listener in all shards. Dead names stay dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenerName {
+    pub(crate) shard: ShardId,
+    pub(crate) id: SocketId,
+}
+
+/// What the owner gives a child whose listener is in another shard.
+#[derive(Debug)]
+pub struct ChildElsewhere<R, S> {
+    /// Its number.
+    pub user: u32,
+    /// A number beside it, for [`Host::enqueue`].
+    pub tag: u32,
+    /// Where received bytes go.
+    pub recv: R,
+    /// Where bytes to be sent come from.
+    pub send: S,
+    /// It is not to be accepted before the owner says so with [`crate::Stack::offer_to`].
+    pub waits: bool,
 }
 
 /// What happened to a socket.

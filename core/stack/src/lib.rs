@@ -177,9 +177,9 @@ pub use counters::Counters;
 pub use drop::{DropReason, Drops};
 pub use error::{BindError, ConnectError, ListenError, OpenError, OptionError, SendError};
 pub use host::{
-    BindOptions, Budget, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, EchoMeta, Family,
-    Host, Linger, Message, PendingId, Refusal, SocketError, SocketEvent, SocketId, SocketKind,
-    Turn,
+    BindOptions, Budget, ChildElsewhere, DatagramError, DatagramFrom, DatagramMeta, DatagramOut,
+    EchoMeta, Elsewhere, Family, Host, Linger, ListenerName, ListenerNote, Message, PendingId,
+    Refusal, SocketError, SocketEvent, SocketId, SocketKind, Turn,
 };
 pub use info::{SocketInfo, SocketState, Usage};
 pub use lengths::MtuDiscovery;

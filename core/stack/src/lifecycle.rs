@@ -7,7 +7,9 @@ use crate::bind_addr::Table;
 use crate::error::{ListenError, OpenError};
 use crate::flow::FlowRef;
 use crate::holds::Holder;
-use crate::host::{BindOptions, Family, Host, Linger, SocketEvent, SocketId, SocketKind};
+use crate::host::{
+    BindOptions, Family, Host, Linger, ListenerNote, SocketEvent, SocketId, SocketKind,
+};
 use crate::socket::{Bound, Datagram, Kind, Listener, PacketSettings, Settings, Socket};
 use crate::stack::Stack;
 
@@ -76,11 +78,25 @@ impl<H: Host> Stack<H> {
     /// # Errors
     /// [`ListenError::AddrInUse`] also when no port can be chosen.
     pub fn listen(&mut self, id: SocketId, backlog: u32) -> Result<(), ListenError> {
+        self.listen_with(id, backlog, ListenerNote::default())
+    }
+
+    /// The same, with what other shards are to know of the listener from its first connection on. See [`Stack::set_note`].
+    ///
+    /// # Errors
+    /// As for [`Stack::listen`].
+    pub fn listen_with(
+        &mut self,
+        id: SocketId,
+        backlog: u32,
+        note: ListenerNote,
+    ) -> Result<(), ListenError> {
         let index = self.index(id).ok_or(ListenError::Invalid)?;
         let socket = self.sockets.get_mut(index).ok_or(ListenError::Invalid)?;
         match &mut socket.kind {
             Kind::Listener(listener) => {
                 listener.backlog = backlog;
+                self.set_note(id, note);
                 self.tell_of_room(index);
                 return Ok(());
             }
@@ -108,7 +124,7 @@ impl<H: Host> Stack<H> {
             return Err(ListenError::AddrInUse);
         }
         let mut listener = Box::new(Listener::new(**settings, backlog));
-        listener.among = self.member.as_ref().map(|member| Box::new(member.original()));
+        listener.among = self.member.as_ref().map(|member| Box::new(member.original(note)));
         socket.kind = Kind::Listener(listener);
         let sharing = bound.options.sharing();
         self.in_order(Table::Tcp, index, bound.port, |stack| {
@@ -229,6 +245,8 @@ impl<H: Host> Stack<H> {
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
         self.forget_datagram(now, index);
+        // It leaves all tables first: then other sockets may have its place.
+        self.stop_listening(index);
         let Some(socket) = self.sockets.remove(index) else { return };
         let Socket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
         self.orphans -= usize::from(orphan);
@@ -246,12 +264,7 @@ impl<H: Host> Stack<H> {
                     self.tcp_binds.unuse_port(stream.flow.local_port, stream.flow.local, sharing);
                 }
             }
-            Kind::Listener(_) => {
-                if let Some(bound) = &bound {
-                    self.stop_listening(index, bound);
-                }
-            }
-            Kind::Fresh(_) | Kind::EarlyAccept(_) => {}
+            Kind::Fresh(_) | Kind::Listener(_) | Kind::EarlyAccept(_) => {}
         }
         if let Some(bound) = bound {
             self.tcp_binds.release(bound.port, index);
@@ -259,8 +272,10 @@ impl<H: Host> Stack<H> {
     }
 
     /// A listener takes no more connections.
-    pub(crate) fn stop_listening(&mut self, index: u32, bound: &Bound) {
-        let Bound { addr, port, .. } = *bound;
+    pub(crate) fn stop_listening(&mut self, index: u32) {
+        let socket = self.sockets.get(index);
+        let Some(socket) = socket.filter(|it| matches!(it.kind, Kind::Listener(_))) else { return };
+        let Some(Bound { addr, port, .. }) = socket.bound.as_deref().copied() else { return };
         self.in_order(Table::Tcp, index, port, |stack| {
             stack.tcp_binds.receivers.remove(addr, port, index);
             false

@@ -13,6 +13,14 @@ pub const MAIL_MAX: u32 = 512;
 /// Packets and messages that a shard takes from each of the others before its own have their turn.
 pub const MAIL_A_TURN: usize = 256;
 
+/// Neighbours of which a shard has not heard the last news: twice as many as may be known. Beyond, the news are lost but
+/// for failures, and the shard asks for its neighbours anew (counter `shard_news_lost`).
+pub const NEWS_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;
+
+/// Path MTUs of which a shard has not heard: as many as it keeps. Beyond, the oldest is lost, as it would be there; the same
+/// counter.
+pub const PATH_MTUS_WAITING_MAX: usize = crate::net::limits::PATH_MTUS_MAX;
+
 /// Changes in the sockets that all shards know of, from which on a shard that sleeps is woken for them. Each takes some
 /// 200 bytes.
 pub const CHANGES_UNSEEN_MAX: u32 = 1_024;

@@ -107,6 +107,7 @@ impl<H: Host> Stack<H> {
     /// none, and as long as the handshake of [`Stack::accept_pending`] goes on. `Invalid`, `NoInterface` and
     /// `NoSocket` as they say.
     pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
+        self.catch_up();
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
         if let SocketOption::Device(device) = option {
             return self.set_device(index, device);
@@ -218,6 +219,7 @@ impl<H: Host> Stack<H> {
         iface: Option<IfaceId>,
         source: Option<IpAddr>,
     ) -> Result<(), OptionError> {
+        self.catch_up();
         let (index, iface) = self.membership(now, id, group, iface)?;
         let datagram = self.members_mut(index)?;
         let known = datagram.memberships.iter_mut().find(|m| (m.group, m.iface) == (group, iface));

@@ -217,6 +217,10 @@ impl<H: Host> Stack<H> {
         let Some(socket) = self.sockets.get(index) else { return };
         let window = match &socket.kind {
             Kind::EarlyAccept(early) => early.recv.free(),
+            Kind::Listener(listener) => match listener.elsewhere(socket.user) {
+                Some(listener) => host.recv_room_for(&listener),
+                None => host.recv_room(socket.user),
+            },
             _ => host.recv_room(socket.user),
         };
         let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
@@ -307,17 +311,22 @@ impl<H: Host> Stack<H> {
                 let iface = self.net.link_of(incoming.local.iface, flow.local);
                 let (local, remote) = (flow.local(), flow.remote());
                 let (local, remote) = (with_scope(local, iface), with_scope(remote, iface));
-                match state.home() {
-                    None => host.accept(user, child, local, remote),
-                    Some(_) => host.accept_for(user, child, local, remote),
+                match state.elsewhere(user) {
+                    None => host
+                        .accept(user, child, local, remote)
+                        .map(|(user, recv, send)| (user, recv, send, None)),
+                    Some(listener) => host.accept_for(&listener, child, local, remote).map(|it| {
+                        let offer = (listener.name, it.tag, it.waits);
+                        (it.user, it.recv, it.send, Some(offer))
+                    }),
                 }
             }
         };
-        let Some((user, recv, send)) = given else {
+        let Some((user, recv, send, offer)) = given else {
             return self.drop_local(incoming.local, DropReason::AcceptOverflow, pool);
         };
-        let (settings, is_shadow) = (state.settings, state.home().is_some());
-        if !is_shadow {
+        let settings = state.settings;
+        if offer.is_none() {
             state.waiting += 1;
             state.publish();
         }
@@ -332,8 +341,8 @@ impl<H: Host> Stack<H> {
         let index = self.sockets.insert(Socket::new(user, family, kind));
         self.take_over_flow(at, incoming.hash, index);
         self.counters.tcp_accepts += 1;
-        if is_shadow {
-            self.offer(listener, child, None);
+        if let Some((listener, tag, false)) = offer {
+            self.offer_to(listener, child, tag);
         }
         self.on_segment(now, index, incoming, pool);
     }

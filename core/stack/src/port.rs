@@ -30,6 +30,7 @@ impl<H: Host> Stack<H> {
         addr: SocketAddr,
         options: BindOptions,
     ) -> Result<SocketAddr, BindError> {
+        self.catch_up();
         let index = self.index(id).ok_or(BindError::Invalid)?;
         let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
         let (table, connected) = match &socket.kind {
@@ -115,9 +116,7 @@ impl<H: Host> Stack<H> {
         let Some(socket) = self.sockets.get(from) else { return };
         let ends = match &socket.kind {
             Kind::Listener(_) => {
-                if let Some(bound) = socket.bound.as_deref().copied() {
-                    self.stop_listening(from, &bound);
-                }
+                self.stop_listening(from);
                 true
             }
             Kind::Stream(stream) => stream.connection.is_some(),
@@ -266,7 +265,9 @@ impl<H: Host> Stack<H> {
 
     /// Gives a socket a port that nobody is in the way of.
     fn hold_any(&mut self, table: Table, holder: &Holder) -> Option<u16> {
-        let hash = self.keys.ports.addr(IpAddr::from([0; 4]), holder.socket);
+        // Each shard has a sequence of its own: what one has given up another does not take at once.
+        let shard = self.member.as_ref().map_or(0, |member| member.id.0);
+        let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
         let mut ephemeral = self.ephemeral.clone();
         let chosen = self.binds(table).hold_any(&mut ephemeral, hash, holder);
         self.ephemeral = ephemeral;

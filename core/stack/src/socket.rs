@@ -6,7 +6,7 @@
 //!
 //! | what | checked in | bytes |
 //! |---|---|---|
-//! | slot, shared with programs | `memory/shm`: `layout.rs` | 256 |
+//! | slot, shared with programs | `memory/shm`: `layout/slot.rs` | 256 |
 //! | [`Stream`], boxed: 536 | `engine`: `host.rs` | 544 |
 //! | — of it the TCP connection | `core/tcp`: `connection.rs` | 344 |
 //! | — of it both ends of FIFOs | `memory/ring`: `engine_recv.rs`, `engine_send.rs` | 48 + 56 |
@@ -31,11 +31,11 @@ use towpath_tcp::{Buffers, Config, Connection, Instant};
 
 use crate::bind_addr::{BindAddr, Sharing, Table};
 use crate::flow::Flow;
-use crate::host::{BindOptions, Family, Host, SocketId};
+use crate::host::{BindOptions, Family, Host, ListenerNote, SocketId};
 use crate::lengths::Lengths;
 use crate::net::{IfaceId, Route};
 use crate::path::Path;
-use crate::shards::ShardId;
+use crate::shards::{Child, ShardId};
 use crate::slab::{List, NONE};
 use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
@@ -328,6 +328,8 @@ pub(crate) enum AmongShards {
         turned_away: u16,
         /// The one that was told last that there is a place.
         told_last: ShardId,
+        /// What its owner has to say to the other shards.
+        note: ListenerNote,
     },
     /// What another shard knows of it, in order to make its connections.
     Shadow {
@@ -336,8 +338,10 @@ pub(crate) enum AmongShards {
         /// Its name there.
         id: SocketId,
         is_full: Arc<AtomicBool>,
+        /// What its owner has to say.
+        note: ListenerNote,
         /// Established children for which there was no place, the oldest first.
-        unqueued: VecDeque<SocketId>,
+        unqueued: VecDeque<Child>,
     },
 }
 

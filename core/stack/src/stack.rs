@@ -149,22 +149,25 @@ impl<H: Host> Stack<H> {
     pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
         let keys = SocketKeys::derive(&seed);
         let binds = [Table::Tcp, Table::Udp, Table::Echo].map(|of| Binds::alone(keys.table, of));
-        Self::assemble(config, Keys::derive(&seed), keys, binds, now)
+        let net = Net::new(config.net, Keys::derive(&seed), now);
+        Self::assemble(config, net, keys, binds, now)
     }
 
     /// Several stacks that are one host, each for a thread of its own: its shards, as many as `count`. One alone is what
     /// [`Stack::new`] makes.
     ///
     /// # The caller's duty
-    /// * Give all of them the same interfaces, addresses and routes, and each a queue of every device. A packet may come in
-    ///   at any of them; one that comes in at its owner ([`Owners`]) costs least.
+    /// * Give the first of them the host's interfaces, addresses and routes, which all have from then on; the others refuse
+    ///   them with a panic. Give each a queue of every device. A packet may come in at any of them; one that comes in at
+    ///   its owner ([`Owners`]) costs least.
     /// * When a [turn](Stack::turn) says that there is [mail](crate::Turn::mail) for others, wake those that sleep. Before
-    ///   one sleeps, and after it has said that it does, ask [`Stack::next_timeout`] once more.
+    ///   one sleeps, and after it has said that it does, ask [`Stack::has_mail`] once more: what another thread did since
+    ///   [`Stack::next_timeout`] was asked shows there.
     /// * Supply [`Host::accept_for`] and [`Host::enqueue`]: the connections of a listener are in all shards, and its accept
     ///   queue is in one.
     ///
-    /// The SYN cache, TIME-WAITs, undecided SYNs and orphans that the `config` allows are divided among them;
-    /// `sockets_max` is each one's.
+    /// The SYN cache, TIME-WAITs, undecided SYNs and orphans that the `config` allows are divided among them, and so are the
+    /// ICMP errors that the host may send; `sockets_max` is each one's.
     ///
     /// # Panics
     /// When `count` is no power of two, or more than [`limits::SHARDS_MAX`].
@@ -188,24 +191,26 @@ impl<H: Host> Stack<H> {
         };
         let mut tables = [Table::Tcp, Table::Udp, Table::Echo]
             .map(|of| Binds::of_shards(&common, keys.table, of).into_iter());
-        let assemble = |member: Member| {
+        let net_keys = |member: &Member| Keys::derive(&seed).of_shard(member.id.0);
+        let net_keys: Vec<Keys> = members.iter().map(net_keys).collect();
+        let nets = Net::shards(config.net, &net_keys, now);
+        let assemble = |(member, net): (Member, Net)| {
             let binds = tables.each_mut().map(|table| table.next().expect("one for each shard"));
-            let net_keys = Keys::derive(&seed).of_shard(member.id.0);
-            let stack = Self::assemble(config.clone(), net_keys, keys, binds, now);
+            let stack = Self::assemble(config.clone(), net, keys, binds, now);
             Self { member: Some(Box::new(member)), ..stack }
         };
-        members.into_iter().map(assemble).collect()
+        members.into_iter().zip(nets).map(assemble).collect()
     }
 
     fn assemble(
         config: StackConfig,
-        net_keys: Keys,
+        net: Net,
         keys: SocketKeys,
         [tcp_binds, udp_binds, echo_binds]: [Binds; 3],
         now: Instant,
     ) -> Self {
         Self {
-            net: Net::new(config.net, net_keys, now),
+            net,
             sockets: Slab::default(),
             flows: FlowTable::default(),
             peers: Peers::default(),

@@ -89,7 +89,7 @@ impl<H: Host> Stack<H> {
             turn.received += received;
             turn.more |= received >= max;
             // What these follow from was announced before they were sent.
-            self.catch_up();
+            self.catch_up_for_batch();
             for packet in batch.drain(..) {
                 self.receive_packet(now, host, IfaceId(iface), packet, pool);
             }

@@ -18,7 +18,6 @@
 //! is pointed to. One packet carries up to 64 KB and the size to cut it to.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
 
 use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
@@ -27,12 +26,12 @@ use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
 use crate::flow::Flow;
-use crate::host::{Budget, Host, SocketId};
+use crate::host::{Budget, Host, SocketEvent, SocketId};
 use crate::limits::{
     TX_BYTES_A_PACKET, TX_COPY_MAX, TX_OUTPUT_BYTES, TX_OUTPUT_LOW, TX_OUTPUT_PACKETS,
     TX_PACKETS_A_VISIT, TX_SHARE_BYTES, TX_SHARE_BYTES_MAX, TX_SHARE_TIME,
 };
-use crate::net::{Fragmenting, IfaceId, Ip, Route};
+use crate::net::{Fragmenting, IfaceId, Ip, Route, connection, datagrams, place};
 use crate::outcome::{tell_news, tune};
 use crate::socket::{FlowSettings, Kind, PacketSettings, Stream, Waits};
 use crate::stack::Stack;
@@ -128,15 +127,16 @@ impl<H: Host> Stack<H> {
     }
 
     /// Whether what a connection sent now would add to a queue that its device does not keep up with: it would be
-    /// late, or lost and taken for congestion of the path.
+    /// late, or lost and taken for congestion of the path. What others have in it is counted apart, since those who do
+    /// not wait would otherwise be all who have something in it.
     fn is_busy(&self, iface: IfaceId) -> bool {
-        let load = self.net.output_load(iface);
+        let load = self.net.output_connections(iface);
         load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
     }
 
     /// Whether the device has taken so much that those who wait for it go on.
     fn is_low(&self, iface: IfaceId) -> bool {
-        let load = self.net.output_load(iface);
+        let load = self.net.output_connections(iface);
         load.bytes <= TX_OUTPUT_BYTES / TX_OUTPUT_LOW
             && load.packets <= TX_OUTPUT_PACKETS / TX_OUTPUT_LOW
     }
@@ -163,7 +163,7 @@ impl<H: Host> Stack<H> {
         if self.net.output_load(iface).bytes < TX_SHARE_BYTES as usize {
             return None;
         }
-        let share = self.net.output_share(iface, sender(index)?);
+        let share = self.net.output_share(iface, connection(index)?);
         (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(Held::ByShare)
     }
 
@@ -203,13 +203,30 @@ impl<H: Host> Stack<H> {
         line.push_back(id);
     }
 
+    /// Whether a datagram socket has in the queue of a device what one may have there. What it sent now would be late,
+    /// and lost in the end: its owner keeps what it has, as Linux does where a socket's SO_SNDBUF is full of what its
+    /// device has not taken. [`SocketEvent::Writable`] follows when half of it has left. Counter `udp_waits_for_share`.
+    pub fn datagram_waits(&mut self, id: SocketId) -> bool {
+        let Some(index) = self.index(id) else { return false };
+        if !datagrams(index).is_some_and(|sender| self.net.has_share(sender, TX_SHARE_BYTES)) {
+            return false;
+        }
+        let Some(socket) = self.sockets.get_mut(index) else { return false };
+        let before = std::mem::replace(&mut socket.waits, Waits::ForShare);
+        self.counters.udp_waits_for_share += u64::from(before == Waits::ForNothing);
+        true
+    }
+
     /// A connection does not wait for a device any more, or for its share of one, until it finds that it has to. (In a line
-    /// its place may stay, where it is visited once more than need be.)
+    /// its place may stay, where it is visited once more than need be.) The owner of a datagram socket hears of it.
     pub(crate) fn end_wait(&mut self, index: u32) {
-        if let Some(socket) = self.sockets.get_mut(index)
-            && std::mem::replace(&mut socket.waits, Waits::ForNothing) != Waits::ForNothing
-        {
-            self.mark_dirty(index);
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        if std::mem::replace(&mut socket.waits, Waits::ForNothing) == Waits::ForNothing {
+            return;
+        }
+        match socket.kind {
+            Kind::Datagram(_) => self.events.push_back((socket.user, SocketEvent::Writable)),
+            _ => self.mark_dirty(index),
         }
     }
 
@@ -217,7 +234,7 @@ impl<H: Host> Stack<H> {
     /// routes have changed, all do that wait: they may no longer go by the device that they wait for.
     pub(crate) fn end_waits(&mut self) {
         while let Some(sender) = self.net.pop_drained() {
-            let index = sender.get() - 1;
+            let index = place(sender);
             if self.sockets.get(index).is_some_and(|socket| socket.waits == Waits::ForShare) {
                 self.end_wait(index);
             }
@@ -227,7 +244,7 @@ impl<H: Host> Stack<H> {
             return;
         }
         for sender in self.net.senders() {
-            self.end_wait(sender.get() - 1);
+            self.end_wait(place(sender));
         }
         for iface in 0..self.output_lines.len() {
             while let Some(id) = self.output_lines[iface].pop_front() {
@@ -351,7 +368,7 @@ impl<H: Host> Stack<H> {
         let (class, ttl) = (stream.packet.class, stream.packet.ttl);
         let ip = ip_for(&route, class, ttl);
         // What carries no bytes does not wait for a share, and need not be counted for one.
-        packet.meta.sender = sender(index).filter(|_| outgoing.len > 0);
+        packet.meta.sender = connection(index).filter(|_| outgoing.len > 0);
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
 
@@ -411,12 +428,6 @@ impl<H: Host> Stack<H> {
         // `Net::send` has counted a packet that it cannot send. TCP sends it again as if it were lost on the way.
         let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);
     }
-}
-
-/// The number of a socket in the queues of devices. Another socket may have the same later; what is left of the former
-/// one counts for it then.
-fn sender(index: u32) -> Option<NonZeroU32> {
-    NonZeroU32::new(index + 1)
 }
 
 /// Whether a segment has to wait for its device. Those without bytes keep the peer going, and a reset is the last word

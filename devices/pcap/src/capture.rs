@@ -108,15 +108,37 @@ impl CaptureFile {
     }
 
     /// Records `port` under `name` from now on.
+    ///
+    /// # Errors
+    /// Nothing more can be written.
     pub fn capture<P: Port>(&self, name: &str, port: P) -> io::Result<Capture<P>> {
+        let iface = self.add_interface(name, &port)?;
+        Ok(Capture { file: self.clone(), iface, port, before: 0 })
+    }
+
+    /// Records the queues of one device, which are on threads of their own, as one interface.
+    ///
+    /// # Errors
+    /// As for [`CaptureFile::capture`].
+    pub fn capture_queues<P: Port>(
+        &self,
+        name: &str,
+        queues: Vec<P>,
+    ) -> io::Result<Vec<Capture<P>>> {
+        let Some(first) = queues.first() else { return Ok(Vec::new()) };
+        let iface = self.add_interface(name, first)?;
+        let capture = |port| Capture { file: self.clone(), iface, port, before: 0 };
+        Ok(queues.into_iter().map(capture).collect())
+    }
+
+    fn add_interface(&self, name: &str, port: &impl Port) -> io::Result<u32> {
         let framed = port.link_type() == towpath_pool::LinkType::Ethernet;
         let mut shared = self.lock();
         let writer =
             shared.writer.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         let iface = writer.add_interface(&Interface { name, link_type: LinkType::Ethernet })?;
         shared.framed.push(framed);
-        drop(shared);
-        Ok(Capture { file: self.clone(), iface, port, before: 0 })
+        Ok(iface)
     }
 
     /// Records a packet that the stack dropped, received on or meant for interface `iface`, with the
@@ -496,6 +518,38 @@ mod tests {
         assert!(seen[3].3.windows(18).any(|w| w == b"drop: bad checksum"));
         assert_eq!(seen[3].1 - seen[0].1, 30, "the engine's clock, as Unix time");
         assert!(seen[0].1 > 1_700_000_000_000_000_000);
+    }
+
+    /// Each on a thread of its own, as shards turn them.
+    #[test]
+    fn queues_are_recorded_as_one_interface() {
+        let disk = Disk::new(usize::MAX);
+        let file = started(disk.clone(), Limits::default()).0;
+        let echo = || Echo { queue: Batch::new(), room: 9 };
+        let queues = file.capture_queues("up", vec![echo(), echo()]).unwrap();
+        let mut other = file.capture("other", echo()).unwrap();
+        std::thread::scope(|scope| {
+            for (mut queue, bytes) in queues.into_iter().zip([b"one", b"two"]) {
+                scope.spawn(move || {
+                    let mut pool = Pool::default();
+                    for _ in 0..100 {
+                        let mut batch = Batch::from([packet(&mut pool, bytes)]);
+                        assert_eq!(queue.submit(1, &mut pool, &mut batch), 1);
+                        assert_eq!(queue.poll(2, &mut pool, &mut Batch::new(), 9), 1);
+                    }
+                });
+            }
+        });
+        let mut pool = Pool::default();
+        let mut batch = Batch::from([packet(&mut pool, b"three")]);
+        other.submit(3, &mut pool, &mut batch);
+        file.finish(|| true).unwrap();
+        let seen = packets(&disk.bytes());
+        let count = |iface, bytes: &[u8]| {
+            seen.iter().filter(|p| (p.0, &p.2[14..]) == (iface, bytes)).count()
+        };
+        assert_eq!([count(1, b"one"), count(1, b"two"), count(2, b"three")], [200, 200, 1]);
+        assert_eq!(seen.len(), 401);
     }
 
     #[test]

@@ -84,6 +84,11 @@ pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(
     Ok(())
 }
 
+/// How many queues of a TUN/TAP device are open; `None` before Linux 4.20, which does not say.
+pub(crate) fn open_queues(name: &str) -> io::Result<Option<u32>> {
+    Netlink::open()?.link(name).map(|link| link.queues)
+}
+
 /// Whether the kernel has this address: it lets a socket bind to it.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
@@ -107,6 +112,7 @@ struct Link {
     up: bool,
     mtu: u32,
     queue_len: u32,
+    queues: Option<u32>,
 }
 
 impl Netlink {
@@ -238,15 +244,35 @@ fn check_reply(reply: &[u8], sequence: u32) -> io::Result<()> {
 fn parse_link(reply: &[u8]) -> Option<Link> {
     let index = u32_at(reply, NLMSG_LEN + 4)?;
     let up = u32_at(reply, NLMSG_LEN + 8)? & libc::IFF_UP as u32 != 0;
-    let mut at = NLMSG_LEN + IFINFO_LEN;
-    let (mut mtu, mut queue_len) = (None, None);
-    while let (Some(len), Some(kind)) = (u16_at(reply, at), u16_at(reply, at + 2)) {
+    let (mut mtu, mut queue_len, mut queues) = (None, None, None);
+    for (kind, value) in attributes(reply.get(NLMSG_LEN + IFINFO_LEN..)?) {
         match kind {
-            libc::IFLA_MTU => mtu = u32_at(reply, at + 4),
-            libc::IFLA_TXQLEN => queue_len = u32_at(reply, at + 4),
+            libc::IFLA_MTU => mtu = u32_at(value, 0),
+            libc::IFLA_TXQLEN => queue_len = u32_at(value, 0),
+            libc::IFLA_LINKINFO => queues = parse_queues(value),
             _ => {}
         }
-        at += usize::from(len.max(4)).next_multiple_of(4);
     }
-    Some(Link { index, up, mtu: mtu?, queue_len: queue_len.unwrap_or(0) })
+    Some(Link { index, up, mtu: mtu?, queue_len: queue_len.unwrap_or(0), queues })
+}
+
+/// Of what a driver says of its own.
+fn parse_queues(link_info: &[u8]) -> Option<u32> {
+    // From linux/if_link.h.
+    const IFLA_TUN_NUM_QUEUES: u16 = 8;
+    let find = |list, wanted| attributes(list).find(|(kind, _)| *kind == wanted);
+    let (_, data) = find(link_info, libc::IFLA_INFO_DATA)?;
+    u32_at(find(data, IFLA_TUN_NUM_QUEUES)?.1, 0)
+}
+
+/// Kinds and values of a list of attributes, to the first that is not whole.
+fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    // The upper bits say how the value is written, which is known for each kind.
+    const KIND: u16 = 0x3fff;
+    std::iter::from_fn(move || {
+        let (len, kind) = (usize::from(u16_at(list, 0)?), u16_at(list, 2)? & KIND);
+        let value = list.get(4..len)?;
+        list = list.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
 }

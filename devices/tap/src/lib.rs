@@ -6,6 +6,8 @@
 //!   administrator made for this user; see [`OpenError`] for what to do when that is refused.
 //! - [`Tap`] is a [`Port`](towpath_pool::Port): [`rx`](self) reads one packet per call, `tx` hands the
 //!   linear part and the tail of a packet to the kernel in one `writev`, without a copy of ours.
+//! - [`Tap::open_queues`] opens one with several queues, each a port for a thread of its own; [`Tap::steer`] has the
+//!   kernel put each flow's frames into the queue of its owner.
 //! - [`set_up_host`] gives the kernel's end of the link its addresses.
 //!
 //! Budget: one system call per packet or merged packet, one copy per byte (the kernel's) for large
@@ -16,7 +18,9 @@
 mod hand_over;
 mod host;
 mod open;
+mod queues;
 mod rx;
+mod steering;
 mod sys;
 mod tx;
 mod virtio;
@@ -25,3 +29,4 @@ pub use hand_over::Parts;
 pub use host::{HostError, set_up_host};
 pub use open::{Counters, OpenError, Options, Tap};
 pub use rx::COPY_MAX;
+pub use steering::Steering;

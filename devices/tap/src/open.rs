@@ -95,11 +95,24 @@ pub enum OpenError {
     /// Neither CAP_NET_ADMIN nor a device made for this user.
     #[error(
         "making the TAP device {name} needs CAP_NET_ADMIN: run with sudo, or have it made for this user \
-         once with `sudo ip tuntap add dev {name} mode tap user $USER`"
+         once with `sudo ip tuntap add dev {name} mode {mode} user $USER`"
     )]
     NotPermitted {
         /// The device asked for.
         name: String,
+        /// As ip-tuntap(8) names its kind.
+        mode: &'static str,
+    },
+    /// It has one queue, and more were asked for.
+    #[error(
+        "the TAP device {name} has one queue, where {queues} are needed: have it made with \
+         `sudo ip tuntap add dev {name} mode {MODE_MULTI_QUEUE} user $USER`"
+    )]
+    OneQueue {
+        /// The device asked for.
+        name: String,
+        /// The number of queues asked for.
+        queues: usize,
     },
     /// Another process has it open.
     #[error("the TAP device {name} is in use by another process; choose another name")]
@@ -131,17 +144,22 @@ pub enum OpenError {
     },
 }
 
+/// How ip-tuntap(8) is told to make a device.
+const MODE: &str = "tap";
+pub(crate) const MODE_MULTI_QUEUE: &str = "tap multi_queue";
+
 impl Tap {
     /// Makes the device, or takes over an existing one that belongs to this user and is not in use.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
-        let name = options.name.as_deref().unwrap_or("towpath%d");
+        let name = options.name.as_deref().unwrap_or(NAME_UNLESS_GIVEN);
         check_name(name)?;
-        let fd = sys::open_tun().map_err(|source| match source.raw_os_error() {
-            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTun,
-            Some(libc::EACCES | libc::EPERM) => OpenError::TunForbidden,
-            _ => OpenError::Io { name: name.into(), step: "open /dev/net/tun", source },
-        })?;
+        let fd = open_tun(name)?;
         let name = attach(fd.as_fd(), name)?;
+        Self::set_up(fd, name)
+    }
+
+    /// Tells the kernel which frames are taken on a queue that is attached.
+    pub(crate) fn set_up(fd: Fd, name: String) -> Result<Self, OpenError> {
         let io = |step| {
             let name = name.clone();
             move |source| OpenError::Io { name, step, source }
@@ -192,13 +210,25 @@ impl Tap {
     }
 }
 
-fn check_name(name: &str) -> Result<(), OpenError> {
+/// The name of a device whose user has none in mind.
+pub(crate) const NAME_UNLESS_GIVEN: &str = "towpath%d";
+
+pub(crate) fn check_name(name: &str) -> Result<(), OpenError> {
     let usable = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
     let reserved = name == "." || name == "..";
     if name.is_empty() || name.len() > sys::NAME_MAX || reserved || !name.chars().all(usable) {
         return Err(OpenError::BadName { name: name.into() });
     }
     Ok(())
+}
+
+/// What a queue of any device begins as.
+pub(crate) fn open_tun(name: &str) -> Result<Fd, OpenError> {
+    sys::open_tun().map_err(|source| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTun,
+        Some(libc::EACCES | libc::EPERM) => OpenError::TunForbidden,
+        _ => OpenError::Io { name: name.into(), step: "open /dev/net/tun", source },
+    })
 }
 
 fn attach(fd: BorrowedFd<'_>, name: &str) -> Result<String, OpenError> {
@@ -208,15 +238,18 @@ fn attach(fd: BorrowedFd<'_>, name: &str) -> Result<String, OpenError> {
         let single = result;
         result = sys::set_iff(fd, name, true).or(single);
     }
-    result.map_err(|source| {
-        let name = name.replace("%d", "0");
-        match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { name },
-            Some(libc::EBUSY) => OpenError::Busy { name },
-            Some(libc::EINVAL) => OpenError::NotTap { name },
-            _ => OpenError::Io { name, step: "attach", source },
-        }
-    })
+    result.map_err(|source| not_attached(name, MODE, source))
+}
+
+/// Why the device cannot be had.
+pub(crate) fn not_attached(name: &str, mode: &'static str, source: io::Error) -> OpenError {
+    let name = name.replace("%d", "0");
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { name, mode },
+        Some(libc::EBUSY) => OpenError::Busy { name },
+        Some(libc::EINVAL) => OpenError::NotTap { name },
+        _ => OpenError::Io { name, step: "attach", source },
+    }
 }
 
 impl Port for Tap {

@@ -84,4 +84,6 @@ pub(crate) enum Asked {
     Left(u64, Sender<Left>),
     /// A process, for which there was no room.
     Attach(Sender<io::Result<Fd>>),
+    /// The end.
+    Stop,
 }

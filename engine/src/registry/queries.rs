@@ -11,11 +11,9 @@ impl Registry {
         for wish in self.remote.take() {
             match wish {
                 Wish::Stop => {
-                    // What programs have sent before goes out.
+                    // What programs have sent before goes out. All shards take part in that, so that none ends before.
                     self.stopped = true;
-                    let number = self.queries.count;
-                    self.queries.count += 1;
-                    self.tell_all(|| Order::Query(number, Query::Stop));
+                    self.query(Query::Nothing, Asked::Stop);
                 }
                 // Whoever waits for the answer learns that there is none.
                 Wish::Attach(_) if self.stopped => {}
@@ -55,7 +53,7 @@ impl Registry {
             (Asked::Sockets(all, _), Told::Some(more) | Told::Last(more)) => all.extend(more),
             (Asked::Counters(all, _), Told::Counters(counters)) => all.add(*counters),
             (Asked::Left(all, _), Told::Unsent(unsent)) => *all += unsent,
-            (Asked::Attach(_), Told::Nothing) => {}
+            (Asked::Attach(_) | Asked::Stop, Told::Nothing) => {}
             (asked, told) => debug_assert!(false, "{told:?} is no answer to {asked:?}"),
         }
         if due > 0 {
@@ -74,6 +72,7 @@ impl Registry {
                 self.counters.channels_refused += u64::from(attached.is_err());
                 drop(to.send(attached));
             }
+            Asked::Stop => self.stop(),
             Asked::Left(unsent, to) => drop(to.send(Left { processes: self.len(), unsent })),
         }
     }

@@ -10,11 +10,9 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use towpath_shm::control::{Reply, Request, TOKENS_MAX};
+use towpath_shm::control::{DESCRIPTORS_MAX, Reply, Request};
 use towpath_shm::layout::Plain;
 
-/// Descriptors of one reply, at most: HELLO has seven of them.
-pub(crate) const DESCRIPTORS_MAX: usize = TOKENS_MAX;
 /// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
 pub(crate) const SENT_MAX: usize = 253;
 

@@ -19,7 +19,8 @@ use crate::errno::{
 use crate::ids::ChannelId;
 use crate::report::STACK_TURN;
 use crate::shard::Shard;
-use crate::shard::host::fits;
+use crate::shard::askers::Answer;
+use crate::shard::host::{Parent, fits};
 use crate::shard::linux::state;
 use crate::shard::option_bits::bind_options;
 use crate::shard::slots::{AF_INET, AF_INET6, present_on};
@@ -27,9 +28,6 @@ use crate::shard::slots::{AF_INET, AF_INET6, present_on};
 /// Linux's `somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
-
-/// The answer to a request.
-pub(crate) type Answer = Result<Reply, Errno>;
 
 impl Shard {
     /// Answers a request of a process. EOPNOTSUPP: it is none of those that are answered here; but if it is not about a
@@ -67,34 +65,45 @@ impl Shard {
         }
     }
 
-    /// Whether the answer to a request may be another one when all is dealt with that others have said before.
-    pub(crate) fn depends_on_others(&self, id: ChannelId, request: &Request) -> bool {
+    /// The shards, a bit each, to which others may have said something before that makes the answer another one.
+    pub(crate) fn depends_on_shards(&self, id: ChannelId, request: &Request) -> u16 {
+        let (own, all) = (self.host.place.own(), self.host.place.all());
         match request.call {
-            call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER => return false,
+            call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER => return 0,
             call::BIND | call::LISTEN | call::CONNECT | call::GET_OPTION | call::SET_OPTION => {}
             call::ERROR_QUEUE | call::CHECK_LENGTH => {}
-            _ => return true,
+            call::OUTSIDE => return all,
+            _ => return own,
         }
         let entry = self.host.slots.get(request.slot);
         let Some(entry) = entry.filter(|entry| entry.generation == request.generation) else {
-            return true;
+            return own;
         };
-        if !matches!(entry.holders[..], [only] if only == id) {
-            return true;
-        }
+        let shared = match entry.holders[..] {
+            [only] if only == id => 0,
+            _ => own,
+        };
         let addr = request.addr.to_socket_addr();
         let is_taken = |port| entry.id.is_some_and(|id| self.stack.is_port_taken(id, port));
         let options = bind_options(self.host.slots.shared(request.slot), false);
         let shares = options.reuse_addr || options.reuse_port;
-        match request.call {
+        let others = match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
             call::LISTEN | call::SET_OPTION => shares,
             // A listener that somebody has closed takes no more connections.
-            call::CONNECT if !entry.is_datagram() => {
-                addr.is_some_and(|addr| self.stack.is_near(addr.ip()))
-            }
+            call::CONNECT => return shared | self.listening_shards(request),
             _ => false,
-        }
+        };
+        shared | if others { all } else { 0 }
+    }
+
+    /// The shards that listen where a stream is to connect to on this host, a bit each.
+    pub(crate) fn listening_shards(&self, request: &Request) -> u16 {
+        let entry = self.host.slots.get(request.slot);
+        let is_stream = entry.is_some_and(|entry| !entry.is_datagram());
+        let addr =
+            request.addr.to_socket_addr().filter(|addr| is_stream && self.stack.is_near(addr.ip()));
+        addr.map_or(0, |addr| self.stack.listening_shards(addr))
     }
 
     /// The slot that a request is about; the process must hold it, unless it is about to.
@@ -175,12 +184,15 @@ impl Shard {
             _ => entry.id.ok_or(Errno(EINVAL))?,
         };
         let backlog = backlog.min(BACKLOG_MAX);
-        self.stack.listen(id, backlog)?;
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
+        let note = Parent { backlog, ..Parent::of_entry(slot, entry) }.note();
+        self.stack.listen_with(id, backlog, note)?;
         // One more than the backlog wait, and one may be half read.
         let size = (backlog + 2) * RECORD;
         let windows = &self.host.windows;
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         entry.kind = Kind::Listener;
+        entry.owned().backlog = backlog;
         match &mut entry.owned().rx {
             Some(rx) => rx.set_capacity(size),
             none => *none = Some(EngineRecv::new(windows, slot, size, size)),

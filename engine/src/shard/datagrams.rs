@@ -31,7 +31,7 @@ impl Shard {
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(tx) = &mut owned.tx else { return };
         // A socket in `to_send` sends when its turn comes, however often its program says that there is more.
-        if tx.pull() && !owned.backlogged && self.send_some(now, slot) {
+        if tx.pull() && !owned.backlogged && self.send_some(now, slot, true) {
             self.put_off(slot);
         }
     }
@@ -57,19 +57,31 @@ impl Shard {
             // Another socket may have the slot.
             let Some(backlogged) = self.is_put_off(slot) else { continue };
             *backlogged = false;
-            if self.send_some(now, slot) {
+            let is_closing = self.host.slots.get(slot).is_some_and(|entry| entry.closing);
+            if self.send_some(now, slot, !is_closing) {
                 self.put_off(slot);
-            } else if self.host.slots.get(slot).is_some_and(|entry| entry.closing) {
+            } else if is_closing {
                 self.end_of_closing(now, slot, Linger::Default);
             }
         }
     }
 
     /// Sends what a socket has queued, before it is closed. False: the rest goes in later turns, and the
-    /// socket with the last of it.
+    /// socket with the last of it. It waits for no device: what that has no room for is lost.
     pub(crate) fn flush_datagrams(&mut self, now: Instant, slot: u32) -> bool {
         self.send_datagrams(now, slot);
+        if self.is_put_off(slot).is_none() && self.send_some(now, slot, false) {
+            self.put_off(slot);
+        }
         self.is_put_off(slot).is_none()
+    }
+
+    /// The devices have taken half of what these sockets have in their queues: they go on.
+    fn resume_senders(&mut self) {
+        for slot in std::mem::take(&mut self.host.to_resume) {
+            // Another socket may have the slot, which has nothing to send then.
+            self.put_off(slot);
+        }
     }
 
     /// Whether a datagram would be refused for its length: send(2) tells so itself, as the program waits for
@@ -204,8 +216,9 @@ impl Shard {
         }
     }
 
-    /// After the turn: what packets lent from the FIFOs may be overwritten.
+    /// After the turn: what packets lent from the FIFOs may be overwritten, and who waited for a device sends in the next.
     pub(crate) fn return_lent(&mut self) {
+        self.resume_senders();
         for slot in std::mem::take(&mut self.to_return) {
             let Some(entry) = self.host.slots.get_mut(slot) else { continue };
             let Some(owned) = entry.owned.as_deref_mut() else { continue };
@@ -219,8 +232,9 @@ impl Shard {
         }
     }
 
-    /// Sends up to a turn's worth. True: there are more.
-    fn send_some(&mut self, now: Instant, slot: u32) -> bool {
+    /// Sends up to a turn's worth. True: there are more. `may_wait`: what comes when the socket has its share of a device's
+    /// queue stays where it is, until the stack says that it is [`SocketEvent::Writable`].
+    fn send_some(&mut self, now: Instant, slot: u32, may_wait: bool) -> bool {
         for _ in 0..DATAGRAMS_A_TURN {
             let Some(entry) = self.host.slots.get_mut(slot) else { return false };
             let (family, Some(id), false) = (entry.family, entry.id, entry.hostile) else {
@@ -236,6 +250,9 @@ impl Shard {
                     return false;
                 }
             };
+            if may_wait && self.stack.datagram_waits(id) {
+                return false;
+            }
             let payload = Payload::new(&[], tx.peek(owned.tx_lent + HEADER, header.len));
             self.host.counters.work(1);
             if owned.tx_lent == 0 {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Release;
 
 use towpath_shm::control::Reply;
 use towpath_shm::layout::{Kind, RawAddr, event, flags};
-use towpath_stack::{Budget, Family, Linger, SocketId, SocketKind, SocketState};
+use towpath_stack::{Family, Linger, SocketId, SocketKind, SocketState};
 use towpath_tcp::{Instant, State};
 
 use crate::errno::{EBADF, ECONNRESET, EINVAL, Errno};
@@ -36,9 +36,8 @@ impl Shard {
         // The reset goes out now, however many connections wait for their turn to send: the program may connect
         // to the same peer from the same port next, and until then these are the old connection's.
         self.stack.send_now(now, &mut self.host, id, &mut self.pool);
-        let budget = Budget::default();
         self.host.counters.work(STACK_TURN);
-        self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
+        self.turn_stack_alone(now);
         self.host.slots.shared(slot).error.store(errno, Release);
         let bits = event::RX | event::TX | event::HUP;
         self.host.slots.post(slot, bits | if errno == 0 { 0 } else { event::ERROR });
@@ -163,7 +162,7 @@ mod tests {
         engine.shard.disconnect(now, slot).expect("it is open");
         let id = engine.shard.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
         engine.shard.stack.bind(id, local, Default::default()).expect("it was let go");
-        for _ in 0..2 * Budget::default().tx_packets {
+        for _ in 0..2 * towpath_stack::Budget::default().tx_packets {
             let other = engine.shard.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
             let id = engine.shard.stack.open(SocketKind::Stream, Family::V4, other).expect("room");
             engine.shard.host.slots.get_mut(other).expect("it is there").id = Some(id);

@@ -108,6 +108,7 @@ impl Shard {
                         self.end(now, slot, Linger::Abort);
                     }
                 }
+                End::Told(shard) => self.rounds.acknowledged.push(shard),
             }
             self.ends.end_first();
         }

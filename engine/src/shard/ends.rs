@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use towpath_stack::ShardId;
+
 use crate::ids::ChannelId;
 
 /// What ends.
@@ -11,6 +13,8 @@ pub(crate) enum End {
     Holds(ChannelId),
     /// A connection that nobody accepted, and the generation of its slot.
     Connection(u32, u32),
+    /// The one before, which this shard told to end.
+    Told(ShardId),
 }
 
 /// In the order in which it came.

@@ -1,14 +1,16 @@
 //! What the stack tells and asks: its sockets are the slots of programs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 use towpath_ring::{EngineRecv, EngineSend, Payload, Windows, take_tx_wanted};
-use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, event, flags};
+use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, RawAddr, event, flags};
 use towpath_stack::{
-    DatagramError, DatagramMeta, EchoMeta, PendingId, SocketError, SocketEvent, SocketId, Stack,
+    ChildElsewhere, DatagramError, DatagramMeta, EchoMeta, Elsewhere, ListenerName, ListenerNote,
+    PendingId, ShardId, SocketError, SocketEvent, SocketId, Stack,
 };
 use towpath_tcp::Instant;
 
@@ -19,7 +21,8 @@ use crate::report::EngineCounters;
 use crate::shard::channels::Channels;
 use crate::shard::holds::Holds;
 use crate::shard::linux::state;
-use crate::shard::slots::{AF_INET6, Child, Rare, Slots, inherit, present, present_on};
+use crate::shard::place::Place;
+use crate::shard::slots::{self, AF_INET6, Child, Rare, Slots, inherit, present, present_on};
 
 /// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
 pub(crate) const ERRORS_MAX: usize = 64;
@@ -41,6 +44,7 @@ pub(crate) struct Swept {
 /// Everything of the engine that is not the stack.
 #[derive(Debug)]
 pub(crate) struct Host {
+    pub place: Place,
     /// The shard's part of the region's FIFO memory, and how much of it there may be.
     pub windows: Windows,
     pub slots: Slots,
@@ -61,6 +65,8 @@ pub(crate) struct Host {
     pub in_telling: Holds,
     /// Slots whose TCP state is to be published at the end of the turn.
     pub to_publish: Vec<u32>,
+    /// Datagram sockets whose device has taken what they waited for.
+    pub to_resume: Vec<u32>,
     /// Slots whose sockets are in the stack no more and held by no process: they are free after this turn.
     pub to_bury: Vec<u32>,
     /// Connections that wait for their first bytes before they come into an accept queue (TCP_DEFER_ACCEPT), by
@@ -70,6 +76,16 @@ pub(crate) struct Host {
     /// Connections that failed while they waited so: no program hears of them, and their places in the backlog
     /// are free.
     pub to_reset_failed: Vec<u32>,
+    /// Those that waited so for a listener of another shard, which are to be offered to it: slot, generation, and to whom.
+    pub to_offer: Vec<(u32, u32, ListenerName)>,
+    /// Listeners, by slot and generation, for which there was no memory to queue a connection of another shard, and when
+    /// they try again.
+    pub to_offer_again: Vec<(u32, u32)>,
+    pub offer_again_at: Option<Instant>,
+    /// How many do, by the listener's slot. None that has none.
+    pub deferred_for: BTreeMap<u32, u32>,
+    /// What other shards have said in this turn.
+    pub told: Vec<(ShardId, [u64; 3])>,
 }
 
 /// The stack's share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
@@ -78,16 +94,17 @@ const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 536 && Stack::<Host>::SOCKE
 impl Host {
     /// One without sockets, at what the clock says.
     pub fn new(
+        place: Place,
         windows: Windows,
         slots: Slots,
-        channels: Channels,
         buffers: Buffers,
         clock: &Clock,
     ) -> Self {
         Self {
+            place,
             windows,
             slots,
-            channels,
+            channels: Channels::default(),
             holds: 0,
             buffers,
             counters: EngineCounters::default(),
@@ -97,9 +114,15 @@ impl Host {
             in_sweep: Holds::default(),
             in_telling: Holds::default(),
             to_publish: Vec::new(),
+            to_resume: Vec::new(),
             to_bury: Vec::new(),
             to_accept: BTreeMap::new(),
             to_reset_failed: Vec::new(),
+            to_offer: Vec::new(),
+            to_offer_again: Vec::new(),
+            offer_again_at: None,
+            deferred_for: BTreeMap::new(),
+            told: Vec::new(),
         }
     }
 
@@ -193,23 +216,21 @@ impl Host {
 
     fn new_child(
         &mut self,
-        listener: u32,
+        parent: &Parent,
         child: SocketId,
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Option<u32> {
-        let entry = self.slots.get(listener)?;
-        let (family, generation) = (entry.family, entry.generation);
-        let Rare { rcvbuf, sndbuf, window_clamp, device, .. } = *entry.rare();
+        let Parent { family, rcvbuf, sndbuf, window_clamp, device, .. } = *parent;
         let slot = self.slots.allocate(Kind::Stream, family, 6)?;
-        inherit(self.slots.shared(slot), self.slots.shared(listener));
+        inherit(self.slots.shared(slot), self.slots.shared(parent.slot));
         let shared = self.slots.shared(slot);
         shared.local.store(&present(family, local));
         shared.remote.store(&present(family, remote));
         shared.state.store(state::ESTABLISHED, Relaxed);
         let entry = self.slots.get_mut(slot)?;
         entry.id = Some(child);
-        entry.unclaimed = Some((listener, generation));
+        entry.unclaimed = Some((parent.slot, parent.generation));
         if (rcvbuf, sndbuf, window_clamp, device) != (0, 0, 0, 0) {
             entry.set_rare(|rare| {
                 (rare.rcvbuf, rare.sndbuf, rare.device) = (rcvbuf, sndbuf, device);
@@ -220,14 +241,33 @@ impl Host {
         Some(slot)
     }
 
+    /// A connection with its buffers.
+    fn make_child(
+        &mut self,
+        parent: &Parent,
+        child: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(u32, EngineRecv, EngineSend)> {
+        let slot = self.new_child(parent, child, local, remote)?;
+        let near = local.ip() == remote.ip() || remote.ip().is_loopback();
+        let (recv, send) = self.stream_buffers(slot, near);
+        // Before the record: the program that pops it uses the slot at once.
+        self.slots.publish(slot);
+        Some((slot, recv, send))
+    }
+
     /// Lets a fresh connection wait for its first bytes if the listener wants that. False: it is to be
     /// accepted at once.
-    fn defer(&mut self, listener: u32, slot: u32) -> bool {
-        let seconds = self.slots.get(listener).map_or(0, |entry| entry.rare().defer_accept_s);
+    fn defer(&mut self, parent: &Parent, slot: u32, elsewhere: Option<ListenerName>) -> bool {
+        let seconds = parent.defer_accept_s;
         let until = self.now + Duration::from_secs(seconds.into());
         let Some(entry) = self.slots.get_mut(slot).filter(|_| seconds > 0) else { return false };
-        entry.set_rare(|rare| rare.deferred = Some(until));
+        entry.set_rare(|rare| (rare.deferred, rare.to_offer) = (Some(until), elsewhere));
         self.to_accept.insert((until, slot), entry.generation);
+        if elsewhere.is_some() {
+            *self.deferred_for.entry(parent.slot).or_default() += 1;
+        }
         true
     }
 
@@ -235,7 +275,16 @@ impl Host {
     pub fn end_deferral(&mut self, slot: u32) -> bool {
         let Some(entry) = self.slots.get_mut(slot) else { return false };
         let Some(until) = entry.rare().deferred else { return false };
-        entry.set_rare(|rare| rare.deferred = None);
+        let is_elsewhere = entry.rare().to_offer.is_some();
+        entry.set_rare(|rare| (rare.deferred, rare.to_offer) = (None, None));
+        if let Some((listener, _)) = entry.unclaimed.filter(|_| is_elsewhere)
+            && let Entry::Occupied(mut count) = self.deferred_for.entry(listener)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         self.to_accept.remove(&(until, slot)).is_some()
     }
 
@@ -248,20 +297,25 @@ impl Host {
 
     /// Puts a connection that waited into the accept queue.
     fn accept_deferred(&mut self, slot: u32) {
+        let to_offer = self.slots.get(slot).and_then(|entry| entry.rare().to_offer);
         if !self.end_deferral(slot) {
             return;
         }
         let Some(entry) = self.slots.get(slot) else { return };
         let (generation, parent) = (entry.generation, entry.unclaimed);
+        if let Some(listener) = to_offer {
+            return self.to_offer.push((slot, generation, listener));
+        }
         let Some((listener, _)) =
             parent.filter(|&(slot, generation)| self.slots.find(slot, generation).is_some())
         else {
             return;
         };
-        if self.enqueue(listener, slot) {
-            self.watch_memory(listener);
-            self.slots.post(listener, event::RX);
-        } else if let Some(entry) = self.slots.get_mut(slot) {
+        let shared = self.slots.shared(slot);
+        let ends = (shared.local.load(), shared.remote.load());
+        if !self.enqueue(listener, (slot, generation), ends)
+            && let Some(entry) = self.slots.get_mut(slot)
+        {
             // There is a place for it in the backlog, but no memory at the moment.
             let again = self.now + DEFERRAL_RETRY;
             entry.set_rare(|rare| rare.deferred = Some(again));
@@ -279,13 +333,13 @@ impl Host {
         }
     }
 
-    /// Puts the connection into the accept queue.
-    fn enqueue(&mut self, listener: u32, slot: u32) -> bool {
-        let Some(generation) = self.slots.get(slot).map(|entry| entry.generation) else {
-            return false;
-        };
-        let shared = self.slots.shared(slot);
-        let (local, remote) = (shared.local.load(), shared.remote.load());
+    /// Puts a connection, by slot and generation, into the accept queue, with its ends.
+    fn enqueue(
+        &mut self,
+        listener: u32,
+        (slot, generation): (u32, u32),
+        (local, remote): (RawAddr, RawAddr),
+    ) -> bool {
         let record = AcceptRecord { slot, generation, remote, local, reserved: 0 };
         let nothing = Payload::new(&[], towpath_shm::Fragments::empty());
         let Some(owned) = self.slots.get_mut(listener).and_then(|entry| entry.owned.as_deref_mut())
@@ -300,7 +354,70 @@ impl Host {
         }
         let end = rx.tail();
         owned.children.push_back(Child { slot, generation, end, orphaned: false });
+        self.watch_memory(listener);
+        self.slots.post(listener, event::RX);
         true
+    }
+
+    fn recv_room_of(&self, rcvbuf: u32) -> u32 {
+        let (first, _) = fixed_or(rcvbuf, self.buffers.recv, self.buffers.recv_max);
+        first.min(u32::try_from(self.windows.receivable_first()).unwrap_or(u32::MAX))
+    }
+}
+
+/// What a listener passes on to its connections, apart from what stands in its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parent {
+    pub slot: u32,
+    pub generation: u32,
+    pub family: u32,
+    pub backlog: u32,
+    pub rcvbuf: u32,
+    pub sndbuf: u32,
+    pub window_clamp: u32,
+    pub device: u32,
+    pub defer_accept_s: u32,
+}
+
+impl Parent {
+    pub fn of_entry(slot: u32, entry: &slots::Entry) -> Self {
+        let Rare { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *entry.rare();
+        let backlog = entry.owned.as_deref().map_or(0, |owned| owned.backlog);
+        let (generation, family) = (entry.generation, entry.family);
+        Self {
+            slot,
+            generation,
+            family,
+            backlog,
+            rcvbuf,
+            sndbuf,
+            window_clamp,
+            device,
+            defer_accept_s,
+        }
+    }
+
+    /// What the other shards know of it.
+    pub fn note(&self) -> ListenerNote {
+        let Self { slot: _, generation, family, backlog, .. } = *self;
+        let Self { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *self;
+        [generation, family, backlog, rcvbuf, sndbuf, window_clamp, device, defer_accept_s]
+    }
+
+    fn of(listener: &Elsewhere) -> Self {
+        let [generation, family, backlog, rcvbuf, sndbuf, window_clamp, device, defer_accept_s] =
+            listener.note;
+        Self {
+            slot: listener.user,
+            generation,
+            family,
+            backlog,
+            rcvbuf,
+            sndbuf,
+            window_clamp,
+            device,
+            defer_accept_s,
+        }
     }
 }
 
@@ -309,9 +426,11 @@ impl towpath_stack::Host for Host {
     type Send = EngineSend;
 
     fn recv_room(&self, listener: u32) -> u32 {
-        let rcvbuf = self.slots.get(listener).map_or(0, |entry| entry.rare().rcvbuf);
-        let (first, _) = fixed_or(rcvbuf, self.buffers.recv, self.buffers.recv_max);
-        first.min(u32::try_from(self.windows.receivable_first()).unwrap_or(u32::MAX))
+        self.recv_room_of(self.slots.get(listener).map_or(0, |entry| entry.rare().rcvbuf))
+    }
+
+    fn recv_room_for(&self, listener: &Elsewhere) -> u32 {
+        self.recv_room_of(Parent::of(listener).rcvbuf)
     }
 
     fn accept(
@@ -321,22 +440,84 @@ impl towpath_stack::Host for Host {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Option<(u32, EngineRecv, EngineSend)> {
-        let slot = self.new_child(listener, child, local, remote)?;
-        let near = local.ip() == remote.ip() || remote.ip().is_loopback();
-        let (recv, send) = self.stream_buffers(slot, near);
-        // Before the record: the program that pops it uses the slot at once.
-        self.slots.publish(slot);
-        if self.defer(listener, slot) {
+        let parent = Parent::of_entry(listener, self.slots.get(listener)?);
+        let (slot, recv, send) = self.make_child(&parent, child, local, remote)?;
+        if self.defer(&parent, slot, None) {
             return Some((slot, recv, send));
         }
-        if !self.enqueue(listener, slot) {
+        let shared = self.slots.shared(slot);
+        let ends = (shared.local.load(), shared.remote.load());
+        let generation = self.slots.get(slot).map_or(0, |entry| entry.generation);
+        if !self.enqueue(listener, (slot, generation), ends) {
             drop((recv, send));
             self.slots.release(slot);
             return None;
         }
-        self.watch_memory(listener);
-        self.slots.post(listener, event::RX);
         Some((slot, recv, send))
+    }
+
+    fn accept_for(
+        &mut self,
+        listener: &Elsewhere,
+        child: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<ChildElsewhere<EngineRecv, EngineSend>> {
+        let parent = Parent::of(listener);
+        let deferred = self.deferred_for.get(&parent.slot).copied().unwrap_or(0);
+        if deferred > parent.backlog {
+            return None;
+        }
+        let (user, recv, send) = self.make_child(&parent, child, local, remote)?;
+        let tag = self.slots.get(user).map_or(0, |entry| entry.generation);
+        let waits = self.defer(&parent, user, Some(listener.name));
+        Some(ChildElsewhere { user, tag, recv, send, waits })
+    }
+
+    fn enqueue(
+        &mut self,
+        listener: u32,
+        child: (u32, u32),
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> bool {
+        let Some(entry) = self.slots.get(listener) else { return false };
+        let ends = (present(entry.family, local), present(entry.family, remote));
+        let generation = entry.generation;
+        let is_queued = self.enqueue(listener, child, ends);
+        if !is_queued {
+            self.to_offer_again.push((listener, generation));
+            self.offer_again_at.get_or_insert(self.now + DEFERRAL_RETRY);
+        }
+        is_queued
+    }
+
+    fn listener_gone(&mut self, listener: &Elsewhere) {
+        let parent = Parent::of(listener);
+        if !self.deferred_for.contains_key(&parent.slot) {
+            return;
+        }
+        self.counters.work(self.to_accept.len() / 64);
+        let unclaimed = |slot: u32| self.slots.get(slot).and_then(|entry| entry.unclaimed);
+        let its = (parent.slot, parent.generation);
+        let deferred = self.to_accept.keys().map(|(_, slot)| *slot);
+        let deferred: Vec<u32> = deferred.filter(|slot| unclaimed(*slot) == Some(its)).collect();
+        for slot in deferred {
+            self.end_deferral(slot);
+            self.to_reset_failed.push(slot);
+        }
+    }
+
+    fn refused(&mut self, child: u32, tag: u32) {
+        let Some(entry) = self.slots.find(child, tag) else { return };
+        entry.closing = true;
+        if entry.id.is_none() {
+            self.to_bury.push(child);
+        }
+    }
+
+    fn told(&mut self, from: ShardId, words: [u64; 3]) {
+        self.told.push((from, words));
     }
 
     fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {
@@ -407,6 +588,9 @@ impl towpath_stack::Host for Host {
                 self.slots.post(user, event::RX);
             }
             SocketEvent::Writable => {
+                if self.slots.get(user).is_some_and(|entry| entry.is_datagram()) {
+                    self.to_resume.push(user);
+                }
                 if take_tx_wanted(self.slots.shared(user)) {
                     self.slots.post(user, event::TX);
                 }

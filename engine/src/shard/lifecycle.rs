@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use towpath_ring::{EngineRecv, SendBuffer};
 use towpath_shm::layout::{Kind, event, option_bit};
-use towpath_stack::{Budget, Linger, SocketOption};
+use towpath_stack::{Linger, SocketOption};
 use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
 use crate::report::STACK_TURN;
 use crate::shard::Shard;
+use crate::shard::among::Word;
 use crate::shard::ends::End;
 use crate::shard::linux::{state, state_number};
 use crate::shard::slots::Child;
@@ -95,15 +96,8 @@ impl Shard {
             return;
         };
         self.host.end_deferral(slot);
-        if let Some(entry) = self.host.slots.find(listener, generation) {
-            let children = &mut entry.owned().children;
-            if let Some(at) = children.iter().position(|child| child.slot == slot) {
-                children.remove(at);
-            }
-            if let Some(listener) = entry.id {
-                self.stack.accepted(listener);
-            }
-        }
+        let own = self.host.slots.get(slot).map_or(0, |entry| entry.generation);
+        self.leave_listener(self.host.now, (listener, generation), (slot, own), true);
         self.hold(id, slot);
         // What happened before it was held was told to nobody: bytes may have come since the program
         // looked. An event too many costs a look, one too few a connection.
@@ -244,9 +238,8 @@ impl Shard {
         {
             // Others that have something to send may be more than one turn of the stack visits.
             self.stack.send_now(now, &mut self.host, id, &mut self.pool);
-            let budget = Budget::default();
             self.host.counters.work(STACK_TURN);
-            self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
+            self.turn_stack_alone(now);
         }
     }
 
@@ -264,6 +257,7 @@ impl Shard {
         match entry.id {
             Some(id) => {
                 self.stack.close(now, id, linger);
+                self.rounds.unsettle();
                 if self.host.slots.shared(slot).linger.load(Relaxed) > 1 {
                     self.to_tell_lingering.push_back(slot);
                 }
@@ -306,7 +300,7 @@ impl Shard {
         let entry = self.host.slots.get_mut(listener);
         let children = entry.map(|entry| std::mem::take(&mut entry.owned().children));
         for child in children.into_iter().flatten().filter(|child| !child.orphaned) {
-            self.end_unaccepted(child.slot, child.generation);
+            self.end_child(now, child.slot, child.generation);
         }
         self.host.counters.work(self.host.to_accept.len() / 64);
         let is_its = |slot: &u32| {
@@ -343,18 +337,10 @@ impl Shard {
                 return;
             }
             self.to_reset_unclaimed.pop_front();
-            let Some(entry) = self.host.slots.find(slot, generation) else { continue };
-            let Some((listener, listener_generation)) = entry.unclaimed else { continue };
-            self.host.counters.unclaimed += 1;
             self.host.counters.work(1);
-            self.end(now, slot, Linger::Abort);
-            if let Some(entry) = self.host.slots.find(listener, listener_generation) {
-                let children = &mut entry.owned().children;
-                self.host.counters.work(children.len() / 64);
-                children.retain(|child| child.slot != slot);
-                if let Some(listener) = entry.id {
-                    self.stack.accepted(listener);
-                }
+            match self.host.place.elsewhere(slot) {
+                None => self.end_unclaimed(now, slot, generation),
+                Some(shard) => self.tell_shard(now, shard, Word::EndUnclaimed(slot, generation)),
             }
         }
     }
@@ -385,20 +371,15 @@ impl Shard {
     /// in the backlog.
     pub(crate) fn reset_failed(&mut self, now: Instant) {
         while let Some(slot) = self.host.to_reset_failed.pop() {
-            self.free_place(slot);
+            self.free_place_of(slot);
             self.end(now, slot, Linger::Abort);
         }
     }
 
-    /// A connection that will not be accepted counts no more against its listener's backlog.
-    fn free_place(&mut self, slot: u32) {
+    /// The same for one that waited for its first bytes. Only with a listener of this shard it has a place by then.
+    fn free_place_of(&mut self, slot: u32) {
         let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed);
-        if let Some((listener, generation)) = unclaimed
-            && let Some(entry) = self.host.slots.find(listener, generation)
-            && let Some(id) = entry.id
-        {
-            self.stack.accepted(id);
-        }
+        unclaimed.inspect(|listener| self.free_place(*listener));
     }
 
     /// Slots of sockets that are gone are free again.
@@ -408,7 +389,7 @@ impl Shard {
             // A connection that ended in an accept queue stays there: its record names it.
             let deferred = self.host.end_deferral(slot);
             if deferred {
-                self.free_place(slot);
+                self.free_place_of(slot);
             }
             let Some(entry) = self.host.slots.get(slot) else { continue };
             if entry.unclaimed.is_some() && !entry.closing && !deferred {
@@ -426,13 +407,10 @@ impl Shard {
     }
 
     fn forget_unclaimed(&mut self, slot: u32) {
-        let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed);
-        if let Some((listener, generation)) = unclaimed
-            && let Some(entry) = self.host.slots.find(listener, generation)
-        {
-            let children = &mut entry.owned().children;
-            self.host.counters.work(children.len() / 64);
-            children.retain(|child| child.slot != slot);
+        let entry = self.host.slots.get(slot);
+        let unclaimed = entry.and_then(|entry| Some((entry.unclaimed?, entry.generation)));
+        if let Some((listener, own)) = unclaimed {
+            self.leave_listener(self.host.now, listener, (slot, own), false);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::shard::Shard;
 use crate::shard::host::fixed_or;
 use crate::shard::linux::{congestion_name, state, state_number};
 use crate::shard::option_bits::{bind_options, has_bit};
-use crate::shard::slots::{AF_INET, AF_INET6};
+use crate::shard::slots::{AF_INET, AF_INET6, Rare};
 use crate::shard::tcp_info::{Beside, tcp_info};
 
 /// Levels and options as Linux numbers them.
@@ -68,37 +68,27 @@ impl Shard {
     /// An option that cannot fail any more for the program; the stack may still find it meaningless
     /// for this kind of socket.
     pub(crate) fn set(&mut self, now: Instant, slot: u32, what: u32, value: u64) {
+        let option = plain(what, value).or_else(|| self.option_of_slot(slot, what, value));
+        let Some(option) = option else { return self.set_here(slot, what, value) };
+        if let Some(id) = self.host.slots.get(slot).and_then(|entry| entry.id)
+            && self.stack.set_option(id, option).is_ok()
+            && what == setting::CORK
+        {
+            self.transmit(now, slot);
+        }
+    }
+
+    /// What an option means for the stack that depends on the slot, or is kept there for connections to come.
+    fn option_of_slot(&mut self, slot: u32, what: u32, value: u64) -> Option<SocketOption> {
         let shared = self.host.slots.shared(slot);
         let on = value != 0;
-        let option = match what {
-            setting::NODELAY => SocketOption::NoDelay(on),
-            setting::CORK => SocketOption::Cork(on),
-            setting::MORE => SocketOption::MoreComing(on),
-            setting::QUICKACK => SocketOption::QuickAck(on),
+        Some(match what {
             setting::KEEPALIVE => SocketOption::KeepAlive(on.then(|| keepalive(shared))),
-            setting::USER_TIMEOUT => {
-                let ms = u64::from(u32::try_from(value).unwrap_or(u32::MAX));
-                SocketOption::UserTimeout(on.then(|| Duration::from_millis(ms)))
+            setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY => {
+                let free_bind =
+                    self.host.slots.get(slot).is_some_and(|entry| entry.rare().free_bind);
+                SocketOption::Binding(bind_options(shared, free_bind))
             }
-            setting::TOS => SocketOption::Tos(value as u8),
-            setting::TRAFFIC_CLASS => SocketOption::TrafficClass(value as u8),
-            setting::TTL => SocketOption::Ttl(NonZeroU8::new(value as u8)),
-            setting::HOPS => SocketOption::UnicastHops(value.checked_sub(1).map(|hops| hops as u8)),
-            setting::BROADCAST => SocketOption::Broadcast(on),
-            setting::MAXSEG => {
-                let mss = u16::try_from(value).unwrap_or(u16::MAX);
-                if let Some(entry) = self.host.slots.get_mut(slot) {
-                    entry.set_rare(|rare| rare.mss_max = mss);
-                }
-                SocketOption::MaxSegment(mss)
-            }
-            setting::MTU_DISCOVER => SocketOption::MtuDiscover(mtu_discovery(value)),
-            setting::MTU_DISCOVER_V6 => SocketOption::MtuDiscoverV6(mtu_discovery(value)),
-            setting::FRAGMENT_SIZE => SocketOption::FragmentSize(on.then(|| clamp(value))),
-            setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
-            setting::MULTICAST_HOPS => SocketOption::MulticastHops(value as u8),
-            setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
-            setting::MULTICAST_LOOP_V6 => SocketOption::MulticastLoopV6(on),
             // As on Linux, either one empties the queue for both.
             setting::RECVERR | setting::RECVERR_V6 => {
                 if !on {
@@ -107,51 +97,48 @@ impl Shard {
                 let v4 = what == setting::RECVERR;
                 if v4 { SocketOption::RecvErrors(on) } else { SocketOption::RecvErrorsV6(on) }
             }
-            setting::NO_CHECK => SocketOption::NoChecksum(on),
-            setting::TIMESTAMPING => return self.set_stamping(slot, clamp(value)),
-            setting::WINDOW_CLAMP => return self.set_window_clamp(slot, clamp(value)),
-            setting::RCVBUF => return self.set_recv_capacity(slot, clamp(value)),
-            setting::SNDBUF => return self.set_send_capacity(slot, clamp(value)),
-            // Read from the slot by those who wait.
-            setting::RCVLOWAT => return self.host.slots.post(slot, event::RX),
-            setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY => {
-                let free_bind =
-                    self.host.slots.get(slot).is_some_and(|entry| entry.rare().free_bind);
-                SocketOption::Binding(bind_options(shared, free_bind))
+            setting::MAXSEG => {
+                let mss = u16::try_from(value).unwrap_or(u16::MAX);
+                self.keep(slot, |rare| rare.mss_max = mss);
+                SocketOption::MaxSegment(mss)
             }
-            // Read from the slot when it matters: at close.
-            setting::LINGER => return,
             setting::SYNCNT => {
                 let retries = value.clamp(1, 127) as u8;
-                if let Some(entry) = self.host.slots.get_mut(slot) {
-                    entry.set_rare(|rare| rare.syn_retries = retries);
-                }
+                self.keep(slot, |rare| rare.syn_retries = retries);
                 SocketOption::SynRetries(retries)
             }
             setting::LINGER2 => {
                 let seconds = (value as i32).clamp(-1, 120) as i8;
-                if let Some(entry) = self.host.slots.get_mut(slot) {
-                    entry.set_rare(|rare| rare.linger2_s = seconds);
-                }
+                self.keep(slot, |rare| rare.linger2_s = seconds);
                 SocketOption::FinWait2(self.fin_wait2_timeout(seconds))
             }
+            _ => return None,
+        })
+    }
+
+    /// What the stack need not know.
+    fn set_here(&mut self, slot: u32, what: u32, value: u64) {
+        match what {
+            setting::TIMESTAMPING => self.set_stamping(slot, clamp(value)),
+            setting::WINDOW_CLAMP => self.set_window_clamp(slot, clamp(value)),
+            setting::RCVBUF => self.set_recv_capacity(slot, clamp(value)),
+            setting::SNDBUF => self.set_send_capacity(slot, clamp(value)),
+            // Read from the slot by those who wait.
+            setting::RCVLOWAT => self.host.slots.post(slot, event::RX),
+            // Read from the slot when it matters: at close.
+            setting::LINGER => {}
             setting::DEFER_ACCEPT => {
-                if let Some(entry) = self.host.slots.get_mut(slot) {
-                    let seconds = clamp(value).min(DEFER_ACCEPT_MAX_S);
-                    entry.set_rare(|rare| rare.defer_accept_s = seconds);
-                }
-                return;
+                let seconds = clamp(value).min(DEFER_ACCEPT_MAX_S);
+                self.keep(slot, |rare| rare.defer_accept_s = seconds);
+                self.renote(slot);
             }
-            _ => {
-                self.host.counters.commands_stale += 1;
-                return;
-            }
-        };
-        if let Some(id) = self.host.slots.get(slot).and_then(|entry| entry.id)
-            && self.stack.set_option(id, option).is_ok()
-            && what == setting::CORK
-        {
-            self.transmit(now, slot);
+            _ => self.host.counters.commands_stale += 1,
+        }
+    }
+
+    fn keep(&mut self, slot: u32, change: impl FnOnce(&mut Rare)) {
+        if let Some(entry) = self.host.slots.get_mut(slot) {
+            entry.set_rare(change);
         }
     }
 
@@ -216,6 +203,7 @@ impl Shard {
         let doubled = bytes.saturating_mul(2).clamp(RCVBUF_MIN, BUF_MAX);
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.rcvbuf = doubled);
+        self.renote(slot);
         self.apply_recv_capacity(slot);
     }
 
@@ -223,6 +211,7 @@ impl Shard {
     fn set_window_clamp(&mut self, slot: u32, bytes: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.window_clamp = bytes);
+        self.renote(slot);
         self.apply_recv_capacity(slot);
     }
 
@@ -248,6 +237,8 @@ impl Shard {
         let doubled = bytes.saturating_mul(2).clamp(SNDBUF_MIN, BUF_MAX);
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.sndbuf = doubled);
+        self.renote(slot);
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
         let send = match entry.owned.as_deref_mut() {
             Some(owned) => owned.tx.as_mut(),
             None => entry.id.and_then(|id| self.stack.send_buffer(id)),
@@ -464,6 +455,7 @@ impl Shard {
         self.stack.set_option(id, SocketOption::Device(device))?;
         if let Some(entry) = self.host.slots.get_mut(slot) {
             entry.set_rare(|rare| rare.device = index);
+            self.renote(slot);
         }
         Ok(())
     }
@@ -534,6 +526,35 @@ fn storage(level: u32, data: &[u8], at: usize) -> Result<IpAddr, Errno> {
 fn put(reply: &mut Reply, data: &[u8]) {
     reply.len = data.len() as u32;
     reply.data[..data.len()].copy_from_slice(data);
+}
+
+/// Options that are for the stack alone, and say all themselves.
+fn plain(what: u32, value: u64) -> Option<SocketOption> {
+    let on = value != 0;
+    Some(match what {
+        setting::NODELAY => SocketOption::NoDelay(on),
+        setting::CORK => SocketOption::Cork(on),
+        setting::MORE => SocketOption::MoreComing(on),
+        setting::QUICKACK => SocketOption::QuickAck(on),
+        setting::USER_TIMEOUT => {
+            let ms = u64::from(clamp(value));
+            SocketOption::UserTimeout(on.then(|| Duration::from_millis(ms)))
+        }
+        setting::TOS => SocketOption::Tos(value as u8),
+        setting::TRAFFIC_CLASS => SocketOption::TrafficClass(value as u8),
+        setting::TTL => SocketOption::Ttl(NonZeroU8::new(value as u8)),
+        setting::HOPS => SocketOption::UnicastHops(value.checked_sub(1).map(|hops| hops as u8)),
+        setting::BROADCAST => SocketOption::Broadcast(on),
+        setting::MTU_DISCOVER => SocketOption::MtuDiscover(mtu_discovery(value)),
+        setting::MTU_DISCOVER_V6 => SocketOption::MtuDiscoverV6(mtu_discovery(value)),
+        setting::FRAGMENT_SIZE => SocketOption::FragmentSize(on.then(|| clamp(value))),
+        setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
+        setting::MULTICAST_HOPS => SocketOption::MulticastHops(value as u8),
+        setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
+        setting::MULTICAST_LOOP_V6 => SocketOption::MulticastLoopV6(on),
+        setting::NO_CHECK => SocketOption::NoChecksum(on),
+        _ => return None,
+    })
 }
 
 /// The times that a program set in its slot, within what Linux takes.

@@ -175,7 +175,6 @@ impl Shard {
             }
             Query::Counters => Told::Counters(Box::new(self.counters())),
             Query::Nothing => Told::Nothing,
-            Query::Stop => return self.stopped = true,
             Query::Unsent => Told::Unsent(self.unsent(now) + self.stack.net.waiting() as u64),
         };
         self.notices.push(Notice::Told(number, told));

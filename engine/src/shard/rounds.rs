@@ -16,6 +16,7 @@
 //! refused for want. A port that is shared is no such thing: somebody on it may have left it, or have ceased to share.
 
 use towpath_shm::control::{Request, call, goes_by_socket};
+use towpath_stack::ShardId;
 use towpath_tcp::Instant;
 
 use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, EPROTO, Errno};
@@ -23,8 +24,8 @@ use crate::ids::ChannelId;
 use crate::mail::Notice;
 use crate::report::REQUEST;
 use crate::shard::Shard;
-use crate::shard::asked::Answer;
-use crate::shard::askers::Asker;
+use crate::shard::among::Word;
+use crate::shard::askers::{Answer, Asker, Then, Waiting};
 
 /// Steps of work in one turn for answers that need no round, and for those of a round: some 50 µs each, or one
 /// request that takes longer.
@@ -42,7 +43,7 @@ impl Shard {
     /// Answers those whose time has come. `looked`: the descriptors were looked at just now, and who has ended was
     /// detached.
     pub(crate) fn answer_askers(&mut self, now: Instant, looked: bool) {
-        if self.rounds.is_empty() {
+        if !self.rounds.has_work() {
             return;
         }
         let before = self.host.counters.work;
@@ -51,16 +52,25 @@ impl Shard {
         {
             self.hear(now, id);
         }
+        while self.host.counters.work - before < WORK_A_TURN
+            && let Some(then) = self.rounds.ready.pop_front()
+        {
+            self.go_on_after(now, then);
+        }
         if looked && self.rounds.is_due() && !self.rounds.now.is_empty() {
-            self.rounds.has_begun = true;
+            self.rounds.begin();
             self.host.channels.mark();
-            self.rounds.ends = self.ends.begun();
             self.drain_marked(now);
         }
-        if !self.rounds.has_begun
-            || self.ends.done() < self.rounds.ends
-            || self.host.channels.are_behind_marks()
-        {
+        if !self.rounds.has_begun || self.host.channels.are_behind_marks() {
+            return;
+        }
+        let rounds = &mut self.rounds;
+        let ends = *rounds.ends.get_or_insert_with(|| {
+            rounds.awaited = rounds.elsewhere.iter().map(|(shard, it)| (*shard, it.0)).collect();
+            self.ends.begun()
+        });
+        if self.ends.done() < ends || !self.rounds.is_settled() {
             return;
         }
         // A share of its own: many who are heard do not keep a round from its end.
@@ -73,9 +83,63 @@ impl Shard {
         self.rounds.has_begun = !self.rounds.now.is_empty();
     }
 
+    /// The request, which may depend on what was said to `shards`, a bit each, waits for a round in all of them.
+    fn wait_for_rounds(&mut self, now: Instant, asker: Asker, shards: u16) {
+        let own = 1 << self.host.place.number;
+        if shards & !own == 0 {
+            return self.rounds.next.push_back(asker);
+        }
+        let number = self.wait_for(shards, Then::Ask(asker));
+        for shard in (0..self.host.place.of).filter(|shard| shards & 1 << shard != 0) {
+            self.tell_shard(now, ShardId(shard as u8), Word::AskRound(number));
+        }
+    }
+
+    /// Waits for words of shards under a number, which this gives.
+    fn wait_for(&mut self, left: u16, then: Then) -> u64 {
+        let number = self.rounds.count;
+        self.rounds.count += 1;
+        self.rounds.waiting.insert(number, Waiting { left, then });
+        number
+    }
+
+    /// That shard has done what was asked of it under the number.
+    pub(crate) fn note_done(&mut self, from: ShardId, number: u64) {
+        let Some(waiting) = self.rounds.waiting.get_mut(&number) else { return };
+        waiting.left &= !(1 << from.0);
+        if waiting.left == 0 {
+            let done = self.rounds.waiting.remove(&number);
+            self.rounds.ready.extend(done.map(|waiting| waiting.then));
+        }
+    }
+
+    fn go_on_after(&mut self, now: Instant, then: Then) {
+        match then {
+            Then::Ask(asker) => self.answer_asker(now, asker),
+            Then::Give(id, serial, answer) => {
+                let attached = self.host.channels.get(id);
+                if attached.is_some_and(|it| it.serial == serial && !it.has_ended) {
+                    self.answer(id, *answer);
+                }
+            }
+        }
+    }
+
+    /// Answers a process when the shards in `others`, a bit each, have dealt with what they were told before.
+    fn answer_after(&mut self, now: Instant, id: ChannelId, answer: Answer, others: u16) {
+        let Some(serial) = self.host.channels.get(id).map(|attached| attached.serial) else {
+            return;
+        };
+        let number = self.wait_for(others, Then::Give(id, serial, Box::new(answer)));
+        for shard in (0..self.host.place.of).filter(|shard| others & 1 << shard != 0) {
+            self.tell_shard(now, ShardId(shard as u8), Word::Echo(number));
+        }
+    }
+
     fn answer_asker(&mut self, now: Instant, asker: Asker) {
         match asker {
             Asker::Query(number, query) => self.answer_query(now, number, query),
+            Asker::Shard(shard, number) => self.tell_shard(now, shard, Word::Done(number)),
             Asker::Process(id, serial) => {
                 // Ids are used again.
                 let attached = self.host.channels.get_mut(id);
@@ -87,7 +151,7 @@ impl Shard {
                         call::OUTSIDE => self.pass_on(id, request),
                         _ => {
                             let answer = self.handle(now, id, &request);
-                            self.answer(id, answer);
+                            self.answer_visibly(now, id, &request, answer);
                         }
                     }
                 }
@@ -121,23 +185,41 @@ impl Shard {
         match request.call {
             number if goes_by_socket(number) => return self.answer(id, Err(Errno(EPROTO))),
             call::OUTSIDE if !has_more => return self.pass_on(id, request),
-            _ if has_more || self.depends_on_others(id, &request) => {
-                return self.wait_for_others(id, request);
-            }
             _ => {}
+        }
+        let own = u16::from(has_more) << self.host.place.number;
+        let shards = own | self.depends_on_shards(id, &request);
+        if shards != 0 {
+            return self.wait_for_others(now, id, request, shards);
         }
         let answer = self.handle(now, id, &request);
         if wants(&request) && answer.as_ref().is_err_and(is_want) {
-            self.wait_for_others(id, request);
+            self.wait_for_others(now, id, request, self.host.place.all());
         } else {
-            self.answer(id, answer);
+            self.answer_visibly(now, id, &request, answer);
         }
     }
 
-    fn wait_for_others(&mut self, id: ChannelId, request: Box<Request>) {
+    fn wait_for_others(&mut self, now: Instant, id: ChannelId, request: Box<Request>, shards: u16) {
         if let Some(attached) = self.host.channels.get_mut(id) {
             attached.request = Some(request);
-            self.rounds.next.push_back(Asker::Process(id, attached.serial));
+            let asker = Asker::Process(id, attached.serial);
+            self.wait_for_rounds(now, asker, shards);
+        }
+    }
+
+    /// Answers a request. Over loopback a connection is in the accept queue before connect(2) returns, as on Linux; if that
+    /// is another shard's, it is waited for.
+    fn answer_visibly(&mut self, now: Instant, id: ChannelId, request: &Request, answer: Answer) {
+        let others = match request.call {
+            call::CONNECT if answer.is_ok() => {
+                self.listening_shards(request) & !self.host.place.own()
+            }
+            _ => 0,
+        };
+        match others {
+            0 => self.answer(id, answer),
+            others => self.answer_after(now, id, answer, others),
         }
     }
 

@@ -34,8 +34,8 @@ impl Shard {
     /// False: do not sleep, there is something to do. No program's command is overlooked: see
     /// [`towpath_ring::EngineStatus::fall_asleep`].
     pub(crate) fn begin_sleep(&mut self) -> bool {
-        let channels = &self.host.channels;
-        if !self.status.fall_asleep(|| !channels.have_something()) {
+        let (channels, stack) = (&self.host.channels, &self.stack);
+        if !self.status.fall_asleep(|| !channels.have_something() && !stack.has_mail()) {
             return false;
         }
         self.host.counters.sleeps += 1;
@@ -109,6 +109,7 @@ impl Shard {
             self.stack.next_timeout(),
             self.starved.next(),
             self.lingering_at,
+            self.host.offer_again_at,
             self.to_disinherit.front().map(|(until, _)| *until),
             (!self.host.to_sweep.is_empty()).then_some(self.sweep_at),
             self.to_reset_unclaimed.front().map(|orphan| orphan.0),
@@ -128,7 +129,7 @@ impl Shard {
         }
         let found = (0..SPINS).any(|_| {
             std::hint::spin_loop();
-            self.host.channels.have_something()
+            self.host.channels.have_something() || self.stack.has_mail()
         });
         self.spin.learn(found);
         found

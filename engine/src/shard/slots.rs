@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use towpath_ring::{EngineRecv, EngineSend, Region, are_out, end_generation};
 use towpath_shm::layout::{Kind, RawAddr, Slot, event, flags};
 use towpath_stack::net::IfaceId;
-use towpath_stack::{DatagramError, SocketId, is_on_link};
+use towpath_stack::{DatagramError, ListenerName, SocketId, is_on_link};
 use towpath_tcp::{CongestionKind, Instant};
 
 use crate::ids::ChannelId;
@@ -82,6 +82,8 @@ pub(crate) struct Rare {
     pub defer_accept_s: u32,
     /// An accepted connection that waits for its first bytes, until then.
     pub deferred: Option<Instant>,
+    /// The listener that it is offered to then, when that is in another shard.
+    pub to_offer: Option<ListenerName>,
     /// The address that the program bound it to, if it named one.
     pub bound: Option<IpAddr>,
     /// TCP_CONGESTION, if it was set.
@@ -101,6 +103,7 @@ static ORDINARY: Rare = Rare {
     device: 0,
     defer_accept_s: 0,
     deferred: None,
+    to_offer: None,
     bound: None,
     congestion: None,
 };
@@ -176,8 +179,10 @@ pub(crate) struct Owned {
     pub backlogged: bool,
     /// Bytes of `tx` that are in packets and not to be overwritten before these are out.
     pub tx_lent: u32,
-    /// Connections that were put into `rx` and not claimed, oldest first.
+    /// Connections that were put into `rx` and not claimed, oldest first. Their slots may be in other shards.
     pub children: VecDeque<Child>,
+    /// As many may wait there, and one more.
+    pub backlog: u32,
 }
 
 /// Which datagrams a program wants to know of when they were sent.

@@ -17,8 +17,9 @@ impl Shard {
         self.answer_askers(now, false);
         self.go_on_with_wholes();
         self.go_on_listing();
-        let asked = !self.ends.is_empty() || !self.rounds.is_empty() || !self.to_go_on.is_empty();
+        let asked = !self.ends.is_empty() || self.rounds.has_work() || !self.to_go_on.is_empty();
         let asked = asked || !self.to_cut_off.is_empty() || !self.listings.is_empty();
+        let asked = asked || !self.host.told.is_empty() || !self.host.to_offer.is_empty();
         turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
     }
 
@@ -39,20 +40,29 @@ impl Shard {
     /// A turn of the stack; then memory that packets lent is free again, and what failed ends. [`Self::follow_up`] is
     /// due afterwards.
     pub(crate) fn turn_packets(&mut self, now: Instant) -> Turn {
-        let turn = self.stack.turn(
-            now,
-            &mut self.host,
-            &mut self.ports,
-            &mut self.pool,
-            Budget::default(),
-        );
+        let turn = self.turn_stack_alone(now);
+        self.heed_shards(now);
         self.status.set_datagram_mtu(self.stack.net.path_mtu_least());
         self.return_lent();
         self.return_pinned();
         self.show_dropped(now);
         self.reset_hostile_sockets(now);
         self.host.accept_long_deferred();
+        self.offer_deferred(now);
+        self.offer_again(now);
         self.reset_failed(now);
+        turn
+    }
+
+    /// The stack's turn and nothing else. What it brings is looked at after the next [`Self::turn_packets`], or before the
+    /// shard sleeps.
+    pub(crate) fn turn_stack_alone(&mut self, now: Instant) -> Turn {
+        let budget = Budget::default();
+        let turn = self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
+        // Nobody says it again.
+        self.wake_shards(turn.mail);
+        self.acknowledge_ends();
+        self.rounds.settle(turn.more);
         turn
     }
 
@@ -81,8 +91,9 @@ impl Shard {
     }
 
     /// The last packets that pointed to released bytes of some FIFOs have come back: programs that wait for room are told.
+    /// Packets that keep too much memory of FIFOs that are gone are copied.
     fn return_pinned(&mut self) {
-        for slot in self.host.windows.take_unpinned() {
+        while let Some(slot) = self.host.windows.pop_unpinned() {
             // Another socket may have the slot, whose FIFO looks in vain.
             let Some(entry) = self.host.slots.get_mut(slot) else { continue };
             let id = entry.id;
@@ -97,10 +108,13 @@ impl Shard {
                 self.host.slots.post(slot, event::TX);
             }
         }
+        if self.host.windows.take_forsaken() {
+            self.stack.net.copy_forsaken(&mut self.pool);
+        }
     }
 
     fn show_dropped(&mut self, now: Instant) {
-        let Some(trace) = &mut self.drop_trace else { return };
+        let Some(trace) = &self.drop_trace else { return };
         while let Some(dropped) = self.stack.net.take_dropped() {
             trace(DroppedPacket {
                 now_ns: now.0,

@@ -1,8 +1,9 @@
-//! Programs on an engine: honest ones ([`channel`], [`hosting`], [`leaving`], [`options`], [`order`]) and others
+//! Programs on an engine: honest ones ([`channel`], [`device`], [`hosting`], [`leaving`], [`options`], [`order`]) and others
 //! ([`greedy`], [`hostile`], [`reuse`], [`stuck`]); and both on an engine with threads of its own ([`apart`]).
 
 mod apart;
 mod channel;
+mod device;
 mod greedy;
 mod hostile;
 mod hosting;

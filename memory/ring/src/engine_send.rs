@@ -24,7 +24,7 @@ use crate::windows::Windows;
 /// where this one begins is seen under the lock, when it gets memory.
 ///
 /// What [`SendBuffer::peek`] gives pins the bytes: those that are released meanwhile are not given back to the program,
-/// nor the memory to others, before it is dropped. When that is late, the slot is in [`Windows::take_unpinned`], and
+/// nor the memory to others, before it is dropped. When that is late, [`Windows::pop_unpinned`] names the slot, and
 /// [`EngineSend::unpin`] is due.
 #[derive(Debug)]
 pub struct EngineSend {

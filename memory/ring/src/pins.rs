@@ -8,19 +8,21 @@
 //! What the peer has acknowledged is released, but the program may not write there yet while a packet that points there
 //! waits for its device: a retransmission, or the last packets of a connection that was reset. Packets do not come back
 //! in the order of their bytes, so bytes are not counted one by one. All packets that are made between two moments hold
-//! one [`Pin`]. When bytes are released while such packets are out, a period begins: packets that are made from then on
-//! have another pin, and cannot point to what was released before. When the last packet of the former period has come
-//! back, all of that is free.
+//! one [`Pin`], which counts them. When bytes are released while such packets are out, a period begins: packets that are
+//! made from then on have another pin, and cannot point to what was released before. When the last packet of the former
+//! period has come back, all of that is free, and the pin is the next period's: there are two for each window, and
+//! nothing is allocated for a packet.
 //!
 //! While no packet is out when bytes are released, as where the device takes everything in the turn that sends it, there
 //! is one period for ever, and a pin costs what keeping the memory mapped does. Otherwise bytes are free again after at
 //! most the time that packets spend in queues, twice.
 //!
 //! The window itself is kept by the pins: a FIFO that ends, or moves to a larger window, leaves it to the packets, and
-//! the last of them gives it back.
+//! the last of them gives it back. A small packet may keep a large window so. When such windows are many
+//! ([`Windows::take_forsaken`]), whoever has the packets copies them.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use towpath_shm::{Backing, Mapping};
 
@@ -114,7 +116,7 @@ impl Memory {
             Self::None(_) => {}
             Self::Plain(windows, window) if is_out => windows.give(window),
             Self::Plain(windows, window) => windows.give_when_out(slot, window),
-            Self::Pinned(pinned) => pinned.pin.kept.is_out.store(is_out, Ordering::Relaxed),
+            Self::Pinned(pinned) => pinned.forsake(is_out),
         }
     }
 }
@@ -124,8 +126,10 @@ impl Memory {
 pub(crate) struct Pinned {
     /// What the packets hold that are made now.
     pin: Arc<Pin>,
-    /// What those of the former period hold, while some are out.
-    former: Option<Weak<Pin>>,
+    /// The other one, once there was need of it.
+    other: Option<Arc<Pin>>,
+    /// Packets of the former period, which hold the other pin, are out.
+    is_waiting: bool,
     /// Where the program may write again: all before it is free.
     free: u32,
     /// Where it may when the former period is over.
@@ -139,8 +143,10 @@ pub(crate) struct Pinned {
 pub(crate) struct Pin {
     mapping: Arc<Mapping>,
     kept: Arc<Kept>,
-    /// The FIFO wants to know when it is dropped.
-    awaited: AtomicBool,
+    /// Packets that hold it.
+    out: AtomicU32,
+    /// The FIFO wants to know when the last of them comes back.
+    is_awaited: AtomicBool,
 }
 
 /// A window, which is given back when nothing points to it any more.
@@ -152,51 +158,86 @@ struct Kept {
     window: Option<Window>,
     /// No thread of a program is inside: it was given up under the lock.
     is_out: AtomicBool,
+    /// The FIFO has no use for it any more, and packets have.
+    is_forsaken: AtomicBool,
 }
 
 impl Pinned {
     fn new(windows: Windows, slot: u32, window: Window, front: u32) -> Self {
-        let is_out = AtomicBool::new(false);
-        let kept = Arc::new(Kept { windows, slot, window: Some(window), is_out });
-        Self { pin: Pin::of(kept), former: None, free: front, free_next: front, front }
+        let [is_out, is_forsaken] = [false; 2].map(AtomicBool::new);
+        let kept = Arc::new(Kept { windows, slot, window: Some(window), is_out, is_forsaken });
+        let (pin, other, is_waiting) = (Pin::of(kept), None, false);
+        Self { pin, other, is_waiting, free: front, free_next: front, front }
     }
 
     fn window(&self) -> &Window {
         self.pin.kept.window()
     }
 
-    /// Looks what has come back. If that is not all that was released, [`Windows::take_unpinned`] names the slot when
+    /// Leaves the window to the packets that are out. `is_out`: as for [`Memory::detach`].
+    fn forsake(self, is_out: bool) {
+        let kept = &self.pin.kept;
+        kept.is_out.store(is_out, Ordering::Relaxed);
+        let mut pins = std::iter::once(&self.pin).chain(&self.other);
+        if pins.any(|pin| pin.is_out()) {
+            kept.is_forsaken.store(true, Ordering::Relaxed);
+            kept.windows.add_forsaken(kept.window().touched());
+        }
+    }
+
+    /// Looks what has come back. If that is not all that was released, [`Windows::pop_unpinned`] names the slot when
     /// there is more.
     fn settle(&mut self) {
-        if let Some(former) = &self.former {
-            if former.strong_count() > 0 {
+        if let Some(former) = self.other.as_ref().filter(|_| self.is_waiting) {
+            if former.is_out() {
                 return;
             }
+            former.is_awaited.store(false, Ordering::Relaxed);
             self.free = self.free_next;
-            self.former = None;
+            self.is_waiting = false;
         }
-        if Arc::strong_count(&self.pin) == 1 {
+        if !self.pin.is_out() {
             self.free = self.front;
         }
-        // What packets read is read before the program hears that it may write there.
-        fence(Ordering::Acquire);
         let pinned = self.front.wrapping_sub(self.free);
         debug_assert!(pinned <= self.window().cap(), "{pinned} bytes are pinned of a window");
         if pinned == 0 {
             return;
         }
-        let pin = Pin::of(Arc::clone(&self.pin.kept));
-        let former = std::mem::replace(&mut self.pin, pin);
-        former.awaited.store(true, Ordering::Relaxed);
-        self.former = Some(Arc::downgrade(&former));
+        let next = self.other.take().unwrap_or_else(|| Pin::of(Arc::clone(&self.pin.kept)));
+        let former = std::mem::replace(&mut self.pin, next);
         self.free_next = self.front;
+        self.is_waiting = former.await_return();
+        if !self.is_waiting {
+            self.free = self.front;
+        }
+        self.other = Some(former);
     }
 }
 
 impl Pin {
     fn of(kept: Arc<Kept>) -> Arc<Self> {
         let mapping = Arc::clone(kept.windows.region().mapping());
-        Arc::new(Self { mapping, kept, awaited: AtomicBool::new(false) })
+        let (out, is_awaited) = (AtomicU32::new(0), AtomicBool::new(false));
+        Arc::new(Self { mapping, kept, out, is_awaited })
+    }
+
+    /// Whether packets hold it. If none does, what they read was read before the program hears that it may write there.
+    fn is_out(&self) -> bool {
+        self.out.load(Ordering::Acquire) > 0
+    }
+
+    /// Asks to be told when the last packet has come back. False: it has.
+    ///
+    /// Either the packet that comes back last sees that it is awaited, or it is seen here that none is out: the two
+    /// words are written and read in one order by all (SeqCst).
+    fn await_return(&self) -> bool {
+        self.is_awaited.store(true, Ordering::SeqCst);
+        let is_out = self.out.load(Ordering::SeqCst) > 0;
+        if !is_out {
+            self.is_awaited.store(false, Ordering::Relaxed);
+        }
+        is_out
     }
 }
 
@@ -205,13 +246,23 @@ impl Backing for Pin {
     fn mapping(&self) -> &Mapping {
         &self.mapping
     }
-}
 
-impl Drop for Pin {
-    fn drop(&mut self) {
-        if self.awaited.load(Ordering::Relaxed) {
+    #[inline]
+    fn hold(&self) {
+        self.out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn leave(&self) {
+        // Release is in it: what was read through the packet was read before.
+        let was_last = self.out.fetch_sub(1, Ordering::SeqCst) == 1;
+        if was_last && self.is_awaited.load(Ordering::SeqCst) {
             self.kept.windows.note_unpinned(self.kept.slot);
         }
+    }
+
+    fn is_forsaken(&self) -> bool {
+        self.kept.is_forsaken.load(Ordering::Relaxed)
     }
 }
 
@@ -224,6 +275,9 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         let Some(window) = self.window.take() else { return };
+        if self.is_forsaken.load(Ordering::Relaxed) {
+            self.windows.end_forsaken(window.touched());
+        }
         match self.is_out.load(Ordering::Relaxed) {
             true => self.windows.give(window),
             false => self.windows.give_when_out(self.slot, window),
@@ -233,10 +287,14 @@ impl Drop for Kept {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use towpath_shm::Fragments;
+    use std::ptr;
+    use std::sync::{Arc, Weak};
+
     use towpath_shm::atomic::Ordering::Relaxed;
     use towpath_shm::layout::Slot;
+    use towpath_shm::{Fragments, Stretch};
 
+    use super::{Memory, Pin};
     use crate::area::{WINDOW_MAX, WINDOW_MIN};
     use crate::lock::lock_tx;
     use crate::program_fifo as program;
@@ -254,6 +312,10 @@ mod tests {
         let n = program::write(region, slot, 0, data) as u32;
         let _ = program::publish(slot, n);
         n
+    }
+
+    fn unpinned(windows: &Windows) -> Vec<u32> {
+        std::iter::from_fn(|| windows.pop_unpinned()).collect()
     }
 
     fn fifo(windows: &Windows, slot: u32) -> EngineSend {
@@ -277,14 +339,14 @@ mod tests {
         // What is made later does not hold back what was released before.
         let second = send.peek(0, 2000);
         send.release(40_000);
-        assert!(windows.take_unpinned().is_empty());
+        assert!(unpinned(&windows).is_empty());
         drop(first);
-        assert_eq!(windows.take_unpinned(), [1]);
+        assert_eq!(unpinned(&windows), [1]);
         send.unpin();
         assert_eq!(program::room(slot), 1000);
         assert!(!take_tx_wanted(slot), "it is not worth it");
         drop(second);
-        assert_eq!(windows.take_unpinned(), [1]);
+        assert_eq!(unpinned(&windows), [1]);
         send.unpin();
         assert_eq!((program::room(slot), slot.tx_unacked.load(Relaxed)), (41_000, 0));
         assert!(take_tx_wanted(slot));
@@ -292,7 +354,35 @@ mod tests {
         drop(send.peek(0, 10));
         send.release(10);
         assert_eq!(program::room(slot), 41_010);
-        assert!(windows.take_unpinned().is_empty());
+        assert!(unpinned(&windows).is_empty());
+    }
+
+    /// A device that is always one packet behind: two pins take turns, however many packets there are.
+    #[test]
+    fn nothing_is_allocated_for_packets_that_are_late() {
+        const LEN: u32 = 1000;
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut memory = Memory::None(windows.clone());
+        memory.attach(windows.take_first(WINDOW_MIN, WINDOW_MIN, WINDOW_MIN).unwrap());
+        // Kept, so that no other has the place of one that has gone.
+        let mut pins: Vec<Weak<Pin>> = Vec::new();
+        let mut late = Fragments::empty();
+        for front in (0..1000).map(|n| n * LEN) {
+            let pin = memory.pin(1, front).unwrap();
+            if pins.iter().all(|other| !ptr::eq(other.as_ptr(), Arc::as_ptr(pin))) {
+                pins.push(Arc::downgrade(pin));
+            }
+            let packet = Fragments::new(Stretch::new(pin, 0, LEN), None);
+            memory.release(front + LEN);
+            late = packet;
+            while windows.pop_unpinned().is_some() {
+                memory.settle();
+            }
+            assert_eq!(memory.free(front + LEN), front);
+        }
+        drop(late);
+        assert_eq!(pins.len(), 2);
     }
 
     #[test]
@@ -321,6 +411,40 @@ mod tests {
             drop((packet, next));
             assert_eq!(windows.usage().assigned, 0, "{how}");
         }
+    }
+
+    /// Of many FIFOs that end with packets out, each of which keeps far more than it has.
+    #[test]
+    fn windows_that_packets_alone_keep_are_counted() {
+        const MOST: u64 = 1 << 30;
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, MOST);
+        let (mut packets, mut kept) = (Vec::new(), 0);
+        for slot in 0..20 {
+            let mut send = EngineSend::new(&windows, slot, WINDOW_MAX, WINDOW_MAX);
+            assert_eq!(send.attach(), Attach::Done);
+            write(&region, region.slot(slot).unwrap(), b"on its way");
+            send.pull();
+            packets.push(send.peek(0, 10));
+            assert!(!packets[0].is_forsaken() || slot > 0);
+            drop(send);
+            kept += u64::from(WINDOW_MAX);
+            assert_eq!(windows.take_forsaken(), kept > MOST / 16, "{slot}");
+            assert!(!windows.take_forsaken(), "it was told");
+        }
+        assert!(packets.iter().all(Fragments::is_forsaken));
+        packets.clear();
+        // Those whose packets have come back before count for nothing.
+        for slot in 0..20 {
+            let mut send = EngineSend::new(&windows, slot, WINDOW_MAX, WINDOW_MAX);
+            assert_eq!(send.attach(), Attach::Done);
+            write(&region, region.slot(slot).unwrap(), b"on its way");
+            send.pull();
+            drop(send.peek(0, 10));
+            drop(send);
+            assert!(!windows.take_forsaken());
+        }
+        assert_eq!(windows.usage().assigned, 0);
     }
 
     /// A thread that was in the midst of a copy when its socket ended may go on for longer than the packet.
@@ -425,13 +549,13 @@ mod tests {
                     _ => {}
                 }
                 assert_eq!(fifos[at].attach(), Attach::Done);
-                for slot in windows.take_unpinned() {
+                for slot in unpinned(&windows) {
                     fifos[slot as usize].unpin();
                 }
                 assert!(packets.iter().all(|(packet, before)| bytes(packet) == *before), "{seed}");
             }
             packets.clear();
-            for slot in windows.take_unpinned() {
+            for slot in unpinned(&windows) {
                 fifos[slot as usize].unpin();
             }
             for (send, slot) in fifos.iter().zip(0..) {

@@ -150,6 +150,11 @@ impl EngineStatus {
         Ok((0..count).map(of_shard).collect())
     }
 
+    /// What a program sees of the page, for another thread of the engine.
+    pub fn view(&self) -> Status {
+        Status { mapping: Arc::clone(&self.mapping), at: self.at }
+    }
+
     /// The memfd with all pages, to hand to programs.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.mapping.file()

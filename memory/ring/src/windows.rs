@@ -85,6 +85,11 @@ pub(crate) struct Shared {
     sendable: AtomicU64,
     /// Whether [`Inner::unpinned`] names a slot; for looks without the lock, one each turn.
     unpinned: AtomicBool,
+    /// Bytes of windows that nobody but packets has a use for, and beyond how many they are to be copied.
+    forsaken: AtomicU64,
+    forsaken_max: u64,
+    /// There are more, and that was not told yet.
+    forsaken_news: AtomicBool,
     /// Unix time in ns of the engine's turn: the time of arrival of bytes that receive FIFOs get in it.
     unix_ns: AtomicU64,
     inner: Mutex<Inner>,
@@ -136,9 +141,13 @@ struct Inner {
     in_use: BTreeMap<u32, Vec<Window>>,
     /// Slots that came into `in_use` since [`Windows::take_awaited`].
     awaited: Vec<u32>,
-    /// Slots whose packets came back since [`Windows::take_unpinned`].
+    /// Slots whose packets came back and which [`Windows::pop_unpinned`] has not named.
     unpinned: Vec<u32>,
 }
+
+/// Packets may keep this part of the limit of FIFOs that are gone: little enough to be no burden on others, and so much
+/// that packets need not be copied where devices keep up.
+const FORSAKEN_PART: u64 = 16;
 
 impl Windows {
     /// All of `region`'s FIFO area, of which at most `limit` bytes, rounded down to pages, are backed by memory. A
@@ -182,6 +191,9 @@ impl Windows {
             receivable_first,
             sendable,
             unpinned: AtomicBool::new(false),
+            forsaken: AtomicU64::new(0),
+            forsaken_max: limit / FORSAKEN_PART,
+            forsaken_news: AtomicBool::new(false),
             unix_ns: AtomicU64::new(0),
             inner: Mutex::new(inner),
             giver: OnceLock::new(),
@@ -249,21 +261,41 @@ impl Windows {
         self.lock().hostile.push(slot);
     }
 
-    /// Slots whose transmit FIFOs may let their programs write again to what packets pointed to, since the last call. To
-    /// be [told so](crate::EngineSend::unpin); another FIFO may have the slot, which hears it in vain.
-    pub fn take_unpinned(&self) -> Vec<u32> {
+    /// The next slot whose transmit FIFO may let its program write again to what packets pointed to. To be
+    /// [told so](crate::EngineSend::unpin); another FIFO may have the slot, which hears it in vain.
+    pub fn pop_unpinned(&self) -> Option<u32> {
         if !self.0.unpinned.load(Ordering::Relaxed) {
-            return Vec::new();
+            return None;
         }
         let mut inner = self.lock();
-        self.0.unpinned.store(false, Ordering::Relaxed);
-        std::mem::take(&mut inner.unpinned)
+        let slot = inner.unpinned.pop();
+        self.0.unpinned.store(!inner.unpinned.is_empty(), Ordering::Relaxed);
+        slot
     }
 
     pub(crate) fn note_unpinned(&self, slot: u32) {
         let mut inner = self.lock();
         inner.unpinned.push(slot);
         self.0.unpinned.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether packets keep more memory of FIFOs that are gone than a sixteenth of the limit, once after each FIFO that
+    /// made it so. Whoever has the packets copies those that [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken)
+    /// names.
+    pub fn take_forsaken(&self) -> bool {
+        let news = &self.0.forsaken_news;
+        news.load(Ordering::Relaxed) && news.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_forsaken(&self, bytes: u64) {
+        let before = self.0.forsaken.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > self.0.forsaken_max {
+            self.0.forsaken_news.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn end_forsaken(&self, bytes: u64) {
+        self.0.forsaken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Bytes that a receive FIFO could touch now.

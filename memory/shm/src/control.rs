@@ -12,7 +12,7 @@
 
 use std::sync::atomic;
 
-use crate::layout::{COMMANDS_OFFSET, ChannelHeader, Plain, RawAddr};
+use crate::layout::{COMMANDS_OFFSET, ChannelHeader, Plain, RawAddr, SHARDS_MAX};
 
 /// Environment variable that carries the descriptor number of the control socket over exec.
 pub const ENV_CONTROL: &str = "TOWPATH_CONTROL";
@@ -23,6 +23,10 @@ pub const DATA_MAX: usize = 1024;
 /// Most tokens of one [`call::TOKENS`]: the engine needs some 5 µs for each, and deals with no other process
 /// meanwhile.
 pub const TOKENS_MAX: usize = 16;
+
+/// Most descriptors that come with one message: those of HELLO's answer where there are [`SHARDS_MAX`] shards.
+pub const DESCRIPTORS_MAX: usize = 6 + SHARDS_MAX as usize;
+const _: () = assert!(DESCRIPTORS_MAX >= TOKENS_MAX);
 
 /// Where the cell of a channel is.
 pub const CELL_OFFSET: usize = size_of::<ChannelHeader>();

@@ -282,11 +282,21 @@ impl Drop for Mapping {
     }
 }
 
-/// Memory that stretches point to: a mapping, or what keeps a part of one for them and learns by its drop that none is
-/// left.
+/// Memory that stretches point to: a mapping, or what keeps a part of one for as long as there are [`Fragments`] of it.
 pub trait Backing: Debug + Send + Sync {
     /// The mapping that offsets are in; always the same.
     fn mapping(&self) -> &Mapping;
+
+    /// There are [`Fragments`] more that point to it.
+    fn hold(&self) {}
+
+    /// There are [`Fragments`] less. They have been read for the last time.
+    fn leave(&self) {}
+
+    /// Whether nobody but those that hold it has any use for the memory any more.
+    fn is_forsaken(&self) -> bool {
+        false
+    }
 }
 
 impl Backing for Mapping {
@@ -387,9 +397,9 @@ impl Part<'_> {
 /// At most two stretches of one mapping: what a range of a ring buffer is. They keep the memory mapped. Its content is kept
 /// by the buffer that gave them: a transmit FIFO lets nobody write there until they are dropped, but the program to which
 /// the bytes belong can do so nevertheless.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Fragments {
-    /// None: no bytes.
+    /// None: no bytes. It was told of these fragments by [`Backing::hold`].
     backing: Option<Arc<dyn Backing>>,
     offsets: [usize; 2],
     lens: [u32; 2],
@@ -415,7 +425,14 @@ impl Fragments {
             assert!(ptr::addr_eq(Arc::as_ptr(&backing), Arc::as_ptr(&second.backing)));
             (offsets[1], lens[1]) = (second.offset, second.len);
         }
-        Self { backing: Some(backing), offsets, lens }
+        Self::held(Some(backing), offsets, lens)
+    }
+
+    fn held(backing: Option<Arc<dyn Backing>>, offsets: [usize; 2], lens: [u32; 2]) -> Self {
+        if let Some(backing) = &backing {
+            backing.hold();
+        }
+        Self { backing, offsets, lens }
     }
 
     /// Total length in bytes.
@@ -426,6 +443,11 @@ impl Fragments {
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether they keep memory that nobody else has a use for: it is free when all such bytes are copied.
+    pub fn is_forsaken(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.is_forsaken())
     }
 
     /// The stretches that have bytes, in order.
@@ -456,7 +478,7 @@ impl Fragments {
         }
         assert_eq!(left, 0, "slice beyond the fragments");
         let backing = if n > 0 { self.backing.clone() } else { None };
-        Self { backing, offsets, lens }
+        Self::held(backing, offsets, lens)
     }
 
     /// Copies `to.len()` bytes from `skip` on, across both stretches.
@@ -473,6 +495,20 @@ impl Fragments {
             done += take;
         }
         assert_eq!(done, to.len(), "copy beyond the fragments");
+    }
+}
+
+impl Clone for Fragments {
+    fn clone(&self) -> Self {
+        Self::held(self.backing.clone(), self.offsets, self.lens)
+    }
+}
+
+impl Drop for Fragments {
+    fn drop(&mut self) {
+        if let Some(backing) = &self.backing {
+            backing.leave();
+        }
     }
 }
 

@@ -112,11 +112,14 @@ def eventually(condition, limit=3.0):
 
 def delivered():
     """Returns when what was sent over loopback has arrived: what Linux does in the call that sends, Towpath
-    does in turns, and each of these questions is answered in a turn of its own."""
-    sock = socket.socket()
+    does in turns, and each of these questions is answered in a turn of its own. Of several shards each has turns, and
+    its share of the sockets: of 16, the most that there are, one for each."""
+    socks = [socket.socket() for _ in range(16)]
     for _ in range(8):
-        sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-    sock.close()
+        for sock in socks:
+            sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    for sock in socks:
+        sock.close()
 
 
 def receive_all(sock):

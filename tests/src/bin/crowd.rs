@@ -1,8 +1,9 @@
 //! A server with very many connections that do nothing, its clients, and one who asks all the time: what
-//! `cargo xtask crowd` measures with.
+//! `cargo xtask crowd` measures with, and `cargo xtask bench` its round trips.
 //!
 //! ```text
 //! crowd serve PORT COUNT                 accepts COUNT connections on PORT and answers on PORT + 1
+//! crowd answer PORT                      answers on PORT, one connection after the other
 //! crowd hold HOST:PORT COUNT SOURCE...   opens COUNT connections, from these addresses
 //! crowd ask HOST:PORT SECONDS            one connection's round trips: median, 99th percentile, number
 //! ```
@@ -31,13 +32,16 @@ fn main() -> Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match &words[..] {
         ["serve", port, count] => serve(port.parse()?, count.parse()?),
+        ["answer", port] => answer_in_turn(port.parse()?),
         ["hold", to, count, sources @ ..] => {
             let sources =
                 sources.iter().map(|source| source.parse()).collect::<Result<Vec<_>, _>>();
             hold(to.parse()?, count.parse()?, &sources?)
         }
         ["ask", to, seconds] => ask(to.parse()?, Duration::from_secs(seconds.parse()?)),
-        _ => bail!("serve PORT COUNT, hold HOST:PORT COUNT SOURCE..., or ask HOST:PORT SECONDS"),
+        _ => bail!(
+            "serve PORT COUNT, answer PORT, hold HOST:PORT COUNT SOURCE..., or ask HOST:PORT SECONDS"
+        ),
     }
 }
 
@@ -121,6 +125,14 @@ fn serve(port: u16, count: usize) -> Result<()> {
     holders.wait()?;
     say("held")?;
     wait_for_the_end()
+}
+
+/// For ever, on one thread: whoever turns an engine in the program's own process is the one that answers.
+fn answer_in_turn(port: u16) -> Result<()> {
+    let asked = TcpListener::bind(("0.0.0.0", port))?;
+    loop {
+        answer(asked.accept()?.0);
+    }
 }
 
 /// Until the client closes.

@@ -525,22 +525,6 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             }
             handle.remember(level, name, i32::from(on));
         }
-        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
-        | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => {
-            let value = int_of(level, bytes)?;
-            check_range(value, -1, 255)?;
-            // -1 takes back what was set: groups are reached on the link (RFC 3493 §5.2).
-            let value = if value == -1 { 1 } else { value };
-            handle.remember(level, name, value);
-            let is_v4 = level == libc::IPPROTO_IP;
-            let what = if is_v4 { setting::MULTICAST_TTL } else { setting::MULTICAST_HOPS };
-            tell(what, value as u32);
-        }
-        (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => {
-            let on = int_of(level, bytes)? != 0;
-            handle.remember(level, name, i32::from(on));
-            tell(setting::MULTICAST_LOOP, u32::from(on));
-        }
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
             let on = int_of(level, bytes)? != 0;
             if is_bound(handle) {
@@ -549,8 +533,30 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             set_bit(handle, option_bit::V6ONLY, on);
             tell(setting::V6ONLY, u32::from(on));
         }
-        _ => return fail(libc::ENOPROTOOPT),
+        _ => return set_multicast(handle, level, name, bytes),
     }
+    Ok(())
+}
+
+/// How datagrams to groups are sent.
+fn set_multicast(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+    let is_v4 = level == libc::IPPROTO_IP;
+    let (value, what) = match (level, name) {
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
+        | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => {
+            let value = int_of(level, bytes)?;
+            check_range(value, -1, 255)?;
+            let what = if is_v4 { setting::MULTICAST_TTL } else { setting::MULTICAST_HOPS };
+            // -1 takes back what was set: groups are reached on the link (RFC 3493 §5.2).
+            (if value == -1 { 1 } else { value }, what)
+        }
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => {
+            (i32::from(int_of(level, bytes)? != 0), setting::MULTICAST_LOOP)
+        }
+        _ => return fail(libc::ENOPROTOOPT),
+    };
+    handle.remember(level, name, value);
+    handle.client.setting(handle.socket, what, value as u64);
     Ok(())
 }
 

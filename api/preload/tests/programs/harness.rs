@@ -155,8 +155,12 @@ fn wait(child: &mut Child) -> Option<String> {
 fn start_engine() -> (Remote, OwnedFd) {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
+        // All that a program sees is the same with several.
+        let shards =
+            std::env::var("TOWPATH_TEST_SHARDS").map_or(1, |it| it.parse().expect("1 to 16"));
+        let ports = (0..shards).map(|_| Vec::new()).collect();
         let mut engine =
-            Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("an engine");
+            Engine::with_shards(EngineConfig::default(), ports, [7; 32]).expect("an engine");
         let control = engine.attach().expect("a channel");
         tell.send((engine.remote(), control)).expect("the test waits");
         engine.run()

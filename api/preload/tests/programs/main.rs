@@ -18,6 +18,7 @@ mod numbers;
 mod polling;
 mod ports;
 mod processes;
+mod queues;
 mod reuse;
 mod signals;
 mod sockets;
@@ -34,6 +35,7 @@ fn main() -> std::process::ExitCode {
         transfers::CASES,
         polling::CASES,
         processes::CASES,
+        queues::CASES,
         signals::CASES,
         reuse::CASES,
         descriptors::CASES,

@@ -15,8 +15,9 @@ use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 use towpath_shm::Fragments;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_stack::{
-    BindOptions, Budget, DatagramMeta, DatagramOut, EchoMeta, Family, Host, Linger, PendingId,
-    SocketError, SocketEvent, SocketId, SocketKind, Stack, StackConfig,
+    BindOptions, Budget, ChildElsewhere, DatagramMeta, DatagramOut, EchoMeta, Elsewhere, Family,
+    Host, Linger, Owners, PendingId, SocketError, SocketEvent, SocketId, SocketKind, Stack,
+    StackConfig,
 };
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
@@ -33,6 +34,8 @@ pub struct Program {
     /// About each of them, the last one last.
     pub metas: Vec<DatagramMeta>,
     next_user: u32,
+    /// Connections for listeners of other shards that these do not have yet, by user number. All shards have one table.
+    children: Rc<RefCell<HashMap<u32, SocketId>>>,
 }
 
 const FIFO: u32 = 1 << 20;
@@ -55,6 +58,31 @@ impl Host for Program {
         self.next_user += 1;
         self.accepted.push_back((self.next_user, child, remote));
         Some((self.next_user, HeapRecv::new(FIFO, FIFO), HeapSend::new(FIFO, FIFO)))
+    }
+
+    fn accept_for(
+        &mut self,
+        _: &Elsewhere,
+        child: SocketId,
+        _: SocketAddr,
+        _: SocketAddr,
+    ) -> Option<ChildElsewhere<HeapRecv, HeapSend>> {
+        self.next_user += 1;
+        self.children.borrow_mut().insert(self.next_user, child);
+        let (recv, send) = (HeapRecv::new(FIFO, FIFO), HeapSend::new(FIFO, FIFO));
+        Some(ChildElsewhere { user: self.next_user, tag: 0, recv, send, waits: false })
+    }
+
+    fn enqueue(
+        &mut self,
+        _: u32,
+        (child, _): (u32, u32),
+        _: SocketAddr,
+        remote: SocketAddr,
+    ) -> bool {
+        let Some(id) = self.children.borrow_mut().remove(&child) else { return false };
+        self.accepted.push_back((child, id, remote));
+        true
     }
 
     fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
@@ -113,6 +141,11 @@ impl Port for Shared {
     }
 }
 
+/// The user numbers of a shard begin with its own times this.
+pub const USERS_OF_A_SHARD: u32 = 1_000_000;
+/// When the world begins.
+const START: Instant = Instant(1);
+
 pub struct World {
     pub stack: Stack<Program>,
     pub program: Program,
@@ -137,30 +170,37 @@ impl World {
     }
 
     pub fn with(config: GatewayConfig) -> Self {
-        let start = Clock::now();
-        let now = Instant(1);
-        let gateway = Gateway::new(config.clone(), now.0).unwrap();
-        let wake = gateway.wake_fd().unwrap().try_clone_to_owned().unwrap();
-        let mut stack = Stack::new(StackConfig::default(), [9; 32], now);
-        let own = [config.program_v4.map(IpAddr::V4), config.program_v6.map(IpAddr::V6)];
-        let iface = stack.net.add_interface(
-            now,
-            InterfaceConfig {
-                name: "gw0".into(),
-                link: LinkType::Ip,
-                mac: MacAddr::default(),
-                mtu: config.mtu,
-                offloads: gateway.offloads(),
-                addresses: own.into_iter().flatten().map(Prefix::host).collect(),
-                slaac: false,
-                any_address: false,
-                kernel_cuts: false,
-            },
-        );
-        assert_eq!(iface, IfaceId(1));
-        for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
-            stack.net.add_route(everything, None, iface, 0);
+        let gateway = Gateway::new(config.clone(), START.0).unwrap();
+        let stack = Stack::new(StackConfig::default(), [9; 32], START);
+        let mut world = Self::join(stack, gateway);
+        world.add_interface(&config);
+        world
+    }
+
+    /// One for each shard of a host.
+    pub fn shards(count: usize) -> Vec<Self> {
+        let config = GatewayConfig { seed: [7; 32], ..GatewayConfig::default() };
+        let seed = [9; 32];
+        let stacks = Stack::shards(StackConfig::default(), seed, START, count);
+        let gateways = Gateway::shards(&config, Owners::new(&seed, count), START.0).unwrap();
+        let mut worlds: Vec<_> = stacks
+            .into_iter()
+            .zip(gateways)
+            .map(|(stack, gateway)| Self::join(stack, gateway))
+            .collect();
+        worlds[0].add_interface(&config);
+        let (children, start) = (Rc::clone(&worlds[0].program.children), worlds[0].start);
+        for (world, n) in worlds.iter_mut().zip(0..) {
+            world.program.children = Rc::clone(&children);
+            world.program.next_user = n * USERS_OF_A_SHARD;
+            world.start = start;
         }
+        worlds
+    }
+
+    /// A shard and its gateway.
+    fn join(stack: Stack<Program>, gateway: Gateway) -> Self {
+        let wake = gateway.wake_fd().unwrap().try_clone_to_owned().unwrap();
         let gateway = Rc::new(RefCell::new(gateway));
         let port: Box<dyn Port> = Box::new(Shared { gateway: gateway.clone(), wake });
         Self {
@@ -169,8 +209,31 @@ impl World {
             gateway,
             pool: Pool::default(),
             ports: [port],
-            start,
+            start: Clock::now(),
             skipped: Duration::ZERO,
+        }
+    }
+
+    /// Gives the host its interface, by way of its first shard.
+    fn add_interface(&mut self, config: &GatewayConfig) {
+        let own = [config.program_v4.map(IpAddr::V4), config.program_v6.map(IpAddr::V6)];
+        let iface = self.stack.net.add_interface(
+            START,
+            InterfaceConfig {
+                name: "gw0".into(),
+                link: LinkType::Ip,
+                mac: MacAddr::default(),
+                mtu: config.mtu,
+                offloads: self.gateway.borrow().offloads(),
+                addresses: own.into_iter().flatten().map(Prefix::host).collect(),
+                slaac: false,
+                any_address: false,
+                kernel_cuts: false,
+            },
+        );
+        assert_eq!(iface, IfaceId(1));
+        for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
+            self.stack.net.add_route(everything, None, iface, 0);
         }
     }
 

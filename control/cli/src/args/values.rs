@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use towpath_pcap::SNAPLEN_DEFAULT;
+use towpath_stack::limits::SHARDS_MAX;
 use towpath_wire::Prefix;
 
 /// `--dns`.
@@ -176,6 +177,45 @@ fn parse_bytes(text: &str, range: RangeInclusive<u32>, example: u32) -> Result<u
         let (least, most) = (range.start(), range.end());
         format!("expected a number of bytes from {least} to {most}, for example {example}")
     })
+}
+
+/// `--shards`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shards {
+    /// So many.
+    Count(usize),
+    /// As many as this machine has use for.
+    Auto,
+}
+
+impl Shards {
+    /// How many.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Count(count) => count,
+            // Of those that this process may use; 1 where that is not told.
+            Self::Auto => Self::for_processors(
+                std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            ),
+        }
+    }
+
+    /// A program does more for its packets than the stack does, and needs the other processors.
+    fn for_processors(processors: usize) -> usize {
+        match processors / 4 {
+            0 => 1,
+            quarter => (1 << quarter.ilog2()).min(SHARDS_MAX),
+        }
+    }
+}
+
+pub(super) fn parse_shards(text: &str) -> Result<Shards, String> {
+    if text == "auto" {
+        return Ok(Shards::Auto);
+    }
+    let count = text.parse().ok();
+    let count = count.filter(|count: &usize| count.is_power_of_two() && *count <= SHARDS_MAX);
+    count.map(Shards::Count).ok_or_else(|| format!("expected 1, 2, 4, 8, {SHARDS_MAX} or auto"))
 }
 
 /// A day is longer than anybody waits, and its milliseconds fit 32 bits.
@@ -376,6 +416,22 @@ mod tests {
             assert_eq!(error, "expected a number of bytes from 1280 to 65535, for example 1500");
         }
         assert!(parse_snaplen("63").expect_err("63").contains("from 64 to 262144"));
+    }
+
+    #[test]
+    fn numbers_of_shards() {
+        for count in [1, 2, 4, 8, 16] {
+            assert_eq!(parse_shards(&count.to_string()).map(Shards::count), Ok(count));
+        }
+        for bad in ["", "0", "3", "32", "-1", "two", "Auto"] {
+            assert_eq!(parse_shards(bad).expect_err(bad), "expected 1, 2, 4, 8, 16 or auto");
+        }
+        let auto =
+            [(1, 1), (4, 1), (7, 1), (8, 2), (15, 2), (16, 4), (64, 16), (96, 16), (256, 16)];
+        for (processors, count) in auto {
+            assert_eq!(Shards::for_processors(processors), count, "{processors}");
+        }
+        assert!(parse_shards("auto").is_ok_and(|auto| auto.count().is_power_of_two()));
     }
 
     #[test]

@@ -54,7 +54,8 @@ pub struct Address {
     pub state: AddressState,
     /// Who made it.
     pub origin: Origin,
-    /// Until when new connections should use it; `None` for ever.
+    /// Until when new connections should use it; `None` for ever. This and what follows are as they were when any address
+    /// of the host last came, went or changed its state: routers may have prolonged them since.
     pub preferred_until: Option<Instant>,
     /// Until when it exists; `None` for ever.
     pub valid_until: Option<Instant>,

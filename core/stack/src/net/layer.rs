@@ -1,6 +1,8 @@
-//! The IP layer of a host with one shard: control and a data part, on one thread.
+//! The IP layer of a stack: a data part, and control or a share of it.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
@@ -10,7 +12,9 @@ use super::data::{Data, Load, Output};
 use super::iface::IfaceId;
 use super::keys::Keys;
 use super::received::{IcmpError, Looped, Received};
-use super::trace::{Dropped, NetCounters};
+use super::seat::{Seat, Shared};
+use super::told::{News, Order, Parts};
+use super::trace::{ControlCounters, Dropped, NetCounters};
 use crate::drop::DropReason;
 
 /// What the owner of a [`Net`] decides.
@@ -27,7 +31,7 @@ impl Default for NetConfig {
     }
 }
 
-/// The IP layer of one host. See the [module](super).
+/// The IP layer of a host, or that of one of its shards. See the [module](super).
 ///
 /// The owner calls [`receive`](Self::receive) for each packet of a device and
 /// [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback), submits
@@ -35,38 +39,67 @@ impl Default for NetConfig {
 /// [`next_timeout`](Self::next_timeout) has come.
 #[derive(Debug)]
 pub struct Net {
-    pub(super) control: Control,
+    pub(super) seat: Seat,
     pub(super) data: Data,
+    /// How many snapshots it has seen.
+    pub(super) seen: u64,
+    /// What the data parts of other shards have to hear.
+    pub(super) news: VecDeque<(Parts, News)>,
+    /// How often other shards gave control something to do, as far as the first one has seen.
+    pub(super) hurries_seen: u64,
+    /// The first shard may have something to do sooner than it knows.
+    pub(super) hurries_first: bool,
+    /// Of which generation the routes were when the other shards were woken for them last.
+    pub(super) woken_for: u64,
 }
 
 impl Net {
     /// A host with nothing but the loopback interface.
     pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
-        let mut control = Control::new(&keys);
-        control.add_loopback(now);
-        let mut data = Data::new(&keys, now);
-        data.set_trace_drops(config.trace_drops);
-        data.follow(control.snapshot());
-        Self { control, data }
+        let control = Box::new(host_control(&keys, now));
+        Self::assemble(config, &keys, now, (0, 1), Seat::Alone(control))
     }
 
-    /// Lets control and data hear what they have to tell each other. With one shard that is after each packet, so that
-    /// the next one finds the host as the last one left it. Where there are more, each shard's part of this is done
-    /// between two of its turns, and what passes is batches.
-    ///
-    /// It ends: data tells of a next hop once until it is answered, and control has what it wants sent to a neighbour
-    /// that it does not know sent once.
+    /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one runs control.
+    pub(crate) fn shards(config: NetConfig, keys: &[Keys], now: Instant) -> Vec<Self> {
+        let [first, ..] = keys else { return Vec::new() };
+        let shared = Arc::new(Shared::new(host_control(first, now)));
+        let assemble = |(n, own): (usize, &Keys)| {
+            let shared = Arc::clone(&shared);
+            let seat = if n == 0 { Seat::First(shared) } else { Seat::Other(shared) };
+            Self::assemble(config, own, now, (n, keys.len()), seat)
+        };
+        keys.iter().enumerate().map(assemble).collect()
+    }
+
+    fn assemble(
+        config: NetConfig,
+        keys: &Keys,
+        now: Instant,
+        place: (usize, usize),
+        seat: Seat,
+    ) -> Self {
+        let mut data = Data::new(keys, now, place);
+        data.set_trace_drops(config.trace_drops);
+        data.follow(&seat.snapshot());
+        let woken_for = data.snapshot.generation;
+        let (hurries_seen, hurries_first) = (0, false);
+        Self { seat, data, seen: 0, news: VecDeque::new(), hurries_seen, hurries_first, woken_for }
+    }
+
+    /// Lets control and data hear what they have to tell each other. Where control is, that is after each packet, so that
+    /// the next one finds the host as the last one left it. What other shards have to tell leaves with their turn.
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
-        loop {
-            while let Some(punt) = self.data.take_punt() {
-                self.control.on_punt(now, punt, pool);
+        let Self { seat, data, news, .. } = self;
+        match seat {
+            Seat::Alone(control) if data.has_told() || control.has_orders() => {
+                talk(control, data, news, now, pool);
             }
-            while let Some(notice) = self.data.take_notice() {
-                self.control.on_notice(now, notice, pool);
+            Seat::Alone(control) => data.follow(control.snapshot()),
+            Seat::First(shared) if data.has_told() || shared.due() == Instant::ZERO => {
+                shared.with(|control| talk(control, data, news, now, pool));
             }
-            self.data.follow(self.control.snapshot());
-            let Some(order) = self.control.take_order() else { break };
-            self.data.on_order(now, order, pool);
+            Seat::First(_) | Seat::Other(_) => {}
         }
         self.data.clear_up(pool);
     }
@@ -99,7 +132,12 @@ impl Net {
 
     /// When [`Net::on_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
-        let next = self.control.next_timeout().min(self.data.next_timeout());
+        let control = match &self.seat {
+            Seat::Alone(control) => control.next_timeout(),
+            Seat::First(shared) => shared.due(),
+            Seat::Other(_) => Instant::FAR,
+        };
+        let next = control.min(self.data.next_timeout());
         (next != Instant::FAR).then_some(next)
     }
 
@@ -107,16 +145,30 @@ impl Net {
     pub fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
         // A confirmation that was told before ends a probe that is due.
         self.exchange(now, pool);
-        self.control.on_timeout(now, pool);
+        match &mut self.seat {
+            Seat::Alone(control) => control.on_timeout(now, pool),
+            Seat::First(shared) if shared.due() <= now => {
+                let (data, news) = (&mut self.data, &mut self.news);
+                // What ends by time alone leaves no order: data follows all the same, and others are woken for it.
+                shared.with(|control| {
+                    control.on_timeout(now, pool);
+                    talk(control, data, news, now, pool);
+                });
+            }
+            Seat::First(_) | Seat::Other(_) => {}
+        }
         self.exchange(now, pool);
         self.data.on_timeout(now, pool);
         self.exchange(now, pool);
     }
 
-    /// What happened so far.
+    /// What happened so far. Of several shards the first one counts what control did, so that sums are right.
     pub fn counters(&self) -> NetCounters {
-        let (data, control) = (self.data.counters.clone(), self.control.counters.clone());
-        NetCounters { data, control }
+        let control = match &self.seat {
+            Seat::Other(_) => ControlCounters::default(),
+            seat => seat.ask(|control| control.counters.clone()),
+        };
+        NetCounters { data: self.data.counters.clone(), control }
     }
 
     /// Counts something as dropped whose packet is gone, or was never made.
@@ -135,6 +187,12 @@ impl Net {
         self.data.outputs.get(iface.index()).map_or(Load::default(), Output::load)
     }
 
+    /// The same of connections alone.
+    #[inline]
+    pub(crate) fn output_connections(&self, iface: IfaceId) -> Load {
+        self.data.outputs.get(iface.index()).map_or(Load::default(), Output::connections)
+    }
+
     /// What waits for all devices together.
     pub fn output_waiting(&self) -> Load {
         let mut sum = Load::default();
@@ -146,6 +204,21 @@ impl Net {
     #[inline]
     pub(crate) fn output_share(&self, iface: IfaceId, sender: NonZeroU32) -> u32 {
         self.data.outputs.get(iface.index()).map_or(0, |output| output.share(sender))
+    }
+
+    /// Whether `sender` has as many bytes as `share` in the queue of some device.
+    #[inline]
+    pub(crate) fn has_share(&self, sender: NonZeroU32, share: u32) -> bool {
+        let mut outputs = self.data.outputs.iter();
+        // One that has less than that has no more of anybody.
+        outputs.any(|it| it.load().bytes >= share as usize && it.share(sender) >= share)
+    }
+
+    /// Copies packets in the queues of devices that keep memory for which nobody else has a use
+    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that has become too much; a turn's work at most.
+    pub fn copy_forsaken(&mut self, pool: &mut Pool) {
+        let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
+        self.data.counters.output_copied += copied.sum::<u64>();
     }
 
     /// Those who have something in the queue of some device.
@@ -192,5 +265,41 @@ impl Net {
     /// Whether dropped packets are kept from now on.
     pub fn set_trace_drops(&mut self, on: bool) {
         self.data.set_trace_drops(on);
+    }
+}
+
+/// Control of a host with nothing but the loopback interface.
+fn host_control(keys: &Keys, now: Instant) -> Control {
+    let mut control = Control::new(keys);
+    control.add_loopback(now);
+    control
+}
+
+/// Lets control and a data part on its thread tell each other all they have, and notes what other data parts have to hear.
+///
+/// It ends: data tells of a next hop once until it is answered, and control has what it wants sent to a neighbour that it
+/// does not know sent once.
+fn talk(
+    control: &mut Control,
+    data: &mut Data,
+    news_of_others: &mut VecDeque<(Parts, News)>,
+    now: Instant,
+    pool: &mut Pool,
+) {
+    loop {
+        while let Some(punt) = data.take_punt() {
+            control.on_punt(now, punt, pool);
+        }
+        while let Some(notice) = data.take_notice() {
+            control.on_notice(now, Parts::FIRST, notice, pool);
+        }
+        data.follow(control.snapshot());
+        let Some(order) = control.take_order() else { break };
+        if let Order::News { to, news } = &order
+            && *to != Parts::FIRST
+        {
+            news_of_others.push_back((to.without(Parts::FIRST), *news));
+        }
+        data.on_order(now, order, pool);
     }
 }

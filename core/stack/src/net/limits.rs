@@ -3,13 +3,18 @@
 
 use core::time::Duration;
 
-/// Bytes that wait on one interface for its device, as they will be on the wire: with the headers of every packet
-/// that a larger one is cut into. 4 MiB are 34 ms of 1 Gbit/s, more than a device needs to be busy until the next turn;
+/// Bytes that wait on one interface for its device, those of connections apart, as they will be on the wire: with the
+/// headers of every packet that a larger one is cut into. 4 MiB are 34 ms of 1 Gbit/s, more than a device needs to be busy until the next turn;
 /// what is beyond would only add delay, and is dropped. Drop reason `output_full`, counter `output_bytes_full`.
 pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// The same in packets on the wire: what costs the device and the next router is their number where they are short.
 /// Counter `output_packets_full`.
 pub const OUTPUT_PACKETS_MAX: usize = 4096;
+/// Bytes that all but connections may have on one interface whose device is behind, while connections have as little as
+/// that: 34 ms of 128 Mbit/s, by which the first bytes of a connection are late.
+pub const OUTPUT_BESIDE_BYTES: usize = 512 << 10;
+/// The same in packets: half of the queue that Linux gives an Ethernet device (`txqueuelen`).
+pub const OUTPUT_BESIDE_PACKETS: usize = 512;
 /// Bytes beyond [`OUTPUT_BYTES_MAX`] for what keeps others going: acknowledgements, resets, ICMP errors, ARP,
 /// neighbour discovery and group membership. Counters `output_reserve_used`, and `output_reserve_full` for what is
 /// dropped all the same.
@@ -36,6 +41,11 @@ pub const NEXT_HOPS_MAX: usize = NEIGHBORS_MAX;
 /// Between uses of a neighbour that are told to its state machine, which learns by them which were used least
 /// recently.
 pub const NEIGHBOR_USE_INTERVAL: Duration = Duration::from_secs(1);
+/// What a shard has to tell the first one of its neighbours and has not: those it uses, heard from beyond, and passes
+/// over, and path MTUs. Each neighbour is told of once until there is an answer, or a second is over, so that more than two
+/// for each of [`NEXT_HOPS_MAX`] are those of a sender to ever new addresses, whose packets are dropped then: drop reason
+/// `neighbor_queue_full`, counter `neighbor_notices_full`.
+pub const NEIGHBOR_NOTICES_MAX: usize = 2 * NEXT_HOPS_MAX;
 /// Bytes of packets that wait for one neighbour's MAC address: Linux's `unres_qlen_bytes`. RFC 1122 §2.3.2.2
 /// wants at least one packet; a program that begins with many connections or datagrams to one host loses
 /// none. Beyond, the oldest go; drop reason `neighbor_queue_full`.
@@ -43,8 +53,10 @@ pub const NEIGHBOR_QUEUE_BYTES_MAX: usize = 212_992;
 /// The same of all neighbours together: as much as fragments may have ([`REASSEMBLY_BYTES_MAX`]), and room for
 /// twenty neighbours with all that one may have. [`NEIGHBORS_MAX`] of these would be 218 MB, which a program that
 /// sends to every address of an empty subnet could fill. Beyond, the neighbour with the longest queue loses its
-/// oldest packet; drop reason `neighbor_queues_full`.
+/// oldest packet; drop reason `neighbor_queues_full`. Each shard has its part.
 pub const NEIGHBOR_QUEUES_BYTES_MAX: usize = 4 << 20;
+const _: () =
+    assert!(NEIGHBOR_QUEUES_BYTES_MAX / crate::limits::SHARDS_MAX >= NEIGHBOR_QUEUE_BYTES_MAX);
 /// What a waiting packet costs beside its bytes: its buffer is longer, and has a place in the queue.
 pub const NEIGHBOR_PACKET_COST: usize = 512;
 /// Neighbours that asked for us, or advertised a route, and that nothing was sent to since. Beyond it the one
@@ -110,6 +122,10 @@ pub const REASSEMBLY_V4_TIME: Duration = Duration::from_secs(30);
 /// connections with one, of which the first to have learnt it then tries again what its link takes
 /// (counter `path_mtus_full`).
 pub const PATH_MTUS_MAX: usize = 1024;
+/// Path MTUs of datagrams that shards tell each other a second, all shards together, one each at least: enough for those
+/// that many paths through one tunnel have. The others are told when a router reports them again; counter
+/// `path_mtus_untold`.
+pub const PATH_MTUS_TOLD_PER_SECOND: u32 = 256;
 /// How long a path MTU is believed (RFC 1191 §6.3, RFC 8201 §4 recommend 10 minutes).
 pub const PATH_MTU_TIME: Duration = Duration::from_secs(600);
 /// What IPv4 packets are cut to at least (Linux's `min_pmtu`). RFC 791 allows links of 68 bytes, but tiny
@@ -118,7 +134,8 @@ pub const PATH_MTU_MIN_V4: u32 = 552;
 /// What every IPv6 link takes (RFC 8200 §5).
 pub const PATH_MTU_MIN_V6: u32 = 1280;
 
-/// ICMP errors sent a second, on average (RFC 4443 §2.4 f).
+/// ICMP errors sent a second, on average (RFC 4443 §2.4 f). Of this limit and those that follow each shard has its part,
+/// of what may be sent at once one error at least.
 pub const ICMP_ERRORS_PER_SECOND: u64 = 1000;
 /// ICMP errors sent at once. The value in force varies at random by [`ICMP_BURST_JITTER`], so that
 /// nobody can learn from the limit how many errors others caused (CVE-2020-25705).
@@ -159,6 +176,12 @@ pub const GROUPS_MAX: usize = 256;
 pub const GROUP_SOURCES_MAX: usize = 64;
 /// How often a change of membership is reported: reports may be lost (RFC 3376 §8.1, RFC 3810 §9.1).
 pub const ROBUSTNESS: u8 = 2;
+/// Changes of groups that are still to be reported, of all interfaces together: those of four interfaces with all groups
+/// that each may have. When a program joins and leaves faster, one report of all groups takes the place of those beyond;
+/// counter `group_reports_full`.
+pub const GROUP_REPORTS_MAX: usize = 4 * GROUPS_MAX;
+/// Tasks of interfaces that are done before packets have their turn again, each of them a frame or two.
+pub const TASKS_A_TURN: usize = 256;
 /// Between the reports of a change, at most (RFC 3376 §8.11, RFC 3810 §9.11).
 pub const UNSOLICITED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a querier of an older version counts as present after its query (RFC 3376 §8.12, RFC 3810 §9.12):

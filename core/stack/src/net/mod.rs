@@ -25,10 +25,17 @@
 //! `Notice` something that happened to a next hop: it is used, or the transport heard from beyond it. An `Order` is a
 //! packet to send, or news. Of a neighbour in use there is one notice a second.
 //!
-//! [`Net`] is both on one thread: control hears of each packet before the next one. With more shards each has the right
-//! half, and what passes goes through rings, in batches.
+//! [`Net`] is both on one thread: control hears of each packet before the next one. Of several shards each has a data part,
+//! and the first one runs control: punts and notices of the others go to it through the rings between shards, in batches,
+//! and news come back beside these. A neighbour has its users, a bit for each shard, and what changes of it goes to these; who says that it uses one is answered alone; who sends to hosts that are not
+//! there makes work for its own shard and the first. What waits to be told is bounded both ways: a shard does not keep
+//! packets that it cannot ask for (`NEIGHBOR_NOTICES_MAX`), and one that does not take its news asks for all neighbours
+//! anew (`NEWS_WAITING_MAX`). Path MTUs of datagrams go the same way, from the shard whose socket believed a report by the
+//! first one to all. Of a snapshot each shard learns by a word that it looks at once a batch. Joins of groups and changes by
+//! the owner are made by control at once, whichever thread calls: that is what its lock is for (`seat`).
 //!
-//! Reading order: [`Net`] in `layer`; `told`, `snapshot`; then `data` and `control`, whose pages go on. `owner` and
+//! Reading order: [`Net`] in `layer`, with its `seat`; `told`, `snapshot`; `relay` for several shards; then `data` and
+//! `control`, whose pages go on. `owner` and
 //! `transport` are what the two are called for. `iface`, `route`, `received` and `ip` are what is asked, given and
 //! told. `locals` has the addresses of a snapshot, `fib` its routes, in a `trie`, with the `failures` of routers;
 //! `source` chooses the address to send from. Every limit is in `limits`, what is counted in `trace`.
@@ -52,7 +59,9 @@ mod locals;
 mod lru;
 mod owner;
 mod received;
+mod relay;
 pub(crate) mod route;
+mod seat;
 mod snapshot;
 mod source;
 #[cfg(test)]
@@ -62,13 +71,15 @@ mod trace;
 mod transport;
 mod trie;
 
-pub use control::{Interface, Neighbor, NeighborState};
+pub use control::{Neighbor, NeighborState};
 pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
-pub(crate) use data::{mtu, quoted_flow};
+pub(crate) use data::{connection, datagrams, mtu, place, quoted_flow};
 pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
 pub use keys::Keys;
 pub use layer::{Net, NetConfig};
 pub use received::{Echo, IcmpError, Local, Looped, Received};
 pub use route::{HopId, Route, RouteEntry, RouteError};
+pub use snapshot::Link as Interface;
+pub(crate) use told::{HopKey, News, ToControl};
 pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters};

@@ -1,4 +1,6 @@
-//! What the owner of a host decides, and what it asks about it.
+//! What the owner of a host decides, and what it asks about it. Of several shards it tells the first one alone, and
+//! the others know it from their next turn on, or when a program next binds, connects or sends there. What it asks, each
+//! of them answers.
 
 use core::net::IpAddr;
 
@@ -6,10 +8,12 @@ use towpath_pool::Offloads;
 use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
-use super::control::{Interface, Neighbor};
+use super::control::{Control, Neighbor};
 use super::iface::{IfaceId, InterfaceConfig};
 use super::layer::Net;
 use super::route::RouteEntry;
+use super::seat::Seat;
+use super::snapshot::Link;
 
 impl Net {
     /// Adds an interface with its addresses and the routes to their links.
@@ -17,36 +21,32 @@ impl Net {
     /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
     /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces stay: the
     /// 65 537th panics.
+    ///
+    /// # Panics
+    /// On a shard other than the first, as everything here does that changes the host: it would be done twice.
     pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
-        let id = self.control.add_interface(now, config);
-        self.follow();
-        id
+        self.decide(|control| control.add_interface(now, config))
     }
 
     /// All interfaces; an [`IfaceId`] is an index.
-    pub fn interfaces(&self) -> &[Interface] {
-        self.control.interfaces()
+    pub fn interfaces(&self) -> &[Link] {
+        &self.data.here().links
     }
 
     /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
-        self.control.set_offloads(iface, offloads);
-        self.follow();
+        self.decide(|control| control.set_offloads(iface, offloads));
     }
 
     /// Gives an interface an address and the route to its link. False when it has it already. Panics when there is no
     /// such interface.
     pub fn add_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
-        let added = self.control.add_address(now, iface, prefix);
-        self.follow();
-        added
+        self.decide(|control| control.add_address(now, iface, prefix))
     }
 
     /// Takes an address and the route to its link away. False when there is no such address.
     pub fn remove_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) -> bool {
-        let removed = self.control.remove_address(now, iface, addr);
-        self.follow();
-        removed
+        self.decide(|control| control.remove_address(now, iface, addr))
     }
 
     /// Adds a route; the same one again replaces its metric. False when there is no such interface, when the router is
@@ -58,31 +58,37 @@ impl Net {
         iface: IfaceId,
         metric: u32,
     ) -> bool {
-        let added = self.control.add_route(prefix, next_hop, iface, metric);
-        self.follow();
-        added
+        self.decide(|control| control.add_route(prefix, next_hop, iface, metric))
     }
 
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
-        let removed = self.control.remove_route(prefix, next_hop);
-        self.follow();
-        removed
+        self.decide(|control| control.remove_route(prefix, next_hop))
     }
 
     /// All routes, in order of adding.
-    pub fn routes(&self) -> impl Iterator<Item = &RouteEntry> {
-        self.control.routes()
+    pub fn routes(&self) -> impl Iterator<Item = RouteEntry> {
+        let (list, mut next) = (self.seat.ask(|control| control.routes()), 0);
+        core::iter::from_fn(move || {
+            let (nth, route) = list.range(next..).next()?;
+            next = nth + 1;
+            Some(*route)
+        })
     }
 
-    /// All neighbours known, in no particular order.
+    /// All neighbours known, in no particular order. Where there are several shards, they are copied first.
     pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
-        self.control.neighbors()
+        let (own, copied) = match &self.seat {
+            Seat::Alone(control) => (Some(control.neighbors()), None),
+            seat => (None, Some(seat.ask(|control| control.neighbors().collect::<Vec<_>>()))),
+        };
+        own.into_iter().flatten().chain(copied.into_iter().flatten())
     }
 
     /// Takes packets to `group` from `iface`. With `source` the routers of the link are asked for what comes
     /// from there only; which packets a member takes is its own concern. Joins count. False when it is no
-    /// group or there is no room for another.
+    /// group or there is no room for another. Any shard may be asked, and all of them take packets to it then, from
+    /// their next batch on.
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -90,9 +96,7 @@ impl Net {
         group: IpAddr,
         source: Option<IpAddr>,
     ) -> bool {
-        let joined = self.control.join_group(now, iface, group, source);
-        self.follow();
-        joined
+        self.change(|control| control.join_group(now, iface, group, source))
     }
 
     /// Undoes one join. False when there was none.
@@ -103,13 +107,31 @@ impl Net {
         group: IpAddr,
         source: Option<IpAddr>,
     ) -> bool {
-        let left = self.control.leave_group(now, iface, group, source);
-        self.follow();
-        left
+        self.change(|control| control.leave_group(now, iface, group, source))
     }
 
-    fn follow(&mut self) {
-        self.data.follow(self.control.snapshot());
+    /// Changes the host, in its first shard.
+    fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+        assert!(
+            !matches!(self.seat, Seat::Other(_)),
+            "the first shard alone is told what the host is"
+        );
+        self.change(change)
+    }
+
+    fn change<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+        let result = match &mut self.seat {
+            Seat::Alone(control) => change(control),
+            Seat::First(shared) => shared.with(change),
+            Seat::Other(shared) => {
+                let (result, sooner) = shared.with_from_other(change);
+                // The shard that sends reports sleeps by what it knew.
+                self.hurries_first |= sooner;
+                result
+            }
+        };
+        self.data.follow(&self.seat.snapshot());
+        result
     }
 
     /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.

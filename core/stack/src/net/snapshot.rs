@@ -11,7 +11,7 @@ use towpath_wire::MacAddr;
 
 use super::fib::Fib;
 use super::hash::Cheap;
-use super::iface::Address;
+use super::iface::{Address, IfaceId};
 use super::limits::LOOPBACK_MTU;
 use super::locals::Locals;
 
@@ -59,23 +59,64 @@ impl Host {
     }
 }
 
-/// What packets need to know of an interface.
+/// An interface as it was at one time.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub kind: LinkType,
-    pub mac: MacAddr,
-    pub mtu: u32,
-    pub mtu_v6: u32,
+pub struct Link {
+    pub(super) id: IfaceId,
+    pub(super) name: Arc<str>,
+    pub(super) kind: LinkType,
+    pub(super) mac: MacAddr,
+    pub(super) mtu: u32,
+    pub(super) mtu_v6: u32,
     /// Of packets for which nobody asked for another one.
-    pub hop_limit: u8,
-    pub offloads: Offloads,
-    pub any_address: bool,
-    pub kernel_cuts: bool,
-    /// As they were when they last changed: their lifetimes may have been renewed since.
-    pub addresses: Arc<[Address]>,
+    pub(super) hop_limit: u8,
+    pub(super) offloads: Offloads,
+    pub(super) any_address: bool,
+    pub(super) kernel_cuts: bool,
+    pub(super) addresses: Arc<[Address]>,
 }
 
 impl Link {
+    /// Its id.
+    pub fn id(&self) -> IfaceId {
+        self.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its packets begin with.
+    pub fn link(&self) -> LinkType {
+        self.kind
+    }
+
+    /// Its Ethernet address.
+    pub fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
+    /// Longest IP packet in bytes.
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// What its device does by itself.
+    pub fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+
+    /// Its addresses, in order of adding.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Whether every unicast destination is local on it.
+    pub fn is_any_address(&self) -> bool {
+        self.any_address
+    }
+
     /// Longest IP packet in bytes that may be sent to `dst`: routers may ask for less with IPv6.
     pub(super) fn mtu_for(&self, dst: IpAddr) -> u32 {
         if dst.is_ipv6() { self.mtu_v6 } else { self.mtu }

@@ -1,4 +1,5 @@
-//! What control and the data of a shard tell each other: all that passes between them, besides snapshots.
+//! What control and the data of a shard tell each other: all that passes between them, besides snapshots. Where there
+//! are several shards, what the others tell goes to the first one in batches, and so does what they are told.
 
 use core::net::IpAddr;
 
@@ -11,11 +12,44 @@ use super::received::Local;
 use crate::drop::DropReason;
 
 /// A neighbour: its address on a link.
-pub(super) type HopKey = (IfaceId, IpAddr);
+pub(crate) type HopKey = (IfaceId, IpAddr);
 
-/// What data tells control of next hops.
+/// Data parts of a host, a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(crate) struct Parts(u16);
+
+impl Parts {
+    /// The one that runs control, which is told everything.
+    pub(crate) const FIRST: Self = Self(1);
+    /// None.
+    pub(crate) const NONE: Self = Self(0);
+    /// All the others.
+    pub(crate) const OTHERS: Self = Self(!Self::FIRST.0);
+
+    /// The one of the shard `n`, of at most 16.
+    pub(crate) fn one(n: u8) -> Self {
+        Self(1 << n)
+    }
+
+    /// Whether that of the shard `n` is among them.
+    pub(crate) fn has(self, n: usize) -> bool {
+        self.0 >> n & 1 != 0
+    }
+
+    /// These and those.
+    pub(crate) fn and(self, more: Self) -> Self {
+        Self(self.0 | more.0)
+    }
+
+    /// These, and none of those.
+    pub(crate) fn without(self, less: Self) -> Self {
+        Self(self.0 & !less.0)
+    }
+}
+
+/// What data tells control of next hops, and the first data part of path MTUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
     /// A packet goes to the neighbour.
     Used(HopKey),
     /// The transport heard from beyond it (RFC 4861 §7.3.1), while packets to it went to `mac`. Control may have heard
@@ -23,11 +57,13 @@ pub(super) enum Notice {
     Confirmed { key: HopKey, mac: MacAddr },
     /// A packet went another way because it, a router, did not answer, and it is time to ask it again.
     Avoided(HopKey),
+    /// Datagrams that leave by this way get through with so many bytes only, as a report said that a socket believed.
+    TooBig { way: HopKey, mtu: u32 },
 }
 
 /// A packet that came in, with valid IP addresses if it is one of IP, and is for control.
 #[derive(Debug)]
-pub(super) enum Punt {
+pub(crate) enum Punt {
     /// A packet of ARP, which starts at `at`.
     Arp {
         /// Where it came in.
@@ -43,6 +79,36 @@ pub(super) enum Punt {
     Igmp(Local),
 }
 
+impl Punt {
+    /// The packet.
+    pub(crate) fn packet(&self) -> &Packet {
+        match self {
+            Self::Arp { packet, .. } => packet,
+            Self::Discovery(local) | Self::Listeners(local) | Self::Igmp(local) => &local.packet,
+        }
+    }
+
+    /// The same, to change it.
+    pub(crate) fn packet_mut(&mut self) -> &mut Packet {
+        match self {
+            Self::Arp { packet, .. } => packet,
+            Self::Discovery(local) | Self::Listeners(local) | Self::Igmp(local) => {
+                &mut local.packet
+            }
+        }
+    }
+
+    /// The packet, and where it came in.
+    pub(crate) fn into_packet(self) -> (IfaceId, Packet) {
+        match self {
+            Self::Arp { iface, packet, .. } => (iface, packet),
+            Self::Discovery(local) | Self::Listeners(local) | Self::Igmp(local) => {
+                (local.iface, local.packet)
+            }
+        }
+    }
+}
+
 /// What control tells data.
 #[derive(Debug)]
 pub(super) enum Order {
@@ -52,17 +118,28 @@ pub(super) enum Order {
     Packet { to: HopKey, packet: Packet, mtu: u32 },
     /// Throw a packet away: what came in was of no use.
     Drop { iface: IfaceId, packet: Packet, reason: DropReason },
-    /// Hear of a neighbour.
-    News(News),
+    /// Hear of a neighbour. `to`: those that send to it.
+    News { to: Parts, news: News },
 }
 
-/// What becomes of a neighbour.
+/// What becomes of a neighbour, or of a way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(crate) enum News {
     /// It is there. Control wants to hear of the next use at `tell_at` or later.
     Known { key: HopKey, mac: MacAddr, tell_at: Instant },
     /// It does not answer.
     Failed(HopKey),
     /// It had to make room for another one: it has to be asked for again.
     Forgotten(HopKey),
+    /// More happened than could be told: every neighbour has to be asked for again.
+    AllForgotten,
+    /// Datagrams that leave by this way get through with so many bytes only.
+    TooBig { way: HopKey, mtu: u32 },
+}
+
+/// What a shard other than the first has for control, or for the first data part.
+#[derive(Debug)]
+pub(crate) enum ToControl {
+    Punt(Box<Punt>),
+    Notice(Notice),
 }

@@ -53,6 +53,8 @@ pub struct DataCounters {
     pub output_reserve_used: u64,
     /// The same, not taken because the reserve was full, too.
     pub output_reserve_full: u64,
+    /// Packets copied in the queue because too much memory was kept for them alone.
+    pub output_copied: u64,
     /// Packets cut by software for a device that cannot.
     pub segmented: u64,
     /// Packets cut into fragments.
@@ -79,6 +81,10 @@ pub struct DataCounters {
     pub echoes_answered: u64,
     /// Next hops whose link header is ready no longer, because others needed their place.
     pub next_hops_displaced: u64,
+    /// Notices of neighbours' use and path MTUs for which the first shard had no room.
+    pub neighbor_notices_full: u64,
+    /// Path MTUs of which other shards were not told at once, because there were too many.
+    pub path_mtus_untold: u64,
     /// Packets dropped, by reason.
     pub drops: Drops,
 }
@@ -97,6 +103,7 @@ impl DataCounters {
             output_packets_full,
             output_reserve_used,
             output_reserve_full,
+            output_copied,
             segmented,
             fragmented,
             fragments_received,
@@ -110,6 +117,8 @@ impl DataCounters {
             icmp_errors_received,
             echoes_answered,
             next_hops_displaced,
+            neighbor_notices_full,
+            path_mtus_untold,
             drops: _,
         } = *self;
         [
@@ -122,6 +131,7 @@ impl DataCounters {
             ("output_packets_full", output_packets_full),
             ("output_reserve_used", output_reserve_used),
             ("output_reserve_full", output_reserve_full),
+            ("output_copied", output_copied),
             ("segmented", segmented),
             ("fragmented", fragmented),
             ("fragments_received", fragments_received),
@@ -135,6 +145,8 @@ impl DataCounters {
             ("icmp_errors_received", icmp_errors_received),
             ("echoes_answered", echoes_answered),
             ("next_hops_displaced", next_hops_displaced),
+            ("neighbor_notices_full", neighbor_notices_full),
+            ("path_mtus_untold", path_mtus_untold),
         ]
         .into_iter()
     }
@@ -159,6 +171,8 @@ pub struct ControlCounters {
     pub router_routes_refused: u64,
     /// Advertised prefixes forgotten to make room for others.
     pub prefixes_displaced: u64,
+    /// Changes of groups that were not reported one by one, because there were too many.
+    pub group_reports_full: u64,
 }
 
 impl ControlCounters {
@@ -174,6 +188,7 @@ impl ControlCounters {
             routers_displaced,
             router_routes_refused,
             prefixes_displaced,
+            group_reports_full,
         } = *self;
         [
             ("solicits_sent", solicits_sent),
@@ -184,6 +199,7 @@ impl ControlCounters {
             ("routers_displaced", routers_displaced),
             ("router_routes_refused", router_routes_refused),
             ("prefixes_displaced", prefixes_displaced),
+            ("group_reports_full", group_reports_full),
         ]
         .into_iter()
     }

@@ -52,7 +52,8 @@ impl Net {
         self.data.path_mtu(now, dst)
     }
 
-    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted.
+    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted. Each shard knows
+    /// of the paths of all.
     pub fn path_mtu_least(&self) -> u32 {
         self.data.path_mtu_least()
     }
@@ -60,7 +61,9 @@ impl Net {
     /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
     /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs.
     pub fn set_path_mtu(&mut self, now: Instant, dst: IpAddr, iface: Option<IfaceId>, mtu: u32) {
-        self.data.set_path_mtu(now, dst, iface, mtu);
+        if let Some((way, mtu)) = self.data.set_path_mtu(now, dst, iface, mtu) {
+            self.share_path_mtu(now, way, mtu);
+        }
     }
 
     /// The address of a next hop; `None` when its place was given to another one.

@@ -15,25 +15,28 @@
 //! listener's own shard does. `Full` is for those that were on the way when the queue became full.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use towpath_tcp::Instant;
 
 use super::ShardId;
-use super::post::{Message, Offer};
-use crate::active::with_scope;
+use super::post::{Child, Message, Offer};
+use crate::active::{loopback_if_unspecified, with_scope};
 use crate::bind_addr::Table;
 use crate::binds::Binds;
-use crate::host::{Host, Linger, SocketId};
+use crate::host::{Elsewhere, Host, Linger, ListenerName, ListenerNote, SocketId};
 use crate::net::IfaceId;
 use crate::socket::{AmongShards, Kind, Listener, Stream};
 use crate::stack::Stack;
 
 impl Listener {
-    /// It is the shadow of a listener in that shard.
-    pub(crate) fn home(&self) -> Option<ShardId> {
+    /// The listener that it is the shadow of, whose owner calls it `user`.
+    pub(crate) fn elsewhere(&self, user: u32) -> Option<Elsewhere> {
         match self.among.as_deref() {
-            Some(AmongShards::Shadow { shard, .. }) => Some(*shard),
+            Some(AmongShards::Shadow { shard, id, note, .. }) => {
+                Some(Elsewhere { user, note: *note, name: ListenerName { shard: *shard, id: *id } })
+            }
             _ => None,
         }
     }
@@ -49,12 +52,16 @@ impl Listener {
 impl<H: Host> Stack<H> {
     pub(crate) fn on_message(&mut self, now: Instant, host: &mut H, message: Message) {
         match message {
+            Message::Owner { from, words } => host.told(from, words),
             Message::Offer(offer) => self.on_offer(host, &offer),
             Message::Full { listener, from, child, again } => {
-                self.put_off(now, (from, listener), child, again);
+                let listener = ListenerName { shard: from, id: listener };
+                self.put_off(now, host, listener, child, again);
             }
-            Message::Refused { child } => self.close(now, child, Linger::Abort),
-            Message::Room { listener, from } => self.offer_next((from, listener)),
+            Message::Refused { child } => self.refuse(now, host, &child),
+            Message::Room { listener, from } => {
+                self.offer_next(now, host, ListenerName { shard: from, id: listener });
+            }
             Message::Pass { listener } => {
                 if let Some(index) = self.index(listener) {
                     self.tell_of_room(index);
@@ -67,32 +74,87 @@ impl<H: Host> Stack<H> {
     }
 
     /// Closes the children of listeners that are gone.
-    pub(crate) fn close_forsaken(&mut self, now: Instant) {
+    pub(crate) fn close_forsaken(&mut self, now: Instant, host: &mut H) {
         while let Some(child) = self.member.as_mut().and_then(|it| it.forsaken.pop_front()) {
-            self.close(now, child, Linger::Abort);
+            self.refuse(now, host, &child);
+        }
+        while let Some(listener) = self.member.as_mut().and_then(|it| it.gone.pop_front()) {
+            host.listener_gone(&listener);
         }
     }
 
-    /// Offers an established child to the listener that has its shadow at `index`. `more`: it was put off, and others wait
-    /// behind it, or none.
-    pub(crate) fn offer(&mut self, index: u32, child: SocketId, more: Option<bool>) {
-        let Some(Kind::Listener(state)) = self.sockets.get(index).map(|socket| &socket.kind) else {
-            return;
-        };
-        let Some(AmongShards::Shadow { shard, id, .. }) = state.among.as_deref() else { return };
-        let (shard, listener) = (*shard, *id);
+    /// The child comes into no queue. It may have ended before.
+    fn refuse(&mut self, now: Instant, host: &mut H, child: &Child) {
+        host.refused(child.user, child.tag);
+        self.close(now, child.id, Linger::Abort);
+    }
+
+    /// Offers an established child to its listener, which is in another shard. `tag` is the one that its owner gave it.
+    /// What becomes of it is heard by [`Host::enqueue`] there or [`Host::refused`] here. False: it is gone, and nothing is
+    /// heard.
+    pub fn offer_to(&mut self, listener: ListenerName, child: SocketId, tag: u32) -> bool {
         let socket = self.index(child).and_then(|index| self.sockets.get(index));
-        let Some(socket) = socket else { return };
-        let Kind::Stream(stream) = &socket.kind else { return };
+        let Some(user) = socket.map(|socket| socket.user) else { return false };
+        self.offer(listener, Child { id: child, user, tag }, None)
+    }
+
+    /// The same. `more`: it was put off, and others wait behind it, or none.
+    fn offer(&mut self, to: ListenerName, child: Child, more: Option<bool>) -> bool {
+        let socket = self.index(child.id).and_then(|index| self.sockets.get(index));
+        let Some(Kind::Stream(stream)) = socket.map(|socket| &socket.kind) else { return false };
         let Stream { flow, iface, .. } = **stream;
         // Only link-local addresses need it, and their connections have it.
         let iface = self.net.link_of(iface.unwrap_or(IfaceId::LOOPBACK), flow.local);
         let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
-        let user = socket.user;
-        let Some(from) = self.member.as_ref().map(|member| member.id) else { return };
+        let Some(from) = self.member.as_ref().map(|member| member.id) else { return false };
         let (again, more) = (more.is_some(), more == Some(true));
-        let offer = Offer { listener, from, child, user, local, remote, again, more };
-        self.tell_shard(shard, Message::Offer(offer));
+        let listener = to.id;
+        let offer = Offer { listener, from, child, local, remote, again, more };
+        self.tell_shard(to.shard, Message::Offer(offer));
+        true
+    }
+
+    /// The shards whose listeners may take a connection of this host to itself, a bit each; of many that share the port
+    /// perhaps all shards.
+    pub fn listening_shards(&self, to: SocketAddr) -> u16 {
+        /// Listeners looked at.
+        const LOOKED_AT: usize = 64;
+        let (ip, port) = (loopback_if_unspecified(to.ip().to_canonical()), to.port());
+        let iface = self.net.link_of(IfaceId::LOOPBACK, ip);
+        let own = self.member.as_ref().map_or(0, |member| member.id.0);
+        let mut shards = 0;
+        for (n, index) in self.tcp_binds.receivers.all(ip, port, iface).enumerate() {
+            if n == LOOKED_AT {
+                return self.member.as_ref().map_or(1, |member| member.everybody());
+            }
+            let socket = self.sockets.get(index);
+            let Some(Kind::Listener(listener)) = socket.map(|socket| &socket.kind) else {
+                continue;
+            };
+            let shard = listener.elsewhere(0).map_or(own, |listener| listener.name.shard.0);
+            shards |= 1 << shard;
+        }
+        shards
+    }
+
+    /// Tells the owner of another shard something, which it hears in one of its next turns ([`Host::told`]). Nothing is lost,
+    /// and a stack alone tells nobody.
+    pub fn tell_owner(&mut self, shard: ShardId, words: [u64; 3]) {
+        let Some(from) = self.member.as_ref().map(|member| member.id) else { return };
+        self.tell_shard(shard, Message::Owner { from, words });
+    }
+
+    /// Says something else of a listener from now on, for connections that are made afterwards.
+    pub fn set_note(&mut self, listener: SocketId, note: ListenerNote) {
+        let Some(index) = self.index(listener) else { return };
+        let socket = self.sockets.get_mut(index);
+        if let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind)
+            && let Some(AmongShards::Original { note: before, .. }) = state.among.as_deref_mut()
+            && *before != note
+        {
+            *before = note;
+            self.in_order(Table::Tcp, index, 0, |_| true);
+        }
     }
 
     pub(crate) fn tell_shard(&mut self, shard: ShardId, message: Message) {
@@ -106,7 +168,12 @@ impl<H: Host> Stack<H> {
         let answer = self.enqueue(host, offer);
         let Some(member) = &self.member else { return };
         match answer {
-            Queued::Yes => {}
+            // One shard is told at a time, and several places may have become free.
+            Queued::Yes => {
+                if let Some(index) = self.index(listener) {
+                    self.tell_of_room(index);
+                }
+            }
             Queued::Full => {
                 let full = Message::Full { listener, from: member.id, child, again };
                 self.tell_shard(from, full);
@@ -129,12 +196,21 @@ impl<H: Host> Stack<H> {
         if is_full {
             return Queued::Full;
         }
-        if !host.enqueue(socket.user, offer.user, offer.local, offer.remote) {
-            return Queued::Never;
+        let child = (offer.child.user, offer.child.tag);
+        if !host.enqueue(socket.user, child, offer.local, offer.remote) {
+            *turned_away |= 1 << offer.from.0;
+            return Queued::Full;
         }
         listener.waiting += 1;
         listener.publish();
         Queued::Yes
+    }
+
+    /// The owner has room for children again that it had none for in [`Host::enqueue`].
+    pub fn offer_again(&mut self, listener: SocketId) {
+        if let Some(index) = self.index(listener) {
+            self.tell_of_room(index);
+        }
     }
 
     /// The queue of the listener at `index` may have room: one shard that was turned away is told. It says with its offer
@@ -167,42 +243,41 @@ impl<H: Host> Stack<H> {
     fn put_off(
         &mut self,
         now: Instant,
-        listener: (ShardId, SocketId),
-        child: SocketId,
+        host: &mut H,
+        listener: ListenerName,
+        child: Child,
         again: bool,
     ) {
         match self.unqueued(listener) {
-            Some((_, unqueued)) if again => unqueued.push_front(child),
-            Some((_, unqueued)) => unqueued.push_back(child),
-            None => self.close(now, child, Linger::Abort),
+            Some(unqueued) if again => unqueued.push_front(child),
+            Some(unqueued) => unqueued.push_back(child),
+            None => self.refuse(now, host, &child),
         }
     }
 
     /// There is a place: for the first child that is still there.
-    fn offer_next(&mut self, listener: (ShardId, SocketId)) {
-        while let Some((index, unqueued)) = self.unqueued(listener) {
+    fn offer_next(&mut self, now: Instant, host: &mut H, listener: ListenerName) {
+        while let Some(unqueued) = self.unqueued(listener) {
             let Some(child) = unqueued.pop_front() else { break };
             let more = !unqueued.is_empty();
-            if self.index(child).is_some() {
-                return self.offer(index, child, Some(more));
+            if self.offer(listener, child, Some(more)) {
+                return;
             }
+            self.refuse(now, host, &child);
         }
         // The place is for another shard.
-        let (home, listener) = listener;
-        self.tell_shard(home, Message::Pass { listener });
+        self.tell_shard(listener.shard, Message::Pass { listener: listener.id });
     }
 
-    /// The shadow of a listener, and the children that wait for a place with it.
-    fn unqueued(
-        &mut self,
-        (home, listener): (ShardId, SocketId),
-    ) -> Option<(u32, &mut VecDeque<SocketId>)> {
+    /// The children that wait for a place with a listener, of which there is a shadow here.
+    fn unqueued(&mut self, listener: ListenerName) -> Option<&mut VecDeque<Child>> {
+        let ListenerName { shard: home, id: listener } = listener;
         let seat = Binds::seat_of(home, listener.0 as u32);
         let index = *self.member.as_ref()?.shadows.get(&(Table::Tcp, seat))?;
         let Kind::Listener(state) = &mut self.sockets.get_mut(index)?.kind else { return None };
         match state.among.as_deref_mut()? {
             // Its number may be another listener's by now.
-            AmongShards::Shadow { id, unqueued, .. } if *id == listener => Some((index, unqueued)),
+            AmongShards::Shadow { id, unqueued, .. } if *id == listener => Some(unqueued),
             _ => None,
         }
     }

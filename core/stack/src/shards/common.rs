@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::bulletin::Bulletin;
 use super::{Owners, ShardId};
 use crate::bind_addr::Table;
 use crate::flow::Flow;
-use crate::host::{Family, SocketId};
+use crate::host::{Family, ListenerNote, SocketId};
 use crate::limits::CHANGES_UNSEEN_MAX;
 use crate::net::IfaceId;
 use crate::socket::{Bound, Settings};
@@ -22,6 +23,8 @@ use crate::socket::{Bound, Settings};
 pub(crate) struct Common {
     pub owners: Owners,
     news: Box<[News]>,
+    /// What the first shard said to each of the others.
+    bulletins: Box<[Bulletin]>,
     udp: PortShards,
     echo: PortShards,
 }
@@ -29,7 +32,14 @@ pub(crate) struct Common {
 impl Common {
     pub fn new(owners: Owners) -> Arc<Self> {
         let news = (0..owners.count()).map(|_| News::default()).collect();
-        Arc::new(Self { owners, news, udp: PortShards::new(), echo: PortShards::new() })
+        let bulletins = (0..owners.count()).map(|_| Bulletin::default()).collect();
+        Arc::new(Self { owners, news, bulletins, udp: PortShards::new(), echo: PortShards::new() })
+    }
+
+    /// What the first shard said to `shard`.
+    #[inline]
+    pub fn bulletin(&self, shard: ShardId) -> &Bulletin {
+        &self.bulletins[shard.index()]
     }
 
     /// The shards that have sockets on a port of UDP, or an echo identifier.
@@ -46,10 +56,20 @@ impl Common {
         }
     }
 
-    /// The shards that have not looked at changes for long, a bit each: as a rule none. They have to be woken for them.
+    /// The shards that have to be woken for changes, a bit each: as a rule none. They have not looked for long, or
+    /// connections that wait there are to be reset.
     pub fn far_behind(&self) -> u16 {
-        let far = |news: &News| news.unseen.load(Ordering::Relaxed) >= CHANGES_UNSEEN_MAX;
+        let far = |news: &News| {
+            let unseen = news.unseen.load(Ordering::Relaxed);
+            unseen >= CHANGES_UNSEEN_MAX || news.is_urgent.load(Ordering::Relaxed)
+        };
         (0..).zip(&self.news).fold(0, |all, (n, news)| all | u16::from(far(news)) << n)
+    }
+
+    /// Whether a shard is among those of [`Self::far_behind`] for what waits there.
+    #[inline]
+    pub fn is_urgent(&self, shard: ShardId) -> bool {
+        self.news[shard.index()].is_urgent.load(Ordering::Relaxed)
     }
 
     /// What has changed for `shard` since it saw `seen` changes.
@@ -62,6 +82,7 @@ impl Common {
         }
         let mut changes = news.changes.lock().unwrap_or_else(PoisonError::into_inner);
         news.unseen.store(0, Ordering::Relaxed);
+        news.is_urgent.store(false, Ordering::Relaxed);
         Some(std::mem::take(&mut *changes))
     }
 }
@@ -74,13 +95,19 @@ struct News {
     posted: AtomicU64,
     /// How many are in the list.
     unseen: AtomicU32,
+    /// A listener is gone that connections may wait for.
+    is_urgent: AtomicBool,
     changes: Mutex<VecDeque<Change>>,
 }
 
 impl News {
     fn post(&self, change: Change) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = matches!(change, Change::Shadow { table: Table::Tcp, shadow: None, .. });
         changes.push_back(change);
+        if ends {
+            self.is_urgent.store(true, Ordering::Relaxed);
+        }
         self.unseen.fetch_add(1, Ordering::Relaxed);
         self.posted.fetch_add(1, Ordering::Release);
     }
@@ -112,7 +139,7 @@ pub(crate) struct Shadow {
 #[derive(Debug, Clone)]
 pub(crate) enum ShadowKind {
     /// With whether its accept queue is full, which its shard alone writes.
-    Listener { settings: Box<Settings>, is_full: Arc<AtomicBool> },
+    Listener { settings: Box<Settings>, is_full: Arc<AtomicBool>, note: ListenerNote },
     /// With its peer.
     Datagram { echo: bool, peer: Option<Flow> },
 }

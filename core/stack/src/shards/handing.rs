@@ -174,8 +174,9 @@ impl<H: Host> Stack<H> {
             pair.take(pool, &mut batch);
         }
         // What these follow from was announced before they were sent.
-        self.catch_up();
-        self.close_forsaken(now);
+        self.catch_up_for_batch();
+        self.close_forsaken(now, host);
+        self.hear_news(now, host, pool);
         for mail in batch.drain(..) {
             match mail {
                 // Judged once more: sockets may have come and gone while it was on its way.
@@ -185,6 +186,7 @@ impl<H: Host> Stack<H> {
                 Mail::Looped { looped, hops } => self.judge_looped(now, host, looped, hops, pool),
                 Mail::Received(received) => self.on_received(now, host, *received, pool),
                 Mail::Message(message) => self.on_message(now, host, message),
+                Mail::ToControl { from, told } => self.net.on_told(now, from.0, told, pool),
                 Mail::Empty(packet) => pool.give(packet),
             }
         }
@@ -193,21 +195,65 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// Hears what the first shard said of the host. Errors are delivered one by one, so that none is lost for want of a
+    /// place when many neighbours fail at once.
+    fn hear_news(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
+        let Some(member) = &mut self.member else { return };
+        let Some(unheard) = member.common.bulletin(member.id).hear(&mut member.heard) else {
+            return;
+        };
+        for news in unheard.into_news() {
+            self.net.on_news(now, news, pool);
+            while let Some(error) = self.net.take_error() {
+                self.receive_error(now, host, &error);
+            }
+        }
+    }
+
     /// Shows the other shards what there is for them. Returns for whom there is anything, a bit each.
     pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
+        let mut shards = self.tell_of_host(pool);
+        let wakes = self.net.take_wakes();
         let Some(member) = &mut self.member else { return 0 };
-        let mut shards = member.common.far_behind();
+        shards |= member.common.far_behind();
         for (n, pair) in member.pairs.iter_mut().enumerate() {
-            if pair.as_mut().is_some_and(|pair| pair.flush(pool)) {
+            if pair.as_mut().is_some_and(|pair| pair.flush(pool) || wakes.has(n)) {
                 shards |= 1 << n;
             }
         }
         shards
     }
 
-    /// Whether other shards have sent something, or there was no room for what they are to be told.
-    pub(crate) fn has_mail(&self) -> bool {
-        self.member.as_ref().is_some_and(|member| member.has_work())
+    /// Tells other shards what they have to know of the host: what control made known, or what it has to hear. That is
+    /// after the packets of a turn, and for a neighbour in use once a second. Returns who has news, a bit each.
+    fn tell_of_host(&mut self, pool: &mut Pool) -> u16 {
+        let mut have_news = 0;
+        let Some(member) = &mut self.member else { return have_news };
+        while let Some((to, news)) = self.net.take_news() {
+            for n in (0..member.pairs.len()).filter(|n| to.has(*n)) {
+                let has_room = member.common.bulletin(ShardId(n as u8)).say(news);
+                self.counters.shard_news_lost += u64::from(!has_room);
+                have_news |= 1 << n;
+            }
+        }
+        let from = member.id;
+        let Some(first) = member.pair(ShardId::FIRST) else { return have_news };
+        let mut has_room = first.has_room(pool);
+        while has_room && let Some(told) = self.net.take_for_control(pool) {
+            has_room = first.tell_control(from, told, pool);
+        }
+        // What is left is told later, but for packets: others will come.
+        self.net.drop_for_control(pool);
+        have_news
+    }
+
+    /// Whether other shards have sent something or given this one something to do, or there was no room for what they are
+    /// to be told. To be asked once more by who is about to sleep and has said so. It takes no lock.
+    pub fn has_mail(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| {
+            let (has_work, news) = (member.has_work(), member.common.is_urgent(member.id));
+            has_work || news || self.net.has_for_others() || self.net.has_unseen()
+        })
     }
 
     /// Which shard a packet is for. It costs the same however many sockets there are, and takes no lock.
@@ -283,7 +329,7 @@ impl<H: Host> Stack<H> {
                 }
                 Received::IcmpError(_) => return self.count_drop(DropReason::ShardFull),
             },
-            Some(Mail::Message(_) | Mail::Empty(_)) => return,
+            Some(_) => return,
         };
         self.net.drop(iface, packet, DropReason::ShardFull, pool);
     }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::common::Common;
-use super::post::{Mail, Pair};
+use super::post::{Child, Mail, Pair};
 use super::{Owners, ShardId};
 use crate::bind_addr::Table;
 use crate::flow::Flow;
-use crate::host::SocketId;
+use crate::host::{Elsewhere, ListenerNote};
 use crate::net::hash::Keyed;
 use crate::socket::AmongShards;
 
@@ -26,9 +26,13 @@ pub(crate) struct Member {
     /// Sockets that wait for another shard to give them their flow.
     pub claims: BTreeSet<u32>,
     /// Children whose listener is gone, and which no program has seen.
-    pub forsaken: VecDeque<SocketId>,
+    pub forsaken: VecDeque<Child>,
+    /// Listeners of other shards that are gone.
+    pub gone: VecDeque<Elsewhere>,
     /// Changes seen so far.
     pub seen: u64,
+    /// News of the first shard heard so far.
+    pub heard: u64,
     /// What was taken out of the rings, kept for its memory.
     pub batch: VecDeque<Mail>,
 }
@@ -45,7 +49,9 @@ impl Member {
             shadows: BTreeMap::new(),
             claims: BTreeSet::new(),
             forsaken: VecDeque::new(),
+            gone: VecDeque::new(),
             seen: 0,
+            heard: 0,
             batch: VecDeque::new(),
         };
         let mut all: Vec<Self> = (0..count).map(member).collect();
@@ -67,9 +73,14 @@ impl Member {
     }
 
     /// A listener that is about to be known in all shards.
-    pub fn original(&self) -> AmongShards {
+    pub fn original(&self, note: ListenerNote) -> AmongShards {
         let is_full = Arc::default();
-        AmongShards::Original { is_full, turned_away: 0, told_last: self.id }
+        AmongShards::Original { is_full, turned_away: 0, told_last: self.id, note }
+    }
+
+    /// All shards, a bit each.
+    pub fn everybody(&self) -> u16 {
+        (0..self.pairs.len()).fold(0, |all, shard| all | 1 << shard)
     }
 
     pub fn pair(&mut self, shard: ShardId) -> Option<&mut Pair> {
@@ -79,6 +90,9 @@ impl Member {
     /// Whether something has come, or waits to go.
     pub fn has_work(&self) -> bool {
         let pairs = || self.pairs.iter().flatten();
-        !self.forsaken.is_empty() || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
+        !self.forsaken.is_empty()
+            || !self.gone.is_empty()
+            || self.common.bulletin(self.id).has_more(self.heard)
+            || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
     }
 }

@@ -48,6 +48,16 @@ impl Owners {
         usize::from(self.mask) + 1
     }
 
+    /// The key of the hash, which is SipHash-1-3, for a device that computes it as well.
+    ///
+    /// Its message is the address that is the smaller one, the other, and their ports in that order; of equal addresses the
+    /// one with the smaller port is the first. An IPv4 address is a word of 32 bits, an IPv6 address two of 64 bits with the
+    /// upper half first, and the ports are one of 32 bits with the first in the upper half; all little-endian. The owner is
+    /// the lowest bits of the hash's upper half.
+    pub fn key(&self) -> [u64; 2] {
+        self.key.0
+    }
+
     /// The shard that owns the flow between two ends. It is the same whichever of them is named first, and for
     /// IPv4-mapped addresses as for the IPv4 addresses themselves.
     pub fn owner(&self, one: SocketAddr, other: SocketAddr) -> ShardId {

@@ -1,7 +1,7 @@
 //! What shards hand each other, and the rings that it goes through: one a pair and direction.
 //!
 //! Packets are lost when a ring is full, as on any queue of the way, and counted. Messages are not: those for which there
-//! is no place wait here.
+//! is no place wait here. News of neighbours go another way (`bulletin`).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use super::ShardId;
 use crate::flow::Flow;
 use crate::host::SocketId;
 use crate::limits::{MAIL_A_TURN, MAIL_MAX};
-use crate::net::{IfaceId, Looped, Received};
+use crate::net::{IfaceId, Looped, Received, ToControl};
 
 /// One entry of a ring.
 #[derive(Debug)]
@@ -27,19 +27,21 @@ pub(crate) enum Mail {
     Received(Box<Received>),
     /// About a connection.
     Message(Message),
+    /// To the first shard: what another one has for control.
+    ToControl { from: ShardId, told: ToControl },
     /// In place of a packet that was taken: as large, and empty.
     Empty(Packet),
 }
 
-/// What one shard tells another about a connection.
+/// What one shard tells another.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// To the shard of a listener: a connection for it is established.
     Offer(Offer),
     /// The answer when the listener's queue is full. `Room` follows. `again` is the offer's.
-    Full { listener: SocketId, from: ShardId, child: SocketId, again: bool },
+    Full { listener: SocketId, from: ShardId, child: Child, again: bool },
     /// The answer when there is no such listener any more, or no room for the connection with its owner.
-    Refused { child: SocketId },
+    Refused { child: Child },
     /// To a shard that was answered `Full`: there is a place.
     Room { listener: SocketId, from: ShardId },
     /// The answer to `Room` when nobody waits there any more.
@@ -50,16 +52,26 @@ pub(crate) enum Message {
     Claimed { flow: Flow, socket: SocketId, iss_min: Option<SeqNum> },
     /// The answer when another connection has the flow.
     InUse { socket: SocketId },
+    /// From owner to owner. It means nothing to the stack.
+    Owner { from: ShardId, words: [u64; 3] },
 }
 
-/// An established connection for a listener of another shard.
+/// A connection for a listener of another shard, which may have ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Child {
+    pub id: SocketId,
+    /// The owner's number for it.
+    pub user: u32,
+    /// And another one beside it.
+    pub tag: u32,
+}
+
+/// One that is established.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub listener: SocketId,
     pub from: ShardId,
-    pub child: SocketId,
-    /// The owner's number for the child.
-    pub user: u32,
+    pub child: Child,
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// It was answered `Full` before.
@@ -79,16 +91,20 @@ impl Mail {
                 Received::EchoReply(echo) | Received::EchoRequest(echo) => Some(&echo.local.packet),
                 Received::IcmpError(_) => None,
             },
-            Mail::Message(_) | Mail::Empty(_) => None,
+            Mail::ToControl { told: ToControl::Punt(punt), .. } => Some(punt.packet()),
+            Mail::ToControl { .. } | Mail::Message(_) | Mail::Empty(_) => None,
         }
     }
 }
 
-/// A shard's ends of the rings to and from another one.
+/// A shard's ends of the rings to and from another one. On cache lines of its own: those of all shards are made one after
+/// the other, and each writes to its own in every turn.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Pair {
     out: Giver<Mail>,
-    waiting: VecDeque<Message>,
+    /// Messages, and at most one [`Mail::ToControl`].
+    waiting: VecDeque<Mail>,
     inbox: Taker<Mail>,
 }
 
@@ -103,8 +119,7 @@ impl Pair {
 
     /// Hands over a packet. It comes back when the ring is full, or when messages wait for a place.
     pub fn hand_over(&mut self, mail: Mail, pool: &mut Pool) -> Option<Mail> {
-        self.put_waiting(pool);
-        if !self.waiting.is_empty() {
+        if !self.has_room(pool) {
             return Some(mail);
         }
         self.put(mail, pool)
@@ -121,7 +136,19 @@ impl Pair {
 
     /// Tells the other shard something. It leaves with the next [`Pair::flush`] that has a place for it.
     pub fn tell(&mut self, message: Message) {
-        self.waiting.push_back(message);
+        self.waiting.push_back(Mail::Message(message));
+    }
+
+    /// Gives the first shard something for control, and takes no more when there is no place: false then.
+    pub fn tell_control(&mut self, from: ShardId, told: ToControl, pool: &mut Pool) -> bool {
+        self.waiting.push_back(Mail::ToControl { from, told });
+        self.has_room(pool)
+    }
+
+    /// Whether all that waited has found its place.
+    pub fn has_room(&mut self, pool: &mut Pool) -> bool {
+        self.put_waiting(pool);
+        !self.has_waiting()
     }
 
     /// Shows the other shard what there is for it. True when that is anything.
@@ -131,10 +158,10 @@ impl Pair {
     }
 
     fn put_waiting(&mut self, pool: &mut Pool) {
-        while let Some(message) = self.waiting.pop_front() {
-            if let Some(Mail::Message(message)) = self.put(Mail::Message(message), pool) {
-                self.waiting.push_front(message);
-                break;
+        while let Some(mail) = self.waiting.pop_front() {
+            if let Some(mail) = self.put(mail, pool) {
+                self.waiting.push_front(mail);
+                return;
             }
         }
     }

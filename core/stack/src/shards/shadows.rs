@@ -12,9 +12,22 @@ use crate::socket::{AmongShards, Datagram, Kind, Listener, Socket};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Takes note of what has changed in other shards.
+    /// Takes note of what has changed in other shards, and in the host, for a program's call.
     #[inline]
     pub(crate) fn catch_up(&mut self) {
+        self.net.catch_up();
+        self.catch_up_with_sockets();
+    }
+
+    /// The same for a batch of packets, which do not wait for those who change the host.
+    #[inline]
+    pub(crate) fn catch_up_for_batch(&mut self) {
+        self.net.catch_up_if_free();
+        self.catch_up_with_sockets();
+    }
+
+    #[inline]
+    fn catch_up_with_sockets(&mut self) {
         let Some(member) = &mut self.member else { return };
         let Some(changes) = member.common.changes(member.id, member.seen) else { return };
         member.seen += changes.len() as u64;
@@ -64,9 +77,9 @@ impl<H: Host> Stack<H> {
         let bound = socket.bound.as_deref().copied().filter(|bound| bound.has_port())?;
         let kind = match &socket.kind {
             Kind::Listener(listener) => match listener.among.as_deref()? {
-                AmongShards::Original { is_full, .. } => {
+                AmongShards::Original { is_full, note, .. } => {
                     let (settings, is_full) = (Box::new(listener.settings), is_full.clone());
-                    ShadowKind::Listener { settings, is_full }
+                    ShadowKind::Listener { settings, is_full, note: *note }
                 }
                 AmongShards::Shadow { .. } => return None,
             },
@@ -107,8 +120,11 @@ impl<H: Host> Stack<H> {
         let Shadow { bound, device, kind, .. } = shadow;
         socket.bound = Some(Box::new(bound));
         match (&mut socket.kind, kind) {
-            (Kind::Listener(listener), ShadowKind::Listener { settings, .. }) => {
+            (Kind::Listener(listener), ShadowKind::Listener { settings, note: said, .. }) => {
                 listener.settings = *settings;
+                if let Some(AmongShards::Shadow { note, .. }) = listener.among.as_deref_mut() {
+                    *note = said;
+                }
             }
             (Kind::Datagram(datagram), ShadowKind::Datagram { peer, .. }) => {
                 (datagram.peer, datagram.device) = (peer, device);
@@ -128,10 +144,10 @@ impl<H: Host> Stack<H> {
     fn insert_shadow(&mut self, shadow: Shadow) -> u32 {
         let Shadow { shard, id, user, family, bound, device, kind } = shadow;
         let kind = match kind {
-            ShadowKind::Listener { settings, is_full } => {
+            ShadowKind::Listener { settings, is_full, note } => {
                 let mut listener = Listener::new(*settings, 0);
                 let unqueued = VecDeque::new();
-                let among = AmongShards::Shadow { shard, id, is_full, unqueued };
+                let among = AmongShards::Shadow { shard, id, is_full, note, unqueued };
                 listener.among = Some(Box::new(among));
                 Kind::Listener(Box::new(listener))
             }
@@ -172,13 +188,15 @@ impl<H: Host> Stack<H> {
         let Some(index) = member.shadows.remove(&(table, seat)) else { return };
         self.leave_as_shadow(index);
         self.close_half_open(index);
-        let removed = self.sockets.remove(index).map(|socket| socket.kind);
-        if let Some(Kind::Listener(listener)) = removed
+        let Some(Socket { user, kind, .. }) = self.sockets.remove(index) else { return };
+        if let Kind::Listener(listener) = kind
+            && let Some(elsewhere) = listener.elsewhere(user)
             && let Some(AmongShards::Shadow { unqueued, .. }) = listener.among.map(|among| *among)
             && let Some(member) = &mut self.member
         {
-            // Their listener is gone, and no program has seen them.
+            // No program has seen them.
             member.forsaken.extend(unqueued);
+            member.gone.push_back(elsewhere);
         }
     }
 }

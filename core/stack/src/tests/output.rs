@@ -1,5 +1,6 @@
 //! Connections and a device that does not keep up.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use towpath_pool::{Batch, LinkType, Offloads, Pool};
@@ -8,16 +9,21 @@ use towpath_wire::{MacAddr, Prefix};
 
 use super::world::{Conn, LinkConfig, World};
 use crate::limits::{TX_OUTPUT_BYTES, TX_OUTPUT_PACKETS, TX_SHARE_BYTES};
-use crate::net::{InterfaceConfig, Load};
+use crate::net::{InterfaceConfig, Load, connection};
 use crate::{
-    DatagramOut, DropReason, Family, IfaceId, SendError, SocketError, SocketEvent, SocketKind,
-    SocketOption,
+    DatagramOut, DropReason, Family, IfaceId, SendError, SocketError, SocketEvent, SocketId,
+    SocketKind, SocketOption,
 };
 
-/// Puts packets into the queue of the device of a, which nobody waits for.
-fn fill(w: &mut World, packets: usize) {
+/// Puts packets of a connection that was into the queue of the device of a.
+pub fn fill(w: &mut World, packets: usize) {
+    fill_by(w, packets, connection(1_000_000));
+}
+
+fn fill_by(w: &mut World, packets: usize, sender: Option<NonZeroU32>) {
     for _ in 0..packets {
-        let packet = w.a.pool.take(0);
+        let mut packet = w.a.pool.take(0);
+        packet.meta.sender = sender;
         w.a.stack.net.output(IfaceId(1)).enqueue(packet);
     }
 }
@@ -121,6 +127,85 @@ fn one_connection_does_not_fill_the_queue_for_others() {
     w.wait(packets_ms, "the other one's turn", |w| w.b.read(&quick.1) == b"quick");
 }
 
+fn send(w: &mut World, id: SocketId, bytes: &[u8]) -> Result<(), SendError> {
+    let out = DatagramOut { remote: Some("10.0.0.2:9".parse().unwrap()), ..DatagramOut::default() };
+    let payload = Payload::new(bytes, Default::default());
+    w.a.stack.send_datagram(w.a.now, id, &out, &payload, &mut w.a.pool)
+}
+
+/// Datagrams without end, from more sockets than their shares would keep from filling the queue: what the device takes
+/// is shared between them and those who wait for it.
+#[test]
+fn datagrams_without_end_leave_connections_their_part() {
+    for len in [1400, 30] {
+        let (mut w, ends, bytes) = slow(2);
+        let sockets: Vec<_> =
+            (0..60).map(|_| w.a.open(SocketKind::Datagram, Family::V4).0).collect();
+        let flood = |w: &mut World, n: usize| {
+            for id in sockets.iter().cycle().take(n) {
+                send(w, *id, &vec![7; len]).expect("what finds no place is lost");
+            }
+        };
+        // The queue is full before the connections have anything to send, and stays so.
+        flood(&mut w, 6000);
+        for (client, _) in &ends {
+            w.a.write(client, &bytes);
+        }
+        let mut got = [0; 2];
+        for ms in 0..60_000 {
+            flood(&mut w, 5);
+            w.run(1);
+            for ((client, server), got) in ends.iter().zip(&mut got) {
+                let n = w.b.read(server).len();
+                // Their windows open slowly, because the way through the queue is long.
+                *got += if ms >= 30_000 { n } else { 0 };
+                w.a.write(client, &bytes[..n]);
+            }
+        }
+        // The device takes a packet a millisecond.
+        let most = 30_000 * 1448;
+        assert!(got.iter().all(|got| *got > most / 8), "{got:?} of {most} beside {len} bytes");
+        assert!(got.iter().sum::<usize>() < most * 3 / 4, "datagrams have theirs, too: {got:?}");
+    }
+}
+
+/// One that asks has no more in the queue than a share, and hears when it may go on.
+#[test]
+fn a_socket_whose_owner_asks_has_its_share() {
+    let (mut w, ends, bytes) = slow(1);
+    let (id, user) = w.a.open(SocketKind::Datagram, Family::V4);
+    let (mut sent, mut rounds) = (0, 0);
+    let mut fill = |w: &mut World| {
+        while !w.a.stack.datagram_waits(id) {
+            send(w, id, &[7; 1400]).unwrap();
+            sent += 1;
+        }
+        let load = w.a.stack.net.output_load(IfaceId(1)).bytes;
+        assert!(load < 2 * SHARE_MOST as usize, "{load} bytes are in the queue");
+    };
+    fill(&mut w);
+    w.a.write(&ends[0].0, &bytes);
+    let mut got = 0;
+    w.wait(60_000, "twenty shares", |w| {
+        if w.a.host.has(user, SocketEvent::Writable) {
+            w.a.host.take_events(user);
+            rounds += 1;
+            fill(w);
+        }
+        got += w.b.read(&ends[0].1).len();
+        rounds == 20
+    });
+    assert_eq!(w.a.stack.counters().udp_waits_for_share, 21);
+    assert_eq!(w.a.drops(DropReason::OutputFull), 0);
+    assert!(got > 20 * TX_SHARE_BYTES as usize / 4, "the connection had {got} bytes meanwhile");
+    // A large one goes in fragments, which count as well.
+    while w.a.stack.datagram_waits(id) {
+        w.run(1);
+    }
+    (0..3).for_each(|_| send(&mut w, id, &[7; 50_000]).unwrap());
+    assert!(w.a.stack.datagram_waits(id));
+}
+
 /// Connections that are more than their shares would let into the queue go on in turn.
 #[test]
 fn all_that_wait_for_a_device_have_their_turn() {
@@ -195,7 +280,7 @@ fn what_waits_for_a_device_is_not_copied() {
 fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
     let mut w = World::new(LinkConfig::default());
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
-    fill(&mut w, crate::net::limits::OUTPUT_PACKETS_MAX);
+    fill_by(&mut w, crate::net::limits::OUTPUT_PACKETS_MAX, None);
     let send = |w: &mut World| {
         let remote = Some("10.0.0.2:9".parse().unwrap());
         let out = DatagramOut { remote, ..Default::default() };

@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use towpath_pool::{LinkType, Offloads};
-use towpath_ring::Payload;
 use towpath_tcp::State;
 
+use super::output::fill;
 use crate::limits::TX_OUTPUT_PACKETS;
 use crate::net::IfaceId;
 
 use super::world::{Conn, Dice, LinkConfig, Node, World};
 use crate::{
-    BindError, BindOptions, ConnectError, DatagramOut, DropReason, Family, KeepAlive, ListenError,
-    SocketError, SocketEvent, SocketKind, SocketOption, SocketState, StackConfig,
+    BindError, BindOptions, ConnectError, DropReason, Family, KeepAlive, ListenError, SocketError,
+    SocketEvent, SocketKind, SocketOption, SocketState, StackConfig,
 };
 
 fn ethernet() -> LinkConfig {
@@ -188,13 +188,7 @@ fn who_waits_for_a_device_hears_and_ends() {
     w.set_stuck(true);
     w.a.write(&patient, b"in flight");
     w.settle();
-    let (flood, _) = w.a.open(SocketKind::Datagram, Family::V4);
-    for _ in 0..TX_OUTPUT_PACKETS {
-        let out = DatagramOut { remote: Some("10.0.0.2:9".parse().unwrap()), ..Default::default() };
-        let payload = Payload::new(b"flood", Default::default());
-        let Node { stack, now, pool, .. } = &mut w.a;
-        stack.send_datagram(*now, flood, &out, &payload, pool).unwrap();
-    }
+    fill(&mut w, TX_OUTPUT_PACKETS);
     w.a.host.events.clear();
     w.a.write(&patient, b"more");
     w.a.abort(aborted.id);
@@ -213,7 +207,7 @@ fn who_waits_for_a_device_hears_and_ends() {
     w.set_stuck(false);
     w.a.write(&hears, b"answer");
     w.wait(1_000, "the answer", |w| w.b.read(&speaks) == b"answer");
-    for id in [hears.id, patient.id, flood] {
+    for id in [hears.id, patient.id] {
         w.a.close(id);
     }
     for id in [speaks.id, server.id, peer.id, listener] {

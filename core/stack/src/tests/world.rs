@@ -14,9 +14,9 @@ use towpath_wire::MacAddr;
 
 use crate::net::InterfaceConfig;
 use crate::{
-    BindOptions, Budget, DatagramError, DatagramMeta, EchoMeta, Family, Host, IfaceId, Instant,
-    Linger, PendingId, SocketEvent, SocketId, SocketInfo, SocketKind, SocketState, Stack,
-    StackConfig, Usage,
+    BindOptions, Budget, ChildElsewhere, DatagramError, DatagramMeta, EchoMeta, Elsewhere, Family,
+    Host, IfaceId, Instant, Linger, PendingId, ShardId, SocketEvent, SocketId, SocketInfo,
+    SocketKind, SocketState, Stack, StackConfig, Usage,
 };
 
 pub const MS: u64 = 1_000_000;
@@ -237,6 +237,10 @@ pub struct Programs {
     pub capacity: (usize, usize),
     /// Children for listeners of other shards, by user: of all shards of a host.
     pub children: Rc<RefCell<BTreeMap<u32, Conn>>>,
+    /// They wait here before they are offered; with whom each is for.
+    pub keeps: Option<Vec<(Elsewhere, SocketId, u32)>>,
+    /// What owners of other shards have said.
+    pub told: Vec<(ShardId, [u64; 3])>,
     users: u32,
 }
 
@@ -305,30 +309,42 @@ impl Host for Programs {
 
     fn accept_for(
         &mut self,
-        _listener: u32,
+        listener: &Elsewhere,
         child: SocketId,
         _local: SocketAddr,
         remote: SocketAddr,
-    ) -> Option<(u32, Recv, Send)> {
+    ) -> Option<ChildElsewhere<Recv, Send>> {
         let user = self.user();
         let (recv, send) =
             (Recv::new(self.capacity.0, self.capacity.1), Send::new(self.capacity.0));
         let conn = Conn { id: child, user, recv: recv.clone(), send: send.clone(), remote };
         self.children.borrow_mut().insert(user, conn);
-        Some((user, recv, send))
+        let waits = self.keeps.is_some();
+        self.keeps.iter_mut().for_each(|kept| kept.push((*listener, child, !user)));
+        Some(ChildElsewhere { user, tag: !user, recv, send, waits })
     }
 
     fn enqueue(
         &mut self,
         _listener: u32,
-        child: u32,
+        (child, tag): (u32, u32),
         _local: SocketAddr,
         remote: SocketAddr,
     ) -> bool {
+        assert_eq!(tag, !child);
         let conn = self.children.borrow_mut().remove(&child).expect("made before");
         assert_eq!(conn.remote, remote);
         self.accepted.push_back(conn);
         true
+    }
+
+    fn refused(&mut self, child: u32, tag: u32) {
+        assert_eq!(tag, !child);
+        self.children.borrow_mut().remove(&child).expect("made before");
+    }
+
+    fn told(&mut self, from: ShardId, words: [u64; 3]) {
+        self.told.push((from, words));
     }
 
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {

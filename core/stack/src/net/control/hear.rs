@@ -8,7 +8,7 @@ use super::tables::Control;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::received::Local;
-use crate::net::told::{Notice, Punt};
+use crate::net::told::{Notice, Parts, Punt};
 
 impl Control {
     /// A packet came in that is for control.
@@ -51,23 +51,31 @@ impl Control {
         }
     }
 
-    /// Something happened to a next hop.
-    pub(in crate::net) fn on_notice(&mut self, now: Instant, notice: Notice, pool: &mut Pool) {
+    /// Something happened to a next hop of the data part `by`.
+    pub(in crate::net) fn on_notice(
+        &mut self,
+        now: Instant,
+        by: Parts,
+        notice: Notice,
+        pool: &mut Pool,
+    ) {
         match notice {
             Notice::Used(key) => {
-                if self.neighbors.on_used(now, key) {
+                if self.neighbors.on_used(now, key, by) {
                     self.solicit(Solicit { key, to: None }, pool);
                 }
             }
             Notice::Confirmed { key, mac } => {
                 let until = self.reachable_until(now, key.0);
-                self.neighbors.confirm(now, (key, mac), until);
+                self.neighbors.confirm(now, by, (key, mac), until);
             }
             Notice::Avoided(key) => {
                 if self.routes.take_probe(now, &key) {
                     self.probe_router(now, key, pool);
                 }
             }
+            // The first data part hears of those.
+            Notice::TooBig { .. } => {}
         }
         self.publish();
     }

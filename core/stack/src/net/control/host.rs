@@ -1,6 +1,7 @@
 //! What this host is: interfaces, addresses and routes, as its owner makes them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_pool::{LinkType, Offloads};
@@ -57,11 +58,6 @@ impl Control {
         self.start_discovery(now, id);
         self.publish();
         id
-    }
-
-    /// All interfaces; an [`IfaceId`] is an index.
-    pub(in crate::net) fn interfaces(&self) -> &[Interface] {
-        &self.ifaces
     }
 
     /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
@@ -167,8 +163,8 @@ impl Control {
     }
 
     /// All routes, in order of adding.
-    pub(in crate::net) fn routes(&self) -> impl Iterator<Item = &RouteEntry> {
-        self.routes.iter()
+    pub(in crate::net) fn routes(&self) -> Arc<BTreeMap<u64, RouteEntry>> {
+        self.routes.list()
     }
 
     /// All neighbours known, in no particular order.

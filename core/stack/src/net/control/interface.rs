@@ -1,6 +1,7 @@
 //! Interfaces, as their owner and their routers made them.
 
 use core::net::IpAddr;
+use std::sync::Arc;
 
 use towpath_pool::{LinkType, Offloads};
 use towpath_wire::MacAddr;
@@ -12,11 +13,11 @@ use crate::net::hash::Cheap;
 use crate::net::iface::{Address, IfaceId, InterfaceConfig};
 use crate::net::snapshot::Link;
 
-/// An interface as it is.
+/// An interface as it is. What others see of it is a [`Link`].
 #[derive(Debug)]
-pub struct Interface {
+pub(super) struct Interface {
     pub(super) id: IfaceId,
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     pub(super) link: LinkType,
     pub(super) mac: MacAddr,
     pub(super) mtu: u32,
@@ -34,7 +35,7 @@ impl Interface {
         let slaac = config.slaac && config.link == LinkType::Ethernet;
         Self {
             id,
-            name: config.name.clone(),
+            name: config.name.as_str().into(),
             link: config.link,
             mac: config.mac,
             mtu: config.mtu,
@@ -48,46 +49,6 @@ impl Interface {
         }
     }
 
-    /// Its id.
-    pub fn id(&self) -> IfaceId {
-        self.id
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What its packets begin with.
-    pub fn link(&self) -> LinkType {
-        self.link
-    }
-
-    /// Its Ethernet address.
-    pub fn mac(&self) -> MacAddr {
-        self.mac
-    }
-
-    /// Longest IP packet in bytes.
-    pub fn mtu(&self) -> u32 {
-        self.mtu
-    }
-
-    /// What its device does by itself.
-    pub fn offloads(&self) -> Offloads {
-        self.offloads
-    }
-
-    /// Its addresses, in order of adding.
-    pub fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
-    /// Whether every unicast destination is local on it.
-    pub fn is_any_address(&self) -> bool {
-        self.any_address
-    }
-
     pub(super) fn address(&self, addr: IpAddr) -> Option<&Address> {
         self.addresses.find(addr)
     }
@@ -96,9 +57,11 @@ impl Interface {
         self.addresses.find_mut(addr)
     }
 
-    /// What packets need to know of it.
+    /// What others need to know of it.
     pub(super) fn as_link(&mut self) -> Link {
         Link {
+            id: self.id,
+            name: Arc::clone(&self.name),
             kind: self.link,
             mac: self.mac,
             mtu: self.mtu,

@@ -93,7 +93,13 @@ impl Control {
                 Task::ReportSource { group, source, left }
             }
         };
-        self.schedule.add(at, iface, task);
+        if self.schedule.has_room_for_report() {
+            return self.schedule.add(at, iface, task);
+        }
+        // Routers are told together of the groups that have members. That one has none any more they find out by asking.
+        self.counters.group_reports_full += 1;
+        let at_most_ms = UNSOLICITED_REPORT_INTERVAL.as_millis() as u32;
+        self.plan_answer(at, iface, (group.is_ipv6(), None), at_most_ms);
     }
 
     /// Reports a group joined or left; `left` times more, this time included.

@@ -33,6 +33,5 @@ mod slaac;
 mod tables;
 mod timeouts;
 
-pub use interface::Interface;
 pub use neighbor::{Neighbor, NeighborState};
 pub(super) use tables::Control;

@@ -27,7 +27,7 @@ use crate::net::limits::{
     NEIGHBORS_ASKED_MAX, NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
 };
 use crate::net::lru::Lru;
-use crate::net::told::{HopKey, News};
+use crate::net::told::{HopKey, News, Parts};
 
 /// A neighbour, as it is shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(super) struct Neighbors {
     /// Entries that had to make room for others.
     displaced: u64,
     /// What those that send have not been told yet.
-    news: VecDeque<News>,
+    news: VecDeque<(Parts, News)>,
     /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
     retrans: Vec<Option<Duration>>,
 }
@@ -109,6 +109,8 @@ struct Entry {
     /// Since when `mac` is its address: see [`Neighbors::contradicts`].
     since: Instant,
     router: bool,
+    /// Who sends to it, and the first one.
+    users: Parts,
 }
 
 /// A neighbour that nothing was sent to.
@@ -163,13 +165,22 @@ impl Neighbors {
     }
 
     /// What is to be told to those that send to neighbours.
-    pub(super) fn take_news(&mut self) -> Option<News> {
+    pub(super) fn take_news(&mut self) -> Option<(Parts, News)> {
         self.news.pop_front()
     }
 
-    /// A packet goes to `key`; whether to ask where that is.
-    pub(super) fn on_used(&mut self, now: Instant, key: HopKey) -> bool {
-        let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key) };
+    /// Whether there is any such news.
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    /// A packet of `by` goes to `key`; whether to ask where that is. `by` alone is answered: others have been told where it
+    /// is, and to say of a use no later than that changes anything.
+    pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
+        let users = Parts::FIRST.and(by);
+        let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key, users) };
+        entry.users = entry.users.and(users);
         match entry.state {
             State::Incomplete { .. } => return false,
             State::Reachable { until } if now < until => {}
@@ -184,35 +195,36 @@ impl Neighbors {
             }
             State::Delay { .. } | State::Probe { .. } => {}
         }
-        self.news.push_back(entry.known(now, key));
+        self.news.push_back((users, entry.known(now, key)));
         false
     }
 
     /// Makes the entry for the first packet to a neighbour, which may have told its MAC address before.
-    fn begin(&mut self, now: Instant, key: HopKey) -> bool {
+    fn begin(&mut self, now: Instant, key: HopKey, users: Parts) -> bool {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
-            self.ask(now, key, 1);
+            self.ask(now, key, users, 1);
             return true;
         };
         let until = now + DELAY_FIRST_PROBE_TIME;
         self.next = self.next.min(until);
         let state = State::Delay { until };
-        let entry = Entry { state, mac, since: now, router };
-        self.news.push_back(entry.known(now, key));
+        let entry = Entry { state, mac, since: now, router, users };
+        self.news.push_back((users, entry.known(now, key)));
         self.insert(key, entry);
         false
     }
 
     /// Makes an entry of a neighbour that has been asked for `sent` times.
-    fn ask(&mut self, now: Instant, key: HopKey, sent: u8) {
+    fn ask(&mut self, now: Instant, key: HopKey, users: Parts, sent: u8) {
         let again = now + self.retrans_time(&key);
         self.next = self.next.min(again);
         let state = State::Incomplete { sent, again };
         if let Some((displaced, ())) = self.asked.insert(key, ()) {
-            self.used.remove(&displaced);
-            self.forget(displaced);
+            let users = self.used.remove(&displaced).map_or(Parts::FIRST, |entry| entry.users);
+            self.forget(displaced, users);
         }
-        self.insert(key, Entry { state, mac: MacAddr::UNSPECIFIED, since: now, router: false });
+        let mac = MacAddr::UNSPECIFIED;
+        self.insert(key, Entry { state, mac, since: now, router: false, users });
     }
 
     /// Whether to ask, once, for a neighbour that is not known: nothing waits for it.
@@ -220,7 +232,7 @@ impl Neighbors {
         if self.used.peek(&key).is_some() || self.heard.peek(&key).is_some() {
             return false;
         }
-        self.ask(now, key, MULTICAST_SOLICITS_MAX);
+        self.ask(now, key, Parts::FIRST, MULTICAST_SOLICITS_MAX);
         true
     }
 
@@ -240,15 +252,15 @@ impl Neighbors {
     }
 
     fn insert(&mut self, key: HopKey, entry: Entry) {
-        if let Some((displaced, _)) = self.used.insert(key, entry) {
+        if let Some((displaced, Entry { users, .. })) = self.used.insert(key, entry) {
             self.asked.remove(&displaced);
-            self.forget(displaced);
+            self.forget(displaced, users);
         }
     }
 
-    fn forget(&mut self, key: HopKey) {
+    fn forget(&mut self, key: HopKey, users: Parts) {
         self.displaced += 1;
-        self.news.push_back(News::Forgotten(key));
+        self.news.push_back((users, News::Forgotten(key)));
     }
 
     /// Someone who asks tells where it is. `create` when it asked for an address of ours.
@@ -275,12 +287,12 @@ impl Neighbors {
             self.asked.remove(&key);
             (entry.mac, entry.since) = (mac, now);
             entry.state = State::Stale;
-            self.news.push_back(entry.known(now, key));
+            self.news.push_back((entry.users, entry.known(now, key)));
         }
     }
 
     /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and advertises that it
-    /// no longer is one.
+    /// no longer is one. Its users are told of what is not as they know it: anybody may send a frame that says nothing new.
     pub(super) fn on_advert(
         &mut self,
         now: Instant,
@@ -303,16 +315,19 @@ impl Neighbors {
                 //# do not update the entry in any other way.
                 if matches!(entry.state, State::Reachable { .. }) {
                     entry.state = State::Stale;
-                    self.news.push_back(entry.known(now, key));
+                    self.news.push_back((entry.users, entry.known(now, key)));
                 }
                 return false;
             }
             (entry.mac, entry.since) = (mac, now);
             entry.state = if advert.solicited { confirmed } else { State::Stale };
-        } else if advert.solicited {
-            entry.state = confirmed;
+        } else {
+            if advert.solicited {
+                entry.state = confirmed;
+            }
+            return change(&mut entry.router, advert.router);
         }
-        self.news.push_back(entry.known(now, key));
+        self.news.push_back((entry.users, entry.known(now, key)));
         change(&mut entry.router, advert.router)
     }
 
@@ -345,10 +360,11 @@ impl Neighbors {
         })
     }
 
-    /// The transport heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at `mac`.
+    /// The transport of `by` heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at `mac`.
     pub(super) fn confirm(
         &mut self,
         now: Instant,
+        by: Parts,
         (key, mac): (HopKey, MacAddr),
         reachable_until: Instant,
     ) {
@@ -357,7 +373,7 @@ impl Neighbors {
             && !matches!(entry.state, State::Incomplete { .. })
         {
             entry.state = State::Reachable { until: reachable_until };
-            self.news.push_back(entry.known(now, key));
+            self.news.push_back((Parts::FIRST.and(by), entry.known(now, key)));
         }
     }
 
@@ -395,9 +411,9 @@ impl Neighbors {
             }
         }
         for key in failed {
-            self.used.remove(&key);
+            let users = self.used.remove(&key).map_or(Parts::FIRST, |entry| entry.users);
             self.asked.remove(&key);
-            self.news.push_back(News::Failed(key));
+            self.news.push_back((users, News::Failed(key)));
             events.push(Event::Failed(key));
         }
         let deadlines = self.used.iter().filter_map(|(_, entry)| entry.deadline());
@@ -530,7 +546,7 @@ mod tests {
 
     /// What those that send were told last of the neighbour.
     fn told(neighbors: &mut Neighbors) -> Option<News> {
-        std::iter::from_fn(|| neighbors.take_news()).last()
+        std::iter::from_fn(|| neighbors.take_news()).last().map(|(_, news)| news)
     }
 
     fn known(mac: MacAddr, tell_at: Instant) -> Option<News> {
@@ -540,8 +556,8 @@ mod tests {
     #[test]
     fn asks_three_times_a_second_apart_and_then_fails() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
-        assert!(neighbors.on_used(at(0), key()));
-        assert!(!neighbors.on_used(at(1), key()));
+        assert!(neighbors.on_used(at(0), key(), Parts::FIRST));
+        assert!(!neighbors.on_used(at(1), key(), Parts::FIRST));
         assert!(neighbors.on_timeout(at(999)).is_empty());
         assert_eq!(solicits(&neighbors.on_timeout(at(1000))), [None]);
         assert!(neighbors.on_timeout(at(1500)).is_empty());
@@ -557,22 +573,22 @@ mod tests {
     #[test]
     fn an_answer_is_told_and_use_after_its_time_probes() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
-        neighbors.on_used(at(0), key());
+        neighbors.on_used(at(0), key(), Parts::FIRST);
         assert!(neighbors.is_asked(&key()));
         assert!(!neighbors.on_advert(at(10), key(), ANSWER, at(30_000)));
         assert_eq!(told(&mut neighbors), known(MAC, at(1010)));
-        assert!(!neighbors.on_used(at(29_500), key()));
+        assert!(!neighbors.on_used(at(29_500), key(), Parts::FIRST));
         assert_eq!(told(&mut neighbors), known(MAC, at(30_000)), "no later than its time ends");
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
 
-        neighbors.on_used(at(30_000), key());
+        neighbors.on_used(at(30_000), key(), Parts::FIRST);
         assert_eq!(told(&mut neighbors), known(MAC, at(31_000)));
         assert_eq!(state(&neighbors), Some(NeighborState::Delay));
         assert!(neighbors.on_timeout(at(34_999)).is_empty());
         assert_eq!(solicits(&neighbors.on_timeout(at(35_000))), [Some(MAC)]);
         assert_eq!(state(&neighbors), Some(NeighborState::Probe));
         assert_eq!(solicits(&neighbors.on_timeout(at(36_000))), [Some(MAC)]);
-        neighbors.on_used(at(36_500), key());
+        neighbors.on_used(at(36_500), key(), Parts::FIRST);
         assert_eq!(state(&neighbors), Some(NeighborState::Probe));
         neighbors.on_advert(at(36_600), key(), ANSWER, at(60_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
@@ -583,27 +599,27 @@ mod tests {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         neighbors.on_question(at(0), key(), MAC, true);
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
-        assert!(!neighbors.on_used(at(0), key()));
+        assert!(!neighbors.on_used(at(0), key(), Parts::FIRST));
         for seconds in 5..8 {
             assert_eq!(solicits(&neighbors.on_timeout(at(seconds * 1000))), [Some(MAC)]);
         }
         assert_eq!(neighbors.on_timeout(at(8000)), [Event::Failed(key())]);
         assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
-        assert!(neighbors.on_used(at(8000), key()));
+        assert!(neighbors.on_used(at(8000), key(), Parts::FIRST));
     }
 
     #[test]
     fn the_transport_confirms_instead_of_a_probe() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         neighbors.on_question(at(0), key(), MAC, true);
-        neighbors.on_used(at(0), key());
-        neighbors.confirm(at(0), (key(), OTHER), at(20_000));
+        neighbors.on_used(at(0), key(), Parts::FIRST);
+        neighbors.confirm(at(0), Parts::FIRST, (key(), OTHER), at(20_000));
         assert_eq!(
             state(&neighbors),
             Some(NeighborState::Delay),
             "it said nothing of this address"
         );
-        neighbors.confirm(at(0), (key(), MAC), at(20_000));
+        neighbors.confirm(at(0), Parts::FIRST, (key(), MAC), at(20_000));
         assert!(neighbors.on_timeout(at(5000)).is_empty());
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
     }
@@ -616,8 +632,8 @@ mod tests {
         assert_eq!(state(&neighbors), None);
 
         neighbors.on_question(at(0), key(), MAC, true);
-        neighbors.on_used(at(0), key());
-        neighbors.confirm(at(0), (key(), MAC), at(20_000));
+        neighbors.on_used(at(0), key(), Parts::FIRST);
+        neighbors.confirm(at(0), Parts::FIRST, (key(), MAC), at(20_000));
         let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
         neighbors.on_advert(at(0), key(), gentle, at(30_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
@@ -627,16 +643,48 @@ mod tests {
         assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
     }
 
+    /// Of four shards that use a neighbour each hears what is new, and no other hears that one of them uses it still.
+    #[test]
+    fn users_hear_what_has_changed_and_who_asks_is_answered() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let part = |n| Parts::FIRST.and(Parts::one(n));
+        let all = (1..4).fold(Parts::FIRST, |all, n| all.and(part(n)));
+        let to = |neighbors: &mut Neighbors| {
+            std::iter::from_fn(|| neighbors.take_news()).map(|(to, _)| to).collect::<Vec<_>>()
+        };
+        for n in 0..4 {
+            neighbors.on_used(at(0), key(), part(n));
+        }
+        neighbors.on_advert(at(10), key(), ANSWER, at(30_000));
+        assert_eq!(to(&mut neighbors), [all]);
+        for (solicited, override_) in [(true, true), (false, true), (false, false)] {
+            let again = Advert { solicited, override_, ..ANSWER };
+            neighbors.on_advert(at(20), key(), again, at(30_000));
+            neighbors.on_question(at(20), key(), MAC, true);
+        }
+        assert_eq!(to(&mut neighbors), []);
+        neighbors.on_used(at(40_000), key(), part(2));
+        neighbors.confirm(at(40_001), part(3), (key(), MAC), at(60_000));
+        assert_eq!(to(&mut neighbors), [part(2), part(3)]);
+        neighbors.on_question(at(40_002), key(), OTHER, true);
+        assert_eq!(to(&mut neighbors), [all]);
+        neighbors.on_used(at(40_003), key(), part(1));
+        for seconds in 45..49 {
+            neighbors.on_timeout(at(seconds * 1000 + 3));
+        }
+        assert_eq!(to(&mut neighbors), [part(1), all], "it failed");
+    }
+
     #[test]
     fn the_table_is_bounded() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         let nth = |n: u32| (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()));
         for n in 0..NEIGHBORS_MAX as u32 * 2 {
-            assert!(neighbors.on_used(at(0), nth(n)));
+            assert!(neighbors.on_used(at(0), nth(n), Parts::FIRST));
         }
         assert_eq!(neighbors.iter().count(), NEIGHBORS_ASKED_MAX);
         assert_eq!(neighbors.take_displaced(), (2 * NEIGHBORS_MAX - NEIGHBORS_ASKED_MAX) as u64);
-        assert_eq!(neighbors.take_news(), Some(News::Forgotten(nth(0))));
-        assert!(neighbors.on_used(at(0), nth(0)));
+        assert_eq!(neighbors.take_news(), Some((Parts::FIRST, News::Forgotten(nth(0)))));
+        assert!(neighbors.on_used(at(0), nth(0), Parts::FIRST));
     }
 }

@@ -19,8 +19,8 @@ use crate::net::told::HopKey;
 /// the same however many routes there are. So does a change of one route, but for those to the same network.
 #[derive(Debug)]
 pub(super) struct RouteTable {
-    /// In order of adding.
-    list: BTreeMap<u64, RouteEntry>,
+    /// In order of adding; copied when it changes while another thread goes through it.
+    list: Arc<BTreeMap<u64, RouteEntry>>,
     fib: Fib,
     gateways: Gateways,
     /// Routes added so far.
@@ -33,7 +33,7 @@ pub(super) struct RouteTable {
 impl RouteTable {
     pub(super) fn new(keys: Keyed) -> Self {
         Self {
-            list: BTreeMap::new(),
+            list: Arc::default(),
             fib: Fib::default(),
             gateways: Gateways::new(keys),
             added: 0,
@@ -89,7 +89,7 @@ impl RouteTable {
         let place = routes.partition_point(|route| route.entry.metric <= entry.metric);
         routes.insert(place, Stored { entry, gateway, nth });
         self.fib.set(entry.prefix, routes);
-        self.list.insert(nth, entry);
+        Arc::make_mut(&mut self.list).insert(nth, entry);
         self.touch();
         true
     }
@@ -106,7 +106,7 @@ impl RouteTable {
         routes.retain(|route| {
             let gone = gone(&route.entry);
             if gone {
-                self.list.remove(&route.nth);
+                Arc::make_mut(&mut self.list).remove(&route.nth);
                 route.gateway.into_iter().for_each(|gateway| self.gateways.release(gateway));
             }
             !gone
@@ -152,8 +152,8 @@ impl RouteTable {
     }
 
     /// All routes, in order of adding.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &RouteEntry> {
-        self.list.values()
+    pub(super) fn list(&self) -> Arc<BTreeMap<u64, RouteEntry>> {
+        Arc::clone(&self.list)
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(hop(&table, "2001:db8::1"), Some((6, 1)));
         let through = table.fib().lookup("10.1.0.1".parse().unwrap(), Some(IfaceId(1))).unwrap();
         assert_eq!(through.entry.iface, IfaceId(1));
-        let metrics: Vec<_> = table.iter().map(|entry| entry.metric).collect();
+        let metrics: Vec<_> = table.list.values().map(|entry| entry.metric).collect();
         assert_eq!(metrics, [5, 9, 7, 6, 1, 1]);
     }
 
@@ -253,11 +253,11 @@ mod tests {
         table.add(entry("10.0.0.0/8", None, 1, 1));
         table.add(entry("10.0.0.0/8", None, 1, 3));
         assert_eq!(hop(&table, "10.0.0.1"), Some((1, 3)));
-        assert_eq!(table.iter().count(), 1);
+        assert_eq!(table.list.values().count(), 1);
         // What changes nothing makes nobody look again.
         let before = table.generation();
         table.add(entry("10.0.0.0/8", None, 1, 3));
-        assert_eq!((table.generation(), table.iter().count()), (before, 1));
+        assert_eq!((table.generation(), table.list.values().count()), (before, 1));
     }
 
     fn prefixes() -> impl Strategy<Value = Prefix> {
@@ -293,7 +293,7 @@ mod tests {
                 prop_assert!(table.add(*route));
             }
             for prefix in removed.iter().chain(added.first().map(|route| &route.prefix)) {
-                let there = table.iter().filter(|route| route.prefix == prefix.trunc()).count();
+                let there = table.list.values().filter(|route| route.prefix == prefix.trunc()).count();
                 prop_assert_eq!(table.remove(*prefix, |_| true), there);
             }
             let fib = table.fib();
@@ -301,7 +301,7 @@ mod tests {
             for dst in asked.into_iter().chain(known).map(|prefix| prefix.addr()) {
                 for iface in [None, Some(IfaceId(1)), Some(IfaceId(2)), Some(IfaceId(3))] {
                     // The longest prefix, of these the smallest metric, and of equals the first.
-                    let matching: Vec<_> = table.iter().filter(|route| {
+                    let matching: Vec<_> = table.list.values().filter(|route| {
                         route.prefix.contains(dst) && iface.is_none_or(|i| i == route.iface)
                     }).collect();
                     let rank = |route: &RouteEntry| (u8::MAX - route.prefix.len(), route.metric);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use towpath_tcp::Instant;
 
 use crate::net::iface::IfaceId;
+use crate::net::limits::GROUP_REPORTS_MAX;
 
 /// Something to be done on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,11 @@ pub(super) enum Task {
 }
 
 impl Task {
+    /// Whether it reports a change of some group.
+    fn is_report(&self) -> bool {
+        matches!(self, Self::ReportGroup { .. } | Self::ReportSource { .. })
+    }
+
     /// Whether it reports a change of `group`.
     pub(super) fn is_report_of(&self, group: IpAddr) -> bool {
         match self {
@@ -40,24 +46,35 @@ impl Task {
     }
 }
 
-/// Tasks by time, the next one last. There are few: some for each address and group.
+/// Tasks by time, the next one last. There are few: some for each address and group, and at most [`GROUP_REPORTS_MAX`] of
+/// groups that programs joined and left.
 #[derive(Debug, Default)]
-pub(super) struct Schedule(Vec<(Instant, IfaceId, Task)>);
+pub(super) struct Schedule {
+    tasks: Vec<(Instant, IfaceId, Task)>,
+    /// How many of them report a change of a group.
+    reports: usize,
+}
 
 impl Schedule {
     pub(super) fn next(&self) -> Instant {
-        self.0.last().map_or(Instant::FAR, |(at, ..)| *at)
+        self.tasks.last().map_or(Instant::FAR, |(at, ..)| *at)
+    }
+
+    /// Whether one more change of a group may be reported.
+    pub(super) fn has_room_for_report(&self) -> bool {
+        self.reports < GROUP_REPORTS_MAX
     }
 
     pub(super) fn add(&mut self, at: Instant, iface: IfaceId, task: Task) {
-        let place = self.0.partition_point(|(other, ..)| *other > at);
-        self.0.insert(place, (at, iface, task));
+        self.reports += usize::from(task.is_report());
+        let place = self.tasks.partition_point(|(other, ..)| *other > at);
+        self.tasks.insert(place, (at, iface, task));
     }
 
     /// Adds the answers about groups that are planned, at the times given, but for those that are pending for an
     /// earlier time: these stay. A later one gives way. One pass, however many groups and tasks there are.
     pub(super) fn plan_answers(&mut self, iface: IfaceId, mut planned: BTreeMap<IpAddr, Instant>) {
-        self.0.retain(|(pending, on, task)| match task {
+        self.tasks.retain(|(pending, on, task)| match task {
             Task::AnswerGroup { group } if *on == iface => {
                 let sooner = planned.get(group).is_none_or(|at| *pending <= *at);
                 if sooner {
@@ -69,23 +86,30 @@ impl Schedule {
         });
         let new = planned.into_iter().map(|(group, at)| (at, iface, Task::AnswerGroup { group }));
         // The sort is stable: before those of the same time that were added earlier, for the last one is first.
-        self.0.splice(..0, new);
-        self.0.sort_by_key(|(at, ..)| core::cmp::Reverse(*at));
+        self.tasks.splice(..0, new);
+        self.tasks.sort_by_key(|(at, ..)| core::cmp::Reverse(*at));
     }
 
     /// Removes the tasks of `iface` for which `gone` is true.
     pub(super) fn cancel(&mut self, iface: IfaceId, gone: impl Fn(&Task) -> bool) {
-        self.0.retain(|(_, on, task)| *on != iface || !gone(task));
+        let reports = &mut self.reports;
+        self.tasks.retain(|(_, on, task)| {
+            let stays = *on != iface || !gone(task);
+            *reports -= usize::from(!stays && task.is_report());
+            stays
+        });
     }
 
     /// When the first such task of `iface` is due.
     pub(super) fn when(&self, iface: IfaceId, wanted: impl Fn(&Task) -> bool) -> Option<Instant> {
-        let found = self.0.iter().rev().find(|(_, on, task)| *on == iface && wanted(task));
+        let found = self.tasks.iter().rev().find(|(_, on, task)| *on == iface && wanted(task));
         found.map(|(at, ..)| *at)
     }
 
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(IfaceId, Task)> {
-        self.0.pop_if(|(at, ..)| *at <= now).map(|(_, iface, task)| (iface, task))
+        let (_, iface, task) = self.tasks.pop_if(|(at, ..)| *at <= now)?;
+        self.reports -= usize::from(task.is_report());
+        Some((iface, task))
     }
 }
 

@@ -384,6 +384,7 @@ impl Control {
         let made = |a: &&Address| a.origin == Origin::Router && a.prefix.trunc() == prefix;
         if let Some(known) = interface.addresses.iter().find(made).map(Address::addr) {
             let address = interface.address_mut(known);
+            // Packets do not need to know its lifetimes: no snapshot is made for these alone.
             if address.is_some_and(|address| renew(address, now, info)) {
                 self.on_addresses_changed();
             }

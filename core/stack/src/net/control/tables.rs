@@ -63,14 +63,21 @@ impl Control {
     }
 
     /// What packets are to know of this host.
+    #[inline]
     pub(in crate::net) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
     /// The next thing that data is to do, or to hear.
     pub(in crate::net) fn take_order(&mut self) -> Option<Order> {
-        let news = || self.neighbors.take_news().map(Order::News);
+        let news = || self.neighbors.take_news().map(|(to, news)| Order::News { to, news });
         self.orders.pop_front().or_else(news)
+    }
+
+    /// Whether there is anything that data is to do, or to hear.
+    #[inline]
+    pub(in crate::net) fn has_orders(&self) -> bool {
+        !self.orders.is_empty() || self.neighbors.has_news()
     }
 
     /// Has a finished frame sent.

@@ -9,6 +9,7 @@ use super::neighbor::{Event, Solicit};
 use super::schedule::Task;
 use super::tables::Control;
 use crate::net::iface::IfaceId;
+use crate::net::limits::TASKS_A_TURN;
 
 impl Control {
     /// When [`on_timeout`](Self::on_timeout) wants to be called next.
@@ -16,9 +17,10 @@ impl Control {
         self.schedule.next().min(self.neighbors.next_timeout())
     }
 
-    /// Does everything that is due at `now`.
+    /// Does what is due at `now`; of many tasks a part, and [`next_timeout`](Self::next_timeout) remains in the past.
     pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
-        while let Some((iface, task)) = self.schedule.pop_due(now) {
+        for _ in 0..TASKS_A_TURN {
+            let Some((iface, task)) = self.schedule.pop_due(now) else { break };
             self.run(now, iface, task, pool);
         }
         for event in self.neighbors.on_timeout(now) {

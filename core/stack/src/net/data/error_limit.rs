@@ -22,20 +22,32 @@ pub(super) struct ErrorLimit {
     keys: Keyed,
     /// For each group of hosts, until when errors to it have been paid for.
     hosts: Vec<Instant>,
+    /// As many data parts send errors for the host, this one the same part of all.
+    shards: u64,
 }
 
-/// Nanoseconds in which one error may be sent.
+/// Nanoseconds in which a host may send one error.
 const ERROR_COST: u64 = 1_000_000_000 / ICMP_ERRORS_PER_SECOND;
 /// The same to one host.
 const HOST_ERROR_COST: Duration = Duration::from_nanos(1_000_000_000 / ICMP_HOST_ERRORS_PER_SECOND);
-/// How far ahead of time errors to one host may be.
-const HOST_AHEAD: Duration =
-    Duration::from_nanos(1_000_000_000 / ICMP_HOST_ERRORS_PER_SECOND * (ICMP_HOST_BURST - 1));
 
 impl ErrorLimit {
-    pub(super) fn new(keys: Keyed, now: Instant) -> Self {
-        let burst = ICMP_BURST * ERROR_COST;
-        Self { credit: burst, burst, last: now, keys, hosts: vec![Instant::ZERO; ICMP_HOSTS] }
+    /// Of one of `shards` data parts.
+    pub(super) fn new(keys: Keyed, now: Instant, shards: u64) -> Self {
+        let hosts = vec![Instant::ZERO; ICMP_HOSTS];
+        let limit = Self { credit: 0, burst: 0, last: now, keys, hosts, shards };
+        let burst = limit.burst_of(ICMP_BURST);
+        Self { credit: burst, burst, ..limit }
+    }
+
+    /// What one error costs.
+    fn cost(&self) -> u64 {
+        ERROR_COST * self.shards
+    }
+
+    /// What is to be paid for its part of `errors` at once, one at least.
+    fn burst_of(&self, errors: u64) -> u64 {
+        (errors / self.shards).max(1) * self.cost()
     }
 
     /// Whether one more error may be sent to `host` now.
@@ -46,10 +58,13 @@ impl ErrorLimit {
             IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
         };
         let paid = &mut self.hosts[self.keys.hash_one(link) as usize % ICMP_HOSTS];
-        if *paid > now + HOST_AHEAD {
+        let cost = HOST_ERROR_COST * self.shards as u32;
+        // How far ahead of time errors to one host may be.
+        let ahead = cost * ((ICMP_HOST_BURST / self.shards).max(1) - 1) as u32;
+        if *paid > now + ahead {
             return false;
         }
-        *paid = now.max(*paid) + HOST_ERROR_COST;
+        *paid = now.max(*paid) + cost;
         true
     }
 
@@ -58,12 +73,13 @@ impl ErrorLimit {
         let earned = now.0.saturating_sub(self.last.0);
         self.last = self.last.max(now);
         self.credit = self.credit.saturating_add(earned).min(self.burst);
-        if self.credit < ERROR_COST {
+        let cost = self.cost();
+        if self.credit < cost {
             return false;
         }
-        self.credit -= ERROR_COST;
+        self.credit -= cost;
         // Drawn anew each time: how many errors fit tells nothing about how many went elsewhere.
-        self.burst = (ICMP_BURST - random.below(ICMP_BURST_JITTER)) * ERROR_COST;
+        self.burst = self.burst_of(ICMP_BURST - random.below(ICMP_BURST_JITTER));
         true
     }
 }
@@ -74,7 +90,7 @@ mod tests {
 
     #[test]
     fn one_host_has_a_share_of_the_errors() {
-        let mut limit = ErrorLimit::new(Keyed([1, 2]), Instant(0));
+        let mut limit = ErrorLimit::new(Keyed([1, 2]), Instant(0), 1);
         let second = |n: u64| Instant(n * 1_000_000_000);
         let flood = |limit: &mut ErrorLimit, now, host: &str| {
             let host = host.parse().unwrap();
@@ -94,11 +110,35 @@ mod tests {
     #[test]
     fn errors_are_limited_to_a_burst_and_a_rate() {
         let mut random = Random::new(1);
-        let mut limit = ErrorLimit::new(Keyed([1, 2]), Instant(0));
+        let mut limit = ErrorLimit::new(Keyed([1, 2]), Instant(0), 1);
         let sent = (0..1000).filter(|_| limit.take(Instant(0), &mut random)).count() as u64;
         assert!((ICMP_BURST - ICMP_BURST_JITTER..=ICMP_BURST).contains(&sent));
         let second = (1..=10_000u64).filter(|n| limit.take(Instant(n * 100_000), &mut random));
         let sent = second.count() as u64;
         assert!((ICMP_ERRORS_PER_SECOND - 1..=ICMP_ERRORS_PER_SECOND + ICMP_BURST).contains(&sent));
+    }
+
+    /// Several shards together send what one would.
+    #[test]
+    fn shards_have_a_part_of_the_errors_each() {
+        let host = "192.0.2.1".parse().unwrap();
+        for shards in [2, 4, 8, 16] {
+            let mut random = Random::new(1);
+            let limit = || ErrorLimit::new(Keyed([1, 2]), Instant(0), shards);
+            let (mut all, mut to_host) = (0, 0);
+            for mut limit in (0..shards).map(|_| limit()) {
+                for n in 1..=10_000u64 {
+                    let now = Instant(n * 100_000);
+                    all += u64::from(limit.take(now, &mut random));
+                    to_host += u64::from(limit.take_for(now, host));
+                }
+            }
+            let rounded = shards;
+            let least = ICMP_ERRORS_PER_SECOND - rounded;
+            assert!((least..=ICMP_ERRORS_PER_SECOND + ICMP_BURST).contains(&all), "{all}");
+            let least = ICMP_HOST_ERRORS_PER_SECOND - rounded;
+            let most = ICMP_HOST_ERRORS_PER_SECOND + ICMP_HOST_BURST.max(rounded);
+            assert!((least..=most).contains(&to_host), "{to_host} of {shards}");
+        }
     }
 }

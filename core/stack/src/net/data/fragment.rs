@@ -33,7 +33,8 @@ pub(super) fn cut(
         } else {
             patch_v6(bytes, from, more, ident);
         }
-        fragment.meta = Meta { vlan: packet.meta.vlan, ..Meta::default() };
+        let Meta { vlan, sender, .. } = packet.meta;
+        fragment.meta = Meta { vlan, sender, ..Meta::default() };
         out(fragment, pool);
     }
     pool.give(packet);

@@ -14,12 +14,15 @@ use crate::net::hash::Keyed;
 #[derive(Debug)]
 pub(super) struct Idents {
     keys: Keyed,
+    /// The first of the identifications that are this data part's, and how many these are. They are one range: a device
+    /// that cuts a packet counts on from the first piece.
+    range: (u16, u32),
     counters: Vec<Counter>,
     /// Identifications given to IPv6 packets.
     v6_given: u64,
 }
 
-/// The last identification, and when it was given.
+/// The last identification, counted from the first of the range, and when it was given.
 #[derive(Debug, Clone, Copy)]
 struct Counter {
     last: u16,
@@ -30,7 +33,11 @@ struct Counter {
 const COUNTERS: usize = 2048;
 
 impl Idents {
-    pub(super) fn new(keys: Keyed) -> Self {
+    /// Of the data part of the shard `n` of `count`, a power of two. Those of others are other ones, so that what two
+    /// shards send to one host at the same time is never taken for one packet (RFC 6864 §4).
+    pub(super) fn new(keys: Keyed, (n, count): (usize, usize)) -> Self {
+        let share = (1 << u16::BITS) / count as u32;
+        let range = ((n as u32 * share) as u16, share);
         // Where they begin says nothing of when this host did.
         let [first, second] = keys.0;
         let begin = |n: usize| {
@@ -38,7 +45,7 @@ impl Idents {
             hasher.write_usize(n);
             Counter { last: hasher.finish() as u16, at_ms: 0 }
         };
-        Self { keys, counters: (0..COUNTERS).map(begin).collect(), v6_given: 0 }
+        Self { keys, range, counters: (0..COUNTERS).map(begin).collect(), v6_given: 0 }
     }
 
     /// `count` identifications for packets from `src` to `dst`, the first one returned.
@@ -60,10 +67,17 @@ impl Idents {
         hasher.write_u64(now.0);
         let elapsed = now.millis().wrapping_sub(counter.at_ms);
         let jump = (u128::from(hasher.finish()) * (u128::from(elapsed) + 1)) >> 64;
-        let first = counter.last.wrapping_add(1).wrapping_add(jump as u16);
-        let last = first.wrapping_add(count.saturating_sub(1) as u16);
+        let (begin, share) = self.range;
+        let more = count.saturating_sub(1);
+        let next = u64::from(counter.last) + 1 + jump as u64;
+        let mut first = (next % u64::from(share)) as u32;
+        // The pieces of one packet do not reach beyond the range.
+        if first + more >= share {
+            first = if share == 1 << u16::BITS { first } else { 0 };
+        }
+        let last = first.wrapping_add(more) as u16;
         *counter = Counter { last, at_ms: now.millis() };
-        first
+        begin.wrapping_add(first as u16)
     }
 
     /// An identification for an IPv6 packet: 32 bits are enough to be drawn at random (RFC 7739 §5.1).
@@ -87,7 +101,7 @@ mod tests {
 
     #[test]
     fn within_a_millisecond_none_comes_twice() {
-        let mut idents = Idents::new(Keyed([7, 9]));
+        let mut idents = Idents::new(Keyed([7, 9]), (0, 1));
         let (src, dst) = (addr("10.0.0.1"), addr("10.0.0.2"));
         let first = idents.take_v4(Instant(5), src, dst, 1);
         assert_eq!(idents.take_v4(Instant(5), src, dst, 5), first.wrapping_add(1));
@@ -98,7 +112,7 @@ mod tests {
     /// nothing of a packet to the other.
     #[test]
     fn what_is_sent_to_others_does_not_show() {
-        let mut idents = Idents::new(Keyed([7, 9]));
+        let mut idents = Idents::new(Keyed([7, 9]), (0, 1));
         let src = addr("10.0.0.1");
         let seen = |idents: &mut Idents, others: u32| -> Vec<u16> {
             let mut last = 0;
@@ -124,9 +138,31 @@ mod tests {
         }
     }
 
+    /// However many each of them sends to one host, and however its packets are cut.
+    #[test]
+    fn shards_do_not_cross() {
+        let (src, dst) = (addr("10.0.0.1"), addr("10.0.0.2"));
+        for count in [2, 16] {
+            for n in 0..count {
+                let mut idents = Idents::new(Keyed([7, 9 + n as u64]), (n, count));
+                let share = 65_536 / count;
+                let mine = n * share..(n + 1) * share;
+                let mut given = vec![false; 65_536];
+                for step in 0..3000 {
+                    let pieces = [1, 44, 7][step % 3];
+                    let first = idents.take_v4(Instant(step as u64 * MS), src, dst, pieces);
+                    let all = usize::from(first)..usize::from(first) + pieces as usize;
+                    assert!(mine.start <= all.start && all.end <= mine.end, "{all:?} of {mine:?}");
+                    given[all].fill(true);
+                }
+                assert!(given.iter().filter(|given| **given).count() > share * 9 / 10);
+            }
+        }
+    }
+
     #[test]
     fn ipv6_ones_are_random() {
-        let mut idents = Idents::new(Keyed([7, 9]));
+        let mut idents = Idents::new(Keyed([7, 9]), (0, 1));
         let mut drawn: Vec<u32> = (0..1000).map(|_| idents.take_v6()).collect();
         assert!(drawn.windows(2).all(|two| two[1].wrapping_sub(two[0]) > 1));
         drawn.sort_unstable();

@@ -18,8 +18,8 @@
 //! `gro` is the same for the way in. `icmp` reads errors, `report` makes them, `error_limit` says how many; `ident`
 //! has the identifications of packets. It knows nothing of control (`cargo xtask tidy`).
 //!
-//! Path MTUs of datagrams are here, and not in control: who sent the datagram believes the report about it, and what a
-//! stranger may have forged is passed on to no other shard.
+//! Path MTUs of datagrams are here, and not in control: packets look them up. Who sent the datagram believes the report
+//! about it, and the others are told, so that each shard knows what a host with one would.
 
 mod error_limit;
 mod fragment;
@@ -43,6 +43,7 @@ pub use gro::coalesce;
 pub(crate) use icmp::quoted_flow;
 pub use offload::verify_transport;
 pub use output::{Load, Output};
+pub(crate) use output::{connection, datagrams, place};
 pub use report::Unreachable;
 pub use send::{EchoOut, SendError};
 pub(super) use tables::Data;

@@ -1,16 +1,20 @@
 //! Path MTUs smaller than the link's, as routers reported them (RFC 1191, RFC 8201).
 //!
-//! The table here is for datagrams. An attacker that knows that a host speaks UDP on some port can forge a report
-//! about it, so connections do not look at it: each believes only a report that quotes a segment of its own that is
-//! in flight (RFC 5927 §4), and keeps the result to itself ([`crate::path`]).
+//! The table here is for datagrams, and that of each shard says the same: what a socket of one believed is told to all.
+//! An attacker that knows that a host speaks UDP on some port can forge a report about it, so connections do not look at
+//! it: each believes only a report that quotes a segment of its own that is in flight (RFC 5927 §4), and keeps the result
+//! to itself ([`crate::path`]).
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use towpath_tcp::Instant;
 
 use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
-use crate::net::limits::{PATH_MTU_MIN_V4, PATH_MTU_TIME, PATH_MTUS_MAX};
+use crate::net::limits::{
+    PATH_MTU_MIN_V4, PATH_MTU_TIME, PATH_MTUS_MAX, PATH_MTUS_TOLD_PER_SECOND,
+};
 use crate::net::lru::Lru;
 
 /// The longest IP packet of which a router said that it gets through.
@@ -42,21 +46,37 @@ impl PathMtu {
 /// Where datagrams go, and by which link: another one may lead over other routers.
 type Way = (IfaceId, IpAddr);
 
+/// What is known of a way.
+#[derive(Debug)]
+struct Known {
+    mtu: PathMtu,
+    until: Instant,
+    /// Other shards have not been told, for want of room: they are when it is reported again.
+    untold: bool,
+}
+
 /// Path MTUs of datagrams.
 #[derive(Debug)]
 pub(in crate::net) struct PathMtus {
-    mtus: Lru<Way, (PathMtu, Instant)>,
+    mtus: Lru<Way, Known>,
     /// Not later than the first expiry.
     next: Instant,
     /// No entry says less; one that had to go may have.
     least: PathMtu,
     /// Goes up with each change.
     generation: u64,
+    /// How many other shards may still be told, and until when.
+    tellings: (u32, Instant),
+    /// How many that is a second.
+    tellings_max: u32,
 }
 
 impl PathMtus {
-    pub(super) fn new(keys: Keyed) -> Self {
+    /// Of one of `shards` data parts.
+    pub(super) fn new(keys: Keyed, shards: usize) -> Self {
         Self {
+            tellings: (0, Instant::ZERO),
+            tellings_max: (PATH_MTUS_TOLD_PER_SECOND / shards as u32).max(1),
             mtus: Lru::new(PATH_MTUS_MAX, keys),
             next: Instant::FAR,
             least: PathMtu::UNKNOWN,
@@ -70,23 +90,51 @@ impl PathMtus {
         if self.mtus.len() == 0 {
             return PathMtu::UNKNOWN;
         }
-        let known = self.mtus.peek(&way).filter(|(_, until)| now < *until);
-        known.map_or(PathMtu::UNKNOWN, |(mtu, _)| *mtu)
+        let known = self.mtus.peek(&way).filter(|known| now < known.until);
+        known.map_or(PathMtu::UNKNOWN, |known| known.mtu)
     }
 
-    /// Notes a report that the transport believed. Repeated ones keep their time: a path may have got better.
-    pub(super) fn lower(&mut self, now: Instant, way: Way, mtu: PathMtu, link_mtu: u32) {
+    /// Notes a report that the transport believed; whether it is news. Repeated ones keep their time: a path may have
+    /// got better.
+    pub(super) fn lower(&mut self, now: Instant, way: Way, mtu: PathMtu, link_mtu: u32) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc8201#section-4
         //# A node must not increase its estimate of the Path MTU in response to
         //# the contents of a Packet Too Big message.
         if mtu >= self.lookup(now, way) || mtu.limit(link_mtu) == link_mtu {
-            return;
+            return false;
         }
         let until = now + PATH_MTU_TIME;
         self.next = self.next.min(until);
         self.least = self.least.min(mtu);
         self.generation += 1;
-        self.mtus.insert(way, (mtu, until));
+        self.mtus.insert(way, Known { mtu, until, untold: false });
+        true
+    }
+
+    /// Whether other shards may be told of one more way now.
+    pub(in crate::net) fn may_tell(&mut self, now: Instant) -> bool {
+        let (left, until) = &mut self.tellings;
+        if now >= *until {
+            (*left, *until) = (self.tellings_max, now + Duration::from_secs(1));
+        }
+        let may = *left > 0;
+        *left = left.saturating_sub(1);
+        may
+    }
+
+    /// Other shards could not be told of a way.
+    pub(in crate::net) fn set_untold(&mut self, way: Way) {
+        if let Some(known) = self.mtus.get_mut(&way) {
+            known.untold = true;
+        }
+    }
+
+    /// A way was reported once more: what is known of it, in bytes, if other shards still have to be told. They are then.
+    pub(in crate::net) fn take_untold(&mut self, way: Way) -> Option<u32> {
+        let known = self.mtus.peek(&way).filter(|known| known.untold)?;
+        let mtu = u32::from(known.mtu.0);
+        self.mtus.get_mut(&way)?.untold = false;
+        Some(mtu)
     }
 
     /// No path is known to carry less.
@@ -109,13 +157,13 @@ impl PathMtus {
             return;
         }
         let old: Vec<_> =
-            self.mtus.iter().filter(|(_, (_, until))| *until <= now).map(|(way, _)| *way).collect();
+            self.mtus.iter().filter(|(_, known)| known.until <= now).map(|(way, _)| *way).collect();
         for way in &old {
             self.mtus.remove(way);
         }
-        let left = || self.mtus.iter().map(|(_, value)| value);
-        self.next = left().map(|(_, until)| *until).min().unwrap_or(Instant::FAR);
-        self.least = left().map(|(mtu, _)| *mtu).min().unwrap_or(PathMtu::UNKNOWN);
+        let left = || self.mtus.iter().map(|(_, known)| known);
+        self.next = left().map(|known| known.until).min().unwrap_or(Instant::FAR);
+        self.least = left().map(|known| known.mtu).min().unwrap_or(PathMtu::UNKNOWN);
         self.generation += 1;
     }
 }
@@ -140,7 +188,7 @@ mod tests {
 
     #[test]
     fn only_lowers_keeps_the_floor_and_expires() {
-        let mut mtus = PathMtus::new(Keyed([1, 2]));
+        let mut mtus = PathMtus::new(Keyed([1, 2]), 1);
         let v4 = way("192.0.2.1");
         let now = Instant(0);
         for (reported, believed) in [(1500, 1500), (1400, 1400), (1450, 1400), (70_000, 1400)] {
@@ -162,8 +210,28 @@ mod tests {
     }
 
     #[test]
+    fn so_many_are_told_a_second_and_the_others_when_they_are_reported_again() {
+        let mut mtus = PathMtus::new(Keyed([1, 2]), 4);
+        let part = PATH_MTUS_TOLD_PER_SECOND / 4;
+        for second in 0..2 {
+            let now = Instant(1_000_000_000 * second);
+            assert_eq!((0..1000).filter(|_| mtus.may_tell(now)).count(), part as usize);
+        }
+        let mut few = PathMtus::new(Keyed([1, 2]), PATH_MTUS_TOLD_PER_SECOND as usize * 2);
+        assert!(few.may_tell(Instant(0)) && !few.may_tell(Instant(0)), "one at least");
+        let way = way("192.0.2.1");
+        lower(&mut mtus, Instant(0), way, 1000);
+        assert_eq!(mtus.take_untold(way), None);
+        mtus.set_untold(way);
+        lower(&mut mtus, Instant(0), way, 900);
+        assert_eq!(mtus.take_untold(way), None, "what is lower is news");
+        mtus.set_untold(way);
+        assert_eq!((mtus.take_untold(way), mtus.take_untold(way)), (Some(900), None));
+    }
+
+    #[test]
     fn a_way_over_another_link_is_another_way() {
-        let mut mtus = PathMtus::new(Keyed([1, 2]));
+        let mut mtus = PathMtus::new(Keyed([1, 2]), 1);
         let (now, dst) = (Instant(0), way("192.0.2.1").1);
         lower(&mut mtus, now, (ETH, dst), 1000);
         assert_eq!(limit(&mtus, now, (ETH, dst)), 1000);
@@ -172,7 +240,7 @@ mod tests {
 
     #[test]
     fn is_bounded() {
-        let mut mtus = PathMtus::new(Keyed([1, 2]));
+        let mut mtus = PathMtus::new(Keyed([1, 2]), 1);
         for n in 0..PATH_MTUS_MAX as u32 + 10 {
             let dst = IpAddr::V4((0x0a00_0000 + n).into());
             lower(&mut mtus, Instant(0), (ETH, dst), 1000);

@@ -27,7 +27,8 @@ use crate::drop::DropReason;
 use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{
-    NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX, NEIGHBOR_QUEUES_BYTES_MAX, NEXT_HOPS_MAX,
+    NEIGHBOR_NOTICES_MAX, NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX,
+    NEIGHBOR_QUEUES_BYTES_MAX, NEXT_HOPS_MAX,
 };
 use crate::net::link_header::LinkHeader;
 use crate::net::route::{Epoch, HopId};
@@ -117,26 +118,36 @@ pub(in crate::net) struct NextHops {
     epoch: Epoch,
     /// What all queues cost together.
     queued: usize,
-    /// No more than packets that were sent, or connections that heard, since it was last emptied.
+    /// What they may: this data part's share of [`NEIGHBOR_QUEUES_BYTES_MAX`].
+    queued_max: usize,
+    /// At most [`NEIGHBOR_NOTICES_MAX`].
     notices: VecDeque<Notice>,
+    /// The router that was told to be avoided last, and from when on it is told again.
+    avoided: Option<(HopKey, Instant)>,
     gone: VecDeque<Gone>,
     displaced: u64,
+    /// Notices for which there was no room.
+    untold: u64,
     /// Hashes computed so far.
     #[cfg(test)]
     pub(in crate::net) hashes: u64,
 }
 
 impl NextHops {
-    pub(super) fn new(keys: Keyed) -> Self {
+    /// Of one of `shards` data parts.
+    pub(super) fn new(keys: Keyed, shards: usize) -> Self {
         Self {
             index: HashMap::with_hasher(keys),
             places: Vec::new(),
             hand: 0,
             epoch: Epoch::default(),
             queued: 0,
+            queued_max: NEIGHBOR_QUEUES_BYTES_MAX / shards,
             notices: VecDeque::new(),
+            avoided: None,
             gone: VecDeque::new(),
             displaced: 0,
+            untold: 0,
             #[cfg(test)]
             hashes: 0,
         }
@@ -229,16 +240,24 @@ impl NextHops {
         place.used = true;
         match &mut place.state {
             State::Ready { link, tell_at } => {
-                if now >= *tell_at {
+                let (link, is_due) = (*link, now >= *tell_at);
+                let used = Notice::Used(place.key);
+                // Without room for that the next use is told: otherwise control would never hear of one again.
+                if is_due
+                    && self.tell(used)
+                    && let State::Ready { tell_at, .. } = &mut self.places[index(id)].state
+                {
                     *tell_at = Instant::FAR;
-                    self.notices.push_back(Notice::Used(place.key));
                 }
-                Some(*link)
+                Some(link)
             }
             State::Asked => None,
             State::Unknown => {
-                place.state = State::Asked;
-                self.notices.push_back(Notice::Used(place.key));
+                // Without room for that it remains unknown, and the packet is not kept.
+                let used = Notice::Used(place.key);
+                if self.tell(used) {
+                    self.places[index(id)].state = State::Asked;
+                }
                 None
             }
         }
@@ -248,12 +267,25 @@ impl NextHops {
     #[inline]
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
-        let place = &mut self.places[index(id)];
+        let place = &self.places[index(id)];
         if let State::Ready { link, .. } = &place.state
             && now >= place.confirm_at
         {
-            place.confirm_at = now + CONFIRM_INTERVAL;
-            self.notices.push_back(Notice::Confirmed { key, mac: link.dst() });
+            let confirmed = Notice::Confirmed { key, mac: link.dst() };
+            if self.tell(confirmed) {
+                self.places[index(id)].confirm_at = now + CONFIRM_INTERVAL;
+            }
+        }
+    }
+
+    /// A packet goes another way because a router does not answer that may be asked again.
+    pub(super) fn on_avoided(&mut self, now: Instant, router: HopKey) {
+        // With control on another thread the answer takes a while, and packets do not.
+        if self.avoided.is_some_and(|(last, again)| last == router && now < again) {
+            return;
+        }
+        if self.tell(Notice::Avoided(router)) {
+            self.avoided = Some((router, now + CONFIRM_INTERVAL));
         }
     }
 
@@ -266,14 +298,17 @@ impl NextHops {
     //# packet when the address has been resolved.
     pub(super) fn enqueue(&mut self, id: HopId, waiting: Waiting) {
         let full = DropReason::NeighborQueueFull;
-        let Some(Place { key, queue, .. }) = self.places.get_mut(index(id)) else { return };
+        let Some(Place { key, queue, state, .. }) = self.places.get_mut(index(id)) else { return };
+        if *state == State::Unknown {
+            return self.gone.push_back((key.0, waiting.packet, full));
+        }
         let before = queue.cost;
         queue.push(waiting);
         while queue.cost > NEIGHBOR_QUEUE_BYTES_MAX && queue.packets.len() > 1 {
             self.gone.extend(queue.pop().map(|waiting| (key.0, waiting.packet, full)));
         }
         self.queued = self.queued - before + queue.cost;
-        while self.queued > NEIGHBOR_QUEUES_BYTES_MAX {
+        while self.queued > self.queued_max {
             self.drop_from_longest();
         }
     }
@@ -311,9 +346,30 @@ impl NextHops {
         place.queue.take(&mut self.queued)
     }
 
-    /// Has something told besides what follows from the calls here.
-    pub(super) fn tell(&mut self, notice: Notice) {
-        self.notices.push_back(notice);
+    /// Nobody knows any more where any neighbour is. Returns those for which packets waited.
+    pub(super) fn on_all_lost(&mut self) -> Vec<HopKey> {
+        let mut waited = Vec::new();
+        for place in &mut self.places {
+            place.state = State::Unknown;
+            waited.extend((!place.queue.packets.is_empty()).then_some(place.key));
+        }
+        waited
+    }
+
+    /// Has something told; false when there is no room for it.
+    pub(in crate::net) fn tell(&mut self, notice: Notice) -> bool {
+        let has_room = self.notices.len() < NEIGHBOR_NOTICES_MAX;
+        match has_room {
+            true => self.notices.push_back(notice),
+            false => self.untold += 1,
+        }
+        has_room
+    }
+
+    /// Whether there is anything that control is to be told.
+    #[inline]
+    pub(super) fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
     }
 
     /// The next thing that control is to be told.
@@ -331,6 +387,11 @@ impl NextHops {
     /// Next hops that had to make room for others since last asked.
     pub(super) fn take_displaced(&mut self) -> u64 {
         core::mem::take(&mut self.displaced)
+    }
+
+    /// Notices for which there was no room since last asked.
+    pub(super) fn take_untold(&mut self) -> u64 {
+        core::mem::take(&mut self.untold)
     }
 
     /// Packets that wait for an answer.
@@ -373,13 +434,20 @@ mod tests {
     }
 
     fn table() -> NextHops {
-        NextHops::new(Keyed([1, 2]))
+        NextHops::new(Keyed([1, 2]), 1)
     }
 
     fn waiting(pool: &mut Pool, len: usize) -> Waiting {
         let mut packet = pool.take(len);
         packet.push_back(len).expect("room").fill(0);
         Waiting { packet, mtu: 1500 }
+    }
+
+    /// Sends a packet to a next hop that is not known yet.
+    fn send(hops: &mut NextHops, id: HopId, packet: Waiting) {
+        assert_eq!(hops.link(at(0), id), None);
+        hops.enqueue(id, packet);
+        hops.take_notice();
     }
 
     /// Lengths of the packets that had to go, and why.
@@ -421,7 +489,7 @@ mod tests {
         let (mut hops, mut pool) = (table(), Pool::default());
         let ids: Vec<_> = (0..NEXT_HOPS_MAX as u32).map(|n| hops.at(nth(n))).collect();
         for n in 0..NEXT_HOPS_MAX as u32 {
-            hops.enqueue(ids[n as usize], waiting(&mut pool, 60));
+            send(&mut hops, ids[n as usize], waiting(&mut pool, 60));
             hops.on_known(nth(n), LINK, Instant::FAR);
         }
         hops.enqueue(ids[0], waiting(&mut pool, 61));
@@ -451,10 +519,10 @@ mod tests {
         let small = NEIGHBOR_QUEUE_BYTES_MAX / (60 + NEIGHBOR_PACKET_COST);
         assert!(small > 300);
         for _ in 0..small {
-            hops.enqueue(id, waiting(&mut pool, 60));
+            send(&mut hops, id, waiting(&mut pool, 60));
         }
         assert!(gone(&mut hops).is_empty());
-        hops.enqueue(id, waiting(&mut pool, 60_000));
+        send(&mut hops, id, waiting(&mut pool, 60_000));
         let room = small * (60 + NEIGHBOR_PACKET_COST) + 60_000 + NEIGHBOR_PACKET_COST;
         let over = (room - NEIGHBOR_QUEUE_BYTES_MAX).div_ceil(60 + NEIGHBOR_PACKET_COST);
         assert_eq!(gone(&mut hops), vec![(60, DropReason::NeighborQueueFull); over]);
@@ -466,7 +534,7 @@ mod tests {
         let (mut hops, mut pool) = (table(), Pool::default());
         let mut enqueue = |hops: &mut NextHops, n: u32, len: usize| {
             let id = hops.at(nth(n));
-            hops.enqueue(id, waiting(&mut pool, len));
+            send(hops, id, waiting(&mut pool, len));
             gone(hops)
         };
         // One program sends a little to each of many, and another as much as may be to some.
@@ -497,5 +565,75 @@ mod tests {
             enqueue(&mut hops, 1000 + n, 60);
         }
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
+    }
+
+    /// All data parts together keep as much as one would, and each of them what one neighbour may have.
+    #[test]
+    fn shards_have_a_part_of_what_waits_each() {
+        let (mut hops, mut pool) = (NextHops::new(Keyed([1, 2]), 16), Pool::default());
+        for n in 0..500 {
+            let id = hops.at(nth(n));
+            send(&mut hops, id, waiting(&mut pool, 1400));
+            assert!(hops.queued <= NEIGHBOR_QUEUES_BYTES_MAX / 16);
+        }
+        assert!(hops.queued >= NEIGHBOR_QUEUE_BYTES_MAX);
+        let reasons = gone(&mut hops).into_iter().map(|(_, reason)| reason);
+        assert!(
+            reasons
+                .eq([DropReason::NeighborQueuesFull; 500].into_iter().take(500 - hops.waiting()))
+        );
+    }
+
+    /// Nobody takes what is told, as when control is on a thread that has no time: what cannot be asked for does not wait.
+    #[test]
+    fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
+        let (mut hops, mut pool) = (table(), Pool::default());
+        for n in 0..NEIGHBOR_NOTICES_MAX as u32 + 10 {
+            let id = hops.at(nth(n));
+            assert_eq!(hops.link(at(0), id), None);
+            hops.enqueue(id, waiting(&mut pool, 60));
+        }
+        assert_eq!((hops.notices.len(), hops.take_untold()), (NEIGHBOR_NOTICES_MAX, 10));
+        assert!(hops.waiting() <= NEXT_HOPS_MAX);
+        // It is asked for with the next packet.
+        hops.take_notice();
+        let id = hops.at(nth(NEIGHBOR_NOTICES_MAX as u32 + 9));
+        assert_eq!(hops.link(at(0), id), None);
+        hops.enqueue(id, waiting(&mut pool, 61));
+        assert_eq!(hops.on_known(hops.key(id).unwrap(), LINK, Instant::FAR).len(), 1);
+    }
+
+    /// A use, a confirmation and a detour for which there was no room are told as soon as there is.
+    #[test]
+    fn what_found_no_room_is_told_with_the_next_packet() {
+        let mut hops = table();
+        let id = hops.at(nth(1));
+        hops.on_known(nth(1), LINK, at(100));
+        while hops.tell(Notice::Avoided(nth(9))) {}
+        let used = |hops: &mut NextHops, id, ms| {
+            assert_eq!(hops.link(at(ms), id), Some(LINK));
+            hops.confirm(at(ms), id);
+            hops.on_avoided(at(ms), nth(2));
+        };
+        used(&mut hops, id, 100);
+        while hops.take_notice().is_some() {}
+        for (ms, count) in [(101, 3), (102, 0)] {
+            used(&mut hops, id, ms);
+            let told: Vec<_> = std::iter::from_fn(|| hops.take_notice()).collect();
+            assert_eq!(told.len(), count, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_router_that_is_avoided_is_told_once_a_second() {
+        let mut hops = table();
+        let told = |hops: &mut NextHops, ms, n| {
+            hops.on_avoided(at(ms), nth(n));
+            hops.take_notice()
+        };
+        assert_eq!(told(&mut hops, 0, 1), Some(Notice::Avoided(nth(1))));
+        assert_eq!(told(&mut hops, 999, 1), None);
+        assert_eq!(told(&mut hops, 1000, 1), Some(Notice::Avoided(nth(1))));
+        assert_eq!(told(&mut hops, 1001, 2), Some(Notice::Avoided(nth(2))));
     }
 }

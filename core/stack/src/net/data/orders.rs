@@ -14,17 +14,18 @@ impl Data {
     /// Does what control wants done.
     pub(in crate::net) fn on_order(&mut self, now: Instant, order: Order, pool: &mut Pool) {
         match order {
-            Order::Frame { iface, packet } => match self.admit(iface, || true) {
+            Order::Frame { iface, packet } => match self.admit(iface, None, || true) {
                 Ok(()) => self.push_output(iface, packet),
                 Err(full) => self.drop_at_output(iface, packet, full, pool),
             },
             Order::Packet { to, packet, mtu } => self.dispatch(now, to, packet, mtu, pool),
             Order::Drop { iface, packet, reason } => self.drop(iface, packet, reason, pool),
-            Order::News(news) => self.on_news(news, pool),
+            Order::News { news, .. } => self.on_news(now, news, pool),
         }
     }
 
-    fn on_news(&mut self, news: News, pool: &mut Pool) {
+    /// Hears of a neighbour, or of a way.
+    pub(in crate::net) fn on_news(&mut self, now: Instant, news: News, pool: &mut Pool) {
         match news {
             News::Known { key, mac, tell_at } => {
                 let (iface, addr) = key;
@@ -34,11 +35,21 @@ impl Data {
                 }
             }
             News::Failed(key) => self.on_next_hop_failed(key, pool),
-            News::Forgotten(key) => {
-                for Waiting { packet, .. } in self.next_hops.on_lost(key) {
-                    self.drop(key.0, packet, DropReason::NeighborQueueFull, pool);
+            News::Forgotten(key) => self.on_next_hop_forgotten(key, pool),
+            News::AllForgotten => {
+                for key in self.next_hops.on_all_lost() {
+                    self.on_next_hop_forgotten(key, pool);
                 }
             }
+            News::TooBig { way, mtu } => {
+                self.lower_path_mtu(now, way, mtu);
+            }
+        }
+    }
+
+    fn on_next_hop_forgotten(&mut self, key: HopKey, pool: &mut Pool) {
+        for Waiting { packet, .. } in self.next_hops.on_lost(key) {
+            self.drop(key.0, packet, DropReason::NeighborQueueFull, pool);
         }
     }
 
@@ -59,5 +70,6 @@ impl Data {
             self.drop(iface, packet, reason, pool);
         }
         self.counters.next_hops_displaced += self.next_hops.take_displaced();
+        self.counters.neighbor_notices_full += self.next_hops.take_untold();
     }
 }

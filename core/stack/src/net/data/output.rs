@@ -7,33 +7,65 @@
 //!           dropped, or its connection waits (`crate::tx`) ◄────────────┘ goes on
 //! ```
 //! What is in it is counted as it will be on the wire: a packet of 64 KiB that the device or the kernel behind it cuts
-//! into 45 counts as 45, each with its headers. Most packets may fill it up to [`OUTPUT_BYTES_MAX`] and
-//! [`OUTPUT_PACKETS_MAX`]; what keeps others going ([`is_control`]) has a reserve beyond. Connections stop far below
-//! ([`crate::limits::TX_OUTPUT_BYTES`]), and each below its own share.
+//! into 45 counts as 45, each with its headers. Connections and all others are counted apart, so that neither fills it for
+//! the other. Others may have [`OUTPUT_BYTES_MAX`] and [`OUTPUT_PACKETS_MAX`] in it; what keeps others going
+//! ([`is_control`]) has a reserve beyond. Connections stop at half of that ([`crate::limits::TX_OUTPUT_BYTES`]), and wait.
+//! Each connection, and each socket of datagrams that asks, stops at a share of its own before.
+//!
+//! What a device takes in which time is divided like the queue. So where it is behind, and connections have something in
+//! it, others have no more than they, or [`OUTPUT_BESIDE_BYTES`]: what comes without end, and waits for nobody, would
+//! otherwise have almost all.
 //!
 //! Packets point into the FIFOs of their sockets, however long they are here: the FIFOs see to it that nobody writes there
-//! meanwhile ([`towpath_ring::SendBuffer`]).
+//! meanwhile ([`towpath_ring::SendBuffer`]). Where too much memory is kept so for sockets that are gone, the packets are
+//! copied ([`Output::copy_forsaken`]).
 //!
 //! A packet leaves the counts when the device has taken it, in whatever order that is: another order than that of
 //! arrival, a rate or a limit that follows the device belong here, between `enqueue` and `hand_over`.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::ops::{AddAssign, SubAssign};
+use std::ops::{AddAssign, Sub, SubAssign};
 
 use hashbrown::HashMap;
-use towpath_pool::{Batch, Packet};
+use towpath_pool::{Batch, Packet, Pool};
 use towpath_wire::tcp::Flags;
 use towpath_wire::{IpProtocol, ipv4, ipv6};
 
 use crate::limits::TX_SHARE_BYTES;
 use crate::net::hash::Cheap;
 use crate::net::limits::{
-    OUTPUT_BYTES_MAX, OUTPUT_PACKETS_MAX, OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
+    OUTPUT_BESIDE_BYTES, OUTPUT_BESIDE_PACKETS, OUTPUT_BYTES_MAX, OUTPUT_PACKETS_MAX,
+    OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
 };
 
 /// A sender is told when the device has taken so much that it has no more than this: half of the least share.
 const SHARE_LOW: u32 = TX_SHARE_BYTES / 2;
+
+/// This bit of a sender says that it is a socket of datagrams, which is counted among the others.
+const OF_DATAGRAMS: u32 = 1 << 31;
+
+/// The connection in place `index` as a sender. Another socket may have the place later; what is left of the former one
+/// counts for it then.
+pub(crate) fn connection(index: u32) -> Option<NonZeroU32> {
+    NonZeroU32::new(index + 1)
+}
+
+/// The socket of datagrams in place `index` as a sender.
+pub(crate) fn datagrams(index: u32) -> Option<NonZeroU32> {
+    NonZeroU32::new((index + 1) | OF_DATAGRAMS)
+}
+
+/// The place of a sender among the sockets.
+pub(crate) fn place(sender: NonZeroU32) -> u32 {
+    (sender.get() & !OF_DATAGRAMS) - 1
+}
+
+fn is_connection(sender: Option<NonZeroU32>) -> bool {
+    sender.is_some_and(|sender| sender.get() & OF_DATAGRAMS == 0)
+}
+
+const MOST: Load = Load { packets: OUTPUT_PACKETS_MAX, bytes: OUTPUT_BYTES_MAX };
 
 /// What packets are on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,6 +91,15 @@ impl AddAssign for Load {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
+    }
+}
+
+impl Sub for Load {
+    type Output = Self;
+
+    fn sub(mut self, other: Self) -> Self {
+        self -= other;
+        self
     }
 }
 
@@ -88,6 +129,10 @@ pub struct Output {
     /// For each of them, in the same order, what it counts for and whose it is.
     notes: VecDeque<Note>,
     load: Load,
+    /// Of it, what connections have in it.
+    connections: Load,
+    /// The device did not take all when it was offered it last.
+    is_behind: bool,
     shares: Shares,
 }
 
@@ -116,6 +161,12 @@ impl Output {
         self.load
     }
 
+    /// The same of connections alone.
+    #[inline]
+    pub(crate) fn connections(&self) -> Load {
+        self.connections
+    }
+
     /// Bytes on the wire that `sender` has in it.
     #[inline]
     pub fn share(&self, sender: NonZeroU32) -> u32 {
@@ -139,12 +190,27 @@ impl Output {
         let taken = self.notes.len().saturating_sub(self.packets.len());
         for Note { load, sender } in self.notes.drain(..taken) {
             self.load -= load;
+            if is_connection(sender) {
+                self.connections -= load;
+            }
             if let Some(sender) = sender {
                 self.shares.take(sender, load.bytes as u32);
             }
         }
+        self.is_behind = !self.packets.is_empty();
         debug_assert_eq!(self.notes.len(), self.packets.len(), "a port put packets into the queue");
         taken
+    }
+
+    /// Copies the packets for which alone the memory of a socket's FIFO is kept, however little of it they are. Returns
+    /// how many there were.
+    pub(in crate::net) fn copy_forsaken(&mut self, pool: &mut Pool) -> u64 {
+        let mut copied = 0;
+        for packet in self.packets.iter_mut().filter(|packet| packet.tail.is_forsaken()) {
+            packet.linearize(pool);
+            copied += 1;
+        }
+        copied
     }
 
     /// The next sender of which the device has taken so much that it may go on. A sender that has gone may be named.
@@ -152,19 +218,38 @@ impl Output {
         self.shares.drained.pop()
     }
 
-    /// Which limit a packet would pass that has no right to the reserve.
+    /// Which limit a packet of `sender` would pass that has no right to the reserve.
     #[inline]
-    pub(in crate::net) fn full(&self) -> Option<Full> {
-        if self.load.bytes >= OUTPUT_BYTES_MAX {
+    pub(in crate::net) fn full(&self, sender: Option<NonZeroU32>) -> Option<Full> {
+        let (has, most) = match is_connection(sender) {
+            true => (self.connections, MOST),
+            false => (self.others(), self.most_of_others()),
+        };
+        if has.bytes >= most.bytes {
             return Some(Full::Bytes);
         }
-        (self.load.packets >= OUTPUT_PACKETS_MAX).then_some(Full::Packets)
+        (has.packets >= most.packets).then_some(Full::Packets)
+    }
+
+    fn others(&self) -> Load {
+        self.load - self.connections
+    }
+
+    fn most_of_others(&self) -> Load {
+        if !self.is_behind || self.connections.packets == 0 {
+            return MOST;
+        }
+        Load {
+            packets: self.connections.packets.max(OUTPUT_BESIDE_PACKETS),
+            bytes: self.connections.bytes.max(OUTPUT_BESIDE_BYTES),
+        }
     }
 
     /// Whether there is room for what keeps others going.
     pub(in crate::net) fn has_reserve(&self) -> bool {
-        self.load.bytes < OUTPUT_BYTES_MAX + OUTPUT_RESERVE_BYTES
-            && self.load.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
+        let others = self.others();
+        others.bytes < OUTPUT_BYTES_MAX + OUTPUT_RESERVE_BYTES
+            && others.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
     }
 
     /// Puts a finished frame at the end. It was admitted, or is a piece of a packet that was: pieces stay together, so
@@ -172,6 +257,9 @@ impl Output {
     pub(crate) fn enqueue(&mut self, packet: Packet) {
         let note = Note { load: Load::of(&packet), sender: packet.meta.sender };
         self.load += note.load;
+        if is_connection(note.sender) {
+            self.connections += note.load;
+        }
         if let Some(sender) = note.sender {
             self.shares.add(sender, note.load.bytes as u32);
         }
@@ -250,7 +338,10 @@ pub(in crate::net) fn is_control_message(protocol: IpProtocol, packet: &Packet, 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use towpath_pool::{Pool, Protocol, Segmentation};
+    use towpath_pool::{Protocol, Segmentation};
+    use towpath_ring::{
+        Attach, EngineSend, Region, SendBuffer, WINDOW_MAX, Windows, lock_tx, program_fifo,
+    };
 
     use super::*;
 
@@ -325,6 +416,47 @@ mod tests {
             prop_assert_eq!(output.load(), Load::default());
             prop_assert!(output.is_empty() && output.shares.bytes.is_empty());
         }
+    }
+
+    /// The device takes nothing. Sockets with SO_SNDBUF of 16 MiB leave a packet each in its queue and end: it was 16 MiB
+    /// each that stayed.
+    #[test]
+    fn a_packet_does_not_keep_the_memory_of_many_sockets_that_are_gone() {
+        const LIMIT: u64 = 1 << 30;
+        let region = Region::create().expect("memory");
+        let windows = Windows::new(&region, LIMIT);
+        let (mut pool, mut output) = (Pool::default(), Output::default());
+        let mut copied = 0;
+        for slot in 0..80 {
+            let mut send = EngineSend::new(&windows, slot, WINDOW_MAX, WINDOW_MAX);
+            assert_eq!(send.attach(), Attach::Done, "{slot}: there is no memory left");
+            let shared = region.slot(slot).expect("there are so many");
+            {
+                let _guard = lock_tx(shared, 0, || true);
+                program_fifo::write(&region, shared, 0, &[slot as u8; 1000]);
+                let _ = program_fifo::publish(shared, 1000);
+            }
+            assert!(send.pull());
+            let mut frame = packet(&mut pool, HEADER_LEN.into(), None, slot + 1);
+            frame.tail = send.peek(0, 1000);
+            output.enqueue(frame);
+            drop(send);
+            if windows.take_forsaken() {
+                copied += output.copy_forsaken(&mut pool);
+            }
+            let kept = windows.usage().assigned as u64 * u64::from(WINDOW_MAX);
+            assert!(kept <= LIMIT / 16, "{slot}: {kept} bytes");
+        }
+        assert!(copied > 70, "{copied} were copied");
+        for (slot, frame) in (0u8..).zip(output.iter()) {
+            let mut bytes = [0; 1000];
+            frame.copy_to(HEADER_LEN.into(), &mut bytes);
+            assert_eq!(bytes, [slot; 1000]);
+        }
+        let load = Load { packets: 80, bytes: 80 * (1000 + usize::from(HEADER_LEN)) };
+        assert_eq!(output.load(), load);
+        output.hand_over(Batch::clear);
+        assert_eq!((output.load(), windows.usage().assigned), (Load::default(), 0));
     }
 
     fn of(model: &VecDeque<(u32, Load)>, wanted: u32) -> Load {

@@ -5,6 +5,8 @@
 //!                              └─► dispatch: neighbour ─► transmit: segments, fragments ─► frame ─► output
 //! ```
 
+use std::num::NonZeroU32;
+
 use core::net::IpAddr;
 
 use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol, Segmentation};
@@ -24,7 +26,7 @@ use crate::net::limits::LOOPBACK_LEN_MAX;
 use crate::net::link_header::LinkHeader;
 use crate::net::received::Looped;
 use crate::net::route::{HopId, Route};
-use crate::net::told::{HopKey, Notice};
+use crate::net::told::HopKey;
 
 /// Longest IPv4 packet and longest IPv6 payload, bytes.
 const IP_LEN_MAX: usize = 65535;
@@ -112,10 +114,10 @@ impl Data {
         if route.avoids
             && let Some(router) = self.snapshot.fib.to_probe(now, dst)
         {
-            self.next_hops.tell(Notice::Avoided(router));
+            self.next_hops.on_avoided(now, router);
         }
         let is_control = || is_control_message(IpProtocol(ip.protocol), &packet, 0);
-        if let Some(full) = self.output_full(route.iface, is_control) {
+        if let Some(full) = self.output_full(route.iface, packet.meta.sender, is_control) {
             self.drop_at_output(route.iface, packet, full, pool);
             return Err(SendError::QueueFull);
         }
@@ -296,8 +298,8 @@ impl Data {
         if !self.has_neighbors(iface) {
             return Ok(LinkHeader::NONE);
         }
-        if let Some(link) = id.and_then(|id| self.next_hops.link(now, id)) {
-            return Ok(link);
+        if let Some(id) = id.filter(|id| self.next_hops.key(*id).is_some()) {
+            return self.next_hops.link(now, id).ok_or(id);
         }
         if let Some(mac) = group_mac(next_hop, broadcast) {
             return Ok(LinkHeader::ethernet(self.link(iface).mac, mac, next_hop));
@@ -331,10 +333,11 @@ impl Data {
     pub(super) fn output_full(
         &self,
         iface: IfaceId,
+        sender: Option<NonZeroU32>,
         is_control: impl FnOnce() -> bool,
     ) -> Option<Full> {
         let output = &self.outputs[iface.index()];
-        let full = output.full()?;
+        let full = output.full(sender)?;
         if !is_control() {
             return Some(full);
         }
@@ -345,12 +348,13 @@ impl Data {
     pub(super) fn admit(
         &mut self,
         iface: IfaceId,
+        sender: Option<NonZeroU32>,
         is_control: impl FnOnce() -> bool,
     ) -> Result<(), Full> {
-        if self.outputs[iface.index()].full().is_none() {
+        if self.outputs[iface.index()].full(sender).is_none() {
             return Ok(());
         }
-        match self.output_full(iface, is_control) {
+        match self.output_full(iface, sender, is_control) {
             Some(full) => Err(full),
             None => {
                 self.counters.output_reserve_used += 1;
@@ -384,7 +388,7 @@ impl Data {
         mtu: u32,
         pool: &mut Pool,
     ) {
-        if let Err(full) = self.admit(iface, || is_control(&packet)) {
+        if let Err(full) = self.admit(iface, packet.meta.sender, || is_control(&packet)) {
             return self.drop_at_output(iface, packet, full, pool);
         }
         let offloads = self.link(iface).offloads;

@@ -40,23 +40,24 @@ pub(in crate::net) struct Data {
     pub(in crate::net) loopback: VecDeque<Looped>,
     pub(in crate::net) dropped: VecDeque<Dropped>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
-    pub(super) punts: VecDeque<Punt>,
+    pub(in crate::net) punts: VecDeque<Punt>,
 }
 
 impl Data {
-    /// Of a host of which nothing is known yet. Of several data parts each has keys of its own: identifications of
-    /// fragments that two of them made may not be the same ones.
-    pub(in crate::net) fn new(keys: &Keys, now: Instant) -> Self {
+    /// The part of shard `n` of a host of which nothing is known yet. Of several each has keys of its own: what one sends
+    /// says nothing of the identifications of another. What this host may do as a whole is divided among as many parts as
+    /// there are `shards`.
+    pub(in crate::net) fn new(keys: &Keys, now: Instant, (n, shards): (usize, usize)) -> Self {
         let tables = Keyed(keys.tables);
         Self {
             trace_drops: false,
             counters: DataCounters::default(),
             snapshot: Arc::new(Snapshot::empty(Cheap(keys.addresses))),
-            next_hops: NextHops::new(tables),
-            mtus: PathMtus::new(tables),
+            next_hops: NextHops::new(tables, shards),
+            mtus: PathMtus::new(tables, shards),
             reassembly: Reassembly::new(tables),
-            idents: Idents::new(Keyed(keys.idents)),
-            error_limit: ErrorLimit::new(tables, now),
+            idents: Idents::new(Keyed(keys.idents), (n, shards)),
+            error_limit: ErrorLimit::new(tables, now, shards as u64),
             random: Random::new(keys.error_limit),
             outputs: Vec::new(),
             loopback: VecDeque::new(),
@@ -67,11 +68,18 @@ impl Data {
     }
 
     /// Goes by another snapshot from now on, if there is another one.
+    #[inline]
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
             self.snapshot = Arc::clone(snapshot);
             self.outputs.resize_with(self.snapshot.host.links.len(), Output::default);
         }
+    }
+
+    /// Whether there is anything for control.
+    #[inline]
+    pub(in crate::net) fn has_told(&self) -> bool {
+        !self.punts.is_empty() || self.next_hops.has_notices()
     }
 
     /// The next packet for control.

@@ -15,6 +15,7 @@ use crate::net::limits::{LOOPBACK_MTU, PATH_MTU_MIN_V6};
 use crate::net::locals::is_of_all_hosts;
 use crate::net::route::{Route, RouteError};
 use crate::net::source;
+use crate::net::told::HopKey;
 
 impl Data {
     /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.
@@ -190,17 +191,39 @@ impl Data {
     }
 
     /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
-    /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs.
+    /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs. Returns the way that it
+    /// is about and what is known of that, if other shards have to be told.
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
         dst: IpAddr,
         iface: Option<IfaceId>,
         mtu: u32,
-    ) {
-        let Ok(FirstHop { iface: out, .. }) = self.first_hop(dst, iface) else { return };
-        let link_mtu = self.link(out).mtu_for(dst);
-        self.mtus.lower(now, (out, dst), PathMtu::reported(mtu), link_mtu);
+    ) -> Option<(HopKey, u32)> {
+        let FirstHop { iface: out, .. } = self.first_hop(dst, iface).ok()?;
+        let way = (out, dst);
+        self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
+    }
+
+    /// Notes what a report said of a way. Returns what is known of it if other shards have to be told.
+    pub(in crate::net) fn hear_path_mtu(
+        &mut self,
+        now: Instant,
+        way: HopKey,
+        mtu: u32,
+    ) -> Option<u32> {
+        match self.lower_path_mtu(now, way, mtu) {
+            true => Some(mtu),
+            false => self.mtus.take_untold(way),
+        }
+    }
+
+    /// Notes what a report said of a way; whether it is news.
+    pub(in crate::net) fn lower_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) -> bool {
+        let (iface, dst) = way;
+        let Some(link) = self.here().links.get(iface.index()) else { return false };
+        let link_mtu = link.mtu_for(dst);
+        self.mtus.lower(now, way, PathMtu::reported(mtu), link_mtu)
     }
 }
 

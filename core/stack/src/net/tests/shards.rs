@@ -2,7 +2,7 @@
 
 use super::super::control::Control;
 use super::super::data::Data;
-use super::super::told::Order;
+use super::super::told::{News, Order, Parts};
 use super::*;
 
 /// One host, the packets of which go through two data parts.
@@ -31,29 +31,30 @@ impl Sharded {
             kernel_cuts: false,
         };
         assert_eq!(control.add_interface(now, config), ETH);
-        let shards = [8, 9].map(|seed| Data::new(&Keys::derive(&[seed; 32]), now));
+        let shards = [0, 1].map(|n| Data::new(&Keys::derive(&[8 + n as u8; 32]), now, (n, 2)));
         let mut host = Self { control, shards, pool: Pool::default(), now };
         host.exchange();
         host
     }
 
-    /// What happens between two turns: news are for all shards, everything else for the first.
+    /// What happens between two turns: news are for those that use the neighbour, everything else for the first.
     fn exchange(&mut self) {
         let Self { control, shards, pool, now } = self;
-        for shard in shards.iter_mut() {
+        for (shard, n) in shards.iter_mut().zip(0..) {
             while let Some(punt) = shard.take_punt() {
                 control.on_punt(*now, punt, pool);
             }
             while let Some(notice) = shard.take_notice() {
-                control.on_notice(*now, notice, pool);
+                control.on_notice(*now, Parts::one(n), notice, pool);
             }
         }
         shards.iter_mut().for_each(|shard| shard.follow(control.snapshot()));
         while let Some(order) = control.take_order() {
             match order {
-                Order::News(news) => {
-                    for shard in shards.iter_mut() {
-                        shard.on_order(*now, Order::News(news), pool);
+                Order::News { to, news } => {
+                    assert!(to.has(0));
+                    for (_, shard) in shards.iter_mut().enumerate().filter(|(n, _)| to.has(*n)) {
+                        shard.on_news(*now, news, pool);
                     }
                 }
                 order => shards[0].on_order(*now, order, pool),
@@ -159,6 +160,22 @@ fn a_neighbour_that_does_not_answer_fails_in_each_shard() {
     assert_eq!(host.control.counters.neighbors_failed, 1);
 }
 
+/// A shard that lost its news takes no neighbour to be where it was.
+#[test]
+fn who_lost_its_news_asks_anew() {
+    let mut host = Sharded::new();
+    host.send(1, "10.0.0.2");
+    host.exchange();
+    host.receive(0, &arp_from_b(arp::Op::Reply, MAC_B, "10.0.0.1"));
+    host.exchange();
+    assert_eq!(host.macs(1), [MAC_B]);
+    host.shards[1].on_news(host.now, News::AllForgotten, &mut host.pool);
+    host.send(1, "10.0.0.2");
+    assert_eq!(host.macs(1), []);
+    host.exchange();
+    assert_eq!(host.macs(1), [MAC_B]);
+}
+
 #[test]
 fn shards_take_what_is_theirs_by_the_snapshot_that_they_have() {
     let mut host = Sharded::new();
@@ -169,10 +186,4 @@ fn shards_take_what_is_theirs_by_the_snapshot_that_they_have() {
     host.shards[0].follow(snapshot);
     assert!(host.receive(0, &datagram).is_some());
     assert!(host.receive(1, &datagram).is_none());
-    // What one of them learnt of a path is nothing to the other: others may have forged it.
-    host.exchange();
-    let far = ip("10.0.0.2");
-    host.shards[0].set_path_mtu(host.now, far, None, 1000);
-    let mtus = host.shards.each_ref().map(|shard| shard.path_mtu(host.now, far));
-    assert_eq!(mtus, [1000, 1500]);
 }

@@ -122,3 +122,23 @@ fn a_snapshot_stays_what_it_is_and_shares_what_stayed() {
     assert_eq!(old.host.locals.on(ETH, ip("192.0.2.1")).owner, None);
     assert_eq!(a.net.data.here().locals.on(ETH, ip("192.0.2.1")).owner, Some(ETH));
 }
+
+/// Routers repeat themselves, and anybody on the link may do so at any rate.
+#[test]
+fn a_prefix_that_is_renewed_makes_no_snapshot() {
+    let mut host = slaac_host();
+    let renewal = from_router("ff02::1", &advert(1800), &[announced(3600, 1800)]);
+    host.receive(&renewal);
+    host.pass(Duration::from_secs(60));
+    let before = Arc::clone(&host.net.data.snapshot);
+    for _ in 0..4 {
+        host.pass(Duration::from_secs(1000));
+        host.receive(&renewal);
+    }
+    assert!(Arc::ptr_eq(&before, &host.net.data.snapshot));
+    assert_eq!(global(&host).map(|address| address.state), Some(AddressState::Preferred));
+    host.pass(Duration::from_secs(1800));
+    assert_eq!(global(&host).map(|address| address.state), Some(AddressState::Deprecated));
+    host.receive(&renewal);
+    assert_eq!(global(&host).map(|address| address.state), Some(AddressState::Preferred));
+}

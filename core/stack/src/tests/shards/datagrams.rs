@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::hosts::{Hosts, Sock, for_each_count};
+use super::hosts::{Hosts, Sock, for_each_link};
 use crate::{BindOptions, DropReason, Family, SocketError, SocketEvent, SocketKind, SocketOption};
 
 const PLAIN: BindOptions =
@@ -37,7 +37,7 @@ fn sorted(mut bytes: Vec<Vec<u8>>) -> Vec<u8> {
 
 #[test]
 fn questions_and_answers_of_all_shards() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         for (side, address, remote) in [
             (1, "0.0.0.0:53", "10.0.0.2:53"),
             (1, "[fd00::2]:53", "[fd00::2]:53"),
@@ -77,7 +77,7 @@ fn questions_and_answers_of_all_shards() {
 
 #[test]
 fn nobody_is_there() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let client = w.open(0, SocketKind::Datagram, Family::V4);
         connect(w, client, "10.0.0.2:53");
         w.send_to(client, None, b"?").expect("sent");
@@ -96,7 +96,7 @@ fn nobody_is_there() {
 /// Each sender always meets the same member, and each member has its share.
 #[test]
 fn members_of_a_group_share_the_senders() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let members: Vec<Sock> = (0..8).map(|_| bound(w, 1, "0.0.0.0:53", PORT)).collect();
         let senders: Vec<Sock> =
             (0..64).map(|_| w.open(0, SocketKind::Datagram, Family::V4)).collect();
@@ -126,7 +126,7 @@ fn members_of_a_group_share_the_senders() {
 /// address what comes to it; and what one leaves falls to the others.
 #[test]
 fn who_takes_a_datagram_is_as_with_one_shard() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let sender = bound(w, 0, "10.0.0.1:1000", PLAIN);
         let stranger = bound(w, 0, "10.0.0.1:1001", PLAIN);
         let old = bound(w, 1, "0.0.0.0:53", ADDR);
@@ -157,7 +157,7 @@ fn who_takes_a_datagram_is_as_with_one_shard() {
 
 #[test]
 fn every_member_of_a_multicast_group_has_a_copy() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let group = "239.1.2.3".parse().unwrap();
         let members: Vec<Sock> = [0, 0, 0, 1, 1, 1]
             .into_iter()
@@ -190,7 +190,7 @@ fn every_member_of_a_multicast_group_has_a_copy() {
 
 #[test]
 fn fragments_come_together() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let server = bound(w, 1, "0.0.0.0:53", PLAIN);
         let family = Family::V4;
         let clients: Vec<Sock> = (0..6).map(|_| w.open(0, SocketKind::Datagram, family)).collect();
@@ -209,7 +209,7 @@ fn fragments_come_together() {
 
 #[test]
 fn pings_are_answered() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         for (family, remote, kind) in
             [(Family::V4, "10.0.0.2:0", 8), (Family::V6, "[fd00::2]:0", 128)]
         {

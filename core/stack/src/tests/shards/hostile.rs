@@ -1,6 +1,6 @@
 //! Packets that somebody has tampered with, at any shard.
 
-use super::hosts::{End, Hosts, for_each_count};
+use super::hosts::{End, Hosts, for_each_link};
 use crate::{BindOptions, Family, SocketKind};
 
 /// A packet with some bytes changed, some missing, or some more.
@@ -20,7 +20,7 @@ fn tamper(w: &mut Hosts, mut packet: Vec<u8>) -> Vec<u8> {
 /// Nothing panics, no shard is kept busy for ever, and when it is over, everything works.
 #[test]
 fn tampered_packets_harm_nobody() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listener = w.listen(1, "[::]:80", 10);
         let server = w.bound(1, SocketKind::Datagram, "0.0.0.0:53", BindOptions::default());
         let client = w.open(0, SocketKind::Datagram, Family::V4);

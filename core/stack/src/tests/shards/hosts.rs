@@ -1,4 +1,4 @@
-//! Two hosts of several shards, and a link that gives each packet to any of them.
+//! Two hosts of several shards, and a link that gives each packet to any of them, or to the one that owns it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,12 +8,12 @@ use std::rc::Rc;
 
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_ring::Payload;
-use towpath_wire::MacAddr;
+use towpath_wire::{MacAddr, ipv4};
 
 use crate::net::InterfaceConfig;
 use crate::tests::world::{Conn, Dice, MS, Node, Programs, Recv, Send, USERS_OF_A_SHARD};
 use crate::{
-    BindError, BindOptions, ConnectError, DatagramOut, Family, IfaceId, Instant, SendError,
+    BindError, BindOptions, ConnectError, DatagramOut, Family, IfaceId, Instant, Owners, SendError,
     SocketEvent, SocketId, SocketKind, Stack, StackConfig,
 };
 
@@ -28,11 +28,48 @@ pub fn for_each_count(script: impl Fn(&mut Hosts)) {
     }
 }
 
+/// The same on a link with neighbours, too, where the hosts have to ask for each other.
+pub fn for_each_link(script: impl Fn(&mut Hosts)) {
+    for_each_count(&script);
+    for_each_ethernet(script);
+}
+
+/// The same on a link with neighbours alone; the addresses of the hosts are known to be theirs.
+pub fn for_each_ethernet(script: impl Fn(&mut Hosts)) {
+    for count in COUNTS {
+        for seed in 1..=3 {
+            let w = &mut Hosts::ethernet(count, seed, StackConfig::default(), false);
+            w.run(3000);
+            w.take_seen();
+            script(w);
+        }
+    }
+}
+
 struct Wire {
+    link: LinkType,
+    /// Nothing gets through.
+    is_cut: bool,
     /// Towards each shard of each host: when, and what.
     queues: [Vec<VecDeque<(u64, Packet)>>; 2],
     dice: Dice,
     seen: Vec<Vec<u8>>,
+    /// What devices that know the owners go by: each host's.
+    owners: [Owners; 2],
+    steers: bool,
+}
+
+impl Wire {
+    fn queue_of(&mut self, side: usize, packet: &Packet) -> usize {
+        if !self.steers {
+            return self.dice.below(self.queues[side].len() as u64) as usize;
+        }
+        let bytes = packet.linear();
+        let (header, at) = ipv4::Header::parse_quoted(bytes).expect("the script is of IPv4");
+        let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let ends = [(header.src, port(at)), (header.dst, port(at + 2))].map(SocketAddr::from);
+        self.owners[side].owner(ends[0], ends[1]).index()
+    }
 }
 
 /// A queue of a host's device.
@@ -56,11 +93,14 @@ impl Port for Queue {
         let mut wire = self.wire.borrow_mut();
         for mut packet in batch.drain(..) {
             packet.linearize(pool);
-            assert!(packet.len() <= 1500);
+            assert!(packet.len() <= FRAME_MAX);
             wire.seen.push(packet.linear().to_vec());
+            if wire.is_cut {
+                pool.give(packet);
+                continue;
+            }
             let side = 1 - self.side;
-            let shards = wire.queues[side].len() as u64;
-            let shard = wire.dice.below(shards) as usize;
+            let shard = wire.queue_of(side, &packet);
             wire.queues[side][shard].push_back((now_ns + MS, packet));
         }
         n
@@ -71,7 +111,7 @@ impl Port for Queue {
     }
 
     fn link_type(&self) -> LinkType {
-        LinkType::Ip
+        self.wire.borrow().link
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -99,6 +139,13 @@ pub struct End {
     pub conn: Conn,
 }
 
+const FRAME_MAX: usize = 1514;
+
+/// The Ethernet address of a host.
+pub fn mac(side: usize) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, side as u8 + 1])
+}
+
 /// Host 0 is 10.0.0.1 and fd00::1, host 1 is 10.0.0.2 and fd00::2.
 pub struct Hosts {
     pub sides: [Vec<Node>; 2],
@@ -108,17 +155,37 @@ pub struct Hosts {
 
 impl Hosts {
     pub fn new(count: usize, seed: u64, config: StackConfig) -> Self {
+        Self::on_link(count, seed, config, (LinkType::Ip, false))
+    }
+
+    /// On a link with neighbours; `slaac`: they listen to its routers.
+    pub fn ethernet(count: usize, seed: u64, config: StackConfig, slaac: bool) -> Self {
+        Self::on_link(count, seed, config, (LinkType::Ethernet, slaac))
+    }
+
+    fn on_link(
+        count: usize,
+        seed: u64,
+        config: StackConfig,
+        (link, slaac): (LinkType, bool),
+    ) -> Self {
         let queues = [0, 1].map(|_| (0..count).map(|_| VecDeque::new()).collect());
         let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let wire = Wire { queues, dice: Dice(seed + 77), seen: Vec::new() };
+        let secrets = [0, 1].map(|side| [seed as u8 * 2 + side; 32]);
+        let owners = secrets.map(|secret| Owners::new(&secret, count));
+        let (dice_of_wire, seen) = (Dice(seed + 77), Vec::new());
+        let wire =
+            Wire { link, is_cut: false, queues, dice: dice_of_wire, seen, owners, steers: false };
         let wire = Rc::new(RefCell::new(wire));
         let sides = [0, 1].map(|side| {
-            let secret = [seed as u8 * 2 + side as u8; 32];
+            let secret = secrets[side];
             let stacks = Stack::shards(config.clone(), secret, Instant(1000 * MS), count);
             let children = Rc::default();
             let node = |(stack, shard)| {
                 let mut node = Node::shard(stack, shard as u32, &children);
-                add_link(&mut node.stack, node.now, side);
+                if shard == 0 {
+                    add_link(&mut node.stack, node.now, side, (link, slaac));
+                }
                 let queue = Queue { wire: Rc::clone(&wire), side, shard };
                 node.ports.push(Box::new(queue));
                 node
@@ -140,14 +207,37 @@ impl Hosts {
         &mut self.sides[sock.side][sock.shard]
     }
 
+    /// From now on each packet comes in at its owner, as where a device has a queue for each shard.
+    pub fn steer(&mut self) {
+        self.wire.borrow_mut().steers = true;
+    }
+
+    /// Packets that shards of a host have handed each other, and changes that they have told.
+    pub fn exchanged(&self, side: usize) -> (u64, u64) {
+        let told = |node: &Node| node.stack.member.as_ref().map_or(0, |member| member.seen);
+        let nodes = || self.sides[side].iter();
+        let handed = nodes().map(|node| node.stack.counters().shard_handed_over).sum();
+        (handed, nodes().map(told).sum())
+    }
+
     pub fn take_seen(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.wire.borrow_mut().seen)
     }
 
+    /// From now on nothing gets through, or everything.
+    pub fn cut(&mut self, is_cut: bool) {
+        self.wire.borrow_mut().is_cut = is_cut;
+    }
+
     /// A packet from nowhere comes in at any shard of a host.
     pub fn inject(&mut self, side: usize, bytes: &[u8]) {
-        let now = self.now().0;
         let shard = self.any_shard();
+        self.inject_at(side, shard, bytes);
+    }
+
+    /// Likewise, at a given shard.
+    pub fn inject_at(&mut self, side: usize, shard: usize, bytes: &[u8]) {
+        let now = self.now().0;
         let mut packet = self.sides[side][shard].pool.take(bytes.len());
         packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
         self.wire.borrow_mut().queues[side][shard].push_back((now, packet));
@@ -334,17 +424,22 @@ impl Hosts {
     }
 }
 
-fn add_link(stack: &mut Stack<Programs>, now: Instant, side: usize) {
+fn add_link(
+    stack: &mut Stack<Programs>,
+    now: Instant,
+    side: usize,
+    (link, slaac): (LinkType, bool),
+) {
     let last = side + 1;
     let addresses = [format!("10.0.0.{last}/24"), format!("fd00::{last}/64")];
     let interface = InterfaceConfig {
         name: "eth0".to_string(),
-        link: LinkType::Ip,
-        mac: MacAddr::default(),
+        link,
+        mac: mac(side),
         mtu: 1500,
         offloads: Offloads::default(),
         addresses: addresses.map(|it| it.parse().expect("a prefix")).to_vec(),
-        slaac: false,
+        slaac,
         any_address: false,
         kernel_cuts: false,
     };

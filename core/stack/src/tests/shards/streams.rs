@@ -2,10 +2,10 @@
 
 use crate::tests::world::USERS_OF_A_SHARD;
 
-use super::hosts::{COUNTS, End, Hosts, Sock, for_each_count};
+use super::hosts::{COUNTS, End, Hosts, Sock, for_each_count, for_each_link};
 use crate::{
-    BindError, BindOptions, ConnectError, DropReason, Family, SocketError, SocketEvent, SocketKind,
-    StackConfig,
+    BindError, BindOptions, ConnectError, DropReason, Family, ShardId, SocketError, SocketEvent,
+    SocketKind, StackConfig,
 };
 
 const PLAIN: BindOptions =
@@ -34,7 +34,7 @@ fn talk(w: &mut Hosts, client: &End, server: &End) {
 
 #[test]
 fn clients_of_all_shards_talk_to_servers_of_all_shards() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         for (side, local, remote) in [
             (1, "0.0.0.0:80", "10.0.0.2:80"),
             (1, "[::]:81", "[fd00::2]:81"),
@@ -60,10 +60,36 @@ fn clients_of_all_shards_talk_to_servers_of_all_shards() {
     });
 }
 
+/// What costs more the more shards there are is what they hand each other: where packets come in at their owners, as on
+/// a device with a queue for each, connections that are established cost nothing of it.
+#[test]
+fn shards_with_flows_of_their_own_exchange_nothing() {
+    for_each_count(|w| {
+        w.steer();
+        let listener = w.listen(1, "10.0.0.2:80", 100);
+        let clients: Vec<End> = (0..16).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        let servers: Vec<End> = (0..16).map(|_| accept(w, listener)).collect();
+        let pairs: Vec<(&End, &End)> = clients
+            .iter()
+            .map(|client| {
+                let local = w.node(client.sock).info(client.sock.id).expect("alive").local;
+                let server = servers.iter().find(|server| Some(server.conn.remote) == local);
+                (client, server.expect("its other end"))
+            })
+            .collect();
+        w.run(10_000);
+        let before = [0, 1].map(|side| w.exchanged(side));
+        for (client, server) in pairs {
+            talk(w, client, server);
+        }
+        assert_eq!([0, 1].map(|side| w.exchanged(side)), before, "{} shards", w.count());
+    });
+}
+
 /// Programs may connect as soon as listen has returned, before any shard has turned.
 #[test]
 fn a_listener_is_known_at_once_and_forgotten_at_once() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         for round in 0..4 {
             let listener = w.listen(0, "127.0.0.1:80", 10);
             let client = w.connect(0, "127.0.0.1:80");
@@ -83,9 +109,94 @@ fn a_listener_is_known_at_once_and_forgotten_at_once() {
     });
 }
 
+/// A socket's place in the tables is another's as soon as it is gone, and what others have done is heard just then.
+#[test]
+fn listeners_come_and_go_in_all_shards_at_once() {
+    for_each_count(|w| {
+        let mut listeners: Vec<Sock> = Vec::new();
+        for round in 0..40u16 {
+            if listeners.len() > 4 {
+                let at = w.dice.below(listeners.len() as u64) as usize;
+                let listener = listeners.swap_remove(at);
+                w.close(listener);
+            }
+            listeners.push(w.listen(0, &format!("127.0.0.1:{}", 100 + round), 1));
+            if round % 16 == 0 {
+                w.settle();
+            }
+        }
+        listeners.drain(..).for_each(|listener| w.close(listener));
+        w.assert_ends_empty();
+    });
+}
+
+/// What a listener's owner says of it is known where its connections are made, which may wait there.
+#[test]
+fn children_wait_until_their_owner_offers_them() {
+    for_each_count(|w| {
+        w.sides[1].iter_mut().for_each(|node| node.host.keeps = Some(Vec::new()));
+        let listener = w.listen(1, "10.0.0.2:80", 10);
+        w.node(listener).stack.set_note(listener.id, [7; 8]);
+        let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        w.run(500);
+        let mut servers = Vec::new();
+        while let Some(server) = w.accept(listener) {
+            servers.push(server);
+        }
+        let mut kept = 0;
+        for shard in 0..w.count() {
+            let children = w.sides[1][shard].host.keeps.take();
+            for (n, (to, child, tag)) in children.into_iter().flatten().enumerate() {
+                assert_eq!((to.user, to.note), (listener.user, [7; 8]));
+                kept += 1;
+                if n % 3 == 2 {
+                    // It ends while it waits.
+                    w.sides[1][shard].abort(child);
+                    w.settle();
+                    assert!(!w.sides[1][shard].stack.offer_to(to.name, child, tag));
+                    w.node(listener).host.children.borrow_mut().remove(&!tag);
+                } else {
+                    assert!(w.sides[1][shard].stack.offer_to(to.name, child, tag));
+                    w.settle();
+                    servers.push(w.accept(listener).expect("it is there"));
+                }
+            }
+        }
+        assert_eq!(kept == 0, w.count() == 1);
+        assert!(w.node(listener).host.children.borrow().is_empty());
+        for end in servers.iter().chain(&clients) {
+            w.node(end.sock).abort(end.sock.id);
+        }
+        w.close(listener);
+        w.assert_ends_empty();
+    });
+}
+
+#[test]
+fn owners_hear_from_each_other_in_order() {
+    for_each_count(|w| {
+        let count = w.count();
+        for n in 0..3000 {
+            for shard in 0..count {
+                let to = ShardId((n as usize % count) as u8);
+                w.sides[0][shard].stack.tell_owner(to, [n, shard as u64, 7]);
+            }
+        }
+        w.settle();
+        for (shard, node) in w.sides[0].iter_mut().enumerate() {
+            let told = std::mem::take(&mut node.host.told);
+            for from in (0..count).filter(|from| *from != shard) {
+                let its = told.iter().filter(|(shard, _)| shard.index() == from);
+                let expected = (shard as u64..3000).step_by(count);
+                assert!(its.map(|(_, words)| *words).eq(expected.map(|n| [n, from as u64, 7])));
+            }
+        }
+    });
+}
+
 #[test]
 fn nobody_listens() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let client = w.connect(0, "10.0.0.2:80");
         w.run(100);
         assert_eq!(w.events(client.sock), [SocketEvent::Error(SocketError::Refused)]);
@@ -98,7 +209,7 @@ fn nobody_listens() {
 #[test]
 fn a_full_queue_makes_clients_wait() {
     for (backlog, clients) in [(0, 5), (2, 8)] {
-        for_each_count(|w| {
+        for_each_link(|w| {
             let listener = w.listen(1, "10.0.0.2:80", backlog);
             let clients: Vec<End> = (0..clients).map(|_| w.connect(0, "10.0.0.2:80")).collect();
             w.run(3000);
@@ -129,7 +240,7 @@ fn a_full_queue_makes_clients_wait() {
 /// What no program has seen is reset when the listener closes.
 #[test]
 fn children_go_with_their_listener() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 2);
         let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(500);
@@ -147,7 +258,9 @@ fn children_go_with_their_listener() {
             })
         });
         clients.iter().for_each(|client| w.close(client.sock));
-        w.sides.iter().flatten().for_each(|node| node.host.children.borrow_mut().clear());
+        for node in w.sides.iter().flatten() {
+            assert!(node.host.children.borrow().is_empty(), "each is in the queue or refused");
+        }
         w.assert_ends_empty();
     });
 }
@@ -157,7 +270,7 @@ fn children_go_with_their_listener() {
 #[test]
 fn children_that_are_put_off_come_in_turn() {
     let put_off = std::cell::Cell::new(0);
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 0);
         let clients: Vec<End> = (0..24).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(20);
@@ -167,7 +280,6 @@ fn children_that_are_put_off_come_in_turn() {
             if n % 2 == 0 {
                 let shard = (user / USERS_OF_A_SHARD) as usize;
                 w.sides[1][shard].abort(conn.id);
-                w.node(listener).host.children.borrow_mut().remove(user);
             }
         }
         w.settle();
@@ -190,7 +302,7 @@ fn children_that_are_put_off_come_in_turn() {
 
 #[test]
 fn listeners_with_reuse_port_share_the_connections() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listeners: Vec<Sock> = (0..4)
             .map(|_| {
                 let sock = w.bound(1, SocketKind::Stream, "0.0.0.0:80", PORT);
@@ -215,7 +327,7 @@ fn listeners_with_reuse_port_share_the_connections() {
 /// Whatever shards the two sockets are in; each row as on Linux.
 #[test]
 fn binds_conflict_across_shards() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let rows = [
             ("0.0.0.0:80", PLAIN, false, "0.0.0.0:80", PLAIN, true),
             ("0.0.0.0:80", PLAIN, false, "10.0.0.1:80", PLAIN, true),
@@ -285,7 +397,7 @@ fn connect_from(w: &mut Hosts, port: u16, remote: &str) -> Result<End, ConnectEr
 
 #[test]
 fn a_program_may_choose_its_port() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 100);
         let near = w.listen(0, "127.0.0.1:80", 100);
         for port in 5000..5008 {
@@ -322,7 +434,7 @@ fn a_program_may_choose_its_port() {
 /// The client waits in TIME-WAIT, and connects once more from the same port, from whatever shard.
 #[test]
 fn a_port_in_time_wait_is_used_again() {
-    for_each_count(|w| {
+    for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 100);
         for _ in 0..5 {
             let client = connect_from(w, 5000, "10.0.0.2:80").expect("connect");

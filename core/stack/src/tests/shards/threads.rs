@@ -11,8 +11,9 @@ use towpath_pool::{Fragments, Pool};
 use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 
 use crate::{
-    BindOptions, Budget, DatagramMeta, DatagramOut, DropReason, EchoMeta, Family, Host, Instant,
-    Linger, PendingId, SocketEvent, SocketId, SocketKind, Stack, StackConfig,
+    BindOptions, Budget, ChildElsewhere, DatagramMeta, DatagramOut, DropReason, EchoMeta,
+    Elsewhere, Family, Host, Instant, Linger, PendingId, SocketEvent, SocketId, SocketKind, Stack,
+    StackConfig,
 };
 
 const SHARDS: usize = 4;
@@ -24,7 +25,7 @@ const DATAGRAMS: u64 = 2000;
 
 /// What has come of it, in all threads.
 #[derive(Debug, Default)]
-struct Totals {
+pub struct Totals {
     /// Connections that a server has read to their end.
     served: AtomicU64,
     bytes: AtomicU64,
@@ -32,12 +33,12 @@ struct Totals {
     queued: AtomicU64,
     /// The users of those that were, and are not served yet.
     accepted: Mutex<BTreeSet<u32>>,
-    datagrams: AtomicU64,
+    pub datagrams: AtomicU64,
     lost: AtomicU64,
 }
 
 /// The programs of one shard.
-struct Owner<'a> {
+pub struct Owner<'a> {
     totals: &'a Totals,
     next_user: u32,
     children: Vec<(u32, SocketId)>,
@@ -46,7 +47,11 @@ struct Owner<'a> {
     events: Vec<(u32, SocketEvent)>,
 }
 
-impl Owner<'_> {
+impl<'a> Owner<'a> {
+    pub fn new(totals: &'a Totals, next_user: u32) -> Self {
+        Self { totals, next_user, children: Vec::new(), queued: 0, events: Vec::new() }
+    }
+
     fn child(&mut self, id: SocketId) -> (u32, HeapRecv, HeapSend) {
         self.next_user += 1;
         self.children.push((self.next_user, id));
@@ -77,15 +82,16 @@ impl Host for Owner<'_> {
 
     fn accept_for(
         &mut self,
-        _: u32,
+        _: &Elsewhere,
         child: SocketId,
         _: SocketAddr,
         _: SocketAddr,
-    ) -> Option<(u32, HeapRecv, HeapSend)> {
-        Some(self.child(child))
+    ) -> Option<ChildElsewhere<HeapRecv, HeapSend>> {
+        let (user, recv, send) = self.child(child);
+        Some(ChildElsewhere { user, tag: 0, recv, send, waits: false })
     }
 
-    fn enqueue(&mut self, _: u32, child: u32, _: SocketAddr, _: SocketAddr) -> bool {
+    fn enqueue(&mut self, _: u32, (child, _): (u32, u32), _: SocketAddr, _: SocketAddr) -> bool {
         self.queued += 1;
         self.totals.accepted.lock().unwrap().insert(child);
         true
@@ -209,9 +215,7 @@ fn shards_on_threads_serve_each_other() {
         .into_iter()
         .zip(0..)
         .map(|(stack, n)| {
-            let (next_user, children) = (n * 1_000_000 + 1, Vec::new());
-            let owner =
-                Owner { totals: &totals, next_user, children, queued: 0, events: Vec::new() };
+            let owner = Owner::new(&totals, n * 1_000_000 + 1);
             let pool = Pool::default();
             Shard {
                 stack,

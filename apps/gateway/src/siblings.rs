@@ -1,0 +1,382 @@
+//! The gateways of one host: each shard of the program's stack has one, and what a shard sends goes into its own.
+//!
+//! So each gateway has the flows of its shard, and nobody else sees them. Some things they have to agree on:
+//!
+//! - A connection of a client of a published port must be a flow that the gateway's shard owns, since what the program
+//!   answers leaves there. One gateway listens, and hands each connection to the gateway of the owner.
+//! - The datagrams of such clients come in at one gateway as well, and the program's answers leave where its socket is:
+//!   that gateway learns of the client when the first answer comes.
+//! - A UDP port of the program has one port of the host, whichever shards its sockets are in.
+//! - What the user should know is said once.
+//!
+//! Locks are taken where flows begin and end. No packet of a flow takes one.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+use towpath_shm::Fd;
+use towpath_stack::Owners;
+
+use crate::config::Presented;
+use crate::mapping::Mappings;
+
+/// What one gateway has of those beside it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) siblings: Arc<Siblings>,
+    number: usize,
+    /// None: there are no others.
+    inbox: Option<Receiver<Accepted>>,
+    /// Whose turn it is to have a client that anybody can have.
+    next: usize,
+    /// Which port was chosen last.
+    port: u16,
+}
+
+/// What all gateways of a host share.
+#[derive(Debug)]
+pub(crate) struct Siblings {
+    owners: Owners,
+    /// Of each gateway. Empty when there is but one.
+    inboxes: Vec<Inbox>,
+    mappings: Mutex<Mappings>,
+    clients: Mutex<HashMap<Ends, Arc<Client>>>,
+    told: Mutex<HashSet<Topic>>,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    give: SyncSender<Accepted>,
+    /// Rung for each connection that is given.
+    bell: Fd,
+}
+
+/// A connection of a client of a published port, and whose it is.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) host: Fd,
+    pub(crate) presented: [Option<Presented>; 2],
+    owner: usize,
+}
+
+/// The program's end and the other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    pub(crate) program: SocketAddr,
+    pub(crate) peer: SocketAddr,
+}
+
+/// A client of a published UDP port.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) listener: u32,
+    pub(crate) address: SocketAddr,
+    /// The address of the host that it wrote to last.
+    host: Mutex<Option<IpAddr>>,
+    /// How often that has changed: who has seen as many changes need not look.
+    moves: AtomicU32,
+    /// The program has answered, by way of another gateway than the one where the client comes in.
+    answered: AtomicBool,
+}
+
+/// What a gateway knows of a client that others may know, too.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) client: Arc<Client>,
+    /// Changes of its `host` that were seen.
+    seen: u32,
+}
+
+/// What is said once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Topic {
+    Ping,
+    /// Nobody takes connections to this port of the host.
+    Tcp(u16),
+    /// Nobody takes datagrams to this listener.
+    Udp(u32),
+}
+
+impl Place {
+    /// Of a gateway without others.
+    pub(crate) fn alone() -> Self {
+        let siblings = Siblings::new(Owners::new(&[0; 32], 1), Vec::new());
+        Self { siblings: Arc::new(siblings), number: 0, inbox: None, next: 0, port: 0 }
+    }
+
+    /// Of the gateway of each shard. At most `handed_max` connections wait for one of them.
+    ///
+    /// # Errors
+    /// When the host gives no descriptor.
+    pub(crate) fn all(owners: Owners, handed_max: usize) -> io::Result<Vec<Self>> {
+        if owners.count() == 1 {
+            return Ok(vec![Self::alone()]);
+        }
+        let (mut inboxes, mut receivers) = (Vec::new(), Vec::new());
+        for _ in 0..owners.count() {
+            let (give, inbox) = sync_channel(handed_max);
+            let bell = Fd::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+            inboxes.push(Inbox { give, bell });
+            receivers.push(inbox);
+        }
+        let siblings = Arc::new(Siblings::new(owners, inboxes));
+        let place = |(number, inbox)| {
+            let siblings = Arc::clone(&siblings);
+            Self { siblings, number, inbox: Some(inbox), next: 0, port: 0 }
+        };
+        Ok(receivers.into_iter().enumerate().map(place).collect())
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.inbox.is_none()
+    }
+
+    /// How many gateways there are.
+    pub(crate) fn count(&self) -> usize {
+        self.siblings.owners.count()
+    }
+
+    /// Which of them this is.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Whether this gateway takes what comes in on a published port.
+    pub(crate) fn listens(&self, listener: usize) -> bool {
+        listener % self.count() == self.number
+    }
+
+    /// What is readable when another gateway has handed something over.
+    pub(crate) fn bell(&self) -> Option<&Fd> {
+        self.siblings.inboxes.get(self.number).map(|inbox| &inbox.bell)
+    }
+
+    /// Says whose a connection is. Where a client is not shown at its own port, any gateway can choose one: they take
+    /// turns.
+    pub(crate) fn accepted(&mut self, host: Fd, presented: [Option<Presented>; 2]) -> Accepted {
+        let owner = match presented[0] {
+            Some(first) if first.client.port() != 0 => {
+                self.siblings.owners.owner(first.client, first.program).index()
+            }
+            _ => {
+                self.next = (self.next + 1) % self.count();
+                self.next
+            }
+        };
+        Accepted { host, presented, owner }
+    }
+
+    pub(crate) fn is_mine(&self, accepted: &Accepted) -> bool {
+        accepted.owner == self.number
+    }
+
+    /// Hands a connection to the gateway of its owner. It comes back if that one has enough to do.
+    pub(crate) fn hand_over(&self, accepted: Accepted) -> Option<Accepted> {
+        let Some(inbox) = self.siblings.inboxes.get(accepted.owner) else { return Some(accepted) };
+        match inbox.give.try_send(accepted) {
+            Ok(()) => {
+                // It fails when the counter is full, and then it is readable.
+                let _ = rustix::io::write(inbox.bell.as_fd(), &1u64.to_ne_bytes());
+                None
+            }
+            Err(TrySendError::Full(accepted)) => Some(accepted),
+            // That gateway has ended, and the run with it: the client's connection is reset.
+            Err(TrySendError::Disconnected(_)) => None,
+        }
+    }
+
+    /// A connection that was handed over.
+    pub(crate) fn take(&self) -> Option<Accepted> {
+        self.inbox.as_ref()?.try_recv().ok()
+    }
+
+    /// The next port of `range` that makes this gateway's shard the owner of a flow from `ip` to the program, of
+    /// [`PORTS_TRIED_MAX`](crate::limits::PORTS_TRIED_MAX) ports that the caller has left in `tries`.
+    pub(crate) fn next_port(
+        &mut self,
+        ip: IpAddr,
+        program: SocketAddr,
+        range: &RangeInclusive<u16>,
+        tries: &mut usize,
+    ) -> Option<SocketAddr> {
+        while let Some(left) = tries.checked_sub(1) {
+            *tries = left;
+            let next = self.port.checked_add(1).filter(|port| range.contains(port));
+            self.port = next.unwrap_or(*range.start());
+            let client = SocketAddr::new(ip, self.port);
+            if self.siblings.owners.owner(client, program).index() == self.number {
+                return Some(client);
+            }
+        }
+        None
+    }
+}
+
+impl Siblings {
+    fn new(owners: Owners, inboxes: Vec<Inbox>) -> Self {
+        let (mappings, clients, told) = Default::default();
+        Self { owners, inboxes, mappings, clients, told }
+    }
+
+    /// Which ports of the host the program's UDP ports have.
+    pub(crate) fn mappings(&self) -> MutexGuard<'_, Mappings> {
+        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this has not been said yet. It counts as said from now on.
+    pub(crate) fn is_first(&self, topic: Topic) -> bool {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(topic)
+    }
+
+    /// A client has a flow between `ends`, and the other gateways are to know. `None`: there are no others.
+    ///
+    /// # Errors
+    /// Another client has it.
+    pub(crate) fn register(
+        &self,
+        ends: Ends,
+        (listener, address): (u32, SocketAddr),
+        host: Option<IpAddr>,
+    ) -> Result<Option<Known>, Taken> {
+        if self.inboxes.is_empty() {
+            return Ok(None);
+        }
+        let new = || Client {
+            listener,
+            address,
+            host: Mutex::new(host),
+            moves: AtomicU32::new(0),
+            answered: AtomicBool::new(false),
+        };
+        let mut clients = self.clients();
+        // Another gateway may still answer to it, while this one has forgotten it.
+        let client = clients.entry(ends).or_insert_with(|| Arc::new(new()));
+        if (client.listener, client.address) != (listener, address) {
+            return Err(Taken);
+        }
+        let known = Known { client: Arc::clone(client), seen: 0 };
+        drop(clients);
+        known.client.moved_to(host);
+        Ok(Some(known))
+    }
+
+    /// The client whose flow is between `ends`, if another gateway knows of one.
+    pub(crate) fn client(&self, ends: &Ends) -> Option<Known> {
+        if self.inboxes.is_empty() {
+            return None;
+        }
+        let client = Arc::clone(self.clients().get(ends)?);
+        // Its address is still to be looked up.
+        let seen = client.moves.load(Ordering::Acquire).wrapping_sub(1);
+        Some(Known { client, seen })
+    }
+
+    /// A gateway has forgotten its flow with a client. The last one takes it out.
+    pub(crate) fn forget(&self, ends: &Ends, known: &Known) {
+        let mut clients = self.clients();
+        let is_last = |client: &Arc<Client>| {
+            // One is here, one in the flow that ends.
+            Arc::ptr_eq(client, &known.client) && Arc::strong_count(client) == 2
+        };
+        if clients.get(ends).is_some_and(is_last) {
+            clients.remove(ends);
+        }
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<Ends, Arc<Client>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Another client has the flow.
+#[derive(Debug)]
+pub(crate) struct Taken;
+
+impl Client {
+    /// It writes to this address of the host now.
+    pub(crate) fn moved_to(&self, host: Option<IpAddr>) {
+        let mut known = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != host {
+            *known = host;
+            // Release: who sees the number finds the address.
+            self.moves.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// The program has answered.
+    pub(crate) fn set_answered(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+}
+
+impl Known {
+    /// The address of the host that the client writes to, if that has changed.
+    pub(crate) fn news(&mut self) -> Option<Option<IpAddr>> {
+        let moves = self.client.moves.load(Ordering::Acquire);
+        (moves != self.seen).then(|| {
+            self.seen = moves;
+            *self.client.host.lock().unwrap_or_else(PoisonError::into_inner)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn ends() -> Ends {
+        Ends { program: addr("10.0.2.15:53"), peer: addr("192.0.2.1:4000") }
+    }
+
+    #[test]
+    fn a_client_is_known_until_the_last_gateway_has_forgotten_it() {
+        let places = Place::all(Owners::new(&[1; 32], 4), 1).unwrap();
+        let siblings = &places[0].siblings;
+        let (client, host) = ((0, addr("192.0.2.1:4000")), Some(addr("192.0.2.9:53").ip()));
+        assert!(siblings.client(&ends()).is_none());
+        let here = siblings.register(ends(), client, host).unwrap().unwrap();
+        let other = (0, addr("192.0.2.2:4000"));
+        assert!(siblings.register(ends(), other, host).is_err(), "another client's");
+        let mut there = siblings.client(&ends()).unwrap();
+        assert_eq!((there.news(), there.news()), (Some(host), None));
+        here.client.moved_to(None);
+        assert_eq!((there.news(), there.news()), (Some(None), None));
+        siblings.forget(&ends(), &here);
+        drop(here);
+        assert!(siblings.client(&ends()).is_some(), "one answers it still");
+        siblings.forget(&ends(), &there);
+        assert!(siblings.client(&ends()).is_none());
+    }
+
+    #[test]
+    fn ports_are_those_of_the_owner_and_not_beyond_the_range() {
+        let mut places = Place::all(Owners::new(&[1; 32], 16), 1).unwrap();
+        let (program, range) = (addr("10.0.2.15:80"), 60_000..=60_099);
+        let mut all = Vec::new();
+        for place in &mut places {
+            let mut tries = 100;
+            let ip = addr("10.0.2.2:0").ip();
+            while let Some(client) = place.next_port(ip, program, &range, &mut tries) {
+                all.push(client.port());
+            }
+        }
+        all.sort();
+        // Each has one owner.
+        assert_eq!(all, range.collect::<Vec<_>>());
+    }
+}

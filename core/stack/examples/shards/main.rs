@@ -1,0 +1,186 @@
+//! Hosts of several shards, each shard on a thread with a queue of a device in memory: what `cargo xtask shards`
+//! measures with.
+//!
+//! ```text
+//! shards time HOSTS SHARDS WORK MILLISECONDS    packets, requests, bytes and mail of a second
+//! shards trace SHARDS WORK TURNS                under valgrind: the same of so many turns of each shard
+//! ```
+//! Reading order: `peer` is the other end of the device, which puts every packet into the queue of the shard that owns
+//! it; `program` is what uses the sockets; `shard` is a stack with both. This file has the threads.
+//!
+//! In `trace` one thread runs at a time, and says by stores to [`MARKS`] which shard it turns: so whoever reads the trace
+//! knows for each access to memory which shard made it.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Its output is what it is for.
+
+mod peer;
+mod program;
+mod shard;
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use towpath_stack::Instant;
+
+use peer::Work;
+use shard::{Shard, Totals, host};
+
+/// Where the clock begins.
+const START: Instant = Instant(1_000_000_000);
+/// Longer than the handshakes of any host take.
+const SETUP: Duration = Duration::from_secs(20);
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match &words[..] {
+        ["time", hosts, shards, work, ms] => {
+            let time = Duration::from_millis(ms.parse()?);
+            let totals = timed(hosts.parse()?, shards.parse()?, Work::named(work)?, time)?;
+            println!("{}", totals.per_second(time));
+        }
+        ["trace", shards, work, turns] => {
+            traced(shards.parse()?, Work::named(work)?, turns.parse()?)?;
+        }
+        _ => bail!("time HOSTS SHARDS WORK MILLISECONDS, or trace SHARDS WORK TURNS"),
+    }
+    Ok(())
+}
+
+/// All threads at once, each on a processor of its own as long as there are any.
+fn timed(hosts: usize, shards: usize, work: Work, time: Duration) -> Result<Totals> {
+    let processors = thread::available_parallelism()?.get();
+    let all: Vec<Shard> = (0..hosts).flat_map(|n| host(shards, work, n as u8, START)).collect();
+    let (count, ready, begun) = (all.len(), AtomicUsize::new(0), std::time::Instant::now());
+    let start = Barrier::new(count);
+    let now = || START + begun.elapsed();
+    thread::scope(|scope| {
+        let threads: Vec<_> = all
+            .into_iter()
+            .enumerate()
+            .map(|(n, mut shard)| {
+                let (ready, start, now) = (&ready, &start, &now);
+                scope.spawn(move || {
+                    pin(n % processors)?;
+                    let mut is_ready = false;
+                    // Connections need the shard of their listener until they are established.
+                    while ready.load(Ordering::Relaxed) < count {
+                        shard.turn(now());
+                        if !is_ready && shard.is_ready() {
+                            is_ready = true;
+                            ready.fetch_add(1, Ordering::Relaxed);
+                        }
+                        ensure!(begun.elapsed() < SETUP, "shard {n} has no connections");
+                        thread::yield_now();
+                    }
+                    start.wait();
+                    let (before, end) = (shard.totals(), now() + time);
+                    while now() < end {
+                        shard.turn(now());
+                    }
+                    shard.totals_since(&before)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|it| it.join().expect("a shard does not panic")).sum()
+    })
+}
+
+/// The thread stays on one processor.
+fn pin(processor: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    sched_setaffinity(None, &set).context("sched_setaffinity")
+}
+
+/// On a page of its own, which nobody else writes to.
+#[repr(align(4096))]
+struct Marks([AtomicU32; 1024]);
+
+/// A store to word 0: what follows counts. To 1 + 2 n: shard n is turned from here on. To 2 + 2 n: it is not any more.
+static MARKS: Marks = Marks([const { AtomicU32::new(0) }; 1024]);
+
+fn mark(word: usize) {
+    compiler_fence(Ordering::SeqCst);
+    MARKS.0[word].store(1, Ordering::SeqCst);
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// For so long all is quiet before and after a turn that is traced, so that who has told another thread something is
+/// asleep when that one begins: of an access to memory the trace says the time, and not the thread.
+const PAUSE: Duration = Duration::from_millis(4);
+
+/// A thread of a shard, which turns it when told.
+struct Turner {
+    /// When it is for the shard, and for how long to wait before.
+    go: Sender<(Instant, Duration)>,
+    done: Receiver<(bool, Totals)>,
+}
+
+impl Turner {
+    fn turn(&self, now: Instant, pause: Duration) -> Result<(bool, Totals)> {
+        self.go.send((now, pause))?;
+        let done = self.done.recv()?;
+        thread::sleep(pause);
+        Ok(done)
+    }
+}
+
+/// One thread at a time. The clock is the number of the turn, so that each run does the same.
+fn traced(shards: usize, work: Work, turns: u32) -> Result<()> {
+    const WARM: u32 = 24;
+    eprintln!("marks {:x}", &raw const MARKS as usize);
+    // Whoever reads the trace has to know this before the first mark.
+    std::io::stdin().read_line(&mut String::new())?;
+    let turners: Vec<Turner> =
+        host(shards, work, 0, START).into_iter().enumerate().map(turner).collect();
+    let mut now = START;
+    let mut round = |pause| -> Result<(bool, Totals)> {
+        now += Duration::from_micros(20);
+        let (mut ready, mut totals) = (true, Totals::default());
+        for turner in &turners {
+            let (is_ready, so_far) = turner.turn(now, pause)?;
+            ready &= is_ready;
+            totals = totals + so_far;
+        }
+        Ok((ready, totals))
+    };
+    let mut setup = 0;
+    while !round(Duration::ZERO)?.0 {
+        setup += 1;
+        ensure!(setup < 10_000, "the shards have no connections");
+    }
+    let mut before = Totals::default();
+    for _ in 0..WARM {
+        before = round(PAUSE)?.1;
+    }
+    mark(0);
+    let mut after = before;
+    for _ in 0..turns {
+        after = round(PAUSE)?.1;
+    }
+    eprintln!("{}", after.since(&before)?);
+    Ok(())
+}
+
+fn turner((n, mut shard): (usize, Shard)) -> Turner {
+    let (go, told) = channel();
+    let (answer, done) = channel();
+    thread::spawn(move || {
+        while let Ok((now, pause)) = told.recv() {
+            thread::sleep(pause);
+            mark(1 + 2 * n);
+            shard.turn(now);
+            mark(2 + 2 * n);
+            if answer.send((shard.is_ready(), shard.totals())).is_err() {
+                break;
+            }
+        }
+    });
+    Turner { go, done }
+}

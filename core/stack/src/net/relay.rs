@@ -1,0 +1,150 @@
+//! What several shards of a host tell each other of it: the first one hears for control what the others have, and they hear
+//! what it says. How it gets there is the caller's.
+
+use towpath_pool::Pool;
+use towpath_tcp::Instant;
+
+use super::layer::Net;
+use super::seat::{Seat, Shared};
+use super::told::{HopKey, News, Notice, Parts, Punt, ToControl};
+use crate::drop::DropReason;
+
+impl Net {
+    /// Takes note of what has changed in the host. A stack that is alone always knows.
+    #[inline]
+    pub(crate) fn catch_up(&mut self) {
+        let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
+        let snapshots = shared.snapshots();
+        if snapshots != self.seen {
+            self.seen = snapshots;
+            self.data.follow(&shared.snapshot());
+        }
+    }
+
+    /// The same before a batch of packets, which does not wait when another thread is about to change or to look at the
+    /// snapshot: then the next batch finds it.
+    #[inline]
+    pub(crate) fn catch_up_if_free(&mut self) {
+        let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
+        self.hurries_seen = shared.hurries();
+        let snapshots = shared.snapshots();
+        if snapshots != self.seen
+            && let Some(snapshot) = shared.try_snapshot()
+        {
+            self.seen = snapshots;
+            self.data.follow(&snapshot);
+        }
+    }
+
+    /// Whether there is something to do that this shard was not told of by a message: another one gave control something
+    /// to do, or routes have changed.
+    #[inline]
+    pub(crate) fn has_unseen(&self) -> bool {
+        let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;
+        match &self.seat {
+            Seat::Alone(_) => false,
+            Seat::First(shared) => routes(shared) || shared.hurries() != self.hurries_seen,
+            Seat::Other(shared) => routes(shared),
+        }
+    }
+
+    /// Whether other shards have to hear something.
+    #[inline]
+    pub(crate) fn has_for_others(&self) -> bool {
+        match self.seat {
+            Seat::Alone(_) => false,
+            Seat::First(_) => !self.news.is_empty() || self.woken_for != self.route_generation(),
+            Seat::Other(_) => self.data.has_told() || self.hurries_first,
+        }
+    }
+
+    /// The next thing that the first shard has to hear; it has none for itself.
+    pub(crate) fn take_for_control(&mut self, pool: &mut Pool) -> Option<ToControl> {
+        if !matches!(self.seat, Seat::Other(_)) {
+            return None;
+        }
+        if let Some(mut punt) = self.data.take_punt() {
+            // It may lie in a FIFO of this thread.
+            punt.packet_mut().linearize(pool);
+            return Some(ToControl::Punt(Box::new(punt)));
+        }
+        self.data.take_notice().map(ToControl::Notice)
+    }
+
+    /// The first shard takes no more packets for control.
+    pub(crate) fn drop_for_control(&mut self, pool: &mut Pool) {
+        while let Some(punt) = self.data.take_punt() {
+            self.drop_punt(punt, pool);
+        }
+    }
+
+    fn drop_punt(&mut self, punt: Punt, pool: &mut Pool) {
+        let (iface, packet) = punt.into_packet();
+        self.data.drop(iface, packet, DropReason::ShardFull, pool);
+    }
+
+    /// The first shard hears what the shard `from` has for it.
+    pub(crate) fn on_told(&mut self, now: Instant, from: u8, told: ToControl, pool: &mut Pool) {
+        let by = Parts::one(from);
+        match (told, &self.seat) {
+            (ToControl::Punt(punt), Seat::First(_)) => self.data.punts.push_back(*punt),
+            (ToControl::Punt(punt), _) => self.drop_punt(*punt, pool),
+            (ToControl::Notice(Notice::TooBig { way, mtu }), _) => {
+                if let Some(mtu) = self.data.hear_path_mtu(now, way, mtu) {
+                    let others = Parts::OTHERS.without(by);
+                    self.news.push_back((others, News::TooBig { way, mtu }));
+                }
+            }
+            (ToControl::Notice(notice), Seat::First(shared)) => {
+                shared.with(|control| control.on_notice(now, by, notice, pool));
+            }
+            (ToControl::Notice(_), _) => {}
+        }
+        self.exchange(now, pool);
+    }
+
+    /// What a socket of this shard believed of a way is told to all. Whoever knows that a socket has a port may forge
+    /// reports about ever new ways, and each makes work for every shard: therefore so many a second, and the others when
+    /// they are reported again.
+    pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
+        if matches!(self.seat, Seat::Alone(_)) {
+            return;
+        }
+        let mut told = self.data.mtus.may_tell(now);
+        if !told {
+            self.data.counters.path_mtus_untold += 1;
+        } else if matches!(self.seat, Seat::First(_)) {
+            self.news.push_back((Parts::OTHERS, News::TooBig { way, mtu }));
+        } else {
+            told = self.data.next_hops.tell(Notice::TooBig { way, mtu });
+        }
+        if !told {
+            self.data.mtus.set_untold(way);
+        }
+    }
+
+    /// The next news of the first shard, and for whom.
+    pub(crate) fn take_news(&mut self) -> Option<(Parts, News)> {
+        self.news.pop_front()
+    }
+
+    /// A shard hears what the first one says.
+    pub(crate) fn on_news(&mut self, now: Instant, news: News, pool: &mut Pool) {
+        self.data.on_news(now, news, pool);
+        self.data.clear_up(pool);
+    }
+
+    /// Which shards are to be woken because something has changed: the others when routes have, for connections of theirs
+    /// may wait for a device that they no longer lead to; the first one when it has to send reports.
+    pub(crate) fn take_wakes(&mut self) -> Parts {
+        let generation = self.data.snapshot.generation;
+        match self.seat {
+            Seat::First(_) if self.woken_for != generation => {
+                self.woken_for = generation;
+                Parts::OTHERS
+            }
+            Seat::Other(_) if core::mem::take(&mut self.hurries_first) => Parts::FIRST,
+            _ => Parts::NONE,
+        }
+    }
+}

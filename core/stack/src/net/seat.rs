@@ -1,0 +1,188 @@
+//! Where the control part of a host is. With several shards the first one runs it: packets for it, what happens to next
+//! hops, and the time are its alone, so that each question is asked once. The others get what it makes of that: a new
+//! snapshot is seen when they look at a word, which they do once for each batch of packets. A batch that comes in while
+//! somebody has the lock of the snapshot goes by the one before: no packet waits for a program's calls elsewhere.
+//!
+//! It is behind a lock that nobody takes for a packet of a connection or a socket. The first shard takes it when there is
+//! something for control to hear or to do; another one when a program joins or leaves a group, which is in force in all
+//! shards before the call returns, and when people ask for neighbours or routes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use towpath_tcp::Instant;
+
+use super::control::Control;
+use super::snapshot::Snapshot;
+
+/// What a stack has of its host's control.
+#[derive(Debug)]
+pub(super) enum Seat {
+    /// All of it: it is the only stack.
+    Alone(Box<Control>),
+    /// It runs it, for other shards, too.
+    First(Arc<Shared>),
+    /// Another shard runs it.
+    Other(Arc<Shared>),
+}
+
+impl Seat {
+    /// Looks at control, wherever it is.
+    pub(super) fn ask<R>(&self, question: impl FnOnce(&Control) -> R) -> R {
+        match self {
+            Self::Alone(control) => question(control),
+            Self::First(shared) | Self::Other(shared) => question(&lock(&shared.control)),
+        }
+    }
+
+    /// The snapshot that counts.
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        match self {
+            Self::Alone(control) => Arc::clone(control.snapshot()),
+            Self::First(shared) | Self::Other(shared) => shared.snapshot(),
+        }
+    }
+}
+
+/// Control, for all shards of a host.
+#[derive(Debug)]
+pub(super) struct Shared {
+    control: Mutex<Control>,
+    /// The last one that control made.
+    snapshot: Mutex<Arc<Snapshot>>,
+    /// When control has something to do, in ns; 0 when it has orders for data.
+    due: AtomicU64,
+    /// How often another shard made that sooner.
+    hurries: AtomicU64,
+    seen_by_all: Line,
+}
+
+/// What all shards read for each batch and before they sleep, and what changes only with a snapshot. Whoever takes the
+/// locks, or says when something is due, writes to other cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Line {
+    /// How many snapshots there were, as shows once the last one is in its place.
+    snapshots: AtomicU64,
+    /// The last one's generation of routes.
+    routes: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(control: Control) -> Self {
+        let routes = AtomicU64::new(control.snapshot().generation);
+        Self {
+            snapshot: Mutex::new(Arc::clone(control.snapshot())),
+            due: AtomicU64::new(control.next_timeout().0),
+            hurries: AtomicU64::new(0),
+            seen_by_all: Line { snapshots: AtomicU64::new(1), routes },
+            control: Mutex::new(control),
+        }
+    }
+
+    /// Does something with control, and lets all shards see what came of it before the next one can.
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Control) -> R) -> R {
+        self.with_control(work).0
+    }
+
+    /// The same in a shard other than the first. Returns, too, whether control wants to be called sooner than before, which
+    /// the first one sees from then on ([`Shared::hurries`]).
+    pub(super) fn with_from_other<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
+        let (result, sooner) = self.with_control(work);
+        if sooner {
+            // Release: who sees the number sees when it is due.
+            self.hurries.fetch_add(1, Ordering::Release);
+        }
+        (result, sooner)
+    }
+
+    fn with_control<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
+        let mut control = lock(&self.control);
+        let result = work(&mut control);
+        self.show(control.snapshot());
+        let due = if control.has_orders() { Instant::ZERO } else { control.next_timeout() };
+        // Changed under the lock alone.
+        let before = self.due.swap(due.0, Ordering::Relaxed);
+        (result, due.0 < before)
+    }
+
+    /// Shows all shards the last snapshot, if it is a new one. Under the lock of control.
+    fn show(&self, snapshot: &Arc<Snapshot>) {
+        let mut last = lock(&self.snapshot);
+        if !Arc::ptr_eq(&last, snapshot) {
+            *last = Arc::clone(snapshot);
+            self.seen_by_all.routes.store(snapshot.generation, Ordering::Relaxed);
+            // Release: who sees the number finds the snapshot.
+            self.seen_by_all.snapshots.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// How many snapshots there were.
+    #[inline]
+    pub(super) fn snapshots(&self) -> u64 {
+        self.seen_by_all.snapshots.load(Ordering::Acquire)
+    }
+
+    /// The last one's generation of routes.
+    #[inline]
+    pub(super) fn routes(&self) -> u64 {
+        self.seen_by_all.routes.load(Ordering::Relaxed)
+    }
+
+    /// How often other shards gave control something to do sooner than before.
+    #[inline]
+    pub(super) fn hurries(&self) -> u64 {
+        self.hurries.load(Ordering::Acquire)
+    }
+
+    /// The last snapshot, unless somebody has the lock at this moment.
+    pub(super) fn try_snapshot(&self) -> Option<Arc<Snapshot>> {
+        match self.snapshot.try_lock() {
+            Ok(last) => Some(Arc::clone(&last)),
+            Err(TryLockError::Poisoned(last)) => Some(Arc::clone(&last.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The last one.
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&lock(&self.snapshot))
+    }
+
+    /// When control wants to be called next; in the past when it has orders for data.
+    #[inline]
+    pub(super) fn due(&self) -> Instant {
+        Instant(self.due.load(Ordering::Relaxed))
+    }
+}
+
+/// A thread that panicked with the lock ends its host; until then the others find what there is.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::IfaceId;
+    use crate::net::{Keys, Net, NetConfig};
+
+    /// Whoever has the lock may be on a thread that has no processor: packets do not wait for it, and calls find the new
+    /// snapshot as soon as it has gone.
+    #[test]
+    fn a_batch_does_not_wait_for_the_snapshot() {
+        let keys = [1, 2].map(|seed| Keys::derive(&[seed; 32]));
+        let mut nets = Net::shards(NetConfig::default(), &keys, Instant(1));
+        let [first, other] = &mut nets[..] else { panic!("two were wanted") };
+        other.catch_up();
+        assert!(first.add_address(Instant(1), IfaceId::LOOPBACK, "10.0.0.1/32".parse().unwrap()));
+        let addr = "10.0.0.1".parse().unwrap();
+        let Seat::First(shared) = &first.seat else { panic!("it runs control") };
+        let locked = lock(&shared.snapshot);
+        other.catch_up_if_free();
+        assert!(!other.is_local(addr));
+        drop(locked);
+        other.catch_up_if_free();
+        assert!(other.is_local(addr));
+    }
+}

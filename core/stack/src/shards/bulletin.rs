@@ -1,0 +1,201 @@
+//! What the first shard said to another one that this has not heard yet: news of neighbours and of path MTUs.
+//!
+//! They are beside the ring of the pair, in which packets have places: news take none from them, however often somebody
+//! on the link moves, and wait for none. What is outdated is replaced where it waits, for of a neighbour and of a way the
+//! last news count. A shard looks at a word, once for each batch of packets, whether there are any.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use crate::limits::{NEWS_WAITING_MAX, PATH_MTUS_WAITING_MAX};
+use crate::net::{HopKey, News};
+
+/// News for one shard, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Bulletin {
+    /// How often something was said, as shows once it is there.
+    said: AtomicU64,
+    unheard: Mutex<Unheard>,
+}
+
+impl Bulletin {
+    /// Says something. False when there were too many news: some are lost, and the shard is told so.
+    pub fn say(&self, news: News) -> bool {
+        let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = unheard.add(news);
+        // Release: who sees the number finds the news.
+        self.said.fetch_add(1, Ordering::Release);
+        has_room
+    }
+
+    /// Whether there is more than was `heard`.
+    #[inline]
+    pub fn has_more(&self, heard: u64) -> bool {
+        self.said.load(Ordering::Acquire) != heard
+    }
+
+    /// All that was said since `heard`, which moves on. Nothing, too, while somebody is about to say more: a later look
+    /// finds it.
+    #[inline]
+    pub fn hear(&self, heard: &mut u64) -> Option<Unheard> {
+        if !self.has_more(*heard) {
+            return None;
+        }
+        let mut unheard = match self.unheard.try_lock() {
+            Ok(unheard) => unheard,
+            Err(TryLockError::Poisoned(unheard)) => unheard.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        // It changes under the lock alone.
+        *heard = self.said.load(Ordering::Relaxed);
+        Some(std::mem::take(&mut *unheard))
+    }
+}
+
+/// What a shard has not heard.
+#[derive(Debug, Default)]
+pub(crate) struct Unheard {
+    /// The last of each neighbour; at most [`NEWS_WAITING_MAX`].
+    hops: BTreeMap<HopKey, News>,
+    /// Other news were lost, before those that are here, failures excepted.
+    all_forgotten: bool,
+    /// Those of path MTUs, of each way one; at most [`PATH_MTUS_WAITING_MAX`].
+    ways: VecDeque<News>,
+}
+
+impl Unheard {
+    fn add(&mut self, news: News) -> bool {
+        match news {
+            News::Known { key, .. } | News::Failed(key) => self.add_hop(key, news),
+            // What waits for a neighbour that failed before is to get its error all the same.
+            News::Forgotten(key) if matches!(self.hops.get(&key), Some(News::Failed(_))) => true,
+            News::Forgotten(key) => self.add_hop(key, news),
+            News::AllForgotten => {
+                self.lose();
+                true
+            }
+            News::TooBig { way, mtu } => self.add_way(way, mtu),
+        }
+    }
+
+    fn add_hop(&mut self, key: HopKey, news: News) -> bool {
+        let has_room = self.hops.len() < NEWS_WAITING_MAX || self.hops.contains_key(&key);
+        if !has_room {
+            self.lose();
+        }
+        self.hops.insert(key, news);
+        has_room
+    }
+
+    /// Loses all news of neighbours. Those that failed stay: whoever waits for one would otherwise not learn of it before
+    /// it was asked for three times anew. They have half of the room at most.
+    fn lose(&mut self) {
+        self.hops.retain(|_, news| matches!(news, News::Failed(_)));
+        if self.hops.len() > NEWS_WAITING_MAX / 2 {
+            self.hops.clear();
+        }
+        self.all_forgotten = true;
+    }
+
+    fn add_way(&mut self, of: HopKey, to: u32) -> bool {
+        for news in &mut self.ways {
+            if let News::TooBig { way, mtu } = news
+                && *way == of
+            {
+                *mtu = to.min(*mtu);
+                return true;
+            }
+        }
+        let has_room = self.ways.len() < PATH_MTUS_WAITING_MAX;
+        if !has_room {
+            self.ways.pop_front();
+        }
+        self.ways.push_back(News::TooBig { way: of, mtu: to });
+        has_room
+    }
+
+    /// In an order in which what is lost changes nothing that was said since, and failures are heard of in any case.
+    pub fn into_news(self) -> impl Iterator<Item = News> {
+        let (failed, others): (Vec<_>, Vec<_>) =
+            self.hops.into_values().partition(|news| matches!(news, News::Failed(_)));
+        let lost = self.all_forgotten.then_some(News::AllForgotten);
+        failed.into_iter().chain(lost).chain(others).chain(self.ways)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use towpath_tcp::Instant;
+    use towpath_wire::MacAddr;
+
+    use super::*;
+    use crate::net::IfaceId;
+
+    fn nth(n: usize) -> HopKey {
+        (IfaceId(1), IpAddr::V4((0x0a00_0000 + n as u32).into()))
+    }
+
+    fn known(n: usize, at: u8) -> News {
+        News::Known { key: nth(n), mac: MacAddr([2, 0, 0, 0, 0, at]), tell_at: Instant(1) }
+    }
+
+    fn heard(bulletin: &Bulletin, heard: &mut u64) -> Vec<News> {
+        assert!(bulletin.has_more(*heard));
+        let unheard = bulletin.hear(heard).expect("nobody has the lock");
+        assert!(!bulletin.has_more(*heard) && bulletin.hear(heard).is_none());
+        unheard.into_news().collect()
+    }
+
+    #[test]
+    fn of_a_neighbour_and_a_way_the_last_news_count() {
+        let (bulletin, mut seen) = (Bulletin::default(), 0);
+        let too_big = |n, mtu| News::TooBig { way: nth(n), mtu };
+        for at in 0..=255 {
+            assert!(bulletin.say(known(1, at)) && bulletin.say(known(2, 9)));
+            assert!(bulletin.say(too_big(3, 1500 - u32::from(at))));
+        }
+        bulletin.say(News::Failed(nth(2)));
+        bulletin.say(News::Forgotten(nth(2)));
+        let expected = [News::Failed(nth(2)), known(1, 255), too_big(3, 1245)];
+        assert_eq!(heard(&bulletin, &mut seen), expected);
+        bulletin.say(known(1, 1));
+        bulletin.say(News::Forgotten(nth(1)));
+        assert_eq!(heard(&bulletin, &mut seen), [News::Forgotten(nth(1))]);
+    }
+
+    #[test]
+    fn when_there_are_too_many_neighbours_are_forgotten_and_failures_are_not() {
+        let (bulletin, mut seen) = (Bulletin::default(), 0);
+        bulletin.say(News::Failed(nth(0)));
+        for n in 1..NEWS_WAITING_MAX {
+            assert!(bulletin.say(known(n, 1)));
+        }
+        assert!(bulletin.say(known(5, 2)), "it takes the place of the last");
+        assert!(!bulletin.say(known(NEWS_WAITING_MAX, 1)));
+        let expected = [News::Failed(nth(0)), News::AllForgotten, known(NEWS_WAITING_MAX, 1)];
+        assert_eq!(heard(&bulletin, &mut seen), expected);
+        // Failures are bounded, too.
+        for n in 0..=NEWS_WAITING_MAX {
+            assert_eq!(bulletin.say(News::Failed(nth(n))), n < NEWS_WAITING_MAX);
+        }
+        let expected = [News::Failed(nth(NEWS_WAITING_MAX)), News::AllForgotten];
+        assert_eq!(heard(&bulletin, &mut seen), expected);
+    }
+
+    #[test]
+    fn path_mtus_have_room_of_their_own() {
+        let (bulletin, mut seen) = (Bulletin::default(), 0);
+        bulletin.say(known(1, 1));
+        for n in 0..=PATH_MTUS_WAITING_MAX {
+            let has_room = bulletin.say(News::TooBig { way: nth(n), mtu: 1000 });
+            assert_eq!(has_room, n < PATH_MTUS_WAITING_MAX);
+        }
+        let heard = heard(&bulletin, &mut seen);
+        assert_eq!(heard.len(), 1 + PATH_MTUS_WAITING_MAX);
+        assert_eq!(heard[..2], [known(1, 1), News::TooBig { way: nth(1), mtu: 1000 }]);
+    }
+}

@@ -1,0 +1,76 @@
+//! What wakes a shard: each of them sleeps until its time, and what another one does meanwhile must not wait for that.
+
+use towpath_wire::ndp::{Message, Preference, RouterAdvert};
+use towpath_wire::{Prefix, addr};
+
+use super::frames::{STRANGER, discovery};
+use super::hosts::Hosts;
+use crate::{Budget, Family, IfaceId, SocketKind, StackConfig};
+
+/// One turn of a shard of host 0; for whom it has something, a bit each.
+fn turn(w: &mut Hosts, shard: usize) -> u16 {
+    let node = &mut w.sides[0][shard];
+    let (now, budget) = (node.now, Budget::default());
+    node.stack.turn(now, &mut node.host, &mut node.ports, &mut node.pool, budget).mail
+}
+
+/// Nothing of this is in a ring: it shows when a shard looks once more before it sleeps, and is over with its next turn.
+#[test]
+fn a_shard_that_is_about_to_sleep_sees_what_has_changed() {
+    let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
+    w.run(10_000);
+    let has_mail = |w: &Hosts, shard: usize| w.sides[0][shard].stack.has_mail();
+    assert!(!has_mail(w, 0) && !has_mail(w, 1));
+
+    // A program of the other shard joins a group, and the first one has to report it.
+    let sock = w.open_in(0, 1, SocketKind::Datagram, Family::V4);
+    let now = w.now();
+    let node = w.node(sock);
+    let group = [239, 1, 2, 3].into();
+    node.stack.join_group(now, sock.id, group, Some(IfaceId(1)), None).expect("joined");
+    assert!(has_mail(w, 0));
+    assert_eq!(turn(w, 1), 0b01);
+    turn(w, 0);
+    w.settle();
+    assert!(!has_mail(w, 0) && !has_mail(w, 1));
+
+    // Connections of the other shard may wait for the old route.
+    w.sides[0][0].stack.net.add_route(Prefix::ALL_V4, None, IfaceId(1), 1);
+    assert!(has_mail(w, 0) && has_mail(w, 1));
+    assert_eq!(turn(w, 0), 0b10);
+    turn(w, 1);
+    assert!(!has_mail(w, 0) && !has_mail(w, 1));
+}
+
+/// The lifetime of a router ends, and nothing else happens.
+#[test]
+fn a_route_that_ends_by_time_alone_ends_in_each_shard() {
+    let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), true);
+    w.run(10_000);
+    let advert = RouterAdvert {
+        hop_limit: 64,
+        managed: false,
+        other: false,
+        preference: Preference::Medium,
+        lifetime_s: 100,
+        reachable_ms: 0,
+        retrans_ms: 0,
+        source_ll: Some(STRANGER),
+        mtu: None,
+    };
+    let message = Message::RouterAdvert(advert);
+    w.inject_at(0, 0, &discovery("fe80::99", addr::ALL_NODES, &message, &[]));
+    w.run(20_000);
+    let far = "2001:db8::1".parse().expect("an address");
+    let routed = |w: &mut Hosts, shard: usize| {
+        let node = &mut w.sides[0][shard];
+        node.stack.net.route(node.now, None, far, None).is_ok()
+    };
+    assert!(routed(w, 0) && routed(w, 1));
+    let end = w.sides[0][0].stack.next_timeout().expect("a lifetime");
+    w.sides.iter_mut().flatten().for_each(|node| node.now = end);
+    assert_eq!(turn(w, 0), 0b10, "the other shard is woken");
+    assert!(!routed(w, 0));
+    turn(w, 1);
+    assert!(!routed(w, 1));
+}

@@ -1,0 +1,70 @@
+//! Devices with several queues, each a port of its own.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::host;
+use crate::open::{
+    MODE_MULTI_QUEUE, NAME_UNLESS_GIVEN, OpenError, Options, Tap, check_name, not_attached,
+    open_tun,
+};
+use crate::steering::Steering;
+use crate::sys;
+
+impl Tap {
+    /// Makes a device with `count` queues, or takes over an existing one that was made with `multi_queue`, belongs to this
+    /// user and is not in use. The kernel numbers the queues in the order in which they are returned.
+    ///
+    /// With one queue it is [`Tap::open`].
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_queues(options: &Options, count: usize) -> Result<Vec<Self>, OpenError> {
+        if count == 1 {
+            return Ok(vec![Self::open(options)?]);
+        }
+        let mut name = options.name.as_deref().unwrap_or(NAME_UNLESS_GIVEN).to_owned();
+        check_name(&name)?;
+        let mut queues = Vec::with_capacity(count);
+        for _ in 0..count {
+            let fd = open_tun(&name)?;
+            let attached = sys::set_iff(fd.as_fd(), &name, true);
+            name = attached.map_err(|source| refused(&name, count, source))?;
+            queues.push(Self::set_up(fd, name.clone())?);
+        }
+        // Others may have queues of this device. Where the kernel does not say, the first of its frames tell.
+        match host::open_queues(&name) {
+            Ok(Some(open)) if open as usize != count => Err(OpenError::Busy { name }),
+            _ => Ok(queues),
+        }
+    }
+
+    /// From now on the kernel divides frames among the queues of the device as `steering` says; `None`: as it does by
+    /// itself. It concerns the device, so that any of its queues may be asked, and stays with a device that is persistent.
+    ///
+    /// # Errors
+    /// EPERM without CAP_BPF, or CAP_SYS_ADMIN, in the first user namespace; EINVAL or ENOSYS where the kernel has none of
+    /// this (it came with Linux 4.16).
+    pub fn steer(&self, steering: Option<&Steering>) -> io::Result<()> {
+        let program =
+            steering.map(|steering| sys::load_program(&steering.program())).transpose()?;
+        sys::set_steering(self.fd.as_fd(), program.as_ref().map(AsFd::as_fd))
+    }
+}
+
+/// Why a queue cannot be had. The kernel says EINVAL of a device with one queue, and of what is no TAP device.
+fn refused(name: &str, queues: usize, source: io::Error) -> OpenError {
+    let is_invalid = source.raw_os_error() == Some(libc::EINVAL);
+    if is_invalid && open_tun(name).is_ok_and(|fd| has_one_queue(fd.as_fd(), name)) {
+        return OpenError::OneQueue { name: name.into(), queues };
+    }
+    not_attached(name, MODE_MULTI_QUEUE, source)
+}
+
+/// Whether this is a TAP device with one queue, in use or not.
+fn has_one_queue(fd: std::os::fd::BorrowedFd<'_>, name: &str) -> bool {
+    match sys::set_iff(fd, name, false) {
+        Ok(_) => true,
+        Err(error) => error.raw_os_error() == Some(libc::EBUSY),
+    }
+}

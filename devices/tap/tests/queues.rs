@@ -1,0 +1,322 @@
+//! Devices with several queues against the kernel, each test in a network namespace of its own. They need root (or
+//! CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF) and /dev/net/tun, and say so when they cannot run.
+
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use towpath_pool::{Batch, Packet, Pool, Port};
+use towpath_stack::Owners;
+use towpath_tap::{OpenError, Options, Steering, Tap, set_up_host};
+
+/// Runs `test` on a thread that has a fresh network namespace; the rest of the process keeps its own.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        // SAFETY: concerns this thread only, which ends with the test.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
+            || !std::path::Path::new("/dev/net/tun").exists()
+        {
+            eprintln!("skipped: needs root and /dev/net/tun");
+            return;
+        }
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn options(name: &str) -> Options {
+    Options { name: Some(name.into()) }
+}
+
+fn open(count: usize) -> Vec<Tap> {
+    let queues = Tap::open_queues(&options("tp0"), count).expect("open");
+    assert_eq!(queues.len(), count);
+    assert!(queues.iter().all(|queue| queue.name() == "tp0"));
+    set_up_host("tp0", 1500, &[("10.77.0.1".parse().expect("an address"), 24)]).expect("host");
+    queues
+}
+
+/// Numbers that look random (SplitMix64), the same each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn key(&mut self) -> [u8; 32] {
+        std::array::from_fn(|_| self.next() as u8)
+    }
+}
+
+/// A socket that sends frames on `tp0`.
+fn sender() -> OwnedFd {
+    // SAFETY: plain system calls on a descriptor and structs of this function; sockaddr_ll is integers.
+    unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        let socket = OwnedFd::from_raw_fd(fd);
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = libc::if_nametoindex(c"tp0".as_ptr()) as i32;
+        let len = size_of::<libc::sockaddr_ll>() as u32;
+        assert_eq!(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len), 0);
+        socket
+    }
+}
+
+/// In the frames of these tests, which the kernel sends none with, before the number of the frame.
+const SENDER: [u8; 6] = [2, 7, 7, 7, 7, 7];
+const NUMBER_LEN: usize = 4;
+
+fn frame(ethertype: u16, packet: &[u8], number: u32) -> Vec<u8> {
+    let ethertype = ethertype.to_be_bytes();
+    [&[2, 0, 0, 0, 0, 2], &SENDER[..], &ethertype, packet, &number.to_ne_bytes()].concat()
+}
+
+/// The queue in which each of the frames arrived, by their numbers.
+fn arrivals(taps: &mut [Tap], frames: &[Vec<u8>]) -> HashMap<u32, usize> {
+    let (socket, mut pool, mut out) = (sender(), Pool::default(), Batch::new());
+    let mut found = HashMap::new();
+    for some in frames.chunks(200) {
+        for frame in some {
+            assert_eq!(rustix::io::write(&socket, frame), Ok(frame.len()));
+        }
+        for (n, tap) in taps.iter_mut().enumerate() {
+            while tap.poll(7, &mut pool, &mut out, 64) > 0 {}
+            for packet in out.drain(..).filter(|packet| packet.linear()[6..12] == SENDER) {
+                let number = packet.linear().last_chunk::<NUMBER_LEN>().expect("a number");
+                found.insert(u32::from_ne_bytes(*number), n);
+            }
+        }
+    }
+    found
+}
+
+/// What is sent, and between which ends; `None` as ends: nothing that has an owner.
+type Case = (Vec<u8>, Option<(SocketAddr, SocketAddr)>);
+
+/// A packet over IPv4 of TCP or UDP, with options or without.
+fn packet_v4(random: &mut Random, fragment: u16, protocol: u8) -> Case {
+    // Few addresses and ports, so that there are equal ones, and both orders.
+    let mut end = || {
+        let address = [10, random.below(2) as u8, 0, random.below(4) as u8];
+        (address, random.below(70_000).min(65_535) as u16)
+    };
+    let ((src, sport), (dst, dport)) = (end(), end());
+    let words = random.below(11) as usize;
+    let mut packet = vec![0x45 + words as u8, 0, 0, 0, 0, 0];
+    packet.extend(fragment.to_be_bytes());
+    packet.extend([64, protocol, 0, 0]);
+    packet.extend(src.into_iter().chain(dst));
+    packet.resize(20 + 4 * words, 1);
+    packet.extend(sport.to_be_bytes().into_iter().chain(dport.to_be_bytes()));
+    packet.resize(packet.len() + 16, 0);
+    // Whether a first piece has ports nobody looks; don't-fragment and the reserved bit are no piece.
+    let ports = if fragment & 0x3fff == 0 { [sport, dport] } else { [0, 0] };
+    let ends = (SocketAddr::from((src, ports[0])), SocketAddr::from((dst, ports[1])));
+    (packet, Some(ends))
+}
+
+/// A packet over IPv6, with some extension headers. `piece`: of these the fragment header of a piece is the last.
+fn packet_v6(random: &mut Random, extensions: u64, piece: bool) -> Case {
+    let mut end = || {
+        let high = 0xfd00_0000_0000_0000 | u128::from(random.below(2));
+        let low = u128::from(random.below(2)) << 63 | u128::from(random.below(3));
+        (IpAddr::V6((high << 64 | low).into()), random.below(70_000).min(65_535) as u16)
+    };
+    let ((src, mut sport), (dst, mut dport)) = (end(), end());
+    let protocol = if random.below(2) == 0 { 6 } else { 17 };
+    let mut headers = Vec::new();
+    // From the last on.
+    let mut next = protocol;
+    if piece {
+        let header = [next, 0, 0, 1 << 3 | random.below(2) as u8, 0, 0, 0, 9];
+        headers.splice(0..0, header);
+        next = 44;
+    }
+    for _ in 0..extensions {
+        let kind = [0, 43, 44, 60][random.below(4) as usize];
+        let mut header = vec![next, 0, 0, 0, 0, 0, 0, 0];
+        if kind != 44 {
+            let more = random.below(3) as u8;
+            header[1] = more;
+            header.resize(8 + 8 * usize::from(more), 1);
+        }
+        headers.splice(0..0, header);
+        next = kind;
+    }
+    let mut packet = vec![0x60, 0, 0, 0, 0, 0, next, 64];
+    for ip in [src, dst] {
+        if let IpAddr::V6(ip) = ip {
+            packet.extend(ip.octets());
+        }
+    }
+    packet.extend(headers);
+    packet.extend(sport.to_be_bytes().into_iter().chain(dport.to_be_bytes()));
+    packet.resize(packet.len() + 16, 0);
+    if piece {
+        (sport, dport) = (0, 0);
+    }
+    (packet, Some((SocketAddr::new(src, sport), SocketAddr::new(dst, dport))))
+}
+
+/// As the kernel sends them and as a stranger might.
+fn cases(random: &mut Random, each: usize) -> Vec<(u16, Case)> {
+    let mut cases = Vec::new();
+    for _ in 0..each {
+        let protocol = if random.below(2) == 0 { 6 } else { 17 };
+        cases.push((0x0800, packet_v4(random, 0x4000, protocol)));
+        let piece = 1 + random.below(0x3fff) as u16;
+        cases.push((0x0800, packet_v4(random, piece, protocol)));
+        cases.push((0x0800, (packet_v4(random, 0, 1).0, None)));
+        let extensions = random.below(5);
+        cases.push((0x86dd, packet_v6(random, extensions, false)));
+        let extensions = random.below(4);
+        cases.push((0x86dd, packet_v6(random, extensions, true)));
+        cases.push((0x86dd, (packet_v6(random, 5, false).0, None)));
+        cases.push((0x0806, (vec![0; 28], None)));
+        let (mut mapped, _) = packet_v6(random, 0, false);
+        mapped[24..40].copy_from_slice(&[&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 1]].concat());
+        cases.push((0x86dd, (mapped, None)));
+    }
+    cases
+}
+
+/// Loads the program, unless this machine lets nobody.
+fn steer(queues: &[Tap], owners: &Owners) -> bool {
+    let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
+    match queues[0].steer(Some(&steering)) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            eprintln!("skipped: needs CAP_BPF");
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn frames_come_in_at_the_owner_of_their_flow() {
+    in_namespace(|| {
+        let mut random = Random(1);
+        for count in [2, 4, 8, 16] {
+            let mut taps = open(count);
+            let owners = Owners::new(&random.key(), count);
+            if !steer(&taps, &owners) {
+                return;
+            }
+            let cases = cases(&mut random, 500);
+            let frames: Vec<_> = (0..)
+                .zip(&cases)
+                .map(|(n, (ethertype, (packet, _)))| frame(*ethertype, packet, n))
+                .collect();
+            let found = arrivals(&mut taps, &frames);
+            assert_eq!(found.len(), frames.len(), "all arrived");
+            let mut used = vec![0; count];
+            for (n, (_, (packet, ends))) in (0..).zip(&cases) {
+                let owner = ends.map_or(0, |(src, dst)| owners.owner(src, dst).index());
+                assert_eq!(found[&n], owner, "of {count}: {ends:?} {packet:02x?}");
+                used[owner] += u32::from(ends.is_some());
+            }
+            // Of 2000 packets and 16 queues, 125 each; the standard deviation is 11.
+            assert!(used.iter().all(|used| *used > 2000 / count as u32 / 2), "{used:?}");
+        }
+    });
+}
+
+/// Frames that end before what they promise, at every length.
+#[test]
+fn short_frames_go_into_some_queue() {
+    in_namespace(|| {
+        let mut random = Random(2);
+        let mut taps = open(4);
+        if !steer(&taps, &Owners::new(&random.key(), 4)) {
+            return;
+        }
+        let mut frames = Vec::new();
+        for (ethertype, (packet, _)) in cases(&mut random, 3) {
+            for len in 0..packet.len() {
+                frames.push(frame(ethertype, &packet[..len], frames.len() as u32));
+            }
+        }
+        assert_eq!(arrivals(&mut taps, &frames).len(), frames.len());
+    });
+}
+
+#[test]
+fn every_queue_sends() {
+    in_namespace(|| {
+        let mut taps = open(4);
+        let mut pool = Pool::default();
+        for tap in &mut taps {
+            let mut packet: Packet = pool.take(60);
+            packet.push_back(60).expect("room").fill(0xff);
+            assert_eq!(tap.submit(0, &mut pool, &mut Batch::from([packet])), 1);
+            assert_eq!((tap.counters().tx_frames, tap.counters().tx_refused), (1, 0));
+        }
+    });
+}
+
+/// The next run has another key, and other queues.
+#[test]
+fn a_device_is_steered_anew() {
+    in_namespace(|| {
+        ip(&["tuntap", "add", "dev", "tp0", "mode", "tap", "multi_queue"]);
+        let mut random = Random(3);
+        for count in [4, 2] {
+            let mut taps = open(count);
+            let owners = Owners::new(&random.key(), count);
+            if !steer(&taps, &owners) {
+                return;
+            }
+            let (packet, ends) = packet_v4(&mut random, 0, 6);
+            let (src, dst) = ends.expect("two ends");
+            let found = arrivals(&mut taps, &[frame(0x0800, &packet, 0)]);
+            assert_eq!(found[&0], owners.owner(src, dst).index());
+            taps[0].steer(None).expect("nobody needs a capability for that");
+            assert_eq!(arrivals(&mut taps, &[frame(0x0800, &packet, 1)]).len(), 1);
+        }
+    });
+}
+
+fn ip(arguments: &[&str]) {
+    let status = std::process::Command::new("ip").args(arguments).status().expect("iproute2");
+    assert!(status.success(), "ip {arguments:?}");
+}
+
+#[test]
+fn devices_that_do_not_fit_are_told_apart() {
+    in_namespace(|| {
+        ip(&["tuntap", "add", "dev", "single", "mode", "tap"]);
+        let open = |name: &str| Tap::open_queues(&options(name), 2);
+        let error = open("single").expect_err("it has one queue");
+        assert!(matches!(error, OpenError::OneQueue { queues: 2, .. }), "{error:?}");
+        assert!(error.to_string().contains("dev single mode tap multi_queue"), "{error}");
+        let user = Tap::open(&options("single")).expect("it is free");
+        assert!(matches!(open("single"), Err(OpenError::OneQueue { .. })), "in use, too");
+        drop(user);
+        let loopback = open("lo");
+        assert!(matches!(loopback, Err(OpenError::NotTap { .. })), "{loopback:?}");
+
+        ip(&["tuntap", "add", "dev", "several", "mode", "tap", "multi_queue"]);
+        let taken = open("several").expect("made for several");
+        let again = open("several");
+        assert!(matches!(again, Err(OpenError::Busy { .. })), "{again:?}");
+        drop(taken);
+        assert!(open("several").is_ok(), "it is free again");
+    });
+}

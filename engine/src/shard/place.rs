@@ -1,0 +1,55 @@
+//! Which of its engine's shards one is, and how it wakes another.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use towpath_ring::{Rung, Status, ring_engine};
+use towpath_shm::Fd;
+use towpath_shm::layout::{SHARDS_MAX, shard_of};
+use towpath_stack::ShardId;
+
+/// Which shard it is, of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub number: u32,
+    pub of: u32,
+}
+
+impl Place {
+    /// This shard as a bit.
+    pub fn own(self) -> u16 {
+        1 << self.number
+    }
+
+    /// All of them, a bit each.
+    pub fn all(self) -> u16 {
+        u16::MAX >> (SHARDS_MAX - self.of)
+    }
+
+    /// The shard that a slot is in; None: this one.
+    pub fn elsewhere(self, slot: u32) -> Option<ShardId> {
+        let shard = shard_of(slot, self.of);
+        (shard != self.number).then_some(ShardId(shard as u8))
+    }
+}
+
+/// How another shard is woken.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Its page, which says whether it sleeps.
+    status: Status,
+    rung: Rung,
+    bell: Arc<Fd>,
+}
+
+impl Peer {
+    /// That of the shard which publishes `status`, and has `bell` in its poller.
+    pub fn new(status: Status, bell: Arc<Fd>) -> Self {
+        Self { status, rung: Rung::default(), bell }
+    }
+
+    /// Wakes it if it sleeps. What it is woken for was published before.
+    pub fn wake(&self) {
+        ring_engine(&self.status, &self.rung, self.bell.as_fd());
+    }
+}

@@ -1,0 +1,129 @@
+//! Commands: what a program tells the engine without waiting for an answer.
+
+use super::Plain;
+
+/// What a program tells the engine: 32 bytes, copied out before it is looked at.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Command {
+    /// [`op`].
+    pub op: u32,
+    /// Slot index.
+    pub slot: u32,
+    /// Slot generation, so that a late command never hits a new socket.
+    pub generation: u32,
+    /// Depends on `op`.
+    pub a: u32,
+    /// Depends on `op`.
+    pub b: u64,
+    /// Depends on `op`.
+    pub c: u64,
+}
+
+numbered! {
+/// [`Command::op`]. None of them is answered; what can fail goes over [`crate::control`].
+pub mod op {
+    /// New bytes (or datagrams) in the transmit FIFO.
+    pub const TX: u32 = 1;
+    /// The program read, and `rx_wanted` was set.
+    pub const RX_SPACE: u32 = 2;
+    /// This process took the connection off an accept queue: the slot is now its own too.
+    pub const ACCEPTED: u32 = 3;
+    /// This process holds the socket no longer. The last holder's close is the socket's close.
+    pub const CLOSE: u32 = 4;
+    /// shutdown(2): `a` is [`crate::layout::shut`] bits.
+    pub const SHUTDOWN: u32 = 5;
+    /// An option that cannot fail any more: `a` = [`super::setting`], `b` = value.
+    pub const SETTING: u32 = 6;
+    /// The program wants transmit memory (`tx_cap` is 0), or more of it (`tx_limit` is below `tx_goal`):
+    /// attach it and report `event::TX`.
+    pub const TX_WINDOW: u32 = 7;
+    /// Before CLONE: the program to be executed inherits this socket. Before SETTLED: this process has
+    /// it.
+    pub const LIST: u32 = 8;
+    /// The programs that this process has spawned run, or never will. About no socket.
+    pub const SPAWNED: u32 = 9;
+    /// From a child of fork: what was told by LIST is what it has. Until then it also holds every socket
+    /// that its parent holds, and those that its parent opens meanwhile. `a` = its process id. About no socket.
+    pub const SETTLED: u32 = 10;
+    /// A lock of the slot was given back with [`crate::layout::LOCK_ENGINE`] in its word. Of any generation.
+    pub const UNLOCKED: u32 = 11;
+}
+}
+
+numbered! {
+/// `a` of [`op::SETTING`].
+pub mod setting {
+    /// TCP_NODELAY, b = 0/1.
+    pub const NODELAY: u32 = 1;
+    /// TCP_CORK, b = 0/1.
+    pub const CORK: u32 = 2;
+    /// SO_KEEPALIVE, b = 0/1 (times in the slot).
+    pub const KEEPALIVE: u32 = 3;
+    /// TCP_QUICKACK, b = 0/1.
+    pub const QUICKACK: u32 = 4;
+    /// TCP_USER_TIMEOUT, b = ms.
+    pub const USER_TIMEOUT: u32 = 5;
+    /// SO_LINGER, b as [`crate::layout::Slot::linger`].
+    pub const LINGER: u32 = 6;
+    /// IP_TOS.
+    pub const TOS: u32 = 7;
+    /// IP_TTL, b as [`crate::layout::Slot::ttl`].
+    pub const TTL: u32 = 8;
+    /// SO_RCVBUF in bytes.
+    pub const RCVBUF: u32 = 9;
+    /// SO_SNDBUF in bytes.
+    pub const SNDBUF: u32 = 10;
+    /// SO_REUSEADDR, b = 0/1 (matters at bind).
+    pub const REUSEADDR: u32 = 11;
+    /// SO_REUSEPORT, b = 0/1.
+    pub const REUSEPORT: u32 = 12;
+    /// IPV6_V6ONLY, b = 0/1 (before bind).
+    pub const V6ONLY: u32 = 13;
+    /// SO_BROADCAST, b = 0/1.
+    pub const BROADCAST: u32 = 14;
+    /// TCP_MAXSEG, b = bytes.
+    pub const MAXSEG: u32 = 15;
+    /// TCP_DEFER_ACCEPT, b = seconds.
+    pub const DEFER_ACCEPT: u32 = 16;
+    /// TCP_SYNCNT, b = count.
+    pub const SYNCNT: u32 = 17;
+    /// TCP_LINGER2, b = seconds.
+    pub const LINGER2: u32 = 18;
+    /// MSG_MORE was given with the bytes just written: b = 0/1.
+    pub const MORE: u32 = 19;
+    /// IP_MTU_DISCOVER, b = mode.
+    pub const MTU_DISCOVER: u32 = 20;
+    /// IP_MULTICAST_TTL, b = TTL.
+    pub const MULTICAST_TTL: u32 = 21;
+    /// IP_MULTICAST_LOOP, b = 0/1.
+    pub const MULTICAST_LOOP: u32 = 22;
+    /// IP_RECVERR, b = 0/1.
+    pub const RECVERR: u32 = 23;
+    /// IPV6_UNICAST_HOPS, b as [`crate::layout::Slot::hops`].
+    pub const HOPS: u32 = 24;
+    /// IPV6_MULTICAST_HOPS, b = hops.
+    pub const MULTICAST_HOPS: u32 = 25;
+    /// IPV6_TCLASS.
+    pub const TRAFFIC_CLASS: u32 = 26;
+    /// IPV6_MULTICAST_LOOP, b = 0/1.
+    pub const MULTICAST_LOOP_V6: u32 = 27;
+    /// IPV6_RECVERR, b = 0/1.
+    pub const RECVERR_V6: u32 = 28;
+    /// IPV6_MTU_DISCOVER, b = mode.
+    pub const MTU_DISCOVER_V6: u32 = 29;
+    /// IPV6_MTU, b = bytes, 0: not set.
+    pub const FRAGMENT_SIZE: u32 = 30;
+    /// TCP_WINDOW_CLAMP, b = bytes, 0: none.
+    pub const WINDOW_CLAMP: u32 = 40;
+    /// SO_NO_CHECK, b = 0/1.
+    pub const NO_CHECK: u32 = 41;
+    /// SO_TIMESTAMPING, b = its flags as far as sending is concerned.
+    pub const TIMESTAMPING: u32 = 42;
+    /// SO_RCVLOWAT was lowered to b bytes (in the slot): a reader that waits for more may have enough.
+    pub const RCVLOWAT: u32 = 43;
+}
+}
+
+// SAFETY: integers only, its size asserted in `mod.rs` to leave no padding.
+unsafe impl Plain for Command {}

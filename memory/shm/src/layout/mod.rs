@@ -1,0 +1,185 @@
+//! The contract between a program and the engine, as it lies in memory.
+//!
+//! There are three kinds of shared memory:
+//!
+//! ```text
+//! status (one per run, written by the engine; the programs of that run can only read it)
+//!   0                Status[shards]           what each shard of the engine tells all of them
+//!
+//! region (one per run, mapped by the engine and by every program of that run)
+//!   0                nothing
+//!   SLOTS_OFFSET     Slot[slots_max]          a socket's shared state, 256 bytes each
+//!   FIFO_OFFSET      byte FIFOs               windows handed out by the engine
+//!
+//! channel (one per process and shard, mapped by the engine and that process; those of a process lie behind each other)
+//!   0                ChannelHeader            ring positions and sleep flags
+//!   CELL_OFFSET      CallCell                 a request and its answer (control.rs)
+//!   COMMANDS_OFFSET  Command[COMMANDS_MAX]    program -> engine
+//!   EVENTS_OFFSET    u64[EVENTS_MAX]          engine -> program: slot indexes
+//!   PENDING_OFFSET   u8[slots_max]            which event bits of a slot are in the ring
+//! ```
+//!
+//! An engine has one shard, or a power of two of them up to [`SHARDS_MAX`]. The upper bits of a slot's number say
+//! whose the slot is ([`shard_of`]); everything about a socket goes through the channel of that shard.
+//!
+//! A region is one trust domain: the programs that descend from one `towpath run`, which can
+//! ptrace each other anyway. That is what lets fork, exec and SCM_RIGHTS hand sockets around. The
+//! engine trusts none of it: it keeps its own copy of everything it wrote, and validates every
+//! position it reads. What all programs rely on, whichever sockets they have, lies in the status page,
+//! where none can destroy it for the others: a word of a slot is its socket's alone.
+//!
+//! Who writes a field is said at each field; nobody else ever does, except where "swap" is said.
+//! All positions of FIFOs and rings run freely and wrap at 2^32; capacities are powers of two.
+//!
+//! Reading order: this file has the places of everything, the status page and the start of a channel; `slot` a
+//! socket's words, `command` what goes through the rings, and `record` what lies in FIFOs and requests.
+
+mod command;
+mod record;
+mod slot;
+
+pub use command::{Command, op, setting};
+pub use record::{AcceptRecord, DatagramHeader, Plain, RawAddr, SharedAddr};
+pub use slot::{
+    CHANNELS_MAX, Kind, LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Slot, event, flags,
+    option_bit, shut,
+};
+
+use std::sync::atomic;
+
+/// First word of the status page and of a channel.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
+/// Changes whenever anything in this folder or in `control.rs` does. Both sides come from one build: they must agree.
+pub const VERSION: u32 = 10;
+
+/// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
+pub const SLOTS_MAX: u32 = 1 << 20;
+/// Most shards an engine can have.
+pub const SHARDS_MAX: u32 = 16;
+
+/// Which of `shards` shards, a power of two, has a slot (below [`SLOTS_MAX`]).
+#[inline]
+pub const fn shard_of(slot: u32, shards: u32) -> u32 {
+    (slot as u64 * shards as u64 / SLOTS_MAX as u64) as u32
+}
+
+/// The first slot of a shard, of `shards` shards.
+pub const fn first_slot(shard: u32, shards: u32) -> u32 {
+    SLOTS_MAX / shards * shard
+}
+
+/// Length of a status page's memory.
+pub const STATUS_LEN: usize = 4096;
+/// Where the slots begin, in bytes from the region's start: not at 0, so that an offset that was never set is no socket's.
+pub const SLOTS_OFFSET: usize = 4096;
+/// Where the byte FIFOs begin.
+pub const FIFO_OFFSET: usize = 1 << 30;
+/// Address space for FIFOs. Only touched pages cost memory.
+pub const FIFO_LEN: usize = 64 << 30;
+/// Length of a region.
+pub const REGION_LEN: usize = FIFO_OFFSET + FIFO_LEN;
+
+/// Commands a program can have in flight: some 100 µs of the engine's time, which another program's request
+/// waits for. A full ring makes the program wait for the engine.
+pub const COMMANDS_MAX: u32 = 1024;
+/// Where the commands begin.
+pub const COMMANDS_OFFSET: usize = 4096;
+/// Events in flight. When full the engine sets [`ChannelHeader::events_lost`] and the program
+/// looks at every socket it has.
+pub const EVENTS_MAX: u32 = 1 << 16;
+/// Where the events begin.
+pub const EVENTS_OFFSET: usize = COMMANDS_OFFSET + COMMANDS_MAX as usize * size_of::<Command>();
+/// Where the pending event bits begin.
+pub const PENDING_OFFSET: usize = EVENTS_OFFSET + EVENTS_MAX as usize * 8;
+/// Length of a channel's memory: whole pages.
+pub const CHANNEL_LEN: usize = (PENDING_OFFSET + SLOTS_MAX as usize).next_multiple_of(4096);
+
+/// The status page. Programs cannot map it for writing: the memfd is sealed against that.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Status {
+    /// [`MAGIC`].
+    pub magic: atomic::AtomicU64,
+    /// [`VERSION`].
+    pub version: atomic::AtomicU32,
+    /// Longest IP packet in bytes that is refused to no datagram socket for its length, whatever its way; of
+    /// longer ones the engine has to be asked ([`crate::control::call::CHECK_LENGTH`]). 0 until it is known.
+    pub datagram_mtu: atomic::AtomicU32,
+    /// Up by one when the engine is about to sleep and when it is awake again: odd while it sleeps. A
+    /// program that pushed a command (and ran a SeqCst fence) and reads an odd number that it has not
+    /// rung for writes its engine doorbell. 64 bits: a number never comes again.
+    pub sleep_epoch: atomic::AtomicU64,
+    // The words below hardly ever change: not in a cache line with what changes at each sleep.
+    _pad: [atomic::AtomicU64; 5],
+    /// Whether the engine lives: one [`Life`] for each channel, by its number modulo [`LIVES`].
+    pub lives: [Life; LIVES],
+}
+
+/// How many [`Life`] words there are: what fits in the page beside the rest of it. When the engine is killed the
+/// kernel goes through them as a robust list, of which it sees no more than 2048 entries (ROBUST_LIST_LIMIT).
+pub const LIVES: usize = (STATUS_LEN - 64) / size_of::<Life>();
+
+/// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h): 0 before the
+/// engine runs, or where the kernel has no robust lists; the thread's id with FUTEX_WAITERS while the engine runs;
+/// a word with [`ENGINE_ENDED`] afterwards.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Life {
+    /// The word.
+    pub word: atomic::AtomicU32,
+    // The entries of a robust list are pointers, and all lie at the same distance from their words.
+    _pad: atomic::AtomicU32,
+}
+
+/// In a [`Life`] word: FUTEX_OWNER_DIED.
+pub const ENGINE_ENDED: u32 = 0x4000_0000;
+
+/// The start of a channel.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct ChannelHeader {
+    /// [`MAGIC`].
+    pub magic: atomic::AtomicU64,
+    /// [`VERSION`].
+    pub version: atomic::AtomicU32,
+    /// 1: the engine hears this channel no more, because its process broke the rules or was taken for dead. Engine.
+    pub ended: atomic::AtomicU32,
+    _pad0: [atomic::AtomicU32; 12],
+    /// End of the commands: program.
+    pub command_tail: atomic::AtomicU32,
+    /// Start of the unread events: program.
+    pub event_head: atomic::AtomicU32,
+    /// 1 when the program sleeps (or is about to) and wants its doorbell rung; the engine swaps it
+    /// to 0 when it rings. Swap.
+    pub sleeping: atomic::AtomicU32,
+    /// Number of the program's last request in the [`CallCell`](crate::control::CallCell). It is written when the
+    /// request is there. Program.
+    pub asked: atomic::AtomicU32,
+    _pad1: [atomic::AtomicU32; 12],
+    /// Start of the unread commands: engine.
+    pub command_head: atomic::AtomicU32,
+    /// End of the events: engine.
+    pub event_tail: atomic::AtomicU32,
+    /// 1: events did not fit; look at everything. Set by the engine, swapped to 0 by the program.
+    pub events_lost: atomic::AtomicU32,
+    _pad2: [atomic::AtomicU32; 13],
+}
+
+// Loom's atomics are larger; a model's slots lie in no shared memory.
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<Slot>() == 256);
+    assert!(std::mem::offset_of!(Slot, rx_tail) == 64);
+    assert!(std::mem::offset_of!(Slot, rx_head) == 128);
+    assert!(std::mem::offset_of!(Slot, remote) == 192);
+    assert!(size_of::<Command>() == 32);
+    assert!(size_of::<RawAddr>() == 24);
+    assert!(size_of::<AcceptRecord>() == 64);
+    assert!(size_of::<DatagramHeader>() == 72);
+    assert!(size_of::<ChannelHeader>() == 192);
+    assert!(size_of::<Status>() == STATUS_LEN && std::mem::offset_of!(Status, sleep_epoch) == 16);
+    assert!(std::mem::offset_of!(Status, lives) == 64 && size_of::<Life>() == size_of::<usize>());
+    assert!(LIVES < 2048);
+    assert!(SLOTS_OFFSET + SLOTS_MAX as usize * size_of::<Slot>() <= FIFO_OFFSET);
+    assert!(COMMANDS_MAX.is_power_of_two() && EVENTS_MAX.is_power_of_two());
+};
