@@ -561,6 +561,9 @@ impl Client {
         for fd in fds.into_iter().chain(&self.lifeline).chain(bells) {
             fd.close();
         }
+        if let Some(wheel) = self.wheel {
+            wheel.forget();
+        }
     }
 
     /// Whether it was the parent's, and this is the child. See [`Self::abandon`].

@@ -11,6 +11,7 @@ use towpath_shm::layout::SLOTS_MAX;
 
 use crate::high_fd;
 use crate::socket::Socket;
+use crate::syscall::{self, nr, syscall};
 
 /// Numbers above this are never ours.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
@@ -29,6 +30,8 @@ pub struct Descriptors {
     entered: AtomicU32,
     /// One more than the highest number ever entered, so that scans end early.
     end: AtomicU32,
+    /// From this number on all are an engine's that is in this process; 0: there is none.
+    engines_from: AtomicU32,
 }
 
 /// A slot with as many descriptors, or more, in one process is counted no further until the last of them has gone.
@@ -75,16 +78,51 @@ impl Descriptors {
             entering: AtomicU32::new(0),
             entered: AtomicU32::new(0),
             end: AtomicU32::new(0),
+            engines_from: AtomicU32::new(0),
         }
     }
 
     /// What `fd` is.
     #[inline]
     pub fn lookup(&self, fd: i32) -> Entry {
-        match self.table.get(fd as usize) {
+        let entry = match self.table.get(fd as usize) {
             Some(word) => unpack(word.load(Ordering::Acquire)),
             None => Entry::Kernel,
+        };
+        if entry == Entry::Kernel && self.is_engines(fd) { Entry::Internal } else { entry }
+    }
+
+    /// An engine in this process has all numbers from `lowest` on, where the program's limit ends. 0: it has none any more,
+    /// as in a child after fork.
+    pub fn give_to_engine(&self, lowest: u32) {
+        self.engines_from.store(lowest, Ordering::Relaxed);
+    }
+
+    /// In a child after fork: closes what the parent's engine has. Who waits for the parent's end, or for the end of a
+    /// connection that is in there, would not hear of it otherwise.
+    pub(crate) fn leave_engine(&self) {
+        let lowest = self.engines_from.swap(0, Ordering::Relaxed);
+        if lowest == 0 {
+            return;
         }
+        let all = [lowest as usize, u32::MAX as usize, 0, 0, 0, 0];
+        // SAFETY: numbers that are neither the program's nor this library's, but the engine's, which is not used here.
+        if unsafe { syscall(nr::CLOSE_RANGE, all) }.is_err() {
+            // A kernel before 5.9.
+            (lowest..DESCRIPTORS_MAX as u32).for_each(|fd| syscall::close(fd.cast_signed()));
+        }
+    }
+
+    /// The lowest number of an engine in this process; 0: there is none.
+    pub fn engines_from(&self) -> u32 {
+        self.engines_from.load(Ordering::Relaxed)
+    }
+
+    /// Whether a number is of an engine in this process. Such a descriptor does not move out of the way.
+    #[inline]
+    pub fn is_engines(&self, fd: i32) -> bool {
+        let lowest = self.engines_from();
+        lowest != 0 && fd >= lowest.cast_signed()
     }
 
     /// The socket behind `fd`, if it is one of ours.

@@ -57,10 +57,11 @@ impl Process {
         self.reactor.prepare()
     }
 
-    /// To be called in the child after fork. Its thread has a new id, which is asked for at once, because a child that
+    /// To be called in the child after fork, which has its parent's engine no more. Its thread has a new id, which is asked for at once, because a child that
     /// is about to forbid itself system calls (seccomp) does not expect that.
     pub fn forked(&self) {
         self.forks.fetch_add(1, Relaxed);
+        self.descriptors.leave_engine();
         towpath_ring::forget_thread_id();
         towpath_ring::thread_id();
     }

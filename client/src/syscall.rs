@@ -1,64 +1,7 @@
 //! System calls that rustix does not offer in the form we need (raw descriptors, signal masks,
 //! caller-owned structures), made without libc.
 
-/// Makes the system call with this number; arguments that it does not take are 0. Gives what it returns.
-///
-/// # Errors
-/// The errno, a positive number below 4096. libc's `errno` stays as it is, and EINTR is the caller's to deal with.
-///
-/// # Safety
-/// As for the system call: pointers must be what it expects.
-#[inline]
-pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, i32> {
-    // SAFETY: the caller's promise.
-    let result = unsafe { raw(number, args) };
-    // The kernel returns -errno, and errno is below 4096.
-    if result > usize::MAX - 4095 { Err(result.wrapping_neg() as i32) } else { Ok(result) }
-}
-
-/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to -1.
-///
-/// # Safety
-/// As for [`syscall`].
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
-    let [a, b, c, d, e, f] = args;
-    let result;
-    // SAFETY: the x86_64 Linux convention: rcx and r11 are clobbered; the rest is the caller's.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack)
-        );
-    }
-    result
-}
-
-/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to -1.
-///
-/// # Safety
-/// As for [`syscall`].
-#[cfg(target_arch = "aarch64")]
-#[inline]
-pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
-    let [a, b, c, d, e, f] = args;
-    let result;
-    // SAFETY: the aarch64 Linux convention; the rest is the caller's.
-    unsafe {
-        std::arch::asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") a => result,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
-            options(nostack)
-        );
-    }
-    result
-}
+pub use towpath_shm::syscall::{raw, syscall};
 
 /// Numbers of system calls that are made here with [`syscall`] (asm/unistd.h). They differ from one architecture
 /// to another; each constant is the `__NR_` of its name for the one that this is built for.
@@ -96,6 +39,8 @@ pub mod nr {
         pub const PRLIMIT64: usize = 261;
     }
     pub use arch::*;
+    /// close_range(2), since Linux 5.9.
+    pub const CLOSE_RANGE: usize = 436;
     /// futex_waitv(2), since Linux 5.16: ENOSYS before. As all that came after 5.1 it has one number everywhere.
     pub const FUTEX_WAITV: usize = 449;
 }
@@ -130,11 +75,16 @@ pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
 #[derive(Debug)]
 pub struct SignalsBlocked(u64);
 
+/// SIGSETXID of glibc is 33, SIGSYNCCALL of musl 34; bit n - 1 stands for signal n.
+const LIBCS: u64 = if cfg!(target_env = "musl") { 1 << 33 } else { 1 << 32 };
+
 impl SignalsBlocked {
     /// From now on, until the result is dropped: the mask is then what it was before. Signals that came meanwhile
     /// are handled at that point. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
+    ///
+    /// One that libc keeps for itself goes through: by it setuid(3) and its kin reach all threads, and wait for each.
     pub fn new() -> Self {
-        Self(set_mask(u64::MAX))
+        Self(set_mask(!LIBCS))
     }
 
     /// Where the mask is that was there before, for a system call that sleeps with it. The result is no longer that

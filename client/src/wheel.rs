@@ -26,6 +26,7 @@
 
 mod engine;
 mod helm;
+mod last;
 mod seat;
 mod stack;
 mod stand_by;
@@ -70,13 +71,13 @@ impl Wheel {
     /// # Errors
     /// `Refused` when there are no descriptors left, or no memory for a stack.
     pub fn new(process: &'static Process, engine: Box<dyn Engine>) -> Result<Self, Error> {
-        let high = |fd: std::os::fd::OwnedFd| HighFd::new(fd.into(), &process.descriptors);
-        let descriptor = high(rustix::io::fcntl_dupfd_cloexec(engine.descriptor(), 0)?);
+        let high = |fd| HighFd::new(fd, &process.descriptors);
+        let descriptor = high(rustix::io::fcntl_dupfd_cloexec(engine.descriptor(), 0)?.into());
         let bell = high(doorbell::create().map_err(|_| Errno::MFILE)?);
         Ok(Self {
             process,
             relay: Relay::new(),
-            engine: UnsafeCell::new(Seat::new(engine)?),
+            engine: UnsafeCell::new(Seat::new(engine, process.descriptors.engines_from())?),
             descriptor,
             turns: AtomicU32::new(0),
             bell,
@@ -126,6 +127,12 @@ impl Wheel {
         if self.relay.leave(me) {
             self.pass_on();
         }
+    }
+
+    /// In a child after fork: the engine is its parent's.
+    pub(crate) fn forget(&self) {
+        self.descriptor.close();
+        self.bell.close();
     }
 
     /// A signal handler begins on a thread that sleeps at the wheel, and may not come back, or turn the engine itself.

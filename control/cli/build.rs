@@ -1,7 +1,8 @@
-//! Builds the preload library, which the binary carries inside itself, so that `towpath` is one file.
+//! Builds the libraries that are loaded into programs, which the binary carries inside itself, so that `towpath` is one
+//! file.
 //!
 //! Cargo has no stable way to depend on the file of a cdylib, hence the nested `cargo build`. A
-//! packager who builds the library apart names it in TOWPATH_PRELOAD_LIBRARY.
+//! packager who builds the libraries apart names them in TOWPATH_PRELOAD_LIBRARY and TOWPATH_INLINE_LIBRARY.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -9,22 +10,31 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-env-changed=TOWPATH_PRELOAD_LIBRARY");
-    let library = match std::env::var_os("TOWPATH_PRELOAD_LIBRARY") {
-        Some(path) => {
-            let path = std::fs::canonicalize(path).expect("TOWPATH_PRELOAD_LIBRARY is a file");
-            println!("cargo:rerun-if-changed={}", path.display());
-            path
-        }
-        // Not watched: it is newer than the start of this build, so that the next one would build all again.
-        None => build(),
-    };
-    let bytes = std::fs::read(&library).expect("the library was built");
+    let given = LIBRARIES.map(|(_, variable)| given(variable));
+    // What is built is not watched: it is newer than the start of this build, so that the next one would build all again.
+    let folder = given.iter().any(Option::is_none).then(build);
     let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    println!("cargo:rustc-env=TOWPATH_PRELOAD_LIBRARY={}", library.display());
+    for ((package, variable), given) in LIBRARIES.into_iter().zip(given) {
+        let file = format!("lib{}.so", package.replace('-', "_"));
+        let library = given.unwrap_or_else(|| folder.as_ref().expect("built").join(file));
+        std::fs::read(&library).expect("the library was built").hash(&mut hasher);
+        println!("cargo:rustc-env={variable}={}", library.display());
+    }
     println!("cargo:rustc-env=TOWPATH_PRELOAD_HASH={:016x}", hasher.finish());
     println!("cargo:rustc-env=TOWPATH_VERSION={}", version());
+}
+
+/// The packages, and the variables in which a packager names what was made of them.
+const LIBRARIES: [(&str, &str); 2] =
+    [("towpath-preload", "TOWPATH_PRELOAD_LIBRARY"), ("towpath-inline", "TOWPATH_INLINE_LIBRARY")];
+
+/// A library that was built apart.
+fn given(variable: &str) -> Option<PathBuf> {
+    println!("cargo:rerun-if-env-changed={variable}");
+    let path = std::env::var_os(variable)?;
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| panic!("{variable} is not a file"));
+    println!("cargo:rerun-if-changed={}", path.display());
+    Some(path)
 }
 
 /// The version, with the commit where there is one: a source archive has none.
@@ -60,27 +70,32 @@ fn commit() -> Option<String> {
     git(&["rev-parse", "--short=10", "HEAD"])
 }
 
+/// Gives the folder in which they are.
 fn build() -> PathBuf {
     let root = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..");
-    for source in ["api", "client", "memory", "Cargo.toml", "Cargo.lock"] {
+    const SOURCES: [&str; 9] = [
+        "api",
+        "apps",
+        "client",
+        "core",
+        "devices",
+        "engine",
+        "memory",
+        "Cargo.toml",
+        "Cargo.lock",
+    ];
+    for source in SOURCES {
         println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
     // A target directory of its own, because the outer build holds the lock of the usual one; and one for all
-    // profiles of the outer build, because the library is the same in each.
+    // profiles of the outer build, because the libraries are the same in each.
     let out = PathBuf::from(variable("OUT_DIR"));
     let usual = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
     let target_dir = usual.unwrap_or(&out).join("preload");
     let target = variable("TARGET");
     let status = Command::new(variable("CARGO"))
-        .args([
-            "build",
-            "--release",
-            "--quiet",
-            "--package",
-            "towpath-preload",
-            "--target",
-            &target,
-        ])
+        .args(["build", "--release", "--quiet", "--target", &target])
+        .args(LIBRARIES.iter().flat_map(|(package, _)| ["--package", package]))
         .arg("--target-dir")
         .arg(&target_dir)
         .arg("--manifest-path")
@@ -93,8 +108,8 @@ fn build() -> PathBuf {
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
         .status()
         .expect("cargo runs, as it ran this");
-    assert!(status.success(), "building towpath-preload failed");
-    target_dir.join(target).join("release/libtowpath_preload.so")
+    assert!(status.success(), "building the libraries failed");
+    target_dir.join(target).join("release")
 }
 
 fn variable(name: &str) -> String {

@@ -208,7 +208,7 @@ impl Sim {
         let attached = self.engine.control.registry_mut().unwrap().attach();
         self.collect();
         self.procs.extend(attached.ok().map(|control| Proc {
-            control,
+            control: control.into(),
             channel: None,
             waiting: None,
             asked: None,
@@ -425,7 +425,7 @@ fn a_process_whose_end_cannot_be_watched_is_cut_off() {
     use crate::mail::Newcomer;
     let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    let life = std::sync::Arc::new(OwnedFd::from(file));
+    let life = std::sync::Arc::new(towpath_shm::Fd::from(OwnedFd::from(file)));
     engine.shard.obey(Order::Open(Newcomer { id: ChannelId(0), family: None, life }));
     (0..9).for_each(|_| engine.turn_and_look());
     assert!(engine.shard.host.channels.get(ChannelId(0)).is_none());

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::io::fcntl_dupfd_cloexec;
 use towpath_pool::Port;
 use towpath_ring::{EngineStatus, Windows};
+use towpath_shm::Fd;
 use towpath_shm::layout::{CHANNELS_MAX, SHARDS_MAX, SLOTS_MAX, first_slot};
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_stack::{Stack, StackConfig};
@@ -154,7 +156,7 @@ impl Engine {
         let domain = Domain::create()?;
         let pages = EngineStatus::create_all(shards)?;
         let status = pages[0].file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let status = status.try_clone()?;
+        let status = Fd::from(fcntl_dupfd_cloexec(status, 0).map_err(io::Error::from)?);
         let limits = (config.channels_max.min(CHANNELS_MAX), config.exit_when_unused);
         // Each has its part of the slots and of the memory.
         config.sockets_max = config.sockets_max.min(SLOTS_MAX) / shards;
@@ -195,7 +197,7 @@ impl Engine {
     pub fn attach(&mut self) -> io::Result<OwnedFd> {
         let attached = self.here().attach();
         self.exchange();
-        attached
+        attached.map(Fd::into_owned)
     }
 
     /// All do what the others want. True: a shard has been told something.
@@ -245,7 +247,7 @@ impl Engine {
     /// end is open any more. Only the processes that can end the run (towpath and its guardian) keep a write end.
     /// Processes that said HELLO before have no read end.
     pub fn set_lifeline(&mut self, pipe: OwnedFd) {
-        self.here().lifeline = Some(pipe);
+        self.here().lifeline = Some(pipe.into());
     }
 
     /// The handle for other threads, which may be taken before [`Engine::run`] and outlives it.
@@ -320,7 +322,7 @@ fn join(
 #[cfg(test)]
 impl Engine {
     /// A process without rings, and its end of the control socket.
-    pub(crate) fn open_channel(&mut self) -> (ChannelId, OwnedFd) {
+    pub(crate) fn open_channel(&mut self) -> (ChannelId, Fd) {
         let (newcomer, theirs) = self.here().open(None).expect("descriptors");
         let id = newcomer.id;
         self.shard.open(newcomer);

@@ -1,8 +1,8 @@
 //! What a process image and the shards tell each other by.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use towpath_shm::Fd;
 
 use towpath_ring::{Channel, EngineChannel, doorbell};
 
@@ -11,9 +11,9 @@ use towpath_ring::{Channel, EngineChannel, doorbell};
 pub(crate) struct Link {
     pub ring: EngineChannel,
     /// Our end of the bell that is rung when the process sleeps and has events. All shards ring it.
-    pub doorbell: Arc<OwnedFd>,
+    pub doorbell: Arc<Fd>,
     /// What the process rings, in the shard's poller.
-    pub engine_bell: Arc<OwnedFd>,
+    pub engine_bell: Arc<Fd>,
 }
 
 /// What the process is given of all of them.
@@ -22,9 +22,9 @@ pub(crate) struct Given {
     /// One of the channels; its memory has all.
     pub channel: Channel,
     /// One for each shard.
-    pub engine_bells: Vec<Arc<OwnedFd>>,
+    pub engine_bells: Vec<Arc<Fd>>,
     /// Its end of the bell that we ring.
-    pub doorbell: OwnedFd,
+    pub doorbell: Fd,
 }
 
 impl Link {
@@ -48,7 +48,7 @@ impl Link {
     }
 
     /// What may have to be closed where that holds up nobody.
-    pub fn into_bells(self) -> [Arc<OwnedFd>; 2] {
+    pub fn into_bells(self) -> [Arc<Fd>; 2] {
         [self.doorbell, self.engine_bell]
     }
 }

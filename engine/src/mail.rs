@@ -12,9 +12,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use towpath_shm::Fd;
 
 use towpath_ring::doorbell;
 use towpath_shm::control::{Reply, Request};
@@ -55,7 +56,7 @@ pub(crate) struct Newcomer {
     pub id: ChannelId,
     pub family: Option<Family>,
     /// Hangs up when the process is gone: the registry's end of the control socket.
-    pub life: Arc<OwnedFd>,
+    pub life: Arc<Fd>,
 }
 
 /// What a process wants that came on its control socket.
@@ -99,11 +100,11 @@ pub(crate) enum Notice {
     /// asks.
     Asks(ChannelId, u64, u32, Box<Request>),
     /// A process's image is gone, or was cut off: what programs may have, too.
-    Unlinked(ChannelId, [Arc<OwnedFd>; 2]),
+    Unlinked(ChannelId, [Arc<Fd>; 2]),
     /// A process broke the rules: no shard hears it any more.
     CutOff(ChannelId),
     /// Nothing of a process is left. What came with it comes back.
-    Ended(ChannelId, Arc<OwnedFd>),
+    Ended(ChannelId, Arc<Fd>),
     /// See [`Order::Query`].
     Told(u64, Told),
     /// See [`Order::Leave`].
@@ -136,7 +137,7 @@ struct Shared<T> {
     queue: Mutex<VecDeque<T>>,
     /// There is something in it: a look that takes no lock.
     has_some: AtomicBool,
-    bell: OwnedFd,
+    bell: Fd,
 }
 
 impl<T> Clone for Mailbox<T> {

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
+use towpath_shm::Fd;
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -20,7 +21,7 @@ pub(crate) trait Source: Copy {
 
 /// An epoll instance.
 pub(crate) struct Poller<S> {
-    epoll: OwnedFd,
+    epoll: Fd,
     events: Vec<epoll::Event>,
     /// Descriptors in it.
     watched: usize,
@@ -39,7 +40,7 @@ impl<S> AsFd for Poller<S> {
 
 impl<S: Source> Poller<S> {
     pub fn new() -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?.into();
         Ok(Self { epoll, events: Vec::new(), watched: 0, sources: PhantomData })
     }
 

@@ -22,9 +22,10 @@ mod wire;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
+use towpath_shm::Fd;
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use towpath_shm::image::Outside;
@@ -73,11 +74,11 @@ pub(crate) struct Registry {
     domain: Domain,
     pub clock: Clock,
     /// The shards' status pages.
-    status: OwnedFd,
+    status: Fd,
     /// The blank token, of which the descriptors of all sockets of all programs are duplicates.
-    blank: OwnedFd,
+    blank: Fd,
     /// See [`Engine::set_lifeline`](crate::Engine::set_lifeline).
-    pub lifeline: Option<OwnedFd>,
+    pub lifeline: Option<Fd>,
     pub closer: Closer,
     pub gatekeeper: Option<Gatekeeper>,
     pub remote: Remote,
@@ -110,7 +111,7 @@ struct Leaving {
 #[derive(Debug)]
 pub(crate) struct Process {
     /// Our end of the control socket. In the poller until it has hung up.
-    control: Arc<OwnedFd>,
+    control: Arc<Fd>,
     /// What the process descends from; None for one whose channel was attached and not cloned.
     family: Option<Family>,
     /// For whom [`Closer`] closes its descriptors: the family, or one made for this process alone.
@@ -129,7 +130,7 @@ impl Registry {
     /// None yet, and never more than `max`. `status`: the pages that programs are given, one for each of `shards`.
     pub fn new(
         domain: Domain,
-        (status, shards): (OwnedFd, usize),
+        (status, shards): (Fd, usize),
         clock: Clock,
         (max, exit_when_unused): (u32, bool),
     ) -> io::Result<Self> {
@@ -164,7 +165,7 @@ impl Registry {
     }
 
     /// See [`Engine::attach`](crate::Engine::attach).
-    pub fn attach(&mut self) -> io::Result<OwnedFd> {
+    pub fn attach(&mut self) -> io::Result<Fd> {
         let opened = if self.has_room_for_a_channel() {
             self.open(None)
         } else {
@@ -194,7 +195,7 @@ impl Registry {
     }
 
     /// A new process, of which all shards are to be told, and its end of the control socket.
-    pub fn open(&mut self, family: Option<Family>) -> io::Result<(Newcomer, OwnedFd)> {
+    pub fn open(&mut self, family: Option<Family>) -> io::Result<(Newcomer, Fd)> {
         if self.count >= self.max as usize {
             return Err(io::Error::other("as many processes as there may be"));
         }
@@ -204,6 +205,7 @@ impl Registry {
         }
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
         // Older kernels have no such option: there what comes is closed elsewhere.
         let _ = sys::refuse_descriptors(ours.as_fd());
         let index = self.free.last().copied().unwrap_or(self.processes.len() as u32);
@@ -313,7 +315,7 @@ impl Registry {
     }
 
     /// Closes descriptors that a process may have, too, where that holds up nobody else.
-    fn close<D: IntoIterator<Item = OwnedFd>>(&self, id: ChannelId, descriptors: D) {
+    fn close<D: IntoIterator<Item = Fd>>(&self, id: ChannelId, descriptors: D) {
         let whose = self.get(id).map_or(Family(0), |process| process.closes_as);
         self.closer.close(whose, descriptors);
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use towpath_shm::Fd;
 
 use towpath_ring::doorbell;
 
@@ -32,7 +33,7 @@ impl From<Gone> for io::Error {
 
 #[derive(Debug)]
 struct Shared {
-    bell: OwnedFd,
+    bell: Fd,
     mailbox: Mutex<Mailbox>,
 }
 
@@ -46,7 +47,7 @@ struct Mailbox {
 #[derive(Debug)]
 pub(crate) enum Wish {
     Stop,
-    Attach(Sender<io::Result<OwnedFd>>),
+    Attach(Sender<io::Result<Fd>>),
     Sockets(Sender<Vec<SocketEntry>>),
     Counters(Sender<Counters>),
     Left(Sender<Left>),
@@ -70,7 +71,7 @@ impl Remote {
     /// # Errors
     /// As there; [`io::ErrorKind::BrokenPipe`] when the engine does not run any more.
     pub fn attach(&self) -> io::Result<OwnedFd> {
-        self.ask(Wish::Attach)?
+        self.ask(Wish::Attach)?.map(Fd::into_owned)
     }
 
     /// All sockets of all programs, and connections without a socket: half-open ones and those in TIME-WAIT. The list is

@@ -39,12 +39,12 @@ mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_pool::{Pool, Port};
 use towpath_ring::{EngineStatus, Spin};
+use towpath_shm::Fd;
 use towpath_stack::Stack;
 use towpath_tcp::Instant;
 
@@ -92,7 +92,7 @@ pub(crate) struct Shard {
     /// The other shards, each at the place of its number. Empty when it is alone.
     pub peers: Vec<Option<Peer>>,
     /// What they ring.
-    pub bell: Option<Arc<OwnedFd>>,
+    pub bell: Option<Arc<Fd>>,
     /// How each port is watched.
     watched: Vec<Watch>,
     woken: Vec<Source>,

@@ -12,18 +12,27 @@ use crate::{Posix, Result, environment, rights};
 /// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the shared memory.
 /// When it fails there is no attachment, which every call says.
 pub fn from_environment(posix: &'static Posix) -> Result<()> {
+    let Some(control) = socket_from_environment(posix) else { return Ok(()) };
+    remember_library(posix);
+    control.map_or(Ok(()), |control| over(posix, control, None))
+}
+
+/// The socket that TOWPATH_CONTROL names: from now on there is to be an attachment. Some(None): there is none under that
+/// number, and every call will fail. None: this process is to have the kernel's sockets.
+pub fn socket_from_environment(posix: &'static Posix) -> Option<Option<Fd>> {
     // SAFETY: getauxval only looks.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return Ok(());
+        return None;
     }
-    posix.library.remember(environment::preload());
-    let Some(number) = environment::control_number() else {
-        return Ok(());
-    };
-    // SAFETY: the number was made for us by whoever started this program.
-    let control = unsafe { towpath_client::control_from_number(number) };
+    let number = environment::control_number()?;
     posix.attachment.activate();
-    control.map_or(Ok(()), |control| over(posix, control, None))
+    // SAFETY: the number was made for us by whoever started this program.
+    Some(unsafe { towpath_client::control_from_number(number) })
+}
+
+/// Notes what programs that this one starts are to load, as LD_PRELOAD says now. Once, from the constructor.
+pub fn remember_library(posix: &'static Posix) {
+    posix.library.remember(environment::preload());
 }
 
 /// Attaches over a control socket, with the sockets that this process image was born with. `wheel`: that of the engine,

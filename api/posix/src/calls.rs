@@ -1,6 +1,6 @@
 //! What becomes of every call that touches sockets: the source of `docs/posix.md`.
 //!
-//! A test holds this list, the option table and the functions of `api/preload` equal to each other and
+//! A test holds this list, the option table and the functions of `api/symbols` equal to each other and
 //! to the document. `TOWPATH_BLESS=1 cargo test -p towpath-posix` writes the document anew.
 
 use std::fmt::Write;
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn the_list_is_what_is_interposed() {
         let mut exported = BTreeSet::new();
-        for file in std::fs::read_dir(root().join("api/preload/src")).unwrap() {
+        for file in std::fs::read_dir(root().join("api/symbols/src")).unwrap() {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
             for part in text.split("#[unsafe(no_mangle)]").skip(1) {
                 let (_, rest) = part.split_once(" fn ").unwrap();

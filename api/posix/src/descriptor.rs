@@ -144,6 +144,9 @@ pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Re
         let retained = Retained::new(posix, old)?;
         let table = table::lock(posix);
         let result = (posix.process.descriptors.lookup(old) == retained.0).then(|| {
+            if posix.process.descriptors.is_engines(new) {
+                return fail(libc::EBADF);
+            }
             syscall::fcntl(old, libc::F_GETFD, 0).map_err(Errno)?;
             if old == new {
                 return if flags.is_none() { Ok(None) } else { fail(libc::EINVAL) };
@@ -188,6 +191,12 @@ pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> 
         // Of numbers that nobody has: what is closed below is closed in the copy.
         real_close_range(u32::MAX, u32::MAX, flags)?;
     }
+    // The numbers of an engine in this process are the last.
+    let last = match posix.process.descriptors.engines_from() {
+        0 => last,
+        lowest if lowest <= first => return Ok(()),
+        lowest => last.min(lowest - 1),
+    };
     let mut from = first;
     for (fd, entry) in posix.process.descriptors.ours(first) {
         let number = fd as u32;

@@ -4,8 +4,6 @@ use std::ffi::{CStr, CString, c_char};
 
 use towpath_shm::control::ENV_CONTROL;
 
-use crate::library::Library;
-
 /// Entries of an environment that are looked at, should its end be missing: execve(2) takes far fewer (E2BIG).
 const ENTRIES_MAX: usize = 1 << 20;
 /// By which the loader is told of this library.
@@ -33,6 +31,27 @@ pub(crate) fn preload() -> Option<&'static CStr> {
     variable(PRELOAD)
 }
 
+/// Gives LD_PRELOAD, which is there, another value, by what it is made of: that of before. In the constructor, while there is
+/// no other thread. In the array itself, for programs (bash) bring along a setenv(3) that is not ready then.
+pub fn replace_preload(value: impl FnOnce(&[u8]) -> Vec<u8>) {
+    let mut at = current().cast_mut();
+    // SAFETY: the environment, which ends with a null pointer, and changes in no other thread.
+    unsafe {
+        while !at.is_null() && !(*at).is_null() {
+            if names(*at, PRELOAD.to_bytes()) {
+                let before = CStr::from_ptr((*at).add(PRELOAD.count_bytes() + 1)).to_bytes();
+                let entry = [PRELOAD.to_bytes(), b"=", &value(before)].concat();
+                // A path has no zero in it.
+                if let Ok(entry) = CString::new(entry) {
+                    *at = entry.into_raw();
+                }
+                return;
+            }
+            at = at.add(1);
+        }
+    }
+}
+
 /// PATH as the program has it now.
 pub(crate) fn search_path() -> Option<&'static CStr> {
     variable(c"PATH")
@@ -54,11 +73,16 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// For a program that finds its control socket at this number.
+    /// For a program that finds its control socket at this number. `preload_with` makes of LD_PRELOAD, as it is in `from`,
+    /// what the program gets.
     ///
     /// # Safety
     /// `from` must be a null-terminated array of C strings, or null.
-    pub(crate) unsafe fn new(from: *const *const c_char, control: i32, library: &Library) -> Self {
+    pub(crate) unsafe fn new(
+        from: *const *const c_char,
+        control: i32,
+        preload_with: impl FnOnce(Option<&CStr>) -> Option<Vec<u8>>,
+    ) -> Self {
         let mut entries = Vec::new();
         let mut preload: Option<&CStr> = None;
         let mut at = from;
@@ -75,7 +99,7 @@ impl Environment {
             }
         }
         let mut own = vec![format!("{ENV_CONTROL}={control}").into_bytes()];
-        let preload = library.with_preload(preload);
+        let preload = preload_with(preload);
         own.extend(preload.map(|value| [PRELOAD.to_bytes(), b"=", &value].concat()));
         let own: Vec<CString> =
             own.into_iter().filter_map(|entry| CString::new(entry).ok()).collect();
@@ -103,6 +127,7 @@ unsafe fn names(entry: *const c_char, name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::library::Library;
 
     #[test]
     fn an_environment_is_completed() {
@@ -116,7 +141,9 @@ mod tests {
         let library = Library::new();
         library.remember(Some(c"/ours.so"));
         // SAFETY: built just now.
-        let made = unsafe { Environment::new(pointers.as_ptr(), 5, &library) };
+        let made = unsafe {
+            Environment::new(pointers.as_ptr(), 5, |theirs| library.with_preload(theirs))
+        };
         let mut texts = Vec::new();
         for &entry in &made.entries[..made.entries.len() - 1] {
             // SAFETY: strings that live in `given` and `made`.

@@ -1,10 +1,11 @@
 //! What a new process image needs to find its engine: a channel, and the control socket, of which the environment
 //! ([`crate::environment`]) tells the number. What is known of programs that this one starts is in `spawns`.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 
 use towpath_client::descriptors::Entry;
 use towpath_client::{Client, Cloned, Error, HighFd, LockGuard, syscall};
+use towpath_shm::Fd;
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
 
@@ -13,6 +14,7 @@ use crate::errno::fail;
 use crate::spawns::Started;
 use crate::{Posix, Result, rights};
 
+use crate::spawns::Host;
 pub use crate::spawns::Pipe;
 
 /// Where the seat is put: an action that closes all from a number on becomes one for each number up to the seat,
@@ -32,17 +34,56 @@ pub unsafe fn exec<T>(
         return real(envp);
     };
     let _lock = posix.spawns.lock();
+    if let Some(host) = posix.spawns.host().filter(|_| client.wheel().is_some()) {
+        // SAFETY: the caller's promise.
+        return unsafe { host.exec(posix, envp, real) };
+    }
     list_inheritable(posix, client, false);
     // With a channel of its own the new image holds what it inherits; ours ends with this image. If the engine has
     // no further channel, the new image takes over ours.
     let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: the caller's promise.
-    let environment = unsafe { Environment::new(envp, control.get(), &posix.library) };
+    let environment = unsafe {
+        Environment::new(envp, control.get(), |theirs| posix.library.with_preload(theirs))
+    };
     control.set_inheritable(true);
     let result = real(environment.as_ptr());
     control.set_inheritable(false);
     result
+}
+
+/// An engine is in this process, which ends with this image. What it executes is to have another one: it finds `socket` in
+/// the place of a control socket, and `library` makes the engine. Once in a process.
+pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
+    let socket = HighFd::new(socket, &posix.process.descriptors);
+    posix.spawns.set_host(Host { socket, library });
+}
+
+impl Host {
+    /// # Safety
+    /// As for [`exec`].
+    unsafe fn exec<T>(
+        &self,
+        posix: &'static Posix,
+        envp: *const *const c_char,
+        real: impl FnOnce(*const *const c_char) -> T,
+    ) -> T {
+        // Not both libraries: they have the same functions.
+        let preload_with = |theirs: Option<&CStr>| {
+            let all = theirs.map(CStr::to_bytes).unwrap_or_default();
+            let others = all.split(|byte| matches!(byte, b':' | b' '));
+            let others = others.filter(|path| !path.is_empty() && !posix.library.is(path));
+            let all: Vec<_> = std::iter::once(&self.library[..]).chain(others).collect();
+            Some(all.join(&b':'))
+        };
+        // SAFETY: the caller's promise.
+        let environment = unsafe { Environment::new(envp, self.socket.get(), preload_with) };
+        self.socket.set_inheritable(true);
+        let result = real(environment.as_ptr());
+        self.socket.set_inheritable(false);
+        result
+    }
 }
 
 /// Tells the engine what a program would have that is executed now, for the next clone, and gives those
@@ -159,7 +200,9 @@ pub unsafe fn spawn<T>(
         return Ok(real(envp));
     };
     // SAFETY: the caller's promise.
-    let environment = unsafe { Environment::new(envp, spawning.number, &posix.library) };
+    let environment = unsafe {
+        Environment::new(envp, spawning.number, |theirs| posix.library.with_preload(theirs))
+    };
     Ok(real(environment.as_ptr()))
 }
 

@@ -59,6 +59,11 @@ impl Library {
         }
     }
 
+    /// Whether a path is this library's, or what stands for it.
+    pub fn is(&self, path: &[u8]) -> bool {
+        self.preload().is_some_and(|ours| first(ours) == Some(path))
+    }
+
     /// What LD_PRELOAD was.
     fn preload(&self) -> Option<&[u8]> {
         let ours = self.preload.load(Ordering::Relaxed);
@@ -69,9 +74,8 @@ impl Library {
     /// Whether the loader of another program finds this library, which is the first that it is told of.
     pub fn is_there(&self) -> bool {
         let Some(ours) = self.preload() else { return true };
-        let first = ours.split(|byte| matches!(byte, b':' | b' ')).find(|path| !path.is_empty());
         let readable = |path| rustix::fs::access(path, Access::READ_OK).is_ok();
-        first.is_none_or(readable)
+        first(ours).is_none_or(readable)
     }
 
     /// Whether the loader of another program finds the library that this one needs. It may be elsewhere there than it
@@ -105,6 +109,11 @@ impl Library {
             (Some(ours), Some(theirs)) => [ours, b":", theirs].concat(),
         })
     }
+}
+
+/// Of LD_PRELOAD, whose parts colons or spaces stand between.
+fn first(preload: &[u8]) -> Option<&[u8]> {
+    preload.split(|byte| matches!(byte, b':' | b' ')).find(|path| !path.is_empty())
 }
 
 /// Whether the loader's cache has the unwinder.

@@ -187,7 +187,7 @@ mod tests {
         assert!(fd < limit(), "where it is looked for without /proc");
         let blank = token::blank().unwrap();
         assert_eq!(claim(blank.as_raw_fd()), None);
-        let closed = blank.into_raw_fd();
+        let closed = blank.into_owned().into_raw_fd();
         towpath_client::syscall::close(closed);
         assert_eq!(claim(closed), None);
     }

@@ -1,7 +1,9 @@
 //! What is known of programs that this one starts.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use towpath_client::{HighFd, Lock, LockGuard};
 
@@ -28,6 +30,17 @@ pub(crate) struct Spawns {
     /// new process, and posix_spawn_file_actions_t is opaque, so at the spawn nobody can look which are in it. A
     /// descriptor that gets a name without need costs a token.
     pub in_actions: Numbers,
+    /// Leaked; null: no engine is in this process.
+    host: AtomicPtr<Host>,
+}
+
+/// What a program needs that is executed in the place of one with an engine.
+#[derive(Debug)]
+pub(crate) struct Host {
+    /// Under which the program is told of what to make an engine.
+    pub socket: HighFd,
+    /// Its library.
+    pub library: Vec<u8>,
 }
 
 /// What the lock of [`Spawns`] protects.
@@ -45,7 +58,19 @@ impl Spawns {
     /// Nothing was started.
     pub const fn new() -> Self {
         let started = Started { seat: None, pipes: BTreeMap::new() };
-        Self { started: Lock::new(started), pipes: AtomicUsize::new(0), in_actions: Numbers::new() }
+        let (pipes, host) = (AtomicUsize::new(0), AtomicPtr::new(null_mut()));
+        Self { started: Lock::new(started), pipes, in_actions: Numbers::new(), host }
+    }
+
+    /// What a program needs that is executed in the place of this one, if that has an engine.
+    pub fn host(&self) -> Option<&Host> {
+        // SAFETY: leaked by `set_host`, or null.
+        unsafe { self.host.load(Acquire).as_ref() }
+    }
+
+    /// From now on there is one.
+    pub fn set_host(&self, host: Host) {
+        self.host.store(Box::into_raw(Box::new(host)), Release);
     }
 
     /// Held while a channel is cloned, or while a control socket is open that a program to be started inherits.

@@ -1,73 +1,15 @@
-//! `libtowpath_preload.so`: puts itself between a program and libc.
+//! `libtowpath_preload.so`: the library that is loaded into the programs of a run.
 //!
-//! Every function here has the name and the meaning of one of libc's. It looks whether the
-//! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function.
-//! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
-//!
-//! - `state`: what the calls of the process keep; `real`: libc's functions, found once; `cancel`: which of them are
-//!   cancellation points; `complaint`: what the library itself says;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`, `opening`, `files`,
-//!   `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`, `sandbox`, `signals`: the functions, by kind;
-//! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
+//! Its functions are those of [`towpath_symbols`]. Without TOWPATH_CONTROL in the environment, and in set-user-id
+//! programs, all goes to libc.
 
 #![warn(missing_docs)]
-#![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
 
-mod answer;
-mod cancel;
-mod complaint;
-mod descriptors;
-mod files;
-mod folders;
-mod interfaces;
-mod limits;
-mod opening;
-mod pipes;
-mod polling;
-mod positional;
-mod processes;
-mod real;
-mod refusals;
-mod sandbox;
-mod signals;
-mod sockets;
-mod state;
-mod stdio;
-mod streams;
-mod syscall;
-mod transfer;
-mod variadic;
-
-use towpath_posix::{Errno, attach};
-
-use state::POSIX;
+use towpath_posix::attach;
 
 /// Run by the dynamic loader before the program's own constructors.
 extern "C" fn start() {
-    real::resolve_all();
-    std::panic::set_hook(Box::new(report_panic));
-    processes::has_handlers();
-    cancel::prepare();
-    if let Err(Errno(libc::ENOMEM)) = attach::from_environment(&POSIX) {
-        let text = b"towpath: the limit of address space (ulimit -v) leaves no room for the stack's shared memory: \
-            this program's sockets fail\n";
-        complaint::write(text);
-    }
-    if POSIX.is_active() && !streams::take_part() {
-        stdio::wrap_standard_streams();
-    }
-}
-
-/// A defect of this library. std's own hook would print by libc's functions, in whose place are ours, which
-/// may want what the panicking call has locked.
-fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
-    use std::io::Write;
-    let mut text = [0; 512];
-    let mut rest = &mut text[..];
-    // What does not fit is cut.
-    let _ = writeln!(rest, "towpath: {panic}");
-    let len = 512 - rest.len();
-    complaint::write(&text[..len]);
+    towpath_symbols::start(attach::from_environment);
 }
 
 #[used]

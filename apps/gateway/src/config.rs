@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use serde::{Deserialize, Serialize};
+
 use crate::nameservers::{self, Nameserver};
 
 /// How a gateway is made.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GatewayConfig {
     /// IPv4 address of the program's stack; None without IPv4.
     pub program_v4: Option<Ipv4Addr>,
@@ -26,6 +28,8 @@ pub struct GatewayConfig {
     pub nameserver: Nameserver,
     /// Longest IP packet on the link to the program in bytes.
     pub mtu: u32,
+    /// How many descriptors it may count on for flows; None: as many as the process may have (RLIMIT_NOFILE).
+    pub descriptors: Option<u32>,
     /// Secret of the inner stack and of the questions to nameservers: initial sequence numbers, hash keys. Random.
     pub seed: [u8; 32],
 }
@@ -44,6 +48,7 @@ impl Default for GatewayConfig {
             dns_v6: Some(Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 3)),
             nameserver: Nameserver::OfHost,
             mtu: 65_520,
+            descriptors: None,
             seed: [0; 32],
         }
     }
@@ -151,7 +156,7 @@ pub(crate) struct Presented {
 }
 
 /// A port of the host that leads to the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forward {
     /// Where the host listens. An unspecified address means all of its family; port 0 means any.
     pub host: SocketAddr,
@@ -162,7 +167,7 @@ pub struct Forward {
 }
 
 /// What a [`Forward`] carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ForwardProtocol {
     /// Connections: each is made to the program when a client of the host's port has connected.
     Tcp,

@@ -7,7 +7,8 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use rustix::net::{Protocol, SocketFlags, SocketType, connect, ipproto, socket_with};
@@ -44,7 +45,7 @@ struct Key {
 
 #[derive(Debug)]
 struct Flow {
-    host: OwnedFd,
+    host: Fd,
     /// The address that it is connected to.
     to: IpAddr,
     /// TTL and class that its socket sends with; [`PLAIN_TTL`] and 0 stand for the host's defaults.
@@ -282,12 +283,12 @@ impl Flow {
 }
 
 /// A datagram ICMP socket, or else a raw one.
-fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(OwnedFd, bool), Errno> {
+fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(Fd, bool), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     match socket_with(family(to), SocketType::DGRAM, flags, Some(protocol)) {
-        Ok(host) => Ok((host, false)),
+        Ok(host) => Ok((host.into(), false)),
         Err(first) => match socket_with(family(to), SocketType::RAW, flags, Some(protocol)) {
-            Ok(host) => Ok((host, true)),
+            Ok(host) => Ok((host.into(), true)),
             Err(_) => Err(first),
         },
     }

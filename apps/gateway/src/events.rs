@@ -2,7 +2,8 @@
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use towpath_shm::Fd;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -14,7 +15,7 @@ use crate::slab::Key;
 /// Watches host sockets, edge-triggered: a flow that is told must read or write until EAGAIN.
 #[derive(Debug)]
 pub(crate) struct Events {
-    epoll: OwnedFd,
+    epoll: Fd,
 }
 
 /// Whose socket it is: a key of the table of that name.
@@ -57,7 +58,7 @@ pub(crate) type EventList = [MaybeUninit<Event>; EVENTS_MAX];
 
 impl Events {
     pub(crate) fn new() -> Result<Self, Errno> {
-        Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)? })
+        Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)?.into() })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -65,7 +66,7 @@ impl Events {
     }
 
     /// Watches a socket until it is closed.
-    pub(crate) fn watch(&self, fd: &OwnedFd, token: Token, what: Interest) -> Result<(), Errno> {
+    pub(crate) fn watch(&self, fd: &Fd, token: Token, what: Interest) -> Result<(), Errno> {
         let mut flags = EventFlags::IN | EventFlags::ET;
         if what == Interest::Both {
             flags |= EventFlags::OUT | EventFlags::RDHUP | EventFlags::PRI;

@@ -4,8 +4,9 @@
 //! known to do. A full FIFO simply leaves bytes in the host's socket, whose window then closes.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt};
@@ -23,7 +24,7 @@ use crate::sys::{self, IpOption};
 
 #[derive(Debug)]
 pub(crate) struct Flow {
-    pub(crate) host: OwnedFd,
+    pub(crate) host: Fd,
     pub(crate) phase: Phase,
     /// The program's class of service, as the host's socket has it.
     pub(crate) class: u8,
@@ -120,7 +121,7 @@ impl Phase {
 }
 
 impl Flow {
-    pub(crate) fn new(host: OwnedFd, phase: Phase) -> Self {
+    pub(crate) fn new(host: Fd, phase: Phase) -> Self {
         Self {
             host,
             phase,
@@ -147,7 +148,7 @@ impl Flow {
     }
 
     /// Goes on with another socket that is connecting, of which nothing is known yet.
-    pub(crate) fn replace_host(&mut self, host: OwnedFd) {
+    pub(crate) fn replace_host(&mut self, host: Fd) {
         self.host = host;
         (self.readable, self.writable, self.drain) = (false, false, false);
         self.host_side = HostSide::Open;
@@ -326,9 +327,9 @@ const ENDED_PROBES: KeepAlive =
     KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
 
 /// A socket of the host that is connecting to `addr`, with the TTL and class of the program's SYN.
-pub(crate) fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<Fd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let host = socket_with(family(addr), SocketType::STREAM, flags, None)?;
+    let host = Fd::from(socket_with(family(addr), SocketType::STREAM, flags, None)?);
     prepare(&host);
     for (option, value, plain) in [(IpOption::Ttl, ttl, PLAIN_TTL), (IpOption::Tos, class, 0)] {
         if value != plain {
@@ -345,7 +346,7 @@ pub(crate) fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<Owned
 }
 
 /// The same towards the next of the nameservers to which the host can connect at all.
-pub(crate) fn open_towards_next(tour: &mut Tour, ttl: u8, class: u8) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_towards_next(tour: &mut Tour, ttl: u8, class: u8) -> Result<Fd, Errno> {
     // As the kernel answers for an address that nobody listens on, when none is named.
     let mut refused = Errno::CONNREFUSED;
     while let Some(to) = tour.advance() {
@@ -361,7 +362,7 @@ pub(crate) fn open_towards_next(tour: &mut Tour, ttl: u8, class: u8) -> Result<O
 /// vanished is noticed some day, since the program's own keepalive ends at the gateway, and urgent
 /// bytes stay in their place, where programs find them. A close is a reset until the program's stream
 /// is whole.
-pub(crate) fn prepare(host: &OwnedFd) {
+pub(crate) fn prepare(host: &Fd) {
     reset(host);
     let _ = sockopt::set_tcp_nodelay(host, true);
     let _ = sockopt::set_socket_keepalive(host, true);
@@ -369,6 +370,6 @@ pub(crate) fn prepare(host: &OwnedFd) {
 }
 
 /// Makes the close of a host socket a reset, whatever it still has to send.
-pub(crate) fn reset(host: &OwnedFd) {
+pub(crate) fn reset(host: &Fd) {
     let _ = sockopt::set_socket_linger(host, Some(Duration::ZERO));
 }

@@ -32,7 +32,7 @@ use crate::limits::{
     UDP_CLIENTS_MAX, UDP_FLOWS_MAX,
 };
 use crate::link::{LINK, Link, OFFLOADS};
-use crate::listeners;
+use crate::listeners::{Bound, Opened};
 use crate::notice::Notice;
 use crate::siblings::Place;
 use crate::tcp::TcpFlows;
@@ -84,7 +84,7 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::new`].
     pub fn shards(config: &GatewayConfig, owners: Owners, now_ns: u64) -> io::Result<Vec<Self>> {
-        let handed_max = FlowsMax::new().of_one_of(owners.count()).handed;
+        let handed_max = FlowsMax::new(config.descriptors).of_one_of(owners.count()).handed;
         Self::at(config, Place::all(owners, handed_max)?, now_ns)
     }
 
@@ -98,7 +98,8 @@ impl Gateway {
         // The sender's own stack has gathered small writes (Nagle); to wait here again would only delay.
         stack_config.tcp.nodelay = true;
         stack_config.tcp.time_wait = TIME_WAIT;
-        let max = FlowsMax::new().of_one_of(shared.place.count());
+        let descriptors = shared.config.descriptors;
+        let max = FlowsMax::new(descriptors).of_one_of(shared.place.count());
         // Each undecided SYN has a flow and a descriptor: those that never connect leave half to others.
         stack_config.pending_max = stack_config.pending_max.min(max.tcp / 2).max(1);
         let now = Instant(shared.now_ns);
@@ -147,7 +148,18 @@ impl Gateway {
         gateways: &mut [Self],
         forwards: &[Forward],
     ) -> Result<Vec<SocketAddr>, ForwardError> {
-        let opened = listeners::open_all(forwards)?;
+        let bound = Bound::all(forwards)?;
+        let places = bound.iter().map(|bound| bound.host).collect();
+        Self::serve_bound(gateways, bound)?;
+        Ok(places)
+    }
+
+    /// The gateways of all shards of a stack serve sockets that are bound already, as [`Gateway::listen`] binds them.
+    ///
+    /// # Errors
+    /// The first that cannot be watched, for want of memory.
+    pub fn serve_bound(gateways: &mut [Self], bound: Vec<Bound>) -> Result<(), ForwardError> {
+        let opened: Vec<_> = bound.into_iter().map(Opened::from).collect();
         for n in 0..gateways.len() {
             let GatewayHost { shared, forwards, .. } = &mut gateways[n].host;
             if let Err(error) = forwards.listeners.add(&shared.events, &shared.place, &opened) {
@@ -158,7 +170,7 @@ impl Gateway {
                 return Err(error);
             }
         }
-        Ok(opened.iter().map(|opened| opened.host).collect())
+        Ok(())
     }
 
     /// Lowers the number of TCP flows at once, which is otherwise
@@ -416,8 +428,9 @@ struct FlowsMax {
 }
 
 impl FlowsMax {
-    fn new() -> Self {
-        let descriptors = getrlimit(Resource::Nofile).current;
+    fn new(descriptors: Option<u32>) -> Self {
+        let own = || getrlimit(Resource::Nofile).current;
+        let descriptors = descriptors.map(u64::from).or_else(own);
         Self::of(descriptors.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX))
     }
 

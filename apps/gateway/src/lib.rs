@@ -60,5 +60,6 @@ mod udp;
 pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};
 pub use counters::Counters;
 pub use gateway::Gateway;
+pub use listeners::Bound;
 pub use nameservers::Nameserver;
 pub use notice::Notice;

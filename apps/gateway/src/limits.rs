@@ -71,7 +71,7 @@ pub const FAILED_WAIT_NS: u64 = 60_000_000_000;
 /// time after which resolvers repeat a question.
 pub const RESOLV_CONF_LOOK_NS: u64 = 500_000_000;
 /// Bytes of the host's resolv.conf that are read. Lines of 3 nameservers take 200, long lists of domains 4 KiB.
-pub const RESOLV_CONF_LEN_MAX: u64 = 64 * 1024;
+pub const RESOLV_CONF_LEN_MAX: usize = 64 * 1024;
 /// Nameservers that are asked: MAXNS of resolv.conf(5), as for the programs of the host.
 pub const NAMESERVERS_MAX: usize = 3;
 /// Seconds that a nameserver is waited for, RES_TIMEOUT of resolv.conf(5), and the most that `timeout:` makes of

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, bind, getsockname, listen, socket_with, sockopt};
@@ -28,7 +29,7 @@ pub(crate) struct Listeners {
 #[derive(Debug)]
 pub(crate) struct Listener {
     /// Datagrams leave from it by way of every gateway.
-    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) socket: Arc<Fd>,
     /// The program's.
     pub(crate) port: u16,
     pub(crate) protocol: ForwardProtocol,
@@ -45,22 +46,45 @@ pub(crate) struct Listener {
     pub(crate) order: Order,
 }
 
-/// A socket of a forwarded port that no gateway has yet.
+/// The host's socket of a forwarded port. A process may bind it for a gateway in another one.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    socket: Arc<OwnedFd>,
-    which: Forward,
-    pub(crate) host: SocketAddr,
+pub struct Bound {
+    /// What it is for.
+    pub which: Forward,
+    /// The socket, which listens if that is for connections.
+    pub socket: Fd,
+    /// Where: with the port that was chosen where 0 was asked for.
+    pub host: SocketAddr,
 }
 
-/// Listens on all of `forwards` or on none.
-pub(crate) fn open_all(forwards: &[Forward]) -> Result<Vec<Opened>, ForwardError> {
-    let opened = |which: &Forward| {
-        let (socket, host) = open(which.host, which.protocol)
-            .map_err(|error| ForwardError { which: *which, source: io::Error::from(error) })?;
-        Ok(Opened { socket: Arc::new(socket), which: *which, host })
-    };
-    forwards.iter().map(opened).collect()
+impl Bound {
+    /// Binds a socket for each of `forwards`, or none.
+    ///
+    /// # Errors
+    /// The first that cannot be had, and why.
+    pub fn all(forwards: &[Forward]) -> Result<Vec<Self>, ForwardError> {
+        let bind = |which: &Forward| {
+            let opened = open(which.host, which.protocol);
+            let failed = |error| ForwardError { which: *which, source: io::Error::from(error) };
+            opened.map(|(socket, host)| Self { which: *which, socket, host }).map_err(failed)
+        };
+        forwards.iter().map(bind).collect()
+    }
+}
+
+/// The same on its way to the gateways of one host, which share it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    socket: Arc<Fd>,
+    which: Forward,
+    host: SocketAddr,
+}
+
+impl From<Bound> for Opened {
+    fn from(bound: Bound) -> Self {
+        let Bound { which, socket, host } = bound;
+        Self { socket: Arc::new(socket), which, host }
+    }
 }
 
 impl Listeners {
@@ -136,13 +160,13 @@ impl Listeners {
 
 /// The socket of a forwarded port, of one family: a user that names an IPv4 address, 0.0.0.0 too, may rely on
 /// firewall rules for IPv4 alone.
-fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(OwnedFd, SocketAddr), Errno> {
+fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr), Errno> {
     let kind = match protocol {
         ForwardProtocol::Tcp => SocketType::STREAM,
         ForwardProtocol::Udp => SocketType::DGRAM,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family(addr), kind, flags, None)?;
+    let socket = Fd::from(socket_with(family(addr), kind, flags, None)?);
     if addr.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }

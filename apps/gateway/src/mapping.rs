@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use rustix::net::{bind, getsockname, sockopt};
@@ -34,7 +34,7 @@ impl Mappings {
     /// `port`. False: it could not be had, and the host chooses when the socket is connected.
     //= https://www.rfc-editor.org/rfc/rfc4787#section-4.1
     //# REQ-1:  A NAT MUST have an "Endpoint-Independent Mapping" behavior.
-    pub(crate) fn bind(&mut self, host: &OwnedFd, port: Port, forwarded: Option<u16>) -> bool {
+    pub(crate) fn bind(&mut self, host: &Fd, port: Port, forwarded: Option<u16>) -> bool {
         let known = self.map.get(&port).map(|mapping| mapping.host_port).or(forwarded);
         let bound = match known {
             Some(host_port) => share(host, port.v6, host_port),
@@ -57,14 +57,14 @@ impl Mappings {
 }
 
 /// Binds to a port that sockets of ours have. SO_REUSEPORT lets sockets of one user share it.
-fn share(host: &OwnedFd, v6: bool, host_port: u16) -> Result<u16, Errno> {
+fn share(host: &Fd, v6: bool, host_port: u16) -> Result<u16, Errno> {
     sockopt::set_socket_reuseport(host, true)?;
     bind_any(host, v6, host_port)?;
     Ok(host_port)
 }
 
 /// Binds to a port that nobody has, the program's own number if possible, and returns its number.
-fn take(host: &OwnedFd, port: Port) -> Result<u16, Errno> {
+fn take(host: &Fd, port: Port) -> Result<u16, Errno> {
     // What RFC 4787 §4.2.1 calls port preservation; not if it is taken by others, or privileged.
     bind_any(host, port.v6, port.number).or_else(|_| bind_any(host, port.v6, 0))?;
     // After the bind: with SO_REUSEPORT before it, the bind would succeed on a port of another gateway of this user,
@@ -74,7 +74,7 @@ fn take(host: &OwnedFd, port: Port) -> Result<u16, Errno> {
     Ok(bound.port())
 }
 
-fn bind_any(host: &OwnedFd, v6: bool, port: u16) -> Result<(), Errno> {
+fn bind_any(host: &Fd, v6: bool, port: u16) -> Result<(), Errno> {
     let any: IpAddr = if v6 {
         sockopt::set_ipv6_v6only(host, true)?;
         Ipv6Addr::UNSPECIFIED.into()

@@ -9,11 +9,15 @@ mod resolv_conf;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use towpath_shm::Fd;
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::events::{Events, Interest, Token};
 use crate::limits::{
@@ -24,7 +28,7 @@ pub(crate) use resolv_conf::PORT;
 use resolv_conf::ResolvConf;
 
 /// Who answers the program's questions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nameserver {
     /// Those that the host's /etc/resolv.conf names, as resolv.conf(5) says. Changes of the file are followed.
     OfHost,
@@ -190,7 +194,7 @@ impl Follower {
         let (look, asked) = sync_channel(1);
         let (mut readers, mut followers) = (Vec::new(), Vec::new());
         for events in events {
-            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let bell = Fd::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
             events.watch(&bell, Token::Nameservers, Interest::Readable)?;
             let (tell, changed) = channel();
             readers.push(Reader { tell, bell });
@@ -217,7 +221,7 @@ impl Follower {
 struct Reader {
     tell: Sender<ResolvConf>,
     /// Readable when there is something to hear. The thread has it as long as it may ring it.
-    bell: OwnedFd,
+    bell: Fd,
 }
 
 /// The thread: reads the file when it is asked to, and tells of changes. It ends with the last gateway.
@@ -238,13 +242,29 @@ fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[R
 }
 
 /// What the file says; one that cannot be read says as much as an empty one.
+///
+/// Without std and libc: in a process whose own socket calls are served by the stack, those show it the stack's nameserver
+/// in this file, which is this gateway.
 fn read(file: &Path) -> ResolvConf {
-    use std::io::Read;
     let mut text = Vec::new();
-    if let Ok(file) = std::fs::File::open(file) {
-        let _ = file.take(RESOLV_CONF_LEN_MAX).read_to_end(&mut text);
-    }
+    // What was read before an error counts.
+    let _ = read_to(&mut text, file);
     ResolvConf::parse(&String::from_utf8_lossy(&text))
+}
+
+fn read_to(text: &mut Vec<u8>, file: &Path) -> Result<(), Errno> {
+    let file = Fd::from(open(file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    let mut part = [0; 4096];
+    while text.len() < RESOLV_CONF_LEN_MAX {
+        match rustix::io::read(&*file, &mut part) {
+            Ok(0) => break,
+            Ok(len) => text.extend_from_slice(&part[..len]),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    text.truncate(RESOLV_CONF_LEN_MAX);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::ForwardProtocol;
 
 /// [`Gateway::on_notice`](crate::Gateway::on_notice) says who hears it: a function on the thread that turns the stack,
 /// which must not block. `Display` is the text for the user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Notice {
     /// The host lets this user send no pings. Said once; the counter is `echo_not_permitted`.

@@ -19,9 +19,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use towpath_shm::Fd;
 
 use crate::limits::{CLIENTS_IN_ORDER_MAX, ORDER_WAIT_NS};
 use crate::siblings::Place;
@@ -50,7 +52,7 @@ struct Flights {
     up: AtomicU32,
     /// Who accepts waits for the last of them.
     awaited: AtomicBool,
-    bell: Arc<OwnedFd>,
+    bell: Arc<Fd>,
 }
 
 /// One of them, for as long as this lives.
@@ -132,7 +134,7 @@ impl Run {
 }
 
 impl Flights {
-    fn new(bell: Arc<OwnedFd>) -> Arc<Self> {
+    fn new(bell: Arc<Fd>) -> Arc<Self> {
         Arc::new(Self { up: AtomicU32::new(0), awaited: AtomicBool::new(false), bell })
     }
 

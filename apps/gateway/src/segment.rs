@@ -1,7 +1,8 @@
 //! Segments of the program: what their headers say, and how a SYN among them is refused.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use towpath_stack::{Host, PendingId, Refusal};
@@ -55,7 +56,7 @@ pub(crate) fn refuse(cx: &mut Context<'_, impl Host>, pending: PendingId, refusa
 /// `nameserver` is the address that the host connects to for the DNS forwarder.
 pub(crate) fn report_why(
     cx: &mut Context<'_, impl Host>,
-    host: &OwnedFd,
+    host: &Fd,
     pending: PendingId,
     nameserver: Option<SocketAddr>,
 ) -> bool {

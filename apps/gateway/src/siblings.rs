@@ -16,12 +16,13 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
+use towpath_shm::Fd;
 use towpath_stack::Owners;
 
 use crate::config::Presented;
@@ -56,13 +57,13 @@ pub(crate) struct Siblings {
 struct Inbox {
     give: SyncSender<Accepted>,
     /// Rung for each connection that is given, and when one need not wait any more.
-    bell: Arc<OwnedFd>,
+    bell: Arc<Fd>,
 }
 
 /// A connection of a client of a published port.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    pub(crate) host: OwnedFd,
+    pub(crate) host: Fd,
     pub(crate) client: IpAddr,
     pub(crate) presented: [Option<Presented>; 2],
     /// Others wait until it is with the program.
@@ -126,7 +127,7 @@ impl Place {
         let count = owners.count();
         for _ in 0..count {
             let (give, inbox) = sync_channel(handed_max);
-            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let bell = Fd::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
             inboxes.push(Inbox { give, bell: Arc::new(bell) });
             receivers.push(inbox);
         }
@@ -158,7 +159,7 @@ impl Place {
     }
 
     /// What is readable when another gateway has handed something over, or a connection need not wait any more.
-    pub(crate) fn bell(&self) -> Option<&Arc<OwnedFd>> {
+    pub(crate) fn bell(&self) -> Option<&Arc<Fd>> {
         self.siblings.inboxes.get(self.number).map(|inbox| &inbox.bell)
     }
 

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 use towpath_shm::Fragments;
+use towpath_shm::syscall::syscall;
 
 /// How a datagram goes out, besides its bytes.
 #[derive(Debug, Default, Clone, Copy)]
@@ -117,7 +118,7 @@ pub(crate) fn recv_stream(fd: BorrowedFd<'_>, spare: &Fragments) -> Result<usize
     message.msg_iovlen = n as _;
     // SAFETY: the iovecs are stretches of a mapping that `spare` keeps alive during the call, and
     // mappings may be written to by anybody at any time.
-    result(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) })
+    unsafe { transfer(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_DONTWAIT) }
 }
 
 /// Receives one datagram, or a train of them on a socket with [`enable_gro`].
@@ -247,10 +248,17 @@ pub(crate) fn enable_details(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> 
 
 fn set_int(fd: BorrowedFd<'_>, level: i32, option: i32, value: libc::c_int) -> Result<(), Errno> {
     let len = mem::size_of::<libc::c_int>() as libc::socklen_t;
+    let args = [
+        fd.as_raw_fd() as usize,
+        level as usize,
+        option as usize,
+        (&raw const value).expose_provenance(),
+        len as usize,
+        0,
+    ];
     // SAFETY: the pointer is to a local of the length given.
-    let r =
-        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), len) };
-    result(r as isize).map(drop)
+    let set = unsafe { syscall(libc::SYS_setsockopt as usize, args) };
+    set.map(drop).map_err(Errno::from_raw_os_error)
 }
 
 fn read_control((level, kind): (i32, i32), data: &[u8], received: &mut Received) {
@@ -329,7 +337,7 @@ fn recv_message(
     message.msg_controllen = mem::size_of_val(&control.bytes) as _;
     let flags = flags | libc::MSG_DONTWAIT;
     // SAFETY: every pointer in `message` is to an argument or a local, with its length beside it.
-    let len = result(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut message, flags) })?;
+    let len = unsafe { transfer(libc::SYS_recvmsg, fd, &raw mut message, flags) }?;
     address.len = message.msg_namelen;
     control.len = message.msg_controllen as _;
     Ok(len)
@@ -356,7 +364,7 @@ fn send_message(
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the iovecs point to a slice or to stretches of a mapping, which the callers' borrows
     // keep alive during the call; the other pointers are to the arguments.
-    result(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, flags) })
+    unsafe { transfer(libc::SYS_sendmsg, fd, &raw const message, flags) }
 }
 
 /// The iovecs of a linear part and a tail, and how many there are.
@@ -376,11 +384,19 @@ fn iovecs(linear: &[u8], tail: &Fragments) -> ([libc::iovec; 3], usize) {
     (iov, n)
 }
 
-fn result(r: isize) -> Result<usize, Errno> {
-    usize::try_from(r).map_err(|_| {
-        let error = std::io::Error::last_os_error();
-        Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))
-    })
+/// sendmsg(2) or recvmsg(2), by number: how many bytes went.
+///
+/// # Safety
+/// The message must point to memory that is there during the call, and may be written to for recvmsg(2).
+unsafe fn transfer(
+    call: libc::c_long,
+    fd: BorrowedFd<'_>,
+    message: *const libc::msghdr,
+    flags: libc::c_int,
+) -> Result<usize, Errno> {
+    let args = [fd.as_raw_fd() as usize, message.expose_provenance(), flags as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    unsafe { syscall(call as usize, args) }.map_err(Errno::from_raw_os_error)
 }
 
 struct Address {

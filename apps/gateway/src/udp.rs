@@ -8,8 +8,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, connect, socket_with};
@@ -64,7 +65,7 @@ struct Flow {
 enum Side {
     /// A socket of its own, connected to the peer.
     Connected {
-        host: OwnedFd,
+        host: Fd,
         /// The address that it is connected to.
         to: SocketAddr,
         readable: bool,
@@ -364,9 +365,9 @@ impl UdpFlows {
         to: SocketAddr,
         listeners: &Listeners,
         key: Key,
-    ) -> Result<(OwnedFd, bool), Errno> {
+    ) -> Result<(Fd, bool), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
+        let host = Fd::from(socket_with(family(to), SocketType::DGRAM, flags, None)?);
         // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the nameserver needs to reach.
         let mapped = key.peer.port() != nameservers::PORT
             && self.siblings.mappings().bind(&host, key.port(), listeners.host_port(key.port()));

@@ -150,7 +150,7 @@ impl<'a> Helm<'a> {
     }
 
     /// Sleeps on the engine's descriptor, and one of the thread's own, with the wheel in hand. `limit`: where a timespec is.
-    fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
+    pub(super) fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
         // The kernel passes negative numbers over.
         let mut list = [watched(self.descriptor()), watched(own.unwrap_or(-1))];
@@ -185,7 +185,7 @@ impl<'a> Helm<'a> {
 }
 
 /// Where a time limit is; no limit: 0.
-fn place(limit: Option<&[i64; 2]>) -> usize {
+pub(super) fn place(limit: Option<&[i64; 2]>) -> usize {
     limit.map_or(NULL, |limit| limit.as_ptr().addr())
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use towpath_shm::placed;
+
 use super::engine::{Engine, Next};
 use super::stack::Stack;
 use crate::{Deadline, Error};
@@ -35,6 +37,7 @@ pub(super) struct Seat {
 struct Turning {
     /// None: it has ended.
     engine: Option<Box<dyn Engine>>,
+    lowest: u32,
     /// [`Engine::begin_sleep`] was the last that was done to it.
     is_asleep: bool,
     /// When it is to look at its descriptors, if it has not slept by then.
@@ -42,9 +45,10 @@ struct Turning {
 }
 
 impl Seat {
-    pub fn new(engine: Box<dyn Engine>) -> Result<Self, Error> {
+    /// `lowest`: where descriptors go that the engine opens ([`placed`]).
+    pub fn new(engine: Box<dyn Engine>, lowest: u32) -> Result<Self, Error> {
         let look_at = Deadline::after(Duration::ZERO);
-        let turning = Turning { engine: Some(engine), is_asleep: false, look_at };
+        let turning = Turning { engine: Some(engine), lowest, is_asleep: false, look_at };
         Ok(Self { stack: Stack::new()?, turning })
     }
 
@@ -57,7 +61,7 @@ impl Seat {
     /// when the thread may sleep.
     pub fn turn(&mut self, is_done: &mut dyn FnMut() -> bool) -> (Turned, Option<Deadline>) {
         let Self { stack, turning } = self;
-        stack.call(|| turning.turn(is_done))
+        stack.call(|| placed(turning.lowest, || turning.turn(is_done)))
     }
 }
 

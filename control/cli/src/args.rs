@@ -8,9 +8,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_wire::Prefix;
+
+use crate::error::{ExitCode, Failure};
 
 pub use values::{Dns, Ports, Protocol, Publish, Shards};
 use values::{
@@ -125,6 +128,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     pub stop_timeout: Duration,
 
+    /// Put the stack into PROGRAM's own process, where its threads turn it while they wait
+    ///
+    /// A request and its answer then cost no change between processes. For servers and clients of one process, with an
+    /// event loop or with threads that wait each for itself. What PROGRAM starts has its sockets on the stack, too, until
+    /// PROGRAM ends. Not for a PROGRAM that executes another in its place, becomes a daemon, or forbids itself system
+    /// calls, nor with --pcap.
+    #[arg(long)]
+    pub inline: bool,
+
     /// Print nothing but errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -148,7 +160,8 @@ pub struct RunArgs {
     /// Each connection is on one of them, so that one connection is not faster for it, and many are, where towpath
     /// keeps a processor busy and others are free. `auto`: 1 on up to 4 processors, on more the power of two that is
     /// at most a quarter of them. A device of --tap that was made for this user must have been made with multi_queue;
-    /// packets find their thread without a detour where towpath may load BPF programs, as root may.
+    /// packets find their thread without a detour where towpath may load BPF programs, as root may. With --inline
+    /// there is one.
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parse_shards)]
     pub shards: Shards,
 
@@ -160,6 +173,26 @@ pub struct RunArgs {
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Into how many parts the stack is divided.
+    ///
+    /// # Errors
+    /// Several were asked for, and the stack is to be in PROGRAM's process, where there is one.
+    pub fn shards(&self) -> Result<usize> {
+        match self.shards {
+            Shards::Count(count) if self.inline && count > 1 => {
+                let message = format!(
+                    "--shards {count}: with --inline the stack is one part, which the threads of PROGRAM turn; leave one \
+                     of the two out"
+                );
+                Err(Failure::error(ExitCode::Failed, message))
+            }
+            _ if self.inline => Ok(1),
+            shards => Ok(shards.count()),
+        }
+    }
 }
 
 /// `--stats`.
@@ -315,6 +348,18 @@ mod tests {
         assert_eq!((args.tap.as_deref(), args.stats), (Some("t0"), Some(StatsFormat::Json)));
         let args = run(&["prog"]).unwrap();
         assert_eq!((args.tap, args.stats, args.mtu), (None, None, None));
+    }
+
+    #[test]
+    fn a_stack_in_the_programs_process_is_not_divided() {
+        let count = |words: &[&str]| run(words).expect("it is parsed").shards();
+        assert_eq!(count(&["--shards", "4", "x"]).expect("beside it"), 4);
+        for words in [&["--inline", "x"][..], &["--inline", "--shards=auto", "x"]] {
+            assert_eq!(count(words).expect("one"), 1, "{words:?}");
+        }
+        assert_eq!(count(&["--inline", "--shards", "1", "x"]).expect("one"), 1);
+        let error = count(&["--inline", "--shards", "2", "x"]).expect_err("one process");
+        assert!(error.to_string().contains("--shards 2: with --inline"), "{error}");
     }
 
     #[test]

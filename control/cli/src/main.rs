@@ -16,6 +16,7 @@ mod folder;
 mod guardian;
 mod hints;
 mod host_routes;
+mod inline;
 mod instance;
 mod man;
 mod messages;

@@ -1,4 +1,4 @@
-//! The preload library: carried in this binary, written to a file that the dynamic loader can map.
+//! The libraries for programs: carried in this binary, written to files that the dynamic loader can map.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail};
 use crate::folder::{self, FOR_ALL, Folder, Lock, Refusal, Unfit};
 
 static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
+/// The one for a PROGRAM with the engine in itself.
+static INLINE: &[u8] = include_bytes!(env!("TOWPATH_INLINE_LIBRARY"));
 
 /// What the files of a version are called. The name comes from the content: runs of different versions
 /// do not disturb each other, and a program that executes another one later still finds its own.
@@ -20,6 +22,8 @@ const VERSION: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"));
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
+    /// That for a PROGRAM with the engine in itself, if it was asked for.
+    inline: Option<PathBuf>,
     refusals: Vec<Refusal>,
     // The sign that a run uses it.
     _used: Option<Lock>,
@@ -31,6 +35,11 @@ impl Library {
         &self.path
     }
 
+    /// The one for PROGRAM: where the other is, as a rule.
+    pub fn of_program(&self) -> &Path {
+        self.inline.as_deref().unwrap_or(&self.path)
+    }
+
     /// What the user should know about the folders that would have come first.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         let notable = self.refusals.iter().filter(|refusal| refusal.is_notable());
@@ -39,16 +48,23 @@ impl Library {
     }
 }
 
-/// The library: TOWPATH_PRELOAD, or the built-in one in a file.
-pub fn library() -> Result<Library> {
-    if let Some(path) = std::env::var_os("TOWPATH_PRELOAD") {
+/// The library: TOWPATH_PRELOAD, or the built-in one in a file. With `inline` the built-in one for such a PROGRAM, too.
+pub fn library(inline: bool) -> Result<Library> {
+    let own = std::env::var_os("TOWPATH_PRELOAD").map(|path| {
         let path = Path::new(&path);
         let full = std::fs::canonicalize(path);
-        let path = full.with_context(|| format!("TOWPATH_PRELOAD is {}", path.display()))?;
-        return Ok(Library { path, refusals: Vec::new(), _used: None });
+        full.with_context(|| format!("TOWPATH_PRELOAD is {}", path.display()))
+    });
+    let own = own.transpose()?;
+    if let Some(path) = own.clone().filter(|_| !inline) {
+        return Ok(Library { path, inline: None, refusals: Vec::new(), _used: None });
     }
+    let install = |folder: &Folder| if inline { install_both(folder) } else { install(folder) };
     match folder::first_that(install) {
-        Ok((library, refusals)) => Ok(Library { refusals, ..library }),
+        Ok((library, refusals)) => {
+            let path = own.unwrap_or_else(|| library.path.clone());
+            Ok(Library { path, refusals, ..library })
+        }
         Err(refusals) => {
             let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
             bail!("no place for the preload library ({}): {}", reasons.join("; "), advice())
@@ -84,11 +100,11 @@ fn install(folder: &Folder) -> Result<Library, Unfit> {
     folder.check_execution()?;
     remove_torn(folder);
     let used = in_use(folder);
-    match write(folder) {
+    match write(folder, &library_of(VERSION), LIBRARY) {
         Ok(()) => {
             remove_unused(folder, Some(VERSION));
             let path = folder.path().join(library_of(VERSION));
-            Ok(Library { path, refusals: Vec::new(), _used: used })
+            Ok(Library { path, inline: None, refusals: Vec::new(), _used: used })
         }
         Err(error) => {
             // The lock's file as well.
@@ -99,14 +115,21 @@ fn install(folder: &Folder) -> Result<Library, Unfit> {
     }
 }
 
+/// The one for PROGRAM beside it.
+fn install_both(folder: &Folder) -> Result<Library, Unfit> {
+    let library = install(folder)?;
+    let file = inline_of(VERSION);
+    write(folder, &file, INLINE)?;
+    Ok(Library { inline: Some(folder.path().join(file)), ..library })
+}
+
 /// Makes sure that the file is there with the library in it.
-fn write(folder: &Folder) -> io::Result<()> {
-    let file = library_of(VERSION);
+fn write(folder: &Folder, file: &str, library: &[u8]) -> io::Result<()> {
     for _ in 0..INSTALLS_MAX {
-        if folder.read(&file, LIBRARY.len()).is_ok_and(|content| content == LIBRARY) {
+        if folder.read(file, library.len()).is_ok_and(|content| content == library) {
             return Ok(());
         }
-        folder.replace(&file, LIBRARY, FOR_ALL)?;
+        folder.replace(file, library, FOR_ALL)?;
     }
     Err(io::Error::other("the library does not stay as it was written"))
 }
@@ -137,6 +160,10 @@ fn library_of(version: &str) -> String {
     format!("{version}.so")
 }
 
+fn inline_of(version: &str) -> String {
+    format!("{version}.inline.so")
+}
+
 fn lock_of(version: &str) -> String {
     format!("{version}.lock")
 }
@@ -145,8 +172,9 @@ fn lock_of(version: &str) -> String {
 fn remove_torn(folder: &Folder) {
     let names = folder.names().unwrap_or_default();
     // See `Folder::replace`.
-    let half = format!("{}.", library_of(VERSION));
-    let mut torn = names.iter().filter(|name| name.starts_with(&half)).peekable();
+    let halves = [library_of(VERSION), inline_of(VERSION)].map(|file| file + ".");
+    let is_torn = |name: &&String| halves.iter().any(|half| name.starts_with(half));
+    let mut torn = names.iter().filter(is_torn).peekable();
     if torn.peek().is_none() {
         return;
     }
@@ -162,8 +190,8 @@ fn remove_unused(folder: &Folder, keep: Option<&str>) {
     let names = folder.names().unwrap_or_default();
     let version_of = |name: &str| -> Option<String> {
         let (version, rest) = name.split_once('.')?;
-        let ours = version.starts_with("libtowpath-") && (rest == "lock" || rest.starts_with("so"));
-        ours.then(|| version.to_owned())
+        let is_file = rest == "lock" || rest.starts_with("so") || rest.starts_with("inline.so");
+        (version.starts_with("libtowpath-") && is_file).then(|| version.to_owned())
     };
     let mut versions: Vec<_> = names.iter().filter_map(|name| version_of(name)).collect();
     versions.sort();
@@ -222,6 +250,20 @@ mod tests {
     }
 
     #[test]
+    fn the_one_for_a_program_with_the_engine_is_beside_it_when_it_is_asked_for() {
+        let (root, folder) = scratch("inline");
+        let library = install(&folder).unwrap();
+        assert_eq!(library.of_program(), library.path());
+        let both = install_both(&folder).unwrap();
+        assert_eq!(both.path(), library.path());
+        assert_eq!(std::fs::read(both.of_program()).unwrap(), INLINE);
+        std::fs::write(both.of_program(), "torn").unwrap();
+        install_both(&folder).unwrap();
+        assert_eq!(std::fs::read(both.of_program()).unwrap(), INLINE);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
     fn what_a_killed_run_wrote_half_of_goes_when_nobody_can_be_writing_it() {
         let (root, folder) = scratch("torn");
         let torn = root.join(format!("{}.0123456789abcdef", library_of(VERSION)));
@@ -248,7 +290,13 @@ mod tests {
     fn other_versions_go_when_nobody_uses_them() {
         let (root, folder) = scratch("versions");
         let run = install(&folder).unwrap();
-        let files = ["libtowpath-1.so", "libtowpath-1.so.0123", "libtowpath-2.so", "notes.so"];
+        let files = [
+            "libtowpath-1.so",
+            "libtowpath-1.so.0123",
+            "libtowpath-1.inline.so",
+            "libtowpath-2.so",
+            "notes.so",
+        ];
         let files = files.map(|name| root.join(name));
         for path in &files {
             std::fs::write(path, "another version").unwrap();
@@ -256,12 +304,12 @@ mod tests {
         let its_run = folder.lock_shared("libtowpath-2.lock").unwrap().unwrap();
         let second = install(&folder).unwrap();
         let there = || (files.each_ref().map(|path| path.exists()), run.path.exists());
-        assert_eq!(there(), ([false, false, true, true], true));
+        assert_eq!(there(), ([false, false, false, true, true], true));
         drop(its_run);
         drop(second);
         // What another version's starter does: ours is in use.
         remove_unused(&folder, Some("libtowpath-3"));
-        assert_eq!(there(), ([false, false, false, true], true));
+        assert_eq!(there(), ([false, false, false, false, true], true));
         let path = run.path().to_owned();
         drop(run);
         remove_unused(&folder, Some("libtowpath-3"));

@@ -11,12 +11,14 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_engine::{DroppedPacket, Engine, Left, Remote, Report, SocketEntry};
 use towpath_pcap::{CaptureFile, Direction};
+use towpath_uplink::Layer;
 
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
-use crate::error::ExitCode;
+use crate::error::{ExitCode, Failure};
 use crate::guardian::Job;
 use crate::hints;
+use crate::inline::{self, Desk};
 use crate::instance::Instance;
 use crate::messages::Messages;
 use crate::outsiders::Gate;
@@ -30,7 +32,12 @@ use crate::{program, recording, stats};
 /// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same one here.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0]).map_err(|error| advised(error, args))?;
-    let library = preload::library()?;
+    if args.inline && args.pcap.is_some() {
+        let message = "--inline: PROGRAM's own process has the packets, which cannot be recorded with --pcap from \
+                       here; leave one of the two out";
+        return Err(Failure::error(ExitCode::Failed, message));
+    }
+    let library = preload::library(args.inline)?;
     let recording = args.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
     let result = run_beside(args, &path, &library, recording, &signals);
@@ -57,13 +64,17 @@ fn run_beside(
     let limit = raise_descriptor_limit();
 
     let (lifeline, keep) = lifeline()?;
-    let stack = StackThread::start(plan.clone(), lifeline)?;
+    let stack = if args.inline {
+        StackThread::inline(&plan, &lifeline, library.path())?
+    } else {
+        StackThread::start(plan.clone(), lifeline)?
+    };
     if !stack.facts.is_empty() {
         messages.say(&format!("{}; Ctrl-C ends", stack.facts));
     }
-    let remote = stack.remote.clone();
+    let host = stack.host.clone();
     let words = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let instance = serve_sockets(remote.clone(), words);
+    let instance = serve_sockets(host.clone(), words);
     if let Err(error) = &instance {
         messages.say(&format!("`towpath ss` cannot see this run: {error:#}"));
     }
@@ -74,14 +85,14 @@ fn run_beside(
         let job = Job {
             path: path.to_owned(),
             words: args.program.clone(),
-            library: library.path().to_owned(),
+            library: library.of_program().to_owned(),
             signals: signals.at_start(),
             output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
         };
         Child::start(&job, stack.control.as_fd(), keep)?
     };
     let name = args.program[0].to_string_lossy();
-    let observer = RunObserver { remote, messages: &messages, name: &name };
+    let observer = RunObserver { host, messages: &messages, name: &name };
     let stack = stack.handed_over();
     let run = Run {
         child: &child,
@@ -92,16 +103,16 @@ fn run_beside(
     };
     let ended = run.supervise();
     drop(instance);
-    let report = stack.finish(&observer.remote)?;
-    let never_attached = !has_attached(&report);
+    let Outcome { attached, layers } = stack.finish(&observer.host)?;
+    let never_attached = !attached;
     if never_attached {
         messages.put_error(&format!(
             "{name} never used the stack: {} was not loaded into it, or is not Towpath's library",
-            library.path().display()
+            library.of_program().display()
         ));
     }
     if let Some(format) = args.stats {
-        messages.put(stats::render(format, &report.counters, &plan.port_counters())?);
+        messages.put(stats::render(format, &layers)?);
     }
     if let Some(capture) = capture {
         let go_on = || !asked_to_end(signals).unwrap_or(true);
@@ -149,19 +160,36 @@ fn has_attached(report: &Report) -> bool {
     report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
 }
 
-/// The thread that turns the stack, as long as this process has PROGRAM's end of the control socket.
+/// What is left of a stack.
+pub struct Outcome {
+    /// PROGRAM has used it.
+    pub attached: bool,
+    /// What was counted; nothing if it ended without a word.
+    pub layers: Vec<Layer>,
+}
+
+/// Who turns the stack.
+#[derive(Clone)]
+enum Host {
+    /// A thread of this process.
+    Here(Remote),
+    /// PROGRAM's process.
+    There(Desk),
+}
+
+/// The thread that turns the stack, or hears of it, as long as this process has PROGRAM's end of the control socket.
 struct StackThread {
     facts: String,
-    remote: Remote,
+    host: Host,
     control: OwnedFd,
     rest: RunningStack,
 }
 
-/// The thread that turns the stack, when PROGRAM has the control socket.
+/// The same thread, when PROGRAM has the control socket.
 struct RunningStack {
     /// Hangs up when the stack has ended, however that came.
     ended: OwnedFd,
-    thread: JoinHandle<Report>,
+    thread: JoinHandle<Outcome>,
 }
 
 /// What the thread reports when the uplink is ready.
@@ -179,11 +207,27 @@ impl StackThread {
         let thread =
             std::thread::Builder::new().name("towpath-engine".into()).spawn(move || {
                 let _alive = alive;
-                turn(&plan, lifeline, &sender)
+                let report = turn(&plan, lifeline, &sender);
+                let layers = towpath_uplink::layers(&report.counters, &plan.port_counters());
+                Outcome { attached: has_attached(&report), layers }
             })?;
         let ready = receiver.recv().map_err(|_| anyhow!("the stack's thread ended"))??;
         let Ready { facts, remote, control } = ready;
-        Ok(Self { facts, remote, control, rest: RunningStack { ended, thread } })
+        let host = Host::Here(remote);
+        Ok(Self { facts, host, control, rest: RunningStack { ended, thread } })
+    }
+
+    /// The stack is to be in PROGRAM's process, which finds there what it is made of. `library` is for what that starts.
+    fn inline(plan: &Plan, lifeline: &OwnedFd, library: &Path) -> Result<Self> {
+        let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let inline::Begun { facts, control, desk, listener } =
+            inline::begin(plan, lifeline.as_fd(), library)?;
+        let thread = std::thread::Builder::new().name("towpath-home".into()).spawn(move || {
+            let _alive = alive;
+            listener.hear()
+        })?;
+        let host = Host::There(desk);
+        Ok(Self { facts, host, control, rest: RunningStack { ended, thread } })
     }
 
     /// Closes this process's copy of PROGRAM's control socket: the stack counts as used as long as one is open.
@@ -195,8 +239,8 @@ impl StackThread {
 
 impl RunningStack {
     /// Tells the stack to end, and waits for its report.
-    fn finish(self, remote: &Remote) -> Result<Report> {
-        remote.stop();
+    fn finish(self, host: &Host) -> Result<Outcome> {
+        host.stop();
         self.thread.join().map_err(|_| anyhow!("internal error: the stack's thread panicked"))
     }
 }
@@ -243,8 +287,34 @@ fn record(file: &CaptureFile, dropped: &DroppedPacket<'_>) {
     file.dropped(dropped.now_ns, iface, direction, dropped.reason, dropped.bytes);
 }
 
+impl Host {
+    fn stop(&self) {
+        match self {
+            Self::Here(remote) => remote.stop(),
+            Self::There(desk) => desk.stop(),
+        }
+    }
+
+    /// Bytes that are not delivered. None: PROGRAM's process has them, and has ended.
+    fn unsent(&self) -> Option<u64> {
+        match self {
+            Self::Here(remote) => remote.left().ok().map(|Left { unsent, .. }| unsent),
+            Self::There(_) => None,
+        }
+    }
+
+    fn sockets(&self) -> Option<Vec<Socket>> {
+        match self {
+            Self::Here(remote) => {
+                Some(remote.sockets().unwrap_or_default().iter().filter_map(socket).collect())
+            }
+            Self::There(desk) => desk.sockets(),
+        }
+    }
+}
+
 struct RunObserver<'a> {
-    remote: Remote,
+    host: Host,
     messages: &'a Messages,
     name: &'a str,
 }
@@ -256,7 +326,7 @@ impl Observer for RunObserver<'_> {
             self.messages.post(&format!(
                 "{name} has ended, processes that it started still run; Ctrl-C ends them"
             ));
-        } else if let Ok(Left { unsent, .. }) = self.remote.left() {
+        } else if let Some(unsent) = self.host.unsent() {
             self.messages.post(&format!(
                 "{name} has ended, towpath is still sending its last {unsent} bytes; Ctrl-C cuts them off"
             ));
@@ -264,7 +334,7 @@ impl Observer for RunObserver<'_> {
     }
 
     fn stop(&self) {
-        self.remote.stop();
+        self.host.stop();
     }
 
     fn left_behind(&self) {
@@ -274,10 +344,10 @@ impl Observer for RunObserver<'_> {
     }
 }
 
-fn serve_sockets(remote: Remote, program: Vec<String>) -> Result<Instance> {
+fn serve_sockets(host: Host, program: Vec<String>) -> Result<Instance> {
     Instance::serve(move || {
-        let entries = remote.sockets().unwrap_or_default();
-        let sockets = entries.iter().filter_map(socket).collect();
+        // Who does not answer is named.
+        let Some(sockets) = host.sockets() else { return Vec::new() };
         let answer = Answer { pid: std::process::id(), program: program.clone(), sockets };
         serde_json::to_vec(&answer).unwrap_or_default()
     })

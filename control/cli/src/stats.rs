@@ -1,132 +1,34 @@
 //! The counters of a run at its end.
 
 use std::fmt::Write;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use towpath_engine::Counters;
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_uplink::Layer;
 
 use crate::args::StatsFormat;
 
-/// Names and values of one layer.
-type List = Vec<(&'static str, u64)>;
-
-/// What the ports counted, by kind of port.
-pub type PortCounters = Vec<(&'static str, List)>;
-
-/// A port with counters.
-pub trait Counted: Send {
-    /// Its kind and what it counted.
-    fn counted(&self) -> (&'static str, List);
-}
-
-impl Counted for towpath_gateway::Gateway {
-    fn counted(&self) -> (&'static str, List) {
-        ("gateway", self.counters().iter().collect())
-    }
-}
-
-impl Counted for towpath_tap::Tap {
-    fn counted(&self) -> (&'static str, List) {
-        ("tap", self.counters().iter().collect())
-    }
-}
-
-/// Adds what a port counted to what others of its kind did.
-fn add(all: &mut PortCounters, (kind, list): (&'static str, List)) {
-    let Some((_, sums)) = all.iter_mut().find(|(known, _)| *known == kind) else {
-        return all.push((kind, list));
-    };
-    for ((_, sum), (_, value)) in sums.iter_mut().zip(list) {
-        *sum += value;
-    }
-}
-
-/// A port that leaves its counters behind: the engine takes ports and never gives them back.
-pub struct Counting<P: Counted> {
-    port: P,
-    to: Arc<Mutex<PortCounters>>,
-}
-
-impl<P: Counted> Counting<P> {
-    /// Writes the counters of `port` to `to` in the end.
-    pub fn new(port: P, to: &Arc<Mutex<PortCounters>>) -> Self {
-        Self { port, to: Arc::clone(to) }
-    }
-}
-
-impl<P: Counted> Drop for Counting<P> {
-    fn drop(&mut self) {
-        let mut all = self.to.lock().unwrap_or_else(PoisonError::into_inner);
-        add(&mut all, self.port.counted());
-    }
-}
-
-impl<P: Port + Counted> Port for Counting<P> {
-    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        self.port.poll(now_ns, pool, out, max)
-    }
-
-    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        self.port.submit(now_ns, pool, batch)
-    }
-
-    fn offloads(&self) -> Offloads {
-        self.port.offloads()
-    }
-
-    fn link_type(&self) -> LinkType {
-        self.port.link_type()
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.port.wake_fd()
-    }
-
-    fn blocked(&self) -> bool {
-        self.port.blocked()
-    }
-
-    fn is_gone(&self) -> bool {
-        self.port.is_gone()
-    }
-
-    fn next_timeout_ns(&self) -> Option<u64> {
-        self.port.next_timeout_ns()
-    }
-
-    fn undelivered(&self) -> u64 {
-        self.port.undelivered()
-    }
-}
-
 /// All counters in one text: JSON has every one, the list for people those that are not zero.
-pub fn render(format: StatsFormat, counters: &Counters, ports: &PortCounters) -> Result<String> {
-    let Counters { engine, sockets, net, drops } = counters;
-    let stack = [("engine", engine), ("sockets", sockets), ("net", net), ("drops", drops)];
-    let layers = stack.into_iter().chain(ports.iter().map(|(name, list)| (*name, list)));
+pub fn render(format: StatsFormat, layers: &[Layer]) -> Result<String> {
     match format {
         StatsFormat::Json => json(layers),
         StatsFormat::Text => Ok(text(layers)),
     }
 }
 
-fn json<'a>(layers: impl Iterator<Item = (&'static str, &'a List)>) -> Result<String> {
-    let layers = layers.map(|(layer, list)| {
-        let values = list.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
-        (layer.to_owned(), serde_json::Value::Object(values.collect()))
+fn json(layers: &[Layer]) -> Result<String> {
+    let layers = layers.iter().map(|layer| {
+        let values = layer.counters.iter().map(|(name, value)| (name.clone(), (*value).into()));
+        (layer.name.clone(), serde_json::Value::Object(values.collect()))
     });
     Ok(serde_json::to_string(&serde_json::Value::Object(layers.collect()))? + "\n")
 }
 
-fn text<'a>(layers: impl Iterator<Item = (&'static str, &'a List)>) -> String {
+fn text(layers: &[Layer]) -> String {
     let mut out = String::new();
-    for (layer, list) in layers {
-        for (name, value) in list.iter().filter(|(_, value)| *value > 0) {
+    for layer in layers {
+        for (name, value) in layer.counters.iter().filter(|(_, value)| *value > 0) {
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "{:<40} {value:>12}", format!("{layer}.{name}"));
+            let _ = writeln!(out, "{:<40} {value:>12}", format!("{}.{name}", layer.name));
         }
     }
     out
@@ -135,35 +37,24 @@ fn text<'a>(layers: impl Iterator<Item = (&'static str, &'a List)>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use towpath_engine::Counters;
 
-    fn counters() -> (Counters, PortCounters) {
+    fn counters() -> Vec<Layer> {
         let counters =
             Counters { engine: vec![("turns", 3), ("sleeps", 0)], ..Counters::default() };
-        (counters, vec![("tap", vec![("rx_frames", 7)])])
-    }
-
-    /// Each shard has a port.
-    #[test]
-    fn ports_of_one_kind_are_summed() {
-        let mut all = vec![("tap", vec![("rx_frames", 1), ("tx_frames", 2)])];
-        add(&mut all, ("gateway", vec![("udp_flows", 4)]));
-        add(&mut all, ("tap", vec![("rx_frames", 10), ("tx_frames", 20)]));
-        let sums = vec![("rx_frames", 11), ("tx_frames", 22)];
-        assert_eq!(all, [("tap", sums), ("gateway", vec![("udp_flows", 4)])]);
+        towpath_uplink::layers(&counters, &vec![("tap", vec![("rx_frames", 7)])])
     }
 
     #[test]
     fn text_leaves_zeros_out() {
-        let (counters, ports) = counters();
-        let text = render(StatsFormat::Text, &counters, &ports).unwrap();
+        let text = render(StatsFormat::Text, &counters()).unwrap();
         let words: Vec<_> = text.split_whitespace().collect();
         assert_eq!(words, ["engine.turns", "3", "tap.rx_frames", "7"]);
     }
 
     #[test]
     fn json_has_everything() {
-        let (counters, ports) = counters();
-        let text = render(StatsFormat::Json, &counters, &ports).unwrap();
+        let text = render(StatsFormat::Json, &counters()).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["engine"], serde_json::json!({"turns": 3, "sleeps": 0}));
         assert_eq!(value["tap"]["rx_frames"], 7);

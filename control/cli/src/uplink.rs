@@ -1,26 +1,27 @@
 //! What the stack is connected to: the rootless gateway, or a TAP device.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use towpath_engine::{EngineConfig, ResolverConfig, RouteConfig};
+use towpath_engine::EngineConfig;
 use towpath_gateway::{
-    Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver, Notice,
+    Bound, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver, Notice,
 };
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::Owners;
-use towpath_stack::net::InterfaceConfig;
-use towpath_tap::{Steering, Tap};
-use towpath_wire::{MacAddr, Prefix};
+use towpath_tap::{Parts, Steering, Tap};
+use towpath_uplink::{Counted, Counting, Link, Outfit, PortCounters, Resolver, Shape};
+use towpath_wire::Prefix;
 
 use crate::args::{Congestion, Dns, Protocol, Publish, RunArgs};
 use crate::error::{ExitCode, Failure};
 use crate::host_routes::{self, HostRoute};
 use crate::messages::Messages;
-use crate::stats::{Counted, PortCounters};
 use crate::tap_network::Choosing;
 
 /// What of the command line makes the stack; can go to another thread.
@@ -64,11 +65,29 @@ pub struct Uplink {
     pub notices: Option<Receiver<Notice>>,
 }
 
-/// The stack's side of its link.
-struct Link<'a> {
-    mac: MacAddr,
-    addresses: &'a [Prefix],
-    resolver: Option<ResolverConfig>,
+/// What an engine in PROGRAM's process is made of.
+pub struct Packed {
+    pub outfit: Outfit,
+    /// Those that go with it, but for the lifeline's.
+    pub descriptors: Vec<OwnedFd>,
+    /// As [`Uplink::facts`].
+    pub facts: String,
+}
+
+/// A gateway to be, and the stack behind it.
+struct Rootless {
+    config: GatewayConfig,
+    shape: Shape,
+    /// The program's address.
+    program: IpAddr,
+}
+
+/// A device, and the stack behind it.
+struct Tapped {
+    /// One for each shard.
+    queues: Vec<Tap>,
+    shape: Shape,
+    facts: String,
 }
 
 /// Published ports that are named one by one when the run starts; of more, the first and the last. Those that the host
@@ -84,8 +103,6 @@ const MTU_TAP: u32 = 1500;
 const MTU_TAP_MAX: u32 = 65_535 - 14;
 /// As the guests of slirp4netns and of QEMU's user network have them, so that habits and scripts fit.
 const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
-/// The name that programs see; what they expect on a machine with one network.
-const INTERFACE_NAME: &str = "eth0";
 
 impl Plan {
     /// Checks what options say about each other.
@@ -119,7 +136,7 @@ impl Plan {
             capture,
             messages,
             strict: args.strict,
-            shards: args.shards.count(),
+            shards: args.shards()?,
             port_counters: Arc::default(),
         })
     }
@@ -129,12 +146,34 @@ impl Plan {
     pub fn build(&self, seed: &[u8; 32]) -> Result<Uplink> {
         let owners = Owners::new(seed, self.shards);
         match &self.tap {
-            None => self.rootless(owners),
-            Some(name) => self.tap(name.clone(), owners),
+            None => self.over_gateway(self.rootless()?, owners),
+            Some(name) => self.over_tap(self.tap(name.clone())?, owners),
         }
     }
 
-    fn rootless(&self, owners: Owners) -> Result<Uplink> {
+    /// The same for an engine in PROGRAM's process. `library` is loaded into what PROGRAM starts.
+    pub fn pack(&self, library: OsString) -> Result<Packed> {
+        let strict = self.strict;
+        if let Some(name) = &self.tap {
+            let Tapped { mut queues, shape, facts } = self.tap(name.clone())?;
+            let tap = queues.pop().context("the device has a queue")?;
+            let Parts { fd, name, udp_segmentation } = tap.into_parts();
+            let link = Link::Tap { name, udp_segmentation };
+            let outfit = Outfit { shape, link, strict, library };
+            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
+        }
+        let Rootless { config, shape, program } = self.rootless()?;
+        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
+        let bound = Bound::all(&forwards).map_err(|error| port_taken(&error, &self.publish))?;
+        let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
+        let facts = facts(&self.publish, &places, program);
+        let forwards = bound.iter().map(|bound| (bound.which, bound.host)).collect();
+        let link = Link::Gateway { config: Box::new(config), forwards };
+        let descriptors = bound.into_iter().map(|bound| bound.socket.into()).collect();
+        Ok(Packed { outfit: Outfit { shape, link, strict, library }, descriptors, facts })
+    }
+
+    fn rootless(&self) -> Result<Rootless> {
         let defaults = GatewayConfig::default();
         let mut addresses = self.addresses.clone();
         if addresses.is_empty() {
@@ -163,6 +202,7 @@ impl Plan {
                 _ => Nameserver::OfHost,
             },
             mtu: self.mtu,
+            descriptors: None,
             seed: random()?,
         };
         if self.dns != Some(Dns::None) {
@@ -177,9 +217,17 @@ impl Plan {
         self.warn_of_routers(&config);
         let dns = config.dns_v4.map(IpAddr::V4).or(config.dns_v6.map(IpAddr::V6));
         let only_loopback = self.dns.is_none();
-        let resolver = dns.map(|address| ResolverConfig { address, only_loopback });
+        let resolver = dns.map(|address| Resolver { address, only_loopback });
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.context("an address is given or there is a default")?;
+        let routes = Shape::default_routes(&addresses, LinkType::Ip, |_| None);
+        let (mac, mtu, newreno) = ([0; 6], self.mtu, self.newreno());
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno };
+        Ok(Rootless { config, shape, program })
+    }
+
+    fn over_gateway(&self, rootless: Rootless, owners: Owners) -> Result<Uplink> {
+        let Rootless { config, shape, program } = rootless;
         let mut gateways = Gateway::shards(&config, owners, now_ns()).context("the gateway")?;
         let (sender, notices) = channel();
         for gateway in &mut gateways {
@@ -193,8 +241,7 @@ impl Plan {
         let bound = Gateway::listen_all(&mut gateways, &forwards)
             .map_err(|error| port_taken(&error, &self.publish))?;
         let facts = facts(&self.publish, &bound, program);
-        let link = Link { mac: MacAddr([0; 6]), addresses: &addresses, resolver };
-        let uplink = self.finish(gateways, &link, |_| None, facts)?;
+        let uplink = self.finish(gateways, &shape, facts)?;
         Ok(Uplink { notices: Some(notices), ..uplink })
     }
 
@@ -214,22 +261,19 @@ impl Plan {
         }
     }
 
-    fn tap(&self, name: Option<String>, owners: Owners) -> Result<Uplink> {
+    fn newreno(&self) -> bool {
+        matches!(self.congestion, Congestion::Newreno)
+    }
+
+    fn tap(&self, name: Option<String>) -> Result<Tapped> {
         let options = towpath_tap::Options { name };
-        let mut queues = Tap::open_queues(&options, self.shards).map_err(|error| match error {
+        let queues = Tap::open_queues(&options, self.shards).map_err(|error| match error {
             towpath_tap::OpenError::BadName { .. } => {
                 Failure::error(ExitCode::Failed, format!("--tap: {error}"))
             }
             error => error.into(),
         })?;
-        let tap = queues.first_mut().context("the device has a queue")?;
-        self.steer(tap, owners);
-        let (messages, gone) = (self.messages.clone(), tap.name().to_owned());
-        tap.on_gone(move || {
-            messages.post(&format!(
-                "the TAP device {gone} was deleted: the program has no network any more"
-            ));
-        });
+        let tap = queues.first().context("the device has a queue")?;
         let choosing = Choosing::begin()?;
         let addresses = choosing.addresses(tap.name(), &self.addresses)?;
         let hosts: Vec<_> =
@@ -243,14 +287,25 @@ impl Plan {
         let facts = format!("{own} on {} (this host is {host})", tap.name());
         let [a, b, c, d, e, ..] = random()?;
         // 02: locally administered, unicast.
-        let mac = MacAddr([0x02, a, b, c, d, e]);
+        let mac = [0x02, a, b, c, d, e];
         // There is no forwarder: the nameserver is reached as other hosts are.
         let resolver = match self.dns {
-            Some(Dns::At(address)) => Some(ResolverConfig { address, only_loopback: false }),
+            Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
             _ => None,
         };
-        let link = Link { mac, addresses: &addresses, resolver };
-        self.finish(queues, &link, other_host, facts)
+        let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
+        let (mtu, newreno) = (self.mtu, self.newreno());
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno };
+        Ok(Tapped { queues, shape, facts })
+    }
+
+    fn over_tap(&self, tapped: Tapped, owners: Owners) -> Result<Uplink> {
+        let Tapped { mut queues, shape, facts } = tapped;
+        let tap = queues.first_mut().context("the device has a queue")?;
+        self.steer(tap, owners);
+        let (messages, gone) = (self.messages.clone(), tap.name().to_owned());
+        tap.on_gone(move || messages.post(&device_gone(&gone)));
+        self.finish(queues, &shape, facts)
     }
 
     /// Has the kernel put packets into the queue of the shard that owns their flow. Where it does not, shards hand on what
@@ -271,46 +326,20 @@ impl Plan {
         }
     }
 
-    /// One interface with default routes by way of `router`; None: the link delivers everything.
+    /// A stack whose shards have these ports.
     fn finish<P: Port + Counted + 'static>(
         &self,
         ports: Vec<P>,
-        link: &Link<'_>,
-        router: impl Fn(&Prefix) -> Option<IpAddr>,
+        shape: &Shape,
         facts: String,
     ) -> Result<Uplink> {
-        let Link { mac, addresses, resolver } = *link;
-        let one = ports.first().context("each shard has a port")?;
-        let on_ip_link = one.link_type() == LinkType::Ip;
-        let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
-        config.resolver = resolver;
-        config.stack.tcp.congestion = match self.congestion {
-            Congestion::Cubic => towpath_tcp::CongestionKind::Cubic,
-            Congestion::Newreno => towpath_tcp::CongestionKind::NewReno,
-        };
-        for (prefix, is_v4) in [(Prefix::ALL_V4, true), (Prefix::ALL_V6, false)] {
-            let own = addresses.iter().find(|own| own.addr().is_ipv4() == is_v4);
-            let next_hop = own.and_then(&router);
-            if own.is_some() && (on_ip_link || next_hop.is_some()) {
-                config.routes.push(RouteConfig { prefix, next_hop, interface: 0, metric: 0 });
-            }
-        }
-        config.interfaces.push(InterfaceConfig {
-            name: INTERFACE_NAME.into(),
-            link: one.link_type(),
-            mac,
-            mtu: self.mtu,
-            offloads: one.offloads(),
-            addresses: addresses.to_vec(),
-            slaac: false,
-            any_address: false,
-            // The gateway's sockets are the host's.
-            kernel_cuts: on_ip_link,
-        });
-        let count = |port| crate::stats::Counting::new(port, &self.port_counters);
+        let config = shape.config(ports.first().context("each shard has a port")?);
+        let count = |port| Counting::new(port, &self.port_counters);
         let ports: Vec<_> = ports.into_iter().map(count).collect();
         let ports = match &self.capture {
-            Some(file) => boxed(file.capture_queues(INTERFACE_NAME, ports).context("--pcap")?),
+            Some(file) => {
+                boxed(file.capture_queues(Shape::INTERFACE_NAME, ports).context("--pcap")?)
+            }
             None => boxed(ports),
         };
         Ok(Uplink { config, ports, facts, notices: None })
@@ -410,6 +439,11 @@ fn port_taken(error: &ForwardError, publish: &[Publish]) -> anyhow::Error {
         _ => "",
     };
     Failure::error(ExitCode::Failed, format!("{which}{error}: {}{advice}", error.source))
+}
+
+/// What is said of a TAP device that was deleted.
+pub fn device_gone(name: &str) -> String {
+    format!("the TAP device {name} was deleted: the program has no network any more")
 }
 
 /// What is published, each at the address of the host in `bound`.

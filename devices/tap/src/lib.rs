@@ -15,6 +15,7 @@
 //! small frame).
 #![warn(missing_docs)]
 
+mod hand_over;
 mod host;
 mod open;
 mod queues;
@@ -24,6 +25,7 @@ mod sys;
 mod tx;
 mod virtio;
 
+pub use hand_over::Parts;
 pub use host::{HostError, set_up_host};
 pub use open::{Counters, OpenError, Options, Tap};
 pub use rx::COPY_MAX;

@@ -1,7 +1,8 @@
 //! Making or taking over a device.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use towpath_shm::Fd;
 
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 
@@ -11,9 +12,9 @@ use crate::sys;
 /// when the process is killed.
 #[derive(Debug)]
 pub struct Tap {
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: Fd,
     name: String,
-    udp_segmentation: bool,
+    pub(crate) udp_segmentation: bool,
     /// The large packet that the next read goes into.
     pub(crate) spare: Option<Packet>,
     pub(crate) blocked: bool,
@@ -158,7 +159,7 @@ impl Tap {
     }
 
     /// Tells the kernel which frames are taken on a queue that is attached.
-    pub(crate) fn set_up(fd: OwnedFd, name: String) -> Result<Self, OpenError> {
+    pub(crate) fn set_up(fd: Fd, name: String) -> Result<Self, OpenError> {
         let io = |step| {
             let name = name.clone();
             move |source| OpenError::Io { name, step, source }
@@ -172,7 +173,7 @@ impl Tap {
     }
 
     /// A device that is set up.
-    pub(crate) fn over(fd: OwnedFd, name: String, udp_segmentation: bool) -> Self {
+    pub(crate) fn over(fd: Fd, name: String, udp_segmentation: bool) -> Self {
         Self {
             fd,
             name,
@@ -222,7 +223,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), OpenError> {
 }
 
 /// What a queue of any device begins as.
-pub(crate) fn open_tun(name: &str) -> Result<OwnedFd, OpenError> {
+pub(crate) fn open_tun(name: &str) -> Result<Fd, OpenError> {
     sys::open_tun().map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTun,
         Some(libc::EACCES | libc::EPERM) => OpenError::TunForbidden,

@@ -110,7 +110,7 @@ mod tests {
     fn malformed_frames_do_not_hold_the_reader() {
         let (kernel, ours) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let mut tap = Tap::over(ours.into(), "test".into(), false);
+        let mut tap = Tap::over(std::os::fd::OwnedFd::from(ours).into(), "test".into(), false);
         // gso_type says TCP over IPv4, and flags have no NEEDS_CSUM.
         let mut frame = [0; HEADER_LEN + 64];
         frame[1] = 1;

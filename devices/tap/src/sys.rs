@@ -2,9 +2,11 @@
 //! write to.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use towpath_shm::Fd;
 
 use rustix::fs::{Mode, OFlags};
+use towpath_shm::syscall::syscall;
 
 use crate::steering::Instruction;
 use crate::virtio::HEADER_LEN;
@@ -16,9 +18,9 @@ pub const TUN_PATH: &str = "/dev/net/tun";
 pub const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
 /// Opens [`TUN_PATH`], non-blocking.
-pub fn open_tun() -> io::Result<OwnedFd> {
+pub fn open_tun() -> io::Result<Fd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(TUN_PATH, flags, Mode::empty())?)
+    Ok(rustix::fs::open(TUN_PATH, flags, Mode::empty())?.into())
 }
 
 /// Makes the device `name` (a `%d` in it is replaced by a number), or takes it over when it exists;
@@ -69,7 +71,7 @@ pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
 }
 
 /// Has the kernel look at a program that returns a queue, and keep it as long as the descriptor or a device has it.
-pub fn load_program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+pub fn load_program(instructions: &[Instruction]) -> io::Result<Fd> {
     // From linux/bpf.h.
     const BPF_PROG_LOAD: libc::c_int = 5;
     const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
@@ -104,7 +106,7 @@ pub fn load_program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new, and nobody else's. The kernel sets its close-on-exec flag.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }.into())
 }
 
 /// From now on this program says which queue of the device the kernel uses; `None`: the kernel does by itself.
@@ -146,10 +148,11 @@ impl<'a> Pieces<'a> {
 
     /// Writes them as one frame.
     pub fn write(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
-        let count = self.used as libc::c_int;
+        let at = self.iovecs.as_ptr().expose_provenance();
+        let args = [fd.as_raw_fd() as usize, at, self.used, 0, 0, 0];
         // SAFETY: every iovec points to memory of the packet or the header, borrowed for 'a; the
         // kernel only reads it. A program that changes its FIFO meanwhile changes its own bytes.
-        let n = unsafe { libc::writev(fd.as_fd().as_raw_fd(), self.iovecs.as_ptr(), count) };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+        let written = unsafe { syscall(libc::SYS_writev as usize, args) };
+        written.map_err(io::Error::from_raw_os_error)
     }
 }

@@ -1,7 +1,7 @@
 //! What a request is answered with.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use towpath_shm::Fd;
 
 use towpath_ring::Channel;
 use towpath_shm::control::Reply;
@@ -25,7 +25,7 @@ pub(crate) enum Passed {
     /// That of a channel's memory.
     Memory(Channel),
     /// What a process rings; the shard has it, too.
-    Shared(Arc<OwnedFd>),
+    Shared(Arc<Fd>),
     /// For the program alone.
-    Own(OwnedFd),
+    Own(Fd),
 }

@@ -12,9 +12,9 @@
 //! ([`Closer::is_clogged`]), so that it cannot use up the engine's numbers for descriptors.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use towpath_shm::Fd;
 
 use crate::ids::Family;
 use crate::registry::wire::SENT_MAX;
@@ -54,14 +54,14 @@ struct Queue {
 /// What a family has given.
 #[derive(Debug, Default)]
 struct Waiting {
-    descriptors: VecDeque<OwnedFd>,
+    descriptors: VecDeque<Fd>,
     /// When a thread began with the one that it is at.
     since: Option<Instant>,
 }
 
 impl Closer {
     /// Closes descriptors some time that processes of a family may have.
-    pub fn close(&self, whose: Family, descriptors: impl IntoIterator<Item = OwnedFd>) {
+    pub fn close(&self, whose: Family, descriptors: impl IntoIterator<Item = Fd>) {
         let mut queue = self.shared.lock();
         queue.push(whose, descriptors);
         if queue.ready.len() > queue.idle && queue.threads < THREADS_MAX {
@@ -106,7 +106,7 @@ impl Drop for Closer {
 }
 
 impl Queue {
-    fn push(&mut self, whose: Family, descriptors: impl IntoIterator<Item = OwnedFd>) {
+    fn push(&mut self, whose: Family, descriptors: impl IntoIterator<Item = Fd>) {
         let waiting = self.families.entry(whose).or_default();
         let before = waiting.descriptors.len();
         waiting.descriptors.extend(descriptors);
@@ -123,7 +123,7 @@ impl Queue {
     }
 
     /// The next descriptor, of a family that no thread is at.
-    fn pop(&mut self) -> Option<(Family, OwnedFd)> {
+    fn pop(&mut self) -> Option<(Family, Fd)> {
         let whose = self.ready.pop_front()?;
         let waiting = self.families.get_mut(&whose)?;
         waiting.since = Some(Instant::now());
@@ -173,6 +173,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
     use std::time::Duration;
 
     const FIRST: Family = Family(1);
@@ -195,10 +196,10 @@ mod tests {
     fn a_close_that_sleeps_holds_up_nobody() {
         let closer = Closer::default();
         let (stream, peer) = lingering();
-        closer.close(FIRST, [stream.into()]);
+        closer.close(FIRST, [OwnedFd::from(stream).into()]);
         for _ in 0..3 {
             let (mut end, other) = std::io::pipe().expect("a pipe");
-            closer.close(SECOND, [other.into()]);
+            closer.close(SECOND, [OwnedFd::from(other).into()]);
             // The end of the pipe, once the other end is closed.
             assert_eq!(end.read(&mut [0]).expect("open"), 0);
         }
@@ -212,11 +213,11 @@ mod tests {
         let mut peers = Vec::new();
         for _ in 0..2 * SENT_MAX / 25 {
             let (stream, peer) = lingering();
-            closer.close(FIRST, [stream.into()]);
+            closer.close(FIRST, [OwnedFd::from(stream).into()]);
             peers.push(peer);
         }
         let (mut end, other) = std::io::pipe().expect("a pipe");
-        closer.close(SECOND, [other.into()]);
+        closer.close(SECOND, [OwnedFd::from(other).into()]);
         assert_eq!(end.read(&mut [0]).expect("open"), 0);
         assert!(!closer.is_clogged(FIRST) && closer.is_busy());
         assert_eq!(closer.waiting(), peers.len() - 1);
@@ -232,9 +233,11 @@ mod tests {
         let closer = Closer::default();
         let (stream, peer) = lingering();
         let (_end, other) = std::io::pipe().expect("a pipe");
-        let others = || (0..=SENT_MAX).map(|_| OwnedFd::from(other.try_clone().expect("a number")));
+        let others = || {
+            (0..=SENT_MAX).map(|_| Fd::from(OwnedFd::from(other.try_clone().expect("a number"))))
+        };
         let begin = Instant::now();
-        closer.close(FIRST, [stream.into()]);
+        closer.close(FIRST, [OwnedFd::from(stream).into()]);
         closer.close(FIRST, others());
         closer.close(SECOND, others());
         let is_known = closer.is_clogged(FIRST);

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
+use towpath_shm::Fd;
 
 use towpath_shm::control::Request;
 use towpath_tcp::Instant;
@@ -25,7 +25,7 @@ pub(crate) enum Pending {
     /// What the new process image is given.
     Hello(Given),
     /// What the new process is given.
-    Clone { control: OwnedFd, given: Given, clone: ChannelId },
+    Clone { control: Fd, given: Given, clone: ChannelId },
     /// A CLONE that cannot be.
     NoClone,
     /// For which sockets, by (slot, generation).
@@ -83,7 +83,7 @@ pub(crate) enum Asked {
     Counters(Counters, Sender<Counters>),
     Left(u64, Sender<Left>),
     /// A process, for which there was no room.
-    Attach(Sender<io::Result<OwnedFd>>),
+    Attach(Sender<io::Result<Fd>>),
     /// The end.
     Stop,
 }

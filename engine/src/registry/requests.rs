@@ -1,7 +1,8 @@
 //! What processes ask on their control sockets: what descriptors go with, and how processes make others.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use towpath_shm::Fd;
 
 use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, purpose};
 use towpath_shm::image::Outside;
@@ -99,7 +100,7 @@ impl Registry {
         &mut self,
         id: ChannelId,
         wanted: u32,
-    ) -> Result<(Newcomer, OwnedFd, Vec<Link>, Given), Errno> {
+    ) -> Result<(Newcomer, Fd, Vec<Link>, Given), Errno> {
         // fork(2) says it of too many processes.
         let full = Errno(EAGAIN);
         let process = self.get(id).ok_or(Errno(EPROTO))?;
@@ -249,7 +250,7 @@ impl Registry {
     }
 
     /// The last of those who have a descriptor lets it be closed.
-    fn close_shared(&self, id: ChannelId, descriptors: impl IntoIterator<Item = Arc<OwnedFd>>) {
+    fn close_shared(&self, id: ChannelId, descriptors: impl IntoIterator<Item = Arc<Fd>>) {
         self.close(id, descriptors.into_iter().filter_map(Arc::into_inner));
     }
 

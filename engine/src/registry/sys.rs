@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use towpath_shm::syscall::syscall;
+
 /// asm-generic/socket.h of Linux 6.16. Architectures that number socket options otherwise are not supported.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
@@ -13,17 +15,20 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) -> io::Result<()> {
     let no: libc::c_int = 0;
     let len = size_of::<libc::c_int>() as libc::socklen_t;
-    let at = (&raw const no).cast();
+    let at = (&raw const no).expose_provenance();
+    let (fd, level, option) = (socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS);
+    let args = [fd as usize, level as usize, option as usize, at, len as usize, 0];
     // SAFETY: an open descriptor, and an int that outlives the call.
-    let result =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, at, len) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let set = unsafe { syscall(libc::SYS_setsockopt as usize, args) };
+    set.map(drop).map_err(io::Error::from_raw_os_error)
 }
 
 /// Whether the other end of a Unix socket has not received all that was sent (SIOCOUTQ).
 pub(crate) fn has_unreceived(socket: BorrowedFd<'_>) -> bool {
     let mut bytes: libc::c_int = 0;
+    let at = (&raw mut bytes).expose_provenance();
+    let args = [socket.as_raw_fd() as usize, libc::TIOCOUTQ as usize, at, 0, 0, 0];
     // SAFETY: an open descriptor, and an int to write to.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    result == 0 && bytes > 0
+    let told = unsafe { syscall(libc::SYS_ioctl as usize, args) };
+    told.is_ok() && bytes > 0
 }

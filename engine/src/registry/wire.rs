@@ -2,7 +2,8 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -21,7 +22,7 @@ pub(crate) enum Received {
     /// A request; what it did not send is zero.
     Request(Box<Request>),
     /// Something with descriptors, which programs have no reason to send. They must not be closed here.
-    Descriptors(Vec<OwnedFd>),
+    Descriptors(Vec<Fd>),
     /// Nothing now.
     Nothing,
     /// The process is gone.
@@ -40,7 +41,7 @@ pub(crate) fn receive(control: BorrowedFd<'_>) -> Received {
     let mut descriptors = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
+            descriptors.extend(rights.map(Fd::from));
         }
     }
     match received {

@@ -12,10 +12,11 @@
 //!  nobody claimed it?   ◄── EndUnclaimed  somebody popped it and told nobody in time
 //! ```
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use towpath_ring::{Status, doorbell};
+use towpath_shm::Fd;
 use towpath_shm::layout::Kind;
 use towpath_stack::{Linger, ShardId};
 use towpath_tcp::Instant;
@@ -245,7 +246,7 @@ pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
     let bells = bells.collect::<std::io::Result<Vec<_>>>()?;
     for (number, shard) in shards.iter_mut().enumerate() {
         let peers = bells.iter().enumerate();
-        let peer = |(n, (status, bell)): (usize, &(Status, Arc<OwnedFd>))| {
+        let peer = |(n, (status, bell)): (usize, &(Status, Arc<Fd>))| {
             (n != number).then(|| Peer::new(status.clone(), Arc::clone(bell)))
         };
         shard.peers = peers.map(peer).collect();

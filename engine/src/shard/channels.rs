@@ -1,8 +1,9 @@
 //! The channels of the processes that are attached: their rings, and what they hold.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use towpath_shm::Fd;
 
 use towpath_shm::control::Request;
 use towpath_tcp::Instant;
@@ -18,7 +19,7 @@ pub(crate) struct Attached {
     /// Which of all channels that there ever were.
     pub serial: u64,
     /// Hangs up when the process is gone.
-    pub life: Arc<OwnedFd>,
+    pub life: Arc<Fd>,
     /// It is in the poller.
     pub is_watched: bool,
     /// What the process descends from; None for one that was not cloned.

@@ -1,9 +1,10 @@
 //! Which of its engine's shards one is, and how it wakes another.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use towpath_ring::{Rung, Status, ring_engine};
+use towpath_shm::Fd;
 use towpath_shm::layout::{SHARDS_MAX, shard_of};
 use towpath_stack::ShardId;
 
@@ -38,12 +39,12 @@ pub(crate) struct Peer {
     /// Its page, which says whether it sleeps.
     status: Status,
     rung: Rung,
-    bell: Arc<OwnedFd>,
+    bell: Arc<Fd>,
 }
 
 impl Peer {
     /// That of the shard which publishes `status`, and has `bell` in its poller.
-    pub fn new(status: Status, bell: Arc<OwnedFd>) -> Self {
+    pub fn new(status: Status, bell: Arc<Fd>) -> Self {
         Self { status, rung: Rung::default(), bell }
     }
 

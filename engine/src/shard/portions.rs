@@ -145,7 +145,7 @@ mod tests {
         let (id, control) = engine.open_channel();
         engine.link(id);
         let slots = (0..MANY).map(|_| open(&mut engine, id)).collect();
-        (engine, id, control, slots)
+        (engine, id, control.into(), slots)
     }
 
     fn open(engine: &mut Engine, id: ChannelId) -> u32 {

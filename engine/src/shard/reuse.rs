@@ -148,7 +148,7 @@ mod tests {
         fn begin(&mut self) {
             let (id, control) = self.engine.open_channel();
             self.engine.link(id);
-            self.controls.insert(id, control);
+            self.controls.insert(id, control.into());
         }
 
         /// Takes the answers to CLONEs, and with them the ends of the clones.

@@ -296,7 +296,7 @@ mod tests {
             let (id, control) = engine.open_channel();
             let given = engine.link(id);
             let (channel, asked) = (given.channel, Cell::default());
-            Self { id, control, channel, asked, _bell: given.doorbell }
+            Self { id, control: control.into(), channel, asked, _bell: given.doorbell.into() }
         }
 
         fn ask(&self, request: &Request) {

@@ -20,7 +20,8 @@
 //! ```
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use towpath_shm::Fd;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{
@@ -34,8 +35,8 @@ const RINGS: usize = 64;
 ///
 /// # Errors
 /// Those of eventfd(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
-pub fn create() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+pub fn create() -> io::Result<Fd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?.into())
 }
 
 /// Rings an eventfd. A failure can only be EAGAIN: then it has been rung 2^64 times and is readable anyway.
@@ -48,9 +49,10 @@ pub fn ring(doorbell: BorrowedFd<'_>) {
 ///
 /// # Errors
 /// Those of socketpair(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
-pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn pair() -> io::Result<(Fd, Fd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
     // Nothing can be sent to the engine's end, where nobody would take it: least of all descriptors.
     shutdown(&ours, Shutdown::Read)?;
     Ok((ours, theirs))
@@ -105,7 +107,7 @@ mod tests {
         }
     }
 
-    fn edges(set: &OwnedFd) -> usize {
+    fn edges(set: &std::os::fd::OwnedFd) -> usize {
         let mut events = Vec::with_capacity(4);
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut events);

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use towpath_shm::syscall::syscall;
 use towpath_shm::{Fragments, Mapping, Stretch};
 
 use crate::buffer::{Payload, RecvBuffer, SendBuffer};
@@ -108,6 +109,23 @@ fn iovecs(fragments: &Fragments) -> ([libc::iovec; 2], usize) {
     (out, n)
 }
 
+/// sendmsg(2) or recvmsg(2), by number: how many bytes went.
+///
+/// # Safety
+/// The message must point to memory that is there during the call, and may be written to for recvmsg(2).
+unsafe fn transfer(
+    call: libc::c_long,
+    socket: BorrowedFd<'_>,
+    message: *const libc::msghdr,
+    flags: libc::c_int,
+) -> io::Result<u32> {
+    let args = [socket.as_raw_fd() as usize, message.expose_provenance(), flags as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    let n = unsafe { syscall(call as usize, args) };
+    // No call moves more than MAX_RW_COUNT, which fits.
+    n.map(|n| n as u32).map_err(io::Error::from_raw_os_error)
+}
+
 fn message(iovecs: &mut ([libc::iovec; 2], usize)) -> libc::msghdr {
     // SAFETY: a msghdr of zeros is a valid one: no name, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -186,8 +204,7 @@ impl HeapRecv {
         let message = message(&mut places);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the iovecs point into memory that `fragments` keeps alive during the call.
-        let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, flags) };
-        let n = u32::try_from(n).map_err(|_| io::Error::last_os_error())?;
+        let n = unsafe { transfer(libc::SYS_sendmsg, socket, &raw const message, flags) }?;
         self.consume(n);
         Ok(n)
     }
@@ -331,8 +348,8 @@ impl HeapSend {
         let mut message = message(&mut places);
         // SAFETY: the iovecs point into memory that `fragments` keeps alive during the call, and
         // that is accessed by copy only, never through a reference.
-        let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
-        let n = u32::try_from(n).map_err(|_| io::Error::last_os_error())?;
+        let n =
+            unsafe { transfer(libc::SYS_recvmsg, socket, &raw mut message, libc::MSG_DONTWAIT) }?;
         self.commit(n);
         Ok(n)
     }

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex::{self, Flags};
 use towpath_shm::Mapping;
 use towpath_shm::layout::{ENGINE_ENDED, LIVES, Life as Word, Status};
+use towpath_shm::syscall::syscall;
 
 /// FUTEX_WAITERS of linux/futex.h: the kernel is to wake somebody when the owner dies.
 const WAITERS: u32 = 0x8000_0000;
@@ -124,16 +125,17 @@ pub(crate) fn wake(word: &AtomicU32) {
 /// The list of this thread; (0, 0) where there are none.
 fn robust_list() -> (usize, usize) {
     let (mut at, mut len) = (0usize, 0usize);
+    let args = [0, (&raw mut at).expose_provenance(), (&raw mut len).expose_provenance(), 0, 0, 0];
     // SAFETY: for thread 0, which is the calling one, the kernel writes two words.
-    let got = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut at, &raw mut len) };
-    if got == 0 { (at, len) } else { (0, 0) }
+    let got = unsafe { syscall(libc::SYS_get_robust_list as usize, args) };
+    if got.is_ok() { (at, len) } else { (0, 0) }
 }
 
 /// Whether the kernel has taken it.
 fn set_robust_list(at: usize, len: usize) -> bool {
     // SAFETY: the kernel reads the list when this thread ends; the caller keeps it until then, or sets another one
     // before.
-    unsafe { libc::syscall(libc::SYS_set_robust_list, at, len) == 0 }
+    unsafe { syscall(libc::SYS_set_robust_list as usize, [at, len, 0, 0, 0, 0]) }.is_ok()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,8 +1,17 @@
-//! Descriptors that are closed without libc.
+//! Descriptors that are closed without libc, and go where a process wants them.
 
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+std::thread_local! {
+    /// See [`placed`]; 0: they stay where they are.
+    static LOWEST: Cell<u32> = const { Cell::new(0) };
+}
 
 /// An [`OwnedFd`] whose drop makes the system call itself: std's calls libc's close, in whose place a
 /// library that is built on this crate may have put a function of its own.
@@ -19,9 +28,21 @@ impl Fd {
     }
 }
 
+/// It is moved within [`placed`].
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Self {
-        Self(ManuallyDrop::new(fd))
+        let low = Self(ManuallyDrop::new(fd));
+        let lowest = LOWEST.get();
+        if lowest == 0 || low.as_raw_fd().cast_unsigned() >= lowest {
+            return low;
+        }
+        move_up(&low, lowest).unwrap_or(low)
+    }
+}
+
+impl From<Fd> for OwnedFd {
+    fn from(fd: Fd) -> Self {
+        fd.into_owned()
     }
 }
 
@@ -32,9 +53,88 @@ impl Deref for Fd {
     }
 }
 
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Drop for Fd {
     fn drop(&mut self) {
         // SAFETY: it is ours alone, and std's drop of it never runs.
         unsafe { rustix::io::close(self.0.as_raw_fd()) }
+    }
+}
+
+/// Does `work`. What becomes an [`Fd`] on this thread meanwhile goes to a number from `lowest` on, if there is one, and is close-on-exec: for an
+/// engine in a process whose program expects the low numbers for itself. 0: nothing is moved.
+///
+/// ```
+/// use std::os::fd::AsRawFd;
+/// use towpath_shm::{Fd, placed};
+///
+/// let open = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(Fd::from);
+/// let high = placed(700, open)?;
+/// assert!(high.as_raw_fd() >= 700 && open()?.as_raw_fd() < 700);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn placed<T>(lowest: u32, work: impl FnOnce() -> T) -> T {
+    struct Before(u32);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            LOWEST.set(self.0);
+        }
+    }
+    let _before = Before(LOWEST.replace(lowest));
+    work()
+}
+
+/// The same open file at a number that may be beyond the soft limit of descriptors, which the kernel looks at when a number
+/// is given, and not later. None: there is none.
+fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
+    let limit = getrlimit(Resource::Nofile);
+    let is_beyond = limit.current.is_some_and(|current| current <= u64::from(lowest));
+    // Nobody else changes the limit meanwhile, as a rule: of programs that do, most do it once, as they begin.
+    let duplicate = || {
+        let high = fcntl_dupfd_cloexec(fd, lowest.cast_signed());
+        high.ok().map(|high| Fd(ManuallyDrop::new(high)))
+    };
+    if !is_beyond {
+        return duplicate();
+    }
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, raised).ok()?;
+    let high = duplicate();
+    let _ = setrlimit(Resource::Nofile, limit);
+    high
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn number(lowest: u32) -> u32 {
+        let open = || Fd::from(eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor"));
+        let fd = placed(lowest, open);
+        assert!(rustix::io::fcntl_getfd(&fd).is_ok_and(|flags| !flags.is_empty()));
+        fd.as_raw_fd().cast_unsigned()
+    }
+
+    #[test]
+    fn descriptors_are_placed_beyond_the_soft_limit_as_far_as_the_hard_one_goes() {
+        let before = getrlimit(Resource::Nofile);
+        assert!(number(0) < 500);
+        let lowered = Rlimit { current: Some(600), ..before };
+        setrlimit(Resource::Nofile, lowered).expect("it is lowered");
+        assert!(number(590) >= 590);
+        assert!(before.maximum.is_none_or(|hard| hard > 900), "a limit of descriptors");
+        assert!(number(800) >= 800);
+        assert_eq!(getrlimit(Resource::Nofile).current, Some(600));
+        // Where there are none it stays.
+        if let Some(hard) = before.maximum {
+            assert!(number(u32::try_from(hard).unwrap_or(u32::MAX >> 1)) < 500);
+        }
+        setrlimit(Resource::Nofile, before).expect("it was so");
     }
 }

@@ -11,6 +11,7 @@
 //! - [`token`]: what the kernel has behind a program's socket descriptors.
 //! - [`image`]: which program files can be on the stack.
 //! - [`futex`]: sleeping on a word of a mapping.
+//! - [`syscall`]: system calls without libc; [`Fd`]: descriptors that are closed so.
 //! - [`atomic`]: the words of a socket, which models replace by loom's.
 
 #![warn(missing_docs)]
@@ -25,7 +26,8 @@ pub mod futex;
 pub mod image;
 pub mod layout;
 mod mapping;
+pub mod syscall;
 pub mod token;
 
-pub use fd::Fd;
+pub use fd::{Fd, placed};
 pub use mapping::{Backing, Fragments, Mapping, Part, Stretch};

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::Fd;
@@ -50,7 +51,8 @@ impl Mapping {
     /// (RLIMIT_AS) leaves no room, EMFILE and ENFILE when there are no descriptors left.
     pub fn shared(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
-        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = Fd::from(rustix::fs::memfd_create(name, flags)?);
         rustix::fs::ftruncate(&file, len as u64)?;
         // A process that we hand it to must not shrink it: our next access would be SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -64,9 +66,14 @@ impl Mapping {
     /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE; others as for [`Mapping::shared`].
     pub fn published(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
-        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = Fd::from(rustix::fs::memfd_create(name, flags)?);
         rustix::fs::ftruncate(&file, len as u64)?;
-        let mapping = Self::map(file.try_clone()?, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        let mapping = Self::map(
+            fcntl_dupfd_cloexec(&file, 0)?.into(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+        )?;
         // The kernel refuses from here on write(2), hole punching, a writable shared mapping, and
         // mprotect(2) of a read-only one; /proc/PID/mem does not write to those either. Mappings that
         // are there stay as they are.
@@ -82,7 +89,7 @@ impl Mapping {
     /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS); others are
     /// those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of address space (RLIMIT_AS).
     pub fn from_file(file: OwnedFd, len: usize) -> std::io::Result<Self> {
-        Self::received(file, len, ProtFlags::READ | ProtFlags::WRITE)
+        Self::received(file.into(), len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     /// The same for what the other side published. Nothing may be written to it: that would be SIGSEGV.
@@ -90,17 +97,16 @@ impl Mapping {
     /// # Errors
     /// As for [`Mapping::from_file`].
     pub fn read_only(file: OwnedFd, len: usize) -> std::io::Result<Self> {
-        Self::received(file, len, ProtFlags::READ)
+        Self::received(file.into(), len, ProtFlags::READ)
     }
 
-    fn received(file: OwnedFd, len: usize, prot: ProtFlags) -> std::io::Result<Self> {
+    fn received(file: Fd, len: usize, prot: ProtFlags) -> std::io::Result<Self> {
         let mut mapping = Self::map(file, len, prot)?;
         mapping.file = None;
         Ok(mapping)
     }
 
-    fn map(file: OwnedFd, len: usize, prot: ProtFlags) -> std::io::Result<Self> {
-        let file = Fd::from(file);
+    fn map(file: Fd, len: usize, prot: ProtFlags) -> std::io::Result<Self> {
         if rustix::fs::fstat(&*file)?.st_size < len as i64 {
             return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput));
         }

@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, Timespec, Timestamps};
 use rustix::net::{AddressFamily, SocketType};
 
+use crate::Fd;
 use crate::layout::SLOTS_MAX;
 
 /// The nanoseconds of a named token's time of access: "twp" in ASCII. The seconds are the run.
@@ -74,7 +75,7 @@ pub struct Name {
 /// # Errors
 /// Those of socket(2), and of open_tree(2) or, where that fails, of opening /proc/self/fd: EMFILE and ENFILE when
 /// there are no descriptors left, ENOENT without /proc.
-pub fn blank() -> io::Result<OwnedFd> {
+pub fn blank() -> io::Result<Fd> {
     const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     token(NEVER, NEVER)
 }
@@ -84,13 +85,13 @@ pub fn blank() -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// As for [`blank`].
-pub fn named(name: Name) -> io::Result<OwnedFd> {
+pub fn named(name: Name) -> io::Result<Fd> {
     let Name { run: Run(run), slot, generation } = name;
     let socket = Timespec { tv_sec: generation.into(), tv_nsec: slot.into() };
     token(Timespec { tv_sec: run, tv_nsec: MARK }, socket)
 }
 
-fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<OwnedFd> {
+fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Fd> {
     let socket = socket()?;
     rustix::fs::futimens(&socket, &Timestamps { last_access, last_modification })?;
     path_only(&socket)
@@ -116,15 +117,15 @@ pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     object(one).is_some_and(|one| object(other) == Some(one))
 }
 
-fn socket() -> io::Result<OwnedFd> {
+fn socket() -> io::Result<Fd> {
     use rustix::net::{SocketFlags, socket_with};
-    Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
+    Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?.into())
 }
 
 /// open_tree(2) needs no /proc; where it is not allowed (containers' filters) or not there (before Linux
 /// 5.2), /proc is.
-fn path_only(socket: &OwnedFd) -> io::Result<OwnedFd> {
-    Ok(by_tree(socket.as_fd()).or_else(|_| by_proc(socket.as_fd()))?)
+fn path_only(socket: &Fd) -> io::Result<Fd> {
+    Ok(by_tree(socket.as_fd()).or_else(|_| by_proc(socket.as_fd()))?.into())
 }
 
 fn by_tree(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {

@@ -14,7 +14,8 @@
 use std::collections::VecDeque;
 use std::hash::Hasher;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, connect, socket_with};
@@ -58,7 +59,7 @@ struct Asked {
 struct Query {
     wanted: Wanted,
     /// Connected to the nameserver.
-    host: OwnedFd,
+    host: Fd,
     asked_ns: u64,
     /// The program has asked again meanwhile, and another nameserver is to be tried.
     repeated: bool,
@@ -311,7 +312,7 @@ impl Forwarder {
         shared: &mut Shared,
         asked: Asked,
         wanted: Wanted,
-        host: OwnedFd,
+        host: Fd,
     ) -> Result<(), Option<Failure>> {
         if self.queries.is_full(CLASS) && self.queries.evict(CLASS).is_some() {
             shared.counters.dns_displaced += 1;
@@ -409,9 +410,9 @@ impl Ids {
 //# o  Use an unpredictable source port for outgoing queries from the
 //# range of available ports (53, or 1024 and above) that is as large
 //# as possible and practicable;
-fn send(to: SocketAddr, message: &[u8]) -> Result<OwnedFd, Errno> {
+fn send(to: SocketAddr, message: &[u8]) -> Result<Fd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
+    let host = Fd::from(socket_with(family(to), SocketType::DGRAM, flags, None)?);
     // Without it, the kernel tells of a closed port only, and not of a host that is unreachable.
     sys::set_ip(host.as_fd(), to.is_ipv6(), IpOption::ReceiveErrors, 1)?;
     // The kernel chooses the port at random.

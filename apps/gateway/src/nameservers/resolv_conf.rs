@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use towpath_shm::Fd;
 
 use crate::limits::{
     NAMESERVER_ATTEMPTS, NAMESERVER_ATTEMPTS_MAX, NAMESERVER_TIMEOUT_S, NAMESERVER_TIMEOUT_S_MAX,
@@ -86,7 +87,7 @@ fn nameserver(word: &str) -> Option<SocketAddr> {
 /// The number of an interface of the host. One that does not exist now may when the file is looked at next.
 fn interface(name: &str) -> Option<u32> {
     let flags = SocketFlags::CLOEXEC;
-    let any = socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).ok()?;
+    let any = Fd::from(socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).ok()?);
     netdevice::name_to_index(&any, name).ok()
 }
 

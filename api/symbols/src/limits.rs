@@ -1,4 +1,4 @@
-//! Limits of a process's address space: see [`towpath_posix::limit`].
+//! Limits of a process's address space and descriptors: see [`towpath_posix::limit`].
 
 use libc::{c_int, pid_t, rlimit, rlimit64};
 use towpath_posix::limit::{is_translated, to_kernel, to_program};
@@ -13,19 +13,31 @@ type Resource = libc::__rlimit_resource_t;
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.
 unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) -> Result<()> {
-    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same place.
-    let new = unsafe { new.as_ref() }.copied().map(to_kernel);
     let mut before = rlimit { rlim_cur: 0, rlim_max: 0 };
-    let new = new.as_ref().map_or(0, |new| std::ptr::from_ref(new).addr());
-    let args = [0, resource as usize, new, (&raw mut before).addr(), 0, 0];
-    // SAFETY: two structures that outlive the call, or null.
-    let done = unsafe { towpath_client::syscall::syscall(libc::SYS_prlimit64 as usize, args) };
-    done.map_err(Errno)?;
-    // SAFETY: as above.
+    // SAFETY: a structure that outlives the call.
+    unsafe { ask(resource, 0, (&raw mut before).addr()) }?;
+    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same place.
+    if let Some(new) = unsafe { new.as_ref() } {
+        let new = to_kernel(&POSIX, resource, *new, before)?;
+        // SAFETY: as above.
+        unsafe { ask(resource, (&raw const new).addr(), 0) }?;
+    }
+    // SAFETY: the caller's promise.
     if let Some(old) = unsafe { old.as_mut() } {
-        *old = to_program(before);
+        *old = to_program(&POSIX, resource, before);
     }
     Ok(())
+}
+
+/// prlimit(2) of this process.
+///
+/// # Safety
+/// `new` and `old` must each be null or where a structure is.
+unsafe fn ask(resource: Resource, new: usize, old: usize) -> Result<()> {
+    let args = [0, resource as usize, new, old, 0, 0];
+    // SAFETY: the caller's promise.
+    let done = unsafe { towpath_client::syscall::syscall(libc::SYS_prlimit64 as usize, args) };
+    done.map(drop).map_err(Errno)
 }
 
 #[unsafe(no_mangle)]

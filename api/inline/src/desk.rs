@@ -1,0 +1,27 @@
+//! The thread that answers `towpath run`.
+
+use std::thread::Builder;
+
+use towpath_client::syscall::SignalsBlocked;
+use towpath_engine::Remote;
+use towpath_uplink::{Asked, Home};
+
+/// Starts it. Without a thread nobody answers, and all else goes on.
+pub fn start(home: Home, remote: Remote) {
+    // The program's handlers run on its own threads.
+    let _signals = SignalsBlocked::new();
+    let _ = Builder::new().name("towpath-desk".into()).spawn(move || answer(&home, &remote));
+}
+
+/// Until towpath has gone, which ends the run.
+fn answer(home: &Home, remote: &Remote) {
+    while let Ok(Some(asked)) = home.hear() {
+        match asked {
+            // Of an engine that has ended there are none.
+            Asked::Sockets => {
+                let _ = home.say_sockets(&remote.sockets().unwrap_or_default());
+            }
+            Asked::Stop => remote.stop(),
+        }
+    }
+}

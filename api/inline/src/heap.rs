@@ -1,0 +1,355 @@
+//! Memory of the library's own.
+//!
+//! A signal handler of the program may interrupt malloc(3) and then make a call that turns the engine; and a malloc that
+//! the program brings along may use sockets. So memory comes from mmap(2), and nobody waits for a lock that its own thread
+//! may have: there are several heaps, and who finds one in use takes another. A handler that interrupts one of these
+//! functions, and leaves by siglongjmp, takes its heap out of use for good.
+//!
+//! Small pieces are of few sizes, and what is freed is used again for the same size, by whichever heap. In a child after
+//! fork, where threads are missing that were in a heap, all heaps are empty: the kernel wipes the page in which they
+//! are (MADV_WIPEONFORK). What the parent had free, the child does without.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ptr::{self, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use rustix::mm::{
+    Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
+};
+
+/// Heaps: one, and more for those who find it in use.
+const HEAPS: usize = 8;
+/// Shifts of the smallest and the largest piece, which are powers of two, and halfway between them.
+const SHIFT_MIN: u32 = 4;
+const SHIFT_MAX: u32 = 16;
+const SIZES: usize = 2 * (SHIFT_MAX - SHIFT_MIN) as usize + 1;
+/// Memory is taken from the kernel so much at a time for small pieces.
+const CHUNK: usize = 256 << 10;
+const PAGE: usize = 4096;
+
+/// The allocator.
+#[derive(Debug)]
+pub struct Heap {
+    /// Null before there are any.
+    heaps: AtomicPtr<Heaps>,
+}
+
+/// A page or two that the kernel wipes in a child: zeros are what they are at first.
+#[repr(C)]
+struct Heaps([Pieces; HEAPS]);
+
+/// One heap. All but `is_taken` is for who has set that.
+#[repr(C)]
+struct Pieces {
+    is_taken: AtomicBool,
+    /// By size: the first free piece, in whose first word the next one is.
+    free: [AtomicUsize; SIZES],
+    /// Fresh memory, and its end.
+    next: AtomicUsize,
+    end: AtomicUsize,
+}
+
+/// A heap that nobody else is in.
+struct Taken<'a>(&'a Pieces);
+
+impl Heap {
+    /// Without memory.
+    pub const fn new() -> Self {
+        Self { heaps: AtomicPtr::new(null_mut()) }
+    }
+
+    /// None: there is no memory.
+    fn heaps(&self) -> Option<&Heaps> {
+        let mut heaps = self.heaps.load(Ordering::Acquire);
+        if heaps.is_null() {
+            let fresh = map(size_of::<Heaps>())?;
+            // SAFETY: mapped just now. A kernel before 4.14 does not know the advice.
+            let _ = unsafe { madvise(fresh.cast(), size_of::<Heaps>(), Advice::LinuxWipeOnFork) };
+            let set = self.heaps.compare_exchange(
+                null_mut(),
+                fresh.cast(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            heaps = fresh.cast();
+            if let Err(others) = set {
+                // SAFETY: mapped just now, and nobody has it.
+                unsafe { unmap(fresh, size_of::<Heaps>()) };
+                heaps = others;
+            }
+        }
+        // SAFETY: never unmapped; zeros are heaps.
+        unsafe { heaps.as_ref() }
+    }
+
+    fn take(&self) -> Option<Taken<'_>> {
+        let heaps = self.heaps()?;
+        loop {
+            let free = heaps.0.iter().find(|pieces| {
+                !pieces.is_taken.load(Ordering::Relaxed)
+                    && !pieces.is_taken.swap(true, Ordering::Acquire)
+            });
+            if let Some(pieces) = free {
+                return Some(Taken(pieces));
+            }
+            rustix::thread::sched_yield();
+        }
+    }
+}
+
+impl Taken<'_> {
+    fn allocate(&self, size: Size) -> Option<*mut u8> {
+        let free = &self.0.free[size.index()];
+        let first = ptr::with_exposed_provenance_mut::<u8>(free.load(Ordering::Relaxed));
+        if first.is_null() {
+            return self.carve(size.len());
+        }
+        // SAFETY: a free piece, whose first word is the next one's address.
+        free.store(unsafe { first.cast::<usize>().read() }, Ordering::Relaxed);
+        Some(first)
+    }
+
+    /// Takes a piece of fresh memory.
+    fn carve(&self, len: usize) -> Option<*mut u8> {
+        // Aligned to its size, where that is a power of two.
+        let align = 1 << len.trailing_zeros();
+        let (next, end) = (&self.0.next, &self.0.end);
+        let mut at = next.load(Ordering::Relaxed).next_multiple_of(align);
+        if end.load(Ordering::Relaxed).checked_sub(at).is_none_or(|room| room < len) {
+            // What is left of the chunk before is given up.
+            let chunk = map(CHUNK)?.expose_provenance();
+            end.store(chunk + CHUNK, Ordering::Relaxed);
+            at = chunk.next_multiple_of(align);
+        }
+        next.store(at + len, Ordering::Relaxed);
+        Some(ptr::with_exposed_provenance_mut(at))
+    }
+
+    /// # Safety
+    /// `at` must be a piece of that size which nobody uses any more.
+    unsafe fn free(&self, at: *mut u8, size: Size) {
+        let free = &self.0.free[size.index()];
+        // SAFETY: the caller's promise; every piece has room for a word, and is aligned to one.
+        unsafe { at.cast::<usize>().write(free.load(Ordering::Relaxed)) };
+        free.store(at.expose_provenance(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.is_taken.store(false, Ordering::Release);
+    }
+}
+
+/// The size of a small piece: 16, 24, 32, 48, 64 and so on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Size(u8);
+
+impl Size {
+    /// The least that has room for this. None: it is not small.
+    fn of(layout: Layout) -> Option<Self> {
+        let (len, align) = (layout.size().max(layout.align()), layout.align());
+        if len > 1 << SHIFT_MAX || align > PAGE {
+            return None;
+        }
+        let whole = len.next_power_of_two().trailing_zeros().max(SHIFT_MIN);
+        let half = (1 << whole) / 4 * 3;
+        // Halfway between two powers of two, alignment is to a third of that.
+        let fits = whole > SHIFT_MIN && len <= half && align <= half / 3;
+        let index = 2 * (whole - SHIFT_MIN) - u32::from(fits);
+        Some(Self(index as u8))
+    }
+
+    fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    fn len(self) -> usize {
+        let whole = 1 << (usize::from(self.0).div_ceil(2) + SHIFT_MIN as usize);
+        if self.0 % 2 == 1 { whole / 4 * 3 } else { whole }
+    }
+}
+
+// SAFETY: pieces are handed out once until they are freed: a heap is changed by who has taken it alone, and the kernel's
+// mappings do not overlap. They are as long and as aligned as their size says, which is what the layout asks for at
+// least, and the same for every call with one layout.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let Some(size) = Size::of(layout) else { return large(layout).unwrap_or(null_mut()) };
+        self.take().and_then(|heap| heap.allocate(size)).unwrap_or(null_mut())
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        match Size::of(layout) {
+            // SAFETY: the caller's promise. Without heaps nothing could have been allocated.
+            Some(size) => unsafe {
+                if let Some(heap) = self.take() {
+                    heap.free(at, size);
+                }
+            },
+            // SAFETY: a mapping of this length, by `large`.
+            None => unsafe { unmap(at, layout.size()) },
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let at = unsafe { self.alloc(layout) };
+        // Mapped memory is zeros.
+        if !at.is_null() && Size::of(layout).is_some() {
+            // SAFETY: as long as the layout says.
+            unsafe { at.write_bytes(0, layout.size()) };
+        }
+        at
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        // SAFETY: the caller's promise: it is no overflow.
+        let new = unsafe { Layout::from_size_align_unchecked(len, layout.align()) };
+        let sizes = (Size::of(layout), Size::of(new));
+        match sizes {
+            (Some(before), Some(after)) if before == after => return at,
+            (None, None) if layout.align() <= PAGE => {
+                let (old, new) = (pages(layout.size()), pages(len));
+                // SAFETY: a mapping of our own, by `large`.
+                let moved = unsafe { mremap(at.cast(), old, new, MremapFlags::MAYMOVE) };
+                return moved.map_or(null_mut(), <*mut _>::cast);
+            }
+            _ => {}
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = self.alloc(new);
+            if !to.is_null() {
+                to.copy_from_nonoverlapping(at, len.min(layout.size()));
+                self.dealloc(at, layout);
+            }
+            to
+        }
+    }
+}
+
+fn pages(len: usize) -> usize {
+    len.next_multiple_of(PAGE)
+}
+
+/// A mapping for what is not small.
+fn large(layout: Layout) -> Option<*mut u8> {
+    let (len, align) = (pages(layout.size()), layout.align());
+    if align <= PAGE {
+        return map(len);
+    }
+    // What is before and behind the aligned part goes back.
+    let whole = map(len.checked_add(align)?)?;
+    let before = whole.align_offset(align);
+    let at = whole.wrapping_add(before);
+    // SAFETY: parts of the mapping that nobody has.
+    unsafe {
+        unmap(whole, before);
+        unmap(at.wrapping_add(len), align - before);
+    }
+    Some(at)
+}
+
+fn map(len: usize) -> Option<*mut u8> {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: fresh memory, chosen by the kernel.
+    let at = unsafe { mmap_anonymous(null_mut(), len.max(1), prot, MapFlags::PRIVATE) };
+    at.ok().map(<*mut _>::cast)
+}
+
+/// # Safety
+/// It must be mapped by [`map`], and in use by nobody.
+unsafe fn unmap(at: *mut u8, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { munmap(at.cast(), pages(len)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_have_room_and_are_aligned() {
+        let heap = Heap::new();
+        let lens = (1..200).chain([255, 256, 257, 3000, 49_152, 49_153, 65_536, 65_537, 1 << 20]);
+        for layout in lens.flat_map(|len| {
+            [1, 2, 8, 16, 64, 512, 4096, 16_384].map(|align| Layout::from_size_align(len, align))
+        }) {
+            let layout = layout.expect("a power of two");
+            if let Some(size) = Size::of(layout) {
+                assert!(size.len() >= layout.size() && size.index() < SIZES, "{layout:?}");
+                assert!(size.len() <= 2 * layout.size().max(layout.align()).max(16));
+            }
+            // SAFETY: each is used within its layout, and freed once.
+            unsafe {
+                let all = [(); 3].map(|()| heap.alloc_zeroed(layout));
+                for at in all {
+                    assert!(
+                        !at.is_null() && at.addr().is_multiple_of(layout.align()),
+                        "{layout:?}"
+                    );
+                    assert!((0..layout.size()).all(|n| at.add(n).read() == 0), "{layout:?}");
+                    at.write_bytes(0xa5, layout.size());
+                }
+                all.into_iter().for_each(|at| heap.dealloc(at, layout));
+            }
+        }
+    }
+
+    /// The program of the tests has this allocator, too.
+    #[test]
+    fn what_threads_have_is_theirs() {
+        let work = |seed: u64| {
+            let mut state = seed;
+            let mut held: Vec<Vec<u64>> = Vec::new();
+            for n in 0..20_000 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
+                let len = (state >> 33) as usize % 1200 + 1;
+                match held.get_mut(n % 61) {
+                    Some(old) => {
+                        assert!(old.iter().all(|word| *word == old[0]), "{seed}");
+                        let word = old[0];
+                        old.resize(len, word);
+                        old.shrink_to_fit();
+                    }
+                    None => held.push(vec![state ^ seed; len]),
+                }
+                if n % 7 == 0 {
+                    held.swap_remove(n % held.len());
+                }
+            }
+            held.len()
+        };
+        let threads: Vec<_> = (1..7).map(|seed| std::thread::spawn(move || work(seed))).collect();
+        assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
+    }
+
+    /// A thread that is in the middle of one when the process forks is missing in the child, and so is what it would do.
+    #[test]
+    fn a_heap_that_is_in_use_is_passed_over_and_free_in_a_child() {
+        let heap = Heap::new();
+        let layout = Layout::from_size_align(100, 8).expect("a layout");
+        let taken: Vec<_> = (0..HEAPS - 1).map(|_| heap.take().expect("memory")).collect();
+        // SAFETY: used by nobody; the child makes system calls and ends.
+        unsafe {
+            let at = heap.alloc(layout);
+            assert!(!at.is_null());
+            match libc::fork() {
+                0 => {
+                    let all: Vec<_> = (0..HEAPS).map_while(|_| heap.take()).collect();
+                    libc::_exit(all.len() as i32);
+                }
+                child => {
+                    let mut status = 0;
+                    assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                    assert_eq!(libc::WEXITSTATUS(status), HEAPS as i32);
+                }
+            }
+            heap.dealloc(at, layout);
+        }
+        drop(taken);
+    }
+}

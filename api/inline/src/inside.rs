@@ -1,0 +1,106 @@
+//! The engine as who turns it has it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libc::c_int;
+use towpath_client::wheel::{self, Next};
+use towpath_engine::Engine;
+use towpath_uplink::{Home, PortCounters, Said, layers};
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// PTHREAD_CANCEL_DISABLE of glibc and musl.
+const CANCEL_DISABLE: c_int = 1;
+
+/// Processes that are attached, as of the last turn.
+static PROCESSES: AtomicUsize = AtomicUsize::new(0);
+
+/// What there is to do with it in the end.
+pub struct State {
+    home: Home,
+    ports: Arc<Mutex<PortCounters>>,
+}
+
+/// An engine in this process.
+pub struct Inside {
+    engine: Engine,
+    state: State,
+}
+
+impl State {
+    /// The counters go home; `ports` are those of the ports.
+    pub fn new(home: Home, ports: Arc<Mutex<PortCounters>>) -> Self {
+        Self { home, ports }
+    }
+}
+
+impl Inside {
+    pub fn new(engine: Engine, state: State) -> Self {
+        Self { engine, state }
+    }
+
+    /// How many processes are attached.
+    pub fn processes() -> usize {
+        PROCESSES.load(Relaxed)
+    }
+}
+
+impl wheel::Engine for Inside {
+    fn turn(&mut self) -> Next {
+        let _whole = Whole::new();
+        let next = self.engine.turn();
+        PROCESSES.store(self.engine.processes(), Relaxed);
+        match next {
+            towpath_engine::Next::Turn => Next::Turn,
+            towpath_engine::Next::Sleep(timeout) => Next::Sleep(timeout),
+            towpath_engine::Next::End => Next::End,
+        }
+    }
+
+    fn begin_sleep(&mut self) -> bool {
+        let _whole = Whole::new();
+        self.engine.begin_sleep()
+    }
+
+    fn end_sleep(&mut self) {
+        let _whole = Whole::new();
+        self.engine.end_sleep();
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.engine.as_fd()
+    }
+
+    fn finish(self: Box<Self>) {
+        let _whole = Whole::new();
+        let Self { engine, state: State { home, ports } } = *self;
+        let report = engine.finish();
+        let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
+        home.mention(&Said::Counters(layers(&report.counters, &ports)));
+    }
+}
+
+/// As long as this is there, a cancellation of the thread waits (pthread_cancel(3)): it would leave the engine at any
+/// system call that is a cancellation point.
+struct Whole(c_int);
+
+impl Whole {
+    fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: a state, and room for the one before.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        let mut ours = 0;
+        // SAFETY: as above.
+        unsafe { pthread_setcancelstate(self.0, &raw mut ours) };
+    }
+}

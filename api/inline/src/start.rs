@@ -1,0 +1,165 @@
+//! From the socket to towpath to an engine that this process is attached to.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc::{self, Sender};
+use std::thread::Builder;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use towpath_client::Wheel;
+use towpath_client::syscall::SignalsBlocked;
+use towpath_engine::{Engine, Remote};
+use towpath_posix::{Errno, Posix, Result, attach, environment, exec};
+use towpath_shm::{Fd, placed};
+use towpath_uplink::{Home, Outfit, Said, Uplink};
+
+use crate::inside::{Inside, State};
+use crate::{desk, end};
+
+/// What the thread gives that has made the engine, and stands by.
+struct Made {
+    wheel: &'static Wheel,
+    remote: Remote,
+    /// Of this process.
+    control: Fd,
+}
+
+/// Makes the engine, and attaches this process to it. Without TOWPATH_CONTROL, or in a set-user-id program, nothing.
+///
+/// # Errors
+/// What [`attach::over`] says; ENETDOWN when there is no engine, of which towpath is told why.
+pub fn start(posix: &'static Posix) -> Result<()> {
+    let Some(socket) = attach::socket_from_environment(posix) else { return Ok(()) };
+    let Some(socket) = socket else { return Err(Errno(libc::ENETDOWN)) };
+    let lowest = make_room(posix);
+    let home = Home::over(placed(lowest, || Fd::from(socket.into_owned())));
+    let attached = match begin(posix, &home) {
+        Ok(Made { wheel, remote, control }) => {
+            let attached = attach::over(posix, control, Some(wheel));
+            if attached.is_ok() {
+                end::remember(posix, wheel, remote.clone());
+                desk::start(home.clone(), remote);
+            }
+            attached.map_err(|Errno(errno)| (Errno(errno), io::Error::from_raw_os_error(errno)))
+        }
+        Err(error) => Err((Errno(error.raw_os_error().unwrap_or(libc::ENETDOWN)), error)),
+    };
+    home.mention(&match &attached {
+        Ok(()) => Said::Ready,
+        Err((_, error)) => Said::Failed(error.to_string()),
+    });
+    attached.map_err(|(errno, _)| errno)
+}
+
+fn begin(posix: &'static Posix, home: &Home) -> io::Result<Made> {
+    let lowest = posix.process.descriptors.engines_from();
+    let (outfit, descriptors) = placed(lowest, || home.unpack())?;
+    let own = replace_library(&outfit.library);
+    exec::host(posix, Fd::from(rustix::io::fcntl_dupfd_cloexec(home, 0)?), own);
+    attach::remember_library(posix);
+    // The program's handlers run on its own threads.
+    let _signals = SignalsBlocked::new();
+    let (tell, told) = mpsc::channel();
+    let home = home.clone();
+    Builder::new().name("towpath-wheel".into()).spawn(move || {
+        live(posix, &outfit, descriptors, &home, &tell);
+    })?;
+    told.recv().map_err(|_| io::ErrorKind::BrokenPipe)?
+}
+
+/// The thread that stands by, whose end is the engine's for other processes.
+fn live(
+    posix: &'static Posix,
+    outfit: &Outfit,
+    descriptors: Vec<Fd>,
+    home: &Home,
+    tell: &Sender<io::Result<Made>>,
+) {
+    let lowest = posix.process.descriptors.engines_from();
+    let made = placed(lowest, || {
+        let (mut engine, state) = engine(outfit, descriptors, lowest, home)?;
+        let (control, remote, life) = (engine.attach()?.into(), engine.remote(), engine.live());
+        let inside = Box::new(Inside::new(engine, state));
+        let wheel = Wheel::new(&posix.process, inside).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let wheel: &'static Wheel = Box::leak(Box::new(wheel));
+        Ok((Made { wheel, remote, control }, life))
+    });
+    let (made, stand_by) = match made {
+        Ok((made, life)) => {
+            let wheel = made.wheel;
+            (Ok(made), Some((wheel, life)))
+        }
+        Err(error) => (Err(error), None),
+    };
+    // It is waited for.
+    let _ = tell.send(made);
+    if let Some((wheel, _life)) = stand_by {
+        wheel.stand_by();
+    }
+}
+
+fn engine(
+    outfit: &Outfit,
+    mut descriptors: Vec<Fd>,
+    lowest: u32,
+    home: &Home,
+) -> io::Result<(Engine, State)> {
+    if descriptors.is_empty() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let lifeline = descriptors.remove(0);
+    let many = descriptors_left(lowest);
+    let Uplink { mut config, port, counters } = outfit.uplink(descriptors, many, home)?;
+    config.leave_stalled = end::STALLED;
+    let mut seed = [0; 32];
+    // Up to 256 bytes come whole once the system has started.
+    rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
+    let mut engine = Engine::new(config, vec![port], seed)?;
+    engine.set_lifeline(lifeline.into_owned());
+    let (told, strict) = (home.clone(), outfit.strict);
+    engine.on_outsider(move |outsider| {
+        let (pid, path, why) = (outsider.pid, outsider.path.to_owned(), outsider.why.number());
+        told.mention(&Said::Outsider { pid, path, why });
+        !strict
+    });
+    Ok((engine, State::new(home.clone(), counters)))
+}
+
+/// In LD_PRELOAD, where this library is the first: programs that this one starts are to load the other one, whichever way
+/// they come by their environment. Gives the path of this one.
+fn replace_library(library: &OsStr) -> Vec<u8> {
+    let mut own = Vec::new();
+    environment::replace_preload(|before| {
+        let mut parts = before.splitn(2, |byte| *byte == b':');
+        own.extend_from_slice(parts.next().unwrap_or_default());
+        let all = std::iter::once(library.as_bytes()).chain(parts.next());
+        all.collect::<Vec<_>>().join(&b':')
+    });
+    own
+}
+
+/// A kernel's table of descriptors is as long as its highest number, and fork copies it: the engine's are not higher than
+/// this, and the last quarter below it, or below the hard limit.
+const HIGHEST: u64 = 65_536;
+
+/// Makes room for the engine's descriptors above the program's: beyond its soft limit (RLIMIT_NOFILE), which is lowered where
+/// it is as high as the hard one. Gives the lowest number.
+fn make_room(posix: &'static Posix) -> u32 {
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.unwrap_or(u64::MAX);
+    let (soft, quarter) = (limit.current.unwrap_or(hard), hard.min(HIGHEST) / 4 * 3);
+    let lowest = if soft < hard.min(HIGHEST) / 8 * 7 { soft.max(quarter) } else { quarter };
+    if soft > lowest {
+        // It may always be lowered.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..limit });
+    }
+    posix.process.descriptors.give_to_engine(lowest as u32);
+    lowest as u32
+}
+
+/// How many numbers the engine has.
+fn descriptors_left(lowest: u32) -> u32 {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    u32::try_from(hard).unwrap_or(u32::MAX).saturating_sub(lowest)
+}

@@ -1,0 +1,29 @@
+//! What the library calls, found in its machine code.
+
+#[path = "../../preload/tests/calls/mod.rs"]
+#[expect(dead_code, reason = "for the tests of the other library")]
+mod calls;
+
+use calls::{Allowed, Library, does_not_call_itself};
+
+/// As for the other library, but for the threads, and for what is done before the program begins.
+const ALLOWED: [Allowed; 7] = [
+    // futex(2), which our syscall(2) hands to the kernel without a look, and gettid(2), which it does not answer either.
+    ("3std", &["syscall"]),
+    // getrandom(2), likewise; the rest is for a kernel that has none (before Linux 3.17), where /dev/urandom is
+    // opened, a path at which our open does not look.
+    ("6random5linux9getrandom", &["open64", "close", "poll", "read"]),
+    // Of a message's descriptors that nobody took: all are taken.
+    ("Ancillary", &["close", "fcntl"]),
+    // Where a panic unwinds while one of two descriptors is moved: this library aborts.
+    ("8doorbell4pair", &["close", "fcntl"]),
+    ("8registry8Registry4open", &["close", "fcntl"]),
+    ("listeners..Listener$GT$6accept", &["close", "fcntl"]),
+    // Asks how signals are handled, before the library has begun.
+    ("14towpath_engine6caller4note", &["sigaction"]),
+];
+
+#[test]
+fn the_library_does_not_call_itself() {
+    does_not_call_itself(&Library::of("towpath-inline"), &ALLOWED);
+}

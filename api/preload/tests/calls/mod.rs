@@ -1,0 +1,183 @@
+//! The library must not call itself: what it wants of the kernel it asks without libc, in whose place its
+//! own functions are. Those answer as a program is to be answered (readlink says that a descriptor is a
+//! socket), and may want a lock that the calling code has.
+//!
+//! Std calls libc. So this looks through the machine code for ways from our functions to one of ours again
+//! by its C name. The functions of C's names themselves may call each other. Calls through pointers in data
+//! are not seen.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::process::Command;
+
+/// Where the search ends: what a failing program does on its way to abort. The library reports a panic
+/// itself.
+const ENDS: [&str; 2] = ["9panicking", "alloc_error"];
+
+/// Who may call what after all: part of the name of a function on the way, the symbols, and why.
+pub type Allowed = (&'static str, &'static [&'static str]);
+
+pub type Functions = HashMap<String, HashSet<String>>;
+
+/// What tests look at; to take it apart is most of their work.
+pub struct Library {
+    pub file: String,
+    interposed: HashSet<String>,
+    pub calls: Functions,
+}
+
+impl Library {
+    /// That of a package, built for debugging: with link-time optimisation std's functions disappear in ours.
+    pub fn of(package: &str) -> Self {
+        let file = build(package);
+        let interposed = interposed(&file);
+        let calls = calls(&file, &interposed);
+        Self { file, interposed, calls }
+    }
+}
+
+/// Fails where a function of the library comes to one that it exports, other than those that `allowed` names: part of the
+/// name of a function on the way, the symbols, and why.
+pub fn does_not_call_itself(library: &Library, allowed: &[Allowed]) {
+    let Library { interposed, calls, .. } = library;
+    assert!(interposed.contains("readlink") && interposed.contains("close"));
+    let is_c = |name: &str| interposed.contains(name) || name.contains("towpath_symbols");
+    let mut ways: HashMap<&str, Option<&str>> = HashMap::new();
+    let ours = |name: &&String| is_c(name) || name.contains("towpath");
+    let mut open: Vec<&str> = calls.keys().filter(ours).map(String::as_str).collect();
+    assert!(open.len() > 300, "the library has many functions, and names in its debug information");
+    ways.extend(open.iter().map(|&name| (name, None)));
+    let mut found = Vec::new();
+    while let Some(name) = open.pop() {
+        if ENDS.iter().any(|end| name.contains(end)) {
+            continue;
+        }
+        for to in calls.get(name).into_iter().flatten() {
+            if let Some(symbol) = to.strip_prefix('!') {
+                if !is_c(name) && !is_allowed(allowed, &ways, name, symbol) {
+                    found.push(format!("{symbol} <- {}", way(&ways, name).join(" <- ")));
+                }
+            } else if !ways.contains_key(to.as_str()) {
+                ways.insert(to, Some(name));
+                open.push(to);
+            }
+        }
+    }
+    assert!(found.is_empty(), "the library calls its own functions:\n{}", found.join("\n"));
+}
+
+/// Everything that a function may come to.
+pub fn reached<'a>(calls: &'a Functions, from: &'a str) -> HashSet<&'a str> {
+    let mut reached = HashSet::from([from]);
+    let mut open = vec![from];
+    while let Some(name) = open.pop() {
+        for to in calls.get(name).into_iter().flatten() {
+            let to = to.strip_prefix('!').unwrap_or(to);
+            if reached.insert(to) {
+                open.push(to);
+            }
+        }
+    }
+    reached
+}
+
+/// From a function back to the one of ours that leads to it.
+fn way<'a>(ways: &HashMap<&'a str, Option<&'a str>>, name: &'a str) -> Vec<&'a str> {
+    std::iter::successors(Some(name), |name| ways.get(name).copied().flatten()).collect()
+}
+
+fn is_allowed<'a>(
+    allowed: &[Allowed],
+    ways: &HashMap<&'a str, Option<&'a str>>,
+    name: &'a str,
+    symbol: &str,
+) -> bool {
+    allowed.iter().any(|(part, symbols)| {
+        symbols.contains(&symbol) && way(ways, name).iter().any(|name| name.contains(part))
+    })
+}
+
+fn build(package: &str) -> String {
+    let exe = std::env::current_exe().expect("this executable");
+    // TARGET/PROFILE/deps/own_calls-HASH
+    let target = exe.ancestors().nth(3).expect("the target folder");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", package, "--target-dir"]).arg(target);
+    assert!(cargo.status().expect("run cargo").success(), "the library builds");
+    let library = target.join(format!("debug/lib{}.so", package.replace('-', "_")));
+    assert!(Path::is_file(&library));
+    library.into_os_string().into_string().expect("a plain path")
+}
+
+pub fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().expect("binutils are installed");
+    assert!(output.status.success(), "{program} {arguments:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn interposed(library: &str) -> HashSet<String> {
+    let text = output("nm", &["-D", "--defined-only", library]);
+    text.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
+}
+
+/// Which function calls (or takes the address of) which; an interposed symbol, by the dynamic linker,
+/// with a `!`.
+fn calls(library: &str, interposed: &HashSet<String>) -> Functions {
+    let table = pointers(library, interposed);
+    let mut calls = Functions::new();
+    let mut current = String::new();
+    for line in output("objdump", &["-d", "--no-show-raw-insn", library]).lines() {
+        let Some((before, label)) = line.rsplit_once('<') else { continue };
+        if let Some(name) = label.strip_suffix(">:") {
+            current = name.to_owned();
+            calls.entry(current.clone()).or_default();
+            continue;
+        }
+        let name = label.trim_end_matches('>').split('+').next().unwrap_or_default();
+        let data = before.rsplit_once("# ").and_then(|(_, at)| parse(at.trim()));
+        let to = match (data.and_then(|at| table.get(&at)), name.strip_suffix("@plt")) {
+            (Some(to), _) => to.clone(),
+            (None, Some(symbol)) if interposed.contains(symbol) => format!("!{symbol}"),
+            _ => name.to_owned(),
+        };
+        if to != current {
+            calls.entry(current.clone()).or_default().insert(to);
+        }
+    }
+    calls
+}
+
+/// What the words of the library's tables point to when it is loaded, as `calls` names it.
+fn pointers(library: &str, interposed: &HashSet<String>) -> HashMap<u64, String> {
+    let symbols: HashMap<u64, String> = output("nm", &[library])
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let (at, kind, name) = (words.next()?, words.next()?, words.next()?);
+            "tTwW".contains(kind).then_some((parse(at)?, name.to_owned()))
+        })
+        .collect();
+    output("readelf", &["-rW", library])
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let at = parse(words.first()?)?;
+            let to = match words[..] {
+                // A function of the library, which nobody else's can replace.
+                [_, _, kind, to] if kind.ends_with("_RELATIVE") => {
+                    symbols.get(&parse(to)?)?.clone()
+                }
+                [_, _, _, _, symbol, ..] => {
+                    let symbol = symbol.split('@').next()?;
+                    interposed.contains(symbol).then(|| format!("!{symbol}"))?
+                }
+                _ => return None,
+            };
+            Some((at, to))
+        })
+        .collect()
+}
+
+fn parse(hexadecimal: &str) -> Option<u64> {
+    u64::from_str_radix(hexadecimal, 16).ok()
+}

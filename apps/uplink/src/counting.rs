@@ -1,0 +1,134 @@
+//! What ports count.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use towpath_engine::Counters;
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+
+/// Names and values of one layer.
+type List = Vec<(&'static str, u64)>;
+
+/// What the ports counted, by kind of port.
+pub type PortCounters = Vec<(&'static str, List)>;
+
+/// A layer of a run, and what it counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// Its name.
+    pub name: String,
+    /// Names and values.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// All counters of a run, layer by layer.
+pub fn layers(counters: &Counters, ports: &PortCounters) -> Vec<Layer> {
+    let Counters { engine, sockets, net, drops } = counters;
+    let stack = [("engine", engine), ("sockets", sockets), ("net", net), ("drops", drops)];
+    let all = stack.into_iter().chain(ports.iter().map(|(name, list)| (*name, list)));
+    let named =
+        |list: &List| list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    all.map(|(name, list)| Layer { name: name.to_owned(), counters: named(list) }).collect()
+}
+
+/// A port with counters.
+pub trait Counted: Send {
+    /// Its kind and what it counted.
+    fn counted(&self) -> (&'static str, List);
+}
+
+impl Counted for towpath_gateway::Gateway {
+    fn counted(&self) -> (&'static str, List) {
+        ("gateway", self.counters().iter().collect())
+    }
+}
+
+impl Counted for towpath_tap::Tap {
+    fn counted(&self) -> (&'static str, List) {
+        ("tap", self.counters().iter().collect())
+    }
+}
+
+/// Adds what a port counted to what others of its kind did.
+fn add(all: &mut PortCounters, (kind, list): (&'static str, List)) {
+    let Some((_, sums)) = all.iter_mut().find(|(known, _)| *known == kind) else {
+        return all.push((kind, list));
+    };
+    for ((_, sum), (_, value)) in sums.iter_mut().zip(list) {
+        *sum += value;
+    }
+}
+
+/// A port that leaves its counters behind: the engine takes ports and never gives them back.
+pub struct Counting<P: Counted> {
+    port: P,
+    to: Arc<Mutex<PortCounters>>,
+}
+
+impl<P: Counted> Counting<P> {
+    /// Writes the counters of `port` to `to` in the end.
+    pub fn new(port: P, to: &Arc<Mutex<PortCounters>>) -> Self {
+        Self { port, to: Arc::clone(to) }
+    }
+}
+
+impl<P: Counted> Drop for Counting<P> {
+    fn drop(&mut self) {
+        let mut all = self.to.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut all, self.port.counted());
+    }
+}
+
+impl<P: Port + Counted> Port for Counting<P> {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.port.poll(now_ns, pool, out, max)
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.port.submit(now_ns, pool, batch)
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.port.offloads()
+    }
+
+    fn link_type(&self) -> LinkType {
+        self.port.link_type()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.wake_fd()
+    }
+
+    fn blocked(&self) -> bool {
+        self.port.blocked()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.port.is_gone()
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.port.next_timeout_ns()
+    }
+
+    fn undelivered(&self) -> u64 {
+        self.port.undelivered()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each shard has a port.
+    #[test]
+    fn ports_of_one_kind_are_summed() {
+        let mut all = vec![("tap", vec![("rx_frames", 1), ("tx_frames", 2)])];
+        add(&mut all, ("gateway", vec![("udp_flows", 4)]));
+        add(&mut all, ("tap", vec![("rx_frames", 10), ("tx_frames", 20)]));
+        let sums = vec![("rx_frames", 11), ("tx_frames", 22)];
+        assert_eq!(all, [("tap", sums), ("gateway", vec![("udp_flows", 4)])]);
+    }
+}

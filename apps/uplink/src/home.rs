@@ -1,0 +1,312 @@
+//! The socket between `towpath run` and the engine in PROGRAM's process.
+//!
+//! ```text
+//!           ◄── Begins ─────────────────────── PROGRAM's process, as it starts
+//!   towpath ── the outfit, with descriptors ──►
+//!           ◄── Ready, or why not ────────────
+//!           ── Asked ─────────────────────────►
+//!           ◄── Said ─────────────────────────   until that process ends, or executes another program,
+//!                                                 which begins again
+//! ```
+//!
+//! Each message is a packet of JSON; the outfit, which may be long, is a memory file. Nothing here calls libc: in PROGRAM's
+//! process its functions are those of the stack.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
+    socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use towpath_gateway::Notice;
+use towpath_shm::Fd;
+
+use crate::counting::Layer;
+use crate::shape::{Link, Shape};
+
+/// Descriptors of one packet, at most (the kernel's SCM_MAX_FD is 253).
+const PASSED_MAX: usize = 250;
+/// Longest packet, in bytes; a socket takes 212992 unless it is told otherwise (net.core.wmem_default).
+const PACKET_MAX: usize = 160 << 10;
+
+/// What an engine in PROGRAM's process is made of. With it go descriptors: the read end of the run's lifeline, and
+/// those of the link.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outfit {
+    /// The stack.
+    pub shape: Shape,
+    /// What it is connected to.
+    pub link: Link,
+    /// Programs whose sockets would be the host's are not executed.
+    pub strict: bool,
+    /// The library that is loaded into programs which PROGRAM starts.
+    pub library: OsString,
+}
+
+/// What towpath wants of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Asked {
+    /// [`Said::Sockets`].
+    Sockets,
+    /// Its end: what is not delivered is cut off.
+    Stop,
+}
+
+/// What the engine's process says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Said {
+    /// A program starts, and wants an outfit.
+    Begins,
+    /// The stack is there.
+    Ready,
+    /// It could not be made, and why.
+    Failed(String),
+    /// From the gateway, for the user.
+    Notice(Notice),
+    /// The TAP device was deleted.
+    DeviceGone,
+    /// A program leaves the stack.
+    Outsider {
+        /// The process that executes it.
+        pid: u32,
+        /// Its file.
+        path: Vec<u8>,
+        /// The number of `towpath_shm::image::Outside`.
+        why: u32,
+    },
+    /// Some sockets, each as `towpath_engine::SocketEntry` is written.
+    Sockets {
+        /// These.
+        entries: Vec<serde_json::Value>,
+        /// There are no more.
+        last: bool,
+    },
+    /// All that was counted, at the end.
+    Counters(Vec<Layer>),
+}
+
+/// An end of the socket.
+#[derive(Debug, Clone)]
+pub struct Home(Arc<Fd>);
+
+impl Home {
+    /// Towpath's end, and the one for PROGRAM.
+    ///
+    /// # Errors
+    /// Those of socketpair(2).
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Self::over(own.into()), its))
+    }
+
+    /// An end that was inherited.
+    pub fn over(socket: Fd) -> Self {
+        Self(Arc::new(socket))
+    }
+
+    /// Sends PROGRAM's process what it is to make.
+    ///
+    /// # Errors
+    /// There is no memory, or there are too many descriptors on their way already.
+    pub fn equip(&self, outfit: &Outfit, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let text = serde_json::to_vec(outfit)?;
+        let memory = memfd_create("outfit", MemfdFlags::CLOEXEC)?;
+        let mut rest = &text[..];
+        while !rest.is_empty() {
+            let written = rustix::io::write(&memory, rest)?;
+            rest = &rest[written..];
+        }
+        let count = u32::try_from(descriptors.len()).map_err(|_| ErrorKind::InvalidInput)?;
+        let number = count.to_ne_bytes();
+        let all: Vec<_> =
+            std::iter::once(memory.as_fd()).chain(descriptors.iter().copied()).collect();
+        for part in all.chunks(PASSED_MAX) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            ancillary.push(SendAncillaryMessage::ScmRights(part));
+            let parts = [IoSlice::new(&number)];
+            sendmsg(&**self.0, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
+        }
+        Ok(())
+    }
+
+    /// In PROGRAM's process: asks for that, and takes it.
+    ///
+    /// # Errors
+    /// What came is no outfit.
+    pub fn unpack(&self) -> io::Result<(Outfit, Vec<Fd>)> {
+        self.say(&Said::Begins)?;
+        let mut descriptors: Vec<Fd> = Vec::new();
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut count = [0; size_of::<u32>()];
+            let mut parts = [IoSliceMut::new(&mut count)];
+            let received = recvmsg(&**self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(rights) = message {
+                    descriptors.extend(rights.map(Fd::from));
+                }
+            }
+            if received.bytes == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            // What was asked of the program that this one was executed by.
+            if descriptors.is_empty() {
+                continue;
+            }
+            if descriptors.len() > u32::from_ne_bytes(count) as usize {
+                break;
+            }
+        }
+        let memory = descriptors.remove(0);
+        let mut text = Vec::new();
+        let mut part = vec![0; 64 << 10];
+        loop {
+            match rustix::io::pread(&*memory, &mut part, text.len() as u64)? {
+                0 => break,
+                len => text.extend_from_slice(&part[..len]),
+            }
+        }
+        Ok((serde_json::from_slice(&text)?, descriptors))
+    }
+
+    /// Says something, if the other end takes it without a wait: for a thread that has other things to do.
+    pub fn mention(&self, what: &impl Serialize) {
+        let text = serde_json::to_vec(what).unwrap_or_default();
+        let _ = send(&**self.0, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+
+    /// Says something, and waits until there is room for it.
+    ///
+    /// # Errors
+    /// The other end is gone, or it is too long.
+    pub fn say(&self, what: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_vec(what)?;
+        loop {
+            match send(&**self.0, &text, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// All sockets, in as many packets as it takes.
+    ///
+    /// # Errors
+    /// As [`Self::say`].
+    pub fn say_sockets(&self, all: &[impl Serialize]) -> io::Result<()> {
+        /// Of these a packet has room for many: an address, and some sixty figures.
+        const ENTRIES: usize = 50;
+        let mut parts = all.chunks(ENTRIES).peekable();
+        loop {
+            let entries = parts.next().unwrap_or_default().iter().map(serde_json::to_value);
+            let entries = entries.collect::<Result<_, _>>()?;
+            let last = parts.peek().is_none();
+            self.say(&Said::Sockets { entries, last })?;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next thing that the other end says; None when it is gone.
+    ///
+    /// # Errors
+    /// It says something else.
+    pub fn hear<T: DeserializeOwned>(&self) -> io::Result<Option<T>> {
+        let mut packet = vec![0; PACKET_MAX];
+        loop {
+            match recv(&**self.0, &mut packet[..], RecvFlags::empty()) {
+                Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(None),
+                Ok((len, _)) => return Ok(Some(serde_json::from_slice(&packet[..len])?)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Home {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towpath_gateway::{Forward, ForwardProtocol, GatewayConfig};
+
+    fn outfit(ports: u16) -> Outfit {
+        let forward = |port| {
+            let host = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+            (Forward { host, port, protocol: ForwardProtocol::Tcp }, host)
+        };
+        let addresses = vec!["10.0.2.15/24".parse().expect("a prefix")];
+        let routes = Shape::default_routes(&addresses, towpath_pool::LinkType::Ip, |_| None);
+        let (mac, mtu, newreno) = ([2, 0, 0, 0, 0, 1], 1500, true);
+        let shape = Shape { mac, addresses, mtu, routes, resolver: None, newreno };
+        let forwards = (1..=ports).map(forward).collect();
+        let link = Link::Gateway { config: Box::new(GatewayConfig::default()), forwards };
+        Outfit { shape, link, strict: true, library: "/lib.so".into() }
+    }
+
+    #[test]
+    fn an_outfit_comes_with_all_its_descriptors() {
+        for ports in [0, 3, 600] {
+            let (ours, theirs) = Home::pair().expect("descriptors");
+            let sent = outfit(ports);
+            let (read, _write) = io::pipe().expect("a pipe");
+            let descriptors = vec![read.as_fd(); usize::from(ports) + 1];
+            // Asked of a program that was there before.
+            ours.say(&Asked::Sockets).expect("room");
+            ours.equip(&sent, &descriptors).expect("it is taken");
+            let (received, descriptors) = Home::over(theirs.into()).unpack().expect("an outfit");
+            assert_eq!(format!("{received:?}"), format!("{sent:?}"));
+            assert_eq!(descriptors.len(), usize::from(ports) + 1);
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_heard_until_the_end() {
+        let (ours, theirs) = Home::pair().expect("descriptors");
+        let theirs = Home::over(theirs.into());
+        theirs.say(&Said::Ready).expect("room");
+        theirs.mention(&Said::Outsider { pid: 7, path: vec![0xff], why: 2 });
+        let entries: Vec<_> = (0..120).collect();
+        theirs.say_sockets(&entries).expect("room");
+        drop(theirs);
+        assert_eq!(ours.hear().expect("JSON"), Some(Said::Ready));
+        let outsider = Said::Outsider { pid: 7, path: vec![0xff], why: 2 };
+        assert_eq!(ours.hear().expect("JSON"), Some(outsider));
+        let mut count = 0;
+        while let Some(Said::Sockets { entries, last }) = ours.hear().expect("JSON") {
+            count += entries.len();
+            assert_eq!(last, count == 120);
+        }
+        assert_eq!(count, 120);
+        ours.say(&Asked::Stop).expect_err("nobody is there");
+    }
+
+    #[test]
+    fn an_outfit_without_towpath_is_none() {
+        let (ours, theirs) = Home::pair().expect("descriptors");
+        ours.equip(&outfit(1), &[]).expect("room");
+        ours.say(&Asked::Stop).expect("room");
+        drop(ours);
+        let error = Home::over(theirs.into()).unpack().expect_err("nobody is there");
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,153 @@
+//! The stack's side of its link.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use towpath_engine::{EngineConfig, ResolverConfig, RouteConfig};
+use towpath_gateway::{Forward, GatewayConfig};
+use towpath_pool::{LinkType, Port};
+use towpath_stack::net::InterfaceConfig;
+use towpath_tcp::CongestionKind;
+use towpath_wire::{MacAddr, Prefix};
+
+/// The name that programs see; what they expect on a machine with one network.
+const INTERFACE_NAME: &str = "eth0";
+
+/// A stack with one interface.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Shape {
+    /// Its Ethernet address; of no meaning on an IP link.
+    pub mac: [u8; 6],
+    /// Its addresses, each with the length of its network.
+    #[serde(with = "text")]
+    pub addresses: Vec<Prefix>,
+    /// Longest IP packet of the link, in bytes.
+    pub mtu: u32,
+    /// Where what is not on the link goes.
+    pub routes: Vec<Route>,
+    /// The nameserver that programs find.
+    pub resolver: Option<Resolver>,
+    /// Congestion control of connections whose program chooses none: NewReno, and not CUBIC.
+    pub newreno: bool,
+}
+
+/// A route by way of the interface.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Route {
+    /// Where to.
+    #[serde(with = "text::one")]
+    pub prefix: Prefix,
+    /// The router; None: on the link.
+    pub next_hop: Option<IpAddr>,
+}
+
+/// See [`ResolverConfig`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Resolver {
+    /// Where it is.
+    pub address: IpAddr,
+    /// It stands in the place of nameservers on the host's loopback only.
+    pub only_loopback: bool,
+}
+
+/// What a stack is connected to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Link {
+    /// The rootless gateway; a descriptor goes with each forwarded port, in their order.
+    Gateway {
+        /// How it is made.
+        config: Box<GatewayConfig>,
+        /// The ports, each with the address where its socket is bound.
+        forwards: Vec<(Forward, std::net::SocketAddr)>,
+    },
+    /// A TAP device, whose descriptor goes with this.
+    Tap {
+        /// Its interface name.
+        name: String,
+        /// Whether the kernel takes UDP datagrams that are to be cut.
+        udp_segmentation: bool,
+    },
+}
+
+impl Shape {
+    /// The name of the interface.
+    pub const INTERFACE_NAME: &'static str = INTERFACE_NAME;
+
+    /// Default routes, for the families of `addresses`, by way of `router`; on an IP link, which delivers everything,
+    /// without one.
+    pub fn default_routes(
+        addresses: &[Prefix],
+        link: LinkType,
+        router: impl Fn(&Prefix) -> Option<IpAddr>,
+    ) -> Vec<Route> {
+        let all = [(Prefix::ALL_V4, true), (Prefix::ALL_V6, false)];
+        let route = |(prefix, is_v4)| {
+            let own = addresses.iter().find(|own| own.addr().is_ipv4() == is_v4)?;
+            let next_hop = router(own);
+            let leads = link == LinkType::Ip || next_hop.is_some();
+            leads.then_some(Route { prefix, next_hop })
+        };
+        all.into_iter().filter_map(route).collect()
+    }
+
+    /// The configuration of an engine with this stack, whose interface is driven by `port`. It ends with its last program.
+    pub fn config(&self, port: &dyn Port) -> EngineConfig {
+        let on_ip_link = port.link_type() == LinkType::Ip;
+        let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
+        config.resolver = self
+            .resolver
+            .map(|Resolver { address, only_loopback }| ResolverConfig { address, only_loopback });
+        config.stack.tcp.congestion =
+            if self.newreno { CongestionKind::NewReno } else { CongestionKind::Cubic };
+        config.routes.extend(self.routes.iter().map(|&Route { prefix, next_hop }| RouteConfig {
+            prefix,
+            next_hop,
+            interface: 0,
+            metric: 0,
+        }));
+        config.interfaces.push(InterfaceConfig {
+            name: INTERFACE_NAME.into(),
+            link: port.link_type(),
+            mac: MacAddr(self.mac),
+            mtu: self.mtu,
+            offloads: port.offloads(),
+            addresses: self.addresses.clone(),
+            slaac: false,
+            any_address: false,
+            // The gateway's sockets are the host's.
+            kernel_cuts: on_ip_link,
+        });
+        config
+    }
+}
+
+/// Prefixes as they are written.
+mod text {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use towpath_wire::Prefix;
+
+    pub fn serialize<S: Serializer>(all: &[Prefix], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(all.iter().map(Prefix::to_string))
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<Prefix>, D::Error> {
+        Vec::<String>::deserialize(from)?.iter().map(|text| parse(text)).collect()
+    }
+
+    fn parse<E: Error>(text: &str) -> Result<Prefix, E> {
+        text.parse().map_err(|_| E::custom(format!("{text} is not a prefix")))
+    }
+
+    pub mod one {
+        use super::{Deserialize, Deserializer, Prefix, Serializer, parse};
+
+        pub fn serialize<S: Serializer>(prefix: &Prefix, to: S) -> Result<S::Ok, S::Error> {
+            to.collect_str(prefix)
+        }
+
+        pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Prefix, D::Error> {
+            parse(&String::deserialize(from)?)
+        }
+    }
+}

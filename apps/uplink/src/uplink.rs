@@ -1,0 +1,67 @@
+//! The uplink of an engine in PROGRAM's process, made of what `towpath run` has opened.
+
+use std::io::{self, ErrorKind};
+use std::slice;
+use std::sync::{Arc, Mutex};
+
+use rustix::time::{ClockId, clock_gettime};
+use towpath_engine::EngineConfig;
+use towpath_gateway::{Bound, Gateway, GatewayConfig};
+use towpath_pool::Port;
+use towpath_shm::Fd;
+use towpath_tap::{Parts, Tap};
+
+use crate::counting::{Counting, PortCounters};
+use crate::home::{Home, Outfit, Said};
+use crate::shape::Link;
+
+/// An engine to be.
+pub struct Uplink {
+    /// Its configuration.
+    pub config: EngineConfig,
+    /// Of its interface.
+    pub port: Box<dyn Port + Send>,
+    /// What the port counts is here when it is gone.
+    pub counters: Arc<Mutex<PortCounters>>,
+}
+
+impl Outfit {
+    /// Makes the port over `descriptors`, which are those of the link; it may open so `many` more. What the user should
+    /// know later is said to `home`.
+    ///
+    /// # Errors
+    /// Descriptors are missing, or the system gives no more of them, nor a thread.
+    pub fn uplink(&self, descriptors: Vec<Fd>, many: u32, home: &Home) -> io::Result<Uplink> {
+        let counters = Arc::default();
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or(ErrorKind::InvalidData);
+        let told = home.clone();
+        let port: Box<dyn Port + Send> = match &self.link {
+            Link::Gateway { config, forwards } => {
+                let config = GatewayConfig { descriptors: Some(many), ..(**config).clone() };
+                let mut gateway = Gateway::new(config, now_ns())?;
+                gateway.on_notice(move |notice| told.mention(&Said::Notice(notice)));
+                let bound = forwards
+                    .iter()
+                    .map(|&(which, host)| next().map(|socket| Bound { which, socket, host }));
+                let bound = bound.collect::<Result<_, _>>()?;
+                Gateway::serve_bound(slice::from_mut(&mut gateway), bound)
+                    .map_err(|error| error.source)?;
+                Box::new(Counting::new(gateway, &counters))
+            }
+            Link::Tap { name, udp_segmentation } => {
+                let (name, udp_segmentation) = (name.clone(), *udp_segmentation);
+                let mut tap = Tap::from_parts(Parts { fd: next()?, name, udp_segmentation });
+                tap.on_gone(move || told.mention(&Said::DeviceGone));
+                Box::new(Counting::new(tap, &counters))
+            }
+        };
+        Ok(Uplink { config: self.shape.config(&*port), port, counters })
+    }
+}
+
+/// CLOCK_MONOTONIC, which is the engine's clock.
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,37 @@
+//! The thread that ends the process of an engine.
+
+use std::sync::atomic::Ordering::Acquire;
+use std::time::Duration;
+
+use rustix::time::Timespec;
+
+use super::helm::place;
+use super::{Turned, Wheel, Who};
+use crate::Deadline;
+
+/// How often it looks whether it is to go on.
+const LOOK: Duration = Duration::from_millis(20);
+/// Another thread is at the wheel: how often it is tried again.
+const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+impl Wheel {
+    /// Turns the engine until it has ended, or as long as `go_on` says so, which is asked every 20 ms at least.
+    pub fn drive_to_end(&self, mut go_on: impl FnMut() -> bool) {
+        while !self.has_ended.load(Acquire) && go_on() {
+            let Some(mut helm) = self.take(Who::Waits) else {
+                // It is turned by another one meanwhile.
+                let _ = rustix::thread::nanosleep(&AGAIN);
+                continue;
+            };
+            match helm.turn(|| false) {
+                Turned::Ended => return,
+                Turned::Busy | Turned::Done => {}
+                Turned::Idle => {
+                    let until = helm.until(Some(Deadline::after(LOOK)));
+                    let limit = until.map(Deadline::timespec);
+                    let _ = helm.sleep(place(limit.as_ref()), None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A stack in PROGRAM's own process (`--inline`): what it is made of goes there, and what it has to say comes from there.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, from_value};
+use towpath_engine::Outsider;
+use towpath_shm::image::Outside;
+use towpath_shm::layout::SLOTS_MAX;
+use towpath_uplink::{Asked, Home, Layer, Link, Outfit, Said};
+
+use crate::messages::Messages;
+use crate::outsiders::Gate;
+use crate::run::Outcome;
+use crate::ss::Socket;
+use crate::uplink::{Packed, Plan, device_gone};
+
+/// How long PROGRAM's process may take to say which sockets it has. It answers at once, unless it was stopped.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Layers of a stack that are believed, and counters of each.
+const LAYERS_MAX: usize = 16;
+const COUNTERS_MAX: usize = 1024;
+
+/// A stack to be.
+pub struct Begun {
+    /// As for any stack.
+    pub facts: String,
+    /// What PROGRAM finds in the place of a control socket.
+    pub control: OwnedFd,
+    /// To ask it.
+    pub desk: Desk,
+    /// For the thread that hears it.
+    pub listener: Listener,
+}
+
+/// Where PROGRAM's process is asked.
+#[derive(Clone)]
+pub struct Desk {
+    home: Home,
+    /// What it answers; one asks at a time.
+    sockets: Arc<Mutex<Receiver<Vec<Value>>>>,
+}
+
+/// Who hears PROGRAM's process.
+pub struct Listener {
+    home: Home,
+    messages: Messages,
+    gate: Gate,
+    /// Name of the TAP device, if there is one.
+    device: String,
+    sockets: Sender<Vec<Value>>,
+    /// What each program that begins is sent: PROGRAM, and what it executes in its own place.
+    outfit: Outfit,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// Opens what the stack is connected to, for who will be PROGRAM.
+pub fn begin(plan: &Plan, lifeline: BorrowedFd<'_>, library: &Path) -> Result<Begun> {
+    let Packed { outfit, descriptors, facts } = plan.pack(library.as_os_str().to_owned())?;
+    let (home, control) = Home::pair().context("socketpair")?;
+    let lifeline = lifeline.try_clone_to_owned()?;
+    let descriptors = std::iter::once(lifeline).chain(descriptors).collect();
+    let device = match &outfit.link {
+        Link::Tap { name, .. } => name.clone(),
+        Link::Gateway { .. } => String::new(),
+    };
+    let (sender, receiver) = channel();
+    let desk = Desk { home: home.clone(), sockets: Arc::new(Mutex::new(receiver)) };
+    let messages = plan.messages.clone();
+    let gate = Gate::new(messages.clone(), plan.strict);
+    let listener = Listener { home, messages, gate, device, sockets: sender, outfit, descriptors };
+    Ok(Begun { facts, control, desk, listener })
+}
+
+impl Desk {
+    /// What is not delivered is cut off.
+    pub fn stop(&self) {
+        self.home.mention(&Asked::Stop);
+    }
+
+    /// All sockets. None: it does not answer.
+    pub fn sockets(&self) -> Option<Vec<Socket>> {
+        let receiver = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        // An answer that came too late for whoever asked.
+        receiver.try_iter().for_each(drop);
+        self.home.mention(&Asked::Sockets);
+        let entries = receiver.recv_timeout(PATIENCE).ok()?;
+        Some(entries.into_iter().filter_map(socket).collect())
+    }
+}
+
+/// An entry as `towpath_engine::SocketEntry` is written.
+fn socket(mut entry: Value) -> Option<Socket> {
+    let fields = entry.as_object_mut()?;
+    let holders = fields.remove("pids")?;
+    fields.insert("holders".to_owned(), holders);
+    if fields.get("slot").and_then(Value::as_u64) == Some(u32::MAX.into()) {
+        fields.insert("slot".to_owned(), Value::Null);
+    }
+    from_value(entry).ok()
+}
+
+impl Listener {
+    /// Until PROGRAM's process has ended, or says what nobody understands.
+    pub fn hear(mut self) -> Outcome {
+        let mut outcome = Outcome { attached: false, layers: Vec::new() };
+        let mut entries = Vec::new();
+        while let Ok(Some(said)) = self.home.hear() {
+            match said {
+                Said::Begins => self.equip(),
+                Said::Ready => outcome.attached = true,
+                Said::Failed(why) => {
+                    outcome.attached = true;
+                    let why = why.escape_debug();
+                    self.messages.put_error(&format!("no stack in PROGRAM's process: {why}"));
+                }
+                Said::Notice(notice) => self.messages.post(&notice.to_string()),
+                Said::DeviceGone => self.messages.post(&device_gone(&self.device)),
+                Said::Outsider { pid, path, why } => {
+                    let why = Outside::from_number(why);
+                    if let Some(why) = why {
+                        self.gate.may_pass(Outsider { pid, path: &path, why });
+                    }
+                }
+                Said::Sockets { entries: some, last } => {
+                    entries.extend(some);
+                    entries.truncate(SLOTS_MAX as usize);
+                    if last {
+                        // Nobody may wait for it any more.
+                        let _ = self.sockets.send(std::mem::take(&mut entries));
+                    }
+                }
+                Said::Counters(layers) => outcome.layers = believed(layers),
+            }
+        }
+        outcome
+    }
+
+    fn equip(&self) {
+        let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
+        if let Err(error) = self.home.equip(&self.outfit, &descriptors) {
+            let text = format!("PROGRAM's process cannot be told of its stack: {error}");
+            self.messages.put_error(&text);
+        }
+    }
+}
+
+/// What goes to a terminal.
+fn believed(mut layers: Vec<Layer>) -> Vec<Layer> {
+    let is_word = |name: &str| name.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
+    layers.truncate(LAYERS_MAX);
+    layers.retain(|layer| is_word(&layer.name));
+    for layer in &mut layers {
+        layer.counters.truncate(COUNTERS_MAX);
+        layer.counters.retain(|(name, _)| is_word(name));
+    }
+    layers
+}

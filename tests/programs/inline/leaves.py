@@ -1,0 +1,23 @@
+"""Accepts one connection, writes more than anybody takes at once, and exits. With "child": starts one before, which
+waits at the stack and says how that ends."""
+
+import os
+import socket
+import sys
+
+listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+if "child" in sys.argv:
+    if os.fork() == 0:
+        own = socket.create_server(("127.0.0.1", 1))
+        inner = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+        inner.sendall(b"up")
+        try:
+            own.accept()
+        except OSError as error:
+            print("child:", error.strerror, flush=True)
+        os._exit(0)
+connection, _ = listener.accept()
+connection.recv(10)
+if "child" not in sys.argv:
+    connection.sendall(b"x" * 3_000_000)
+sys.exit(3)

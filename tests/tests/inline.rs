@@ -1,0 +1,203 @@
+//! `towpath run --inline`: the stack in the program's own process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use towpath_tests::{
+    Mode, Namespace, Output, Process, Scratch, eventually, program, run, towpath, wait_for_listener,
+};
+
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+
+fn start(ns: &Namespace, mode: Mode, ports: &[u16], options: &[&str], command: &[&str]) -> Process {
+    let (towpath, own) = (towpath(), mode.options(ports));
+    let mut line = vec![towpath.as_str(), "run", "--inline"];
+    line.extend(own.iter().map(String::as_str).chain(options.iter().copied()));
+    line.push("--");
+    line.extend(command);
+    ns.spawn(&line)
+}
+
+fn read(ns: &Namespace, url: &str) -> Output {
+    ns.run(&["curl", "-sS", "--max-time", "20", "-o", "-", url]).ok()
+}
+
+#[test]
+fn a_server_with_the_stack_in_its_process() {
+    for &mode in Mode::all() {
+        let (ns, folder) = (Namespace::new(), Scratch::new());
+        folder.write("page", "from the server\n".repeat(10_000));
+        let server = ["python3", "-m", "http.server", "8100", "-d", folder.file(".").leak()];
+        let server = start(&ns, mode, &[8100], &["--stats"], &server);
+        wait_for_listener(&server, 8100);
+        for _ in 0..10 {
+            let out = read(&ns, &format!("http://{}:8100/page", mode.host()));
+            assert_eq!(out.stdout.len(), 160_000, "{mode:?}");
+        }
+        server.signal(rustix::process::Signal::INT);
+        let out = server.wait(SERVED_WITHIN);
+        // Counters of the stack and of its port come from the process.
+        let port = if mode == Mode::Tap { "tap." } else { "gateway." };
+        for counter in ["engine.turns", port] {
+            assert!(out.stderr.contains(counter), "{mode:?}: {}", out.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_client_with_the_stack_in_its_process() {
+    for &mode in Mode::all() {
+        let (ns, folder) = (Namespace::new(), Scratch::new());
+        let sent = folder.big("file", 5_000_000);
+        let command = ["python3", "-m", "http.server", "8101", "-d", folder.file(".").leak()];
+        let server = ns.spawn(&command);
+        let url = format!("http://{}:8101/file", mode.peer());
+        let got = folder.file("got");
+        let fetch = || start(&ns, mode, &[], &[], &["curl", "-sS", "-m", "20", "-o", &got, &url]);
+        eventually("the file comes", || fetch().wait(SERVED_WITHIN).success());
+        assert!(std::fs::read(&got).expect("a file") == std::fs::read(&sent).expect("a file"));
+        server.stop();
+    }
+}
+
+/// PROGRAM's one thread serves: a request wakes no other thread, and none of another process.
+#[test]
+fn a_request_costs_no_change_of_threads() {
+    const REQUESTS: u64 = 3000;
+    let ns = Namespace::new();
+    let server = ["redis-server", "--port", "8102", "--save", "", "--protected-mode", "no"];
+    let run = start(&ns, Mode::Rootless, &[8102], &[], &server);
+    wait_for_listener(&run, 8102);
+    let benchmark = |requests: u64| {
+        let count = requests.to_string();
+        let line = ["redis-benchmark", "-p", "8102", "-n", &count, "-c", "1", "-q", "-t", "get"];
+        ns.run(&line).ok();
+    };
+    benchmark(100);
+    let process = holder(&run, 8102);
+    let before = switches(process);
+    benchmark(REQUESTS);
+    let after = switches(process);
+    let own = after.0 - before.0;
+    let others = after.1 - before.1;
+    // Each request is waited for once, by the thread that serves.
+    assert!(own <= REQUESTS * 3 / 2 + 500, "{own} switches for {REQUESTS} requests");
+    // Ticks while it runs, and some more on a machine that is busy.
+    assert!(others < REQUESTS / 2, "{others} switches of other threads");
+}
+
+/// The process that listens, as `towpath ss` says.
+fn holder(run: &Process, port: u16) -> u32 {
+    let id = run.id().to_string();
+    let out = Process::spawn(&[&towpath(), "ss", "-tlj", &id]).wait(SERVED_WITHIN).ok();
+    let sockets: serde_json::Value = serde_json::from_str(&out.stdout).expect("JSON");
+    let end = format!(":{port}");
+    let listens = |socket: &&serde_json::Value| {
+        socket["local"].as_str().is_some_and(|local| local.ends_with(&end))
+    };
+    let socket = sockets.as_array().expect("a list").iter().find(listens).expect("a listener");
+    u32::try_from(socket["holders"][0].as_u64().expect("a process")).expect("a number")
+}
+
+/// How often the first thread of a process has slept, and all others.
+fn switches(process: u32) -> (u64, u64) {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let of = |task: &Path| {
+        let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    };
+    tasks.map(|task| task.expect("a thread").path()).fold((0, 0), |(first, others), task| {
+        if task.ends_with(process.to_string()) {
+            (first + of(&task), others)
+        } else {
+            (first, others + of(&task))
+        }
+    })
+}
+
+#[test]
+fn what_was_written_is_delivered_when_the_program_exits() {
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let run =
+            start(&ns, mode, &[8103], &[], &["python3", &program("inline/leaves.py"), "8103"]);
+        wait_for_listener(&run, 8103);
+        let script = format!(
+            "import socket,time\ns=socket.create_connection(('{}',8103)); s.sendall(b'x'); time.sleep(1)\n\
+             n=0\nwhile d:=s.recv(1<<16): n+=len(d)\nprint(n)",
+            mode.host()
+        );
+        assert_eq!(ns.run(&["python3", "-c", &script]).ok().stdout, "3000000\n", "{mode:?}");
+        assert_eq!(run.wait(SERVED_WITHIN).code(), 3);
+    }
+}
+
+#[test]
+fn children_are_served_until_the_program_ends() {
+    let ns = Namespace::new();
+    let line = ["python3", &program("inline/leaves.py"), "8104", "child"];
+    let out = start(&ns, Mode::Rootless, &[], &[], &line).wait(SERVED_WITHIN);
+    assert_eq!((out.code(), &*out.stdout), (3, "child: Network is down\n"), "{}", out.stderr);
+}
+
+#[test]
+fn the_engines_descriptors_are_not_the_programs() {
+    let ns = Namespace::new();
+    let line = ["python3", &program("inline/descriptors.py"), "8105"];
+    let run = start(&ns, Mode::Rootless, &[8105], &[], &line);
+    wait_for_listener(&run, 8105);
+    for _ in 0..20 {
+        let script = "import socket\ns=socket.create_connection(('127.0.0.1',8105)); s.sendall(b'x'); print(s.recv(9))";
+        assert_eq!(ns.run(&["python3", "-c", script]).ok().stdout, "b'x'\n");
+    }
+    let out = run.wait(SERVED_WITHIN).ok();
+    assert_eq!(out.stdout, "first: 3\nlisted: []\nlimit: True\nserving\n");
+}
+
+#[test]
+fn handlers_use_sockets_in_calls_that_wait() {
+    let ns = Namespace::new();
+    let line = ["python3", &program("inline/signals.py"), "8106"];
+    let run = start(&ns, Mode::Rootless, &[8106], &[], &line);
+    wait_for_listener(&run, 8106);
+    let script = "import socket\ns=socket.create_connection(('127.0.0.1',8106))\n\
+                  for n in range(200):\n s.sendall(b'%5d' % n); assert s.recv(5) == b'%5d' % n";
+    ns.run(&["timeout", "30", "python3", "-c", script]).ok();
+    assert_eq!(run.wait(SERVED_WITHIN).ok().stdout, "serving\nhandled: True\n");
+}
+
+/// A wrapper executes the program in its place, which gets an engine of its own.
+#[test]
+fn what_a_wrapper_executes_has_the_stack() {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    folder.write("page", "page");
+    let folder = folder.file(".");
+    let line = format!("exec env A=1 nohup python3 -m http.server 8107 -d {folder}");
+    let run = start(&ns, Mode::Rootless, &[8107], &[], &["sh", "-c", &line]);
+    wait_for_listener(&run, 8107);
+    assert_eq!(read(&ns, "http://127.0.0.1:8107/page").stdout, "page");
+    run.stop();
+}
+
+#[test]
+fn a_capture_is_refused() {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let file = folder.file("capture");
+    let out = start(&ns, Mode::Rootless, &[], &["--pcap", &file], &["true"]).wait(SERVED_WITHIN);
+    assert_eq!(out.code(), 125);
+    assert!(out.stderr.contains("cannot be recorded with --pcap"), "{}", out.stderr);
+}
+
+#[test]
+fn a_program_without_sockets_ends_with_its_status() {
+    let ns = Namespace::new();
+    let out = start(&ns, Mode::Rootless, &[], &[], &["sh", "-c", "echo out; exit 7"]);
+    let out = out.wait(SERVED_WITHIN);
+    assert_eq!((out.code(), &*out.stdout, &*out.stderr), (7, "out\n", ""));
+    let script = "import os,signal; os.kill(os.getpid(), signal.SIGKILL)";
+    let out = start(&ns, Mode::Rootless, &[], &[], &["python3", "-c", script]);
+    assert!(!out.wait(SERVED_WITHIN).success());
+    // It is as good as any other run, and another one may follow.
+    run(&ns, Mode::Rootless, &[], &["true"]).ok();
+}
