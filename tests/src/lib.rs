@@ -51,7 +51,8 @@ impl Mode {
     }
 
     /// Options of `towpath run` for this mode; `ports` are published under their own numbers. `$TOWPATH_TEST_SHARDS` is
-    /// the number of shards: all tests should pass with any.
+    /// the number of shards: all tests should pass with any. `$TOWPATH_TEST_HOSTING=inline` puts the stack into the
+    /// program's own process, for tests whose program fits that.
     pub fn options(self, ports: &[u16]) -> Vec<String> {
         let mut options: Vec<_> = match self {
             Self::Rootless => {
@@ -61,6 +62,11 @@ impl Mode {
         };
         if let Ok(shards) = std::env::var("TOWPATH_TEST_SHARDS") {
             options.push(format!("--shards={shards}"));
+        }
+        match std::env::var("TOWPATH_TEST_HOSTING").as_deref() {
+            Ok("inline") => options.push("--inline".to_owned()),
+            Ok(other) => panic!("TOWPATH_TEST_HOSTING={other}: expected inline, or nothing"),
+            Err(_) => {}
         }
         options
     }
