@@ -26,6 +26,8 @@
 //! | `to_send` | datagram sockets with more to send than a turn allowed | `datagrams`, some in each turn |
 //! | `to_return` | datagram sockets whose FIFO lent bytes to packets | `datagrams`, after the stack's turn |
 //! | `to_accept` | connections that wait for their first bytes (TCP_DEFER_ACCEPT) | `host`, when these come, or in time |
+//! | `to_offer` | those of them whose listener is in another shard, and bytes have come | `among`, in the same turn |
+//! | `to_offer_again` | listeners that had no memory for a connection of another shard | `among`, a tenth of a second later |
 //! | `to_reset_failed` | those of them that failed meanwhile | `lifecycle`, in the same turn |
 //! | `to_reset_unclaimed` | connections taken off a queue by a process that then let go of the listener | `lifecycle`, a second later |
 //! | `to_close_parked` | sockets in messages that nobody has received | `lifecycle`, half a minute later |

@@ -11,7 +11,11 @@
 //! done. Both go on in portions, so that a request waits for what others said before, and no connection waits for
 //! it. Commands that arrive later belong to the next round, so that a request waits for a bounded amount of work.
 //!
-//! Most answers need no round ([`Shard::depends_on_others`]). Of what a request wants, others who have said something
+//! With several shards the others may have read what matters: a port may be a socket's of another shard, and so may a
+//! listener. Then there is a round in each of those that it concerns, and the request waits for all of them under a number.
+//! Rounds do not wait for each other, but for connections that were closed with their listener in another shard.
+//!
+//! Most answers need no round ([`Shard::depends_on_shards`]). Of what a request wants, others who have said something
 //! that was not read can only have given something up: so the request is tried, and waits for a round when it is
 //! refused for want. A port that is shared is no such thing: somebody on it may have left it, or have ceased to share.
 
