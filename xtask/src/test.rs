@@ -28,6 +28,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     step("documentation", documentation)?;
     let unit = ["test", "--workspace", "--exclude", "towpath-tests", "--no-fail-fast"];
     step("unit tests", cargo(root, &unit))?;
+    let mut several = cargo(root, &["test", "-p", "towpath-preload", "--test", "programs"]);
+    several.env(SHARDS, "4");
+    step("programs on four shards", several)?;
     step("loom", loom(root))?;
     if options.quick {
         return Ok(());
@@ -39,8 +42,21 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let all = files(&root.join("tests/tests"))?;
     let others: Vec<_> =
         all.iter().map(String::as_str).filter(|it| !SEVERAL_AT_A_TIME.contains(it)).collect();
-    step("real programs, one at a time", real_programs(root, "1", &others))
+    step("real programs, one at a time", real_programs(root, "1", &others))?;
+    let mut two = real_programs(root, "2", WITH_TWO_SHARDS);
+    two.env(SHARDS, "2");
+    step("real programs on two shards", two)?;
+    let mut inline = real_programs(root, "2", INLINE);
+    inline.env("TOWPATH_TEST_HOSTING", "inline");
+    step("real programs with the stack in them", inline)
 }
+
+/// How many shards an engine has in tests that ask for none.
+const SHARDS: &str = "TOWPATH_TEST_SHARDS";
+/// Of the tests with real programs, those that CI runs once more with two shards. All of them should pass.
+const WITH_TWO_SHARDS: &[&str] = &["http", "languages", "oracle"];
+/// The same with `--inline`, which does not fit all of them.
+const INLINE: &[&str] = &["http", "languages"];
 
 /// Tests with real programs that mostly wait and time nothing: three of them at once on the two cores that CI has.
 const SEVERAL_AT_A_TIME: &[&str] =
