@@ -126,6 +126,13 @@ impl Host {
         }
     }
 
+    /// A turn of the stack alone, between two turns of the shard, has left something to be done.
+    pub fn has_more(&self) -> bool {
+        let sockets = [&self.to_bury, &self.to_publish, &self.to_reset_failed];
+        let more = sockets.iter().any(|list| !list.is_empty());
+        more || !self.told.is_empty() || !self.to_offer.is_empty()
+    }
+
     /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
     /// spares the program a round trip with its first write. `near`: the peer is this host itself (loopback).
     pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {

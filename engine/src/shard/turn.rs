@@ -19,7 +19,7 @@ impl Shard {
         self.go_on_listing();
         let asked = !self.ends.is_empty() || self.rounds.has_work() || !self.to_go_on.is_empty();
         let asked = asked || !self.to_cut_off.is_empty() || !self.listings.is_empty();
-        let asked = asked || !self.host.told.is_empty() || !self.host.to_offer.is_empty();
+        let asked = asked || self.host.has_more() || !self.rounds.acknowledged.is_empty();
         turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
     }
 
