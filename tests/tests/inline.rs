@@ -191,6 +191,17 @@ fn a_capture_is_refused() {
     assert!(out.stderr.contains("cannot be recorded with --pcap"), "{}", out.stderr);
 }
 
+/// Its sockets would all fail.
+#[test]
+fn a_program_whose_stack_has_no_memory_does_not_begin() {
+    let ns = Namespace::new();
+    let script = "ulimit -v 1000000; exec \"$0\" run --inline -- sh -c 'echo began'";
+    let out = ns.spawn(&["sh", "-c", script, &towpath()]).wait(SERVED_WITHIN);
+    assert_eq!((out.code(), &*out.stdout), (125, ""), "{}", out.stderr);
+    assert!(out.stderr.contains("no stack in PROGRAM's process"), "{}", out.stderr);
+    assert!(!out.stderr.contains('\\'), "{}", out.stderr);
+}
+
 #[test]
 fn a_program_without_sockets_ends_with_its_status() {
     let ns = Namespace::new();

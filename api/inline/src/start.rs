@@ -17,6 +17,9 @@ use towpath_uplink::{Home, Outfit, Said, Uplink};
 use crate::inside::{Inside, State};
 use crate::{desk, end};
 
+/// What `towpath` exits with when it could not do its part (env(1) does so as well).
+const FAILED: usize = 125;
+
 /// What the thread gives that has made the engine, and stands by.
 struct Made {
     wheel: &'static Wheel,
@@ -27,8 +30,10 @@ struct Made {
 
 /// Makes the engine, and attaches this process to it. Without TOWPATH_CONTROL, or in a set-user-id program, nothing.
 ///
+/// When there can be none towpath is told why, and the process ends with the status of a `towpath run` that failed.
+///
 /// # Errors
-/// What [`attach::over`] says; ENETDOWN when there is no engine, of which towpath is told why.
+/// ENETDOWN when the socket to towpath is not there.
 pub fn start(posix: &'static Posix) -> Result<()> {
     let Some(socket) = attach::socket_from_environment(posix) else { return Ok(()) };
     let Some(socket) = socket else { return Err(Errno(libc::ENETDOWN)) };
@@ -41,15 +46,25 @@ pub fn start(posix: &'static Posix) -> Result<()> {
                 end::remember(posix, wheel, remote.clone());
                 desk::start(home.clone(), remote);
             }
-            attached.map_err(|Errno(errno)| (Errno(errno), io::Error::from_raw_os_error(errno)))
+            attached.map_err(|Errno(errno)| io::Error::from_raw_os_error(errno))
         }
-        Err(error) => Err((Errno(error.raw_os_error().unwrap_or(libc::ENETDOWN)), error)),
+        Err(error) => Err(error),
     };
-    home.mention(&match &attached {
-        Ok(()) => Said::Ready,
-        Err((_, error)) => Said::Failed(error.to_string()),
-    });
-    attached.map_err(|(errno, _)| errno)
+    match attached {
+        Ok(()) => home.mention(&Said::Ready),
+        Err(error) => {
+            home.mention(&Said::Failed(error.to_string()));
+            end_before_it_begins();
+        }
+    }
+    Ok(())
+}
+
+/// The end of a program that could have no stack, before it does anything.
+fn end_before_it_begins() {
+    let args = [FAILED, 0, 0, 0, 0, 0];
+    // SAFETY: exit_group(2) has no memory arguments.
+    let _ = unsafe { towpath_client::syscall::syscall(libc::SYS_exit_group as usize, args) };
 }
 
 fn begin(posix: &'static Posix, home: &Home) -> io::Result<Made> {

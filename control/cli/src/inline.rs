@@ -115,7 +115,7 @@ impl Listener {
                 Said::Ready => outcome.attached = true,
                 Said::Failed(why) => {
                     outcome.attached = true;
-                    let why = why.escape_debug();
+                    let why = why.replace(char::is_control, " ");
                     self.messages.put_error(&format!("no stack in PROGRAM's process: {why}"));
                 }
                 Said::Notice(notice) => self.messages.post(&notice.to_string()),
