@@ -11,6 +11,7 @@ use towpath_shm::layout::{Command, op};
 
 use crate::environment::Environment;
 use crate::errno::fail;
+use crate::outside::Sockets;
 use crate::spawns::Started;
 use crate::{Posix, Result, rights};
 
@@ -20,13 +21,17 @@ pub use crate::spawns::Pipe;
 /// Where the seat is put: an action that closes all from a number on becomes one for each number up to the seat,
 /// so it is not as high as the library's other descriptors (16384). Small programs use no numbers up there.
 const SEAT_LOWEST: i32 = 900;
+/// A number that no descriptor has: the kernel gives none beyond fs.nr_open, which is below 2^31 at most.
+const NOWHERE: i32 = i32::MAX;
 
-/// execve and its kin: `real` gets the environment to use, and returns only when it fails.
+/// execve and its kin: `real` gets the environment to use, and returns only when it fails. `sockets`: where those of the
+/// program will be.
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
 pub unsafe fn exec<T>(
     posix: &'static Posix,
+    sockets: Sockets,
     envp: *const *const c_char,
     real: impl FnOnce(*const *const c_char) -> T,
 ) -> T {
@@ -36,7 +41,7 @@ pub unsafe fn exec<T>(
     let _lock = posix.spawns.lock();
     if let Some(host) = posix.spawns.host().filter(|_| client.wheel().is_some()) {
         // SAFETY: the caller's promise.
-        return unsafe { host.exec(posix, envp, real) };
+        return unsafe { host.exec(posix, sockets, envp, real) };
     }
     list_inheritable(posix, client, false);
     // With a channel of its own the new image holds what it inherits; ours ends with this image. If the engine has
@@ -60,15 +65,29 @@ pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
     posix.spawns.set_host(Host { socket, library });
 }
 
+/// In the child after fork: the engine is its parent's, whose end `towpath run` would not hear of as long as this process
+/// had the socket.
+pub(crate) fn leave_host(posix: &'static Posix) {
+    if let Some(host) = posix.spawns.host() {
+        host.socket.close();
+    }
+}
+
 impl Host {
+    /// A program without the library does not get the socket: it makes no engine, and would only keep `towpath run` from
+    /// hearing that there is none.
+    ///
     /// # Safety
     /// As for [`exec`].
     unsafe fn exec<T>(
         &self,
         posix: &'static Posix,
+        sockets: Sockets,
         envp: *const *const c_char,
         real: impl FnOnce(*const *const c_char) -> T,
     ) -> T {
+        // What such a program executes in turn finds that its network is down.
+        let number = if sockets == Sockets::Stack { self.socket.get() } else { NOWHERE };
         // Not both libraries: they have the same functions.
         let preload_with = |theirs: Option<&CStr>| {
             let all = theirs.map(CStr::to_bytes).unwrap_or_default();
@@ -78,8 +97,8 @@ impl Host {
             Some(all.join(&b':'))
         };
         // SAFETY: the caller's promise.
-        let environment = unsafe { Environment::new(envp, self.socket.get(), preload_with) };
-        self.socket.set_inheritable(true);
+        let environment = unsafe { Environment::new(envp, number, preload_with) };
+        self.socket.set_inheritable(sockets == Sockets::Stack);
         let result = real(environment.as_ptr());
         self.socket.set_inheritable(false);
         result

@@ -35,16 +35,25 @@ const SCRIPT_DEPTH_MAX: u32 = 4;
 /// PATH of programs that have none, as glibc has it (confstr(3), _CS_PATH).
 const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 
-/// Tells the engine if the program's sockets will be the kernel's.
+/// Where the sockets of a program will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sockets {
+    /// On the stack, as far as can be seen.
+    Stack,
+    /// The kernel's.
+    Kernel,
+}
+
+/// Looks where the program's sockets will be, and tells the engine if they will be the kernel's.
 ///
 /// # Errors
 /// EACCES when the user does not allow such programs.
-pub fn tell(posix: &'static Posix, program: Program<'_>) -> Result<()> {
-    let Ok(client) = posix.client() else { return Ok(()) };
-    let Some((path, file)) = find(program) else { return Ok(()) };
+pub fn tell(posix: &'static Posix, program: Program<'_>) -> Result<Sockets> {
+    let Ok(client) = posix.client() else { return Ok(Sockets::Stack) };
+    let Some((path, file)) = find(program) else { return Ok(Sockets::Stack) };
     match reason(posix, &*file, SCRIPT_DEPTH_MAX) {
-        Some(why) => tell_engine(client, &path, why),
-        None => Ok(()),
+        Some(why) => tell_engine(client, &path, why).map(|()| Sockets::Kernel),
+        None => Ok(Sockets::Stack),
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
-use towpath_posix::outside::{self, Program};
+use towpath_posix::outside::{self, Program, Sockets};
 use towpath_posix::{environment, exec, fork};
 
 use crate::{POSIX, answer, real};
@@ -193,37 +193,35 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     }
 }
 
-/// Tells of a program that leaves the stack; an error when it may not.
+/// Where a program's sockets will be, which is told if they leave the stack; an error when they may not.
 unsafe fn told<'a>(
     name: *const c_char,
     program: impl FnOnce(&'a CStr) -> Program<'a>,
-) -> towpath_posix::Result<()> {
+) -> towpath_posix::Result<Sockets> {
     if name.is_null() {
-        return Ok(());
+        return Ok(Sockets::Stack);
     }
     // SAFETY: a C string, as whoever executes it must give.
     outside::tell(&POSIX, program(unsafe { CStr::from_ptr(name) }))
 }
 
-/// The same, as the answer of exec.
-unsafe fn refused<'a>(
-    name: *const c_char,
-    program: impl FnOnce(&'a CStr) -> Program<'a>,
-) -> Option<c_int> {
-    // SAFETY: as above.
-    let told = unsafe { told(name, program) };
-    told.is_err().then(|| answer::zero(told))
+/// exec, done by `real`, which gets the environment to use.
+unsafe fn exec(
+    told: towpath_posix::Result<Sockets>,
+    envp: Strings,
+    real: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    match told {
+        // SAFETY: an environment, as whoever executes a program must give.
+        Ok(sockets) => unsafe { exec::exec(&POSIX, sockets, envp, real) },
+        Err(errno) => answer::zero(Err(errno)),
+    }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe {
-        if let Some(refused) = refused(path, Program::Path) {
-            return refused;
-        }
-        exec::exec(&POSIX, envp, |envp| real::execve(path, argv, envp))
-    }
+    unsafe { exec(told(path, Program::Path), envp, |envp| real::execve(path, argv, envp)) }
 }
 
 #[unsafe(no_mangle)]
@@ -235,12 +233,7 @@ pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe {
-        if let Some(refused) = refused(file, Program::Name) {
-            return refused;
-        }
-        exec::exec(&POSIX, envp, |envp| real::execvpe(file, argv, envp))
-    }
+    unsafe { exec(told(file, Program::Name), envp, |envp| real::execvpe(file, argv, envp)) }
 }
 
 #[unsafe(no_mangle)]
@@ -251,11 +244,9 @@ pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
-    if let Err(errno) = outside::tell(&POSIX, Program::File(fd)) {
-        return answer::zero(Err(errno));
-    }
+    let told = outside::tell(&POSIX, Program::File(fd));
     // SAFETY: see `fork`.
-    unsafe { exec::exec(&POSIX, envp, |envp| real::fexecve(fd, argv, envp)) }
+    unsafe { exec(told, envp, |envp| real::fexecve(fd, argv, envp)) }
 }
 
 #[unsafe(no_mangle)]
@@ -278,12 +269,7 @@ pub unsafe fn execveat_by(
     real: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
     // SAFETY: see `fork`.
-    unsafe {
-        if let Some(refused) = refused(path, |path| Program::At(dir, path)) {
-            return refused;
-        }
-        exec::exec(&POSIX, envp, real)
-    }
+    unsafe { exec(told(path, |path| Program::At(dir, path)), envp, real) }
 }
 
 #[unsafe(no_mangle)]
