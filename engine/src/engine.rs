@@ -200,6 +200,18 @@ impl Engine {
         attached.map(Fd::into_owned)
     }
 
+    /// As [`Self::attach`], for the process that this engine lives in: the engine ends with it, when what it leaves behind is
+    /// sent, or nobody takes that any more ([`EngineConfig::leave_stalled`]). Other processes that are attached do not
+    /// change that, and what they have is not waited for.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attach_host(&mut self) -> io::Result<OwnedFd> {
+        let attached = self.here().attach_host();
+        self.exchange();
+        attached.map(Fd::into_owned)
+    }
+
     /// All do what the others want. True: a shard has been told something.
     pub(crate) fn exchange(&mut self) -> bool {
         self.control.exchange(&mut self.shard, &mut self.others)

@@ -41,9 +41,9 @@ pub(crate) enum Order {
     CutOff(ChannelId),
     /// [`Notice::Told`] is wanted, under the same number.
     Query(u64, Query),
-    /// There is no process any more: the shard says [`Notice::Left`], with this number, when nothing of them is left to
-    /// be sent.
-    Leave(u64),
+    /// There is no process any more, or the engine ends with one that is gone: the shard says [`Notice::Left`], with this
+    /// number, when nothing of [`Leavers`] is left to be sent.
+    Leave(u64, Leavers),
     /// There is one again.
     Stay,
     /// The end, at once.
@@ -113,6 +113,15 @@ pub(crate) enum Notice {
     Failed,
     /// The shard's loop is over.
     Finished,
+}
+
+/// Whose last bytes an engine waits for before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leavers {
+    /// All processes: there is none.
+    All,
+    /// Those that have gone by now. Others are there, whose sockets end with the engine.
+    Gone,
 }
 
 /// What a shard answers to a query.

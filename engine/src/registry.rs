@@ -35,7 +35,7 @@ use towpath_tcp::Instant;
 use crate::clock::Clock;
 use crate::domain::Domain;
 use crate::ids::{ChannelId, Family};
-use crate::mail::{Newcomer, Order};
+use crate::mail::{Leavers, Newcomer, Order};
 use crate::poller::Poller;
 use crate::registry::closer::Closer;
 use crate::registry::pending::{Pending, Queries, Verdict, Waiting};
@@ -91,7 +91,9 @@ pub(crate) struct Registry {
     pub counters: EngineCounters,
     /// Its part is over when there is no process any more, and was one.
     exit_when_unused: bool,
-    /// There was no process any more, and the shards were told.
+    /// It is over when this one is gone. See [`Engine::attach_host`](crate::Engine::attach_host).
+    host: Option<ChannelId>,
+    /// There was no process any more, or the host has gone, and the shards were told.
     leaving: Option<Leaving>,
     /// How often they were.
     left: u64,
@@ -103,6 +105,7 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct Leaving {
     number: u64,
+    whose: Leavers,
     /// Shards that have not done so.
     due: usize,
 }
@@ -158,6 +161,7 @@ impl Registry {
             orders: (0..shards).map(|_| Vec::new()).collect(),
             counters: EngineCounters::default(),
             exit_when_unused,
+            host: None,
             leaving: None,
             left: 0,
             stopped: false,
@@ -166,6 +170,17 @@ impl Registry {
 
     /// See [`Engine::attach`](crate::Engine::attach).
     pub fn attach(&mut self) -> io::Result<Fd> {
+        self.let_in().map(|(_, theirs)| theirs)
+    }
+
+    /// See [`Engine::attach_host`](crate::Engine::attach_host).
+    pub fn attach_host(&mut self) -> io::Result<Fd> {
+        let (id, theirs) = self.let_in()?;
+        self.host = Some(id);
+        Ok(theirs)
+    }
+
+    fn let_in(&mut self) -> io::Result<(ChannelId, Fd)> {
         let opened = if self.has_room_for_a_channel() {
             self.open(None)
         } else {
@@ -173,8 +188,9 @@ impl Registry {
         };
         let (newcomer, theirs) = opened?;
         self.counters.attached += 1;
+        let id = newcomer.id;
         self.tell_all(|| Order::Open(newcomer.clone()));
-        Ok(theirs)
+        Ok((id, theirs))
     }
 
     /// Tells each shard.
@@ -232,7 +248,7 @@ impl Registry {
         if let Some(family) = family {
             *self.families.entry(family).or_default() += 1;
         }
-        if self.leaving.take().is_some() {
+        if self.leaving.take_if(|leaving| leaving.whose == Leavers::All).is_some() {
             self.tell_all(|| Order::Stay);
         }
         Ok((Newcomer { id, family, life }, theirs))
@@ -269,12 +285,17 @@ impl Registry {
         // Whoever waits at the other end learns of it now.
         let _ = shutdown(&process.control, Shutdown::Both);
         self.closer.close(process.closes_as, Arc::into_inner(process.control));
-        if self.count == 0 && self.exit_when_unused {
-            self.left += 1;
-            let number = self.left;
-            self.leaving = Some(Leaving { number, due: self.shards() });
-            self.tell_all(|| Order::Leave(number));
-        }
+        let whose = if self.host.take_if(|host| *host == id).is_some() {
+            if self.count == 0 { Leavers::All } else { Leavers::Gone }
+        } else if self.count == 0 && self.exit_when_unused && self.leaving.is_none() {
+            Leavers::All
+        } else {
+            return;
+        };
+        self.left += 1;
+        let number = self.left;
+        self.leaving = Some(Leaving { number, whose, due: self.shards() });
+        self.tell_all(|| Order::Leave(number, whose));
     }
 
     /// Nothing that a process says is heard any more.

@@ -9,7 +9,6 @@ use towpath_ring::Life;
 
 use crate::control::Desk;
 use crate::engine::Engine;
-use crate::registry::Registry;
 use crate::report::Report;
 use crate::shard::Shard;
 
@@ -150,11 +149,6 @@ impl Engine {
         let shards = std::iter::once(&mut self.shard).chain(&mut self.others);
         shards.take(awake).for_each(|asleep| asleep.sleep(Some(Duration::ZERO)));
         false
-    }
-
-    /// Processes that are attached; 0 where they are dealt with by another thread, as in [`Self::run`].
-    pub fn processes(&self) -> usize {
-        self.control.registry().map_or(0, Registry::len)
     }
 
     /// After such a sleep.

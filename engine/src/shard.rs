@@ -45,7 +45,7 @@ use std::time::Duration;
 use towpath_pool::{Pool, Port};
 use towpath_ring::{EngineStatus, Spin};
 use towpath_shm::Fd;
-use towpath_stack::Stack;
+use towpath_stack::{SocketId, Stack};
 use towpath_tcp::Instant;
 
 use crate::clock::Clock;
@@ -122,10 +122,13 @@ pub(crate) struct Shard {
     /// The first slot of the next shard, with which a listing of all goes on.
     pub next_shard: Option<u32>,
     pub resolver: Option<ResolverConfig>,
-    /// There are no processes, and it shall be told under this number when nothing of them is left.
+    /// There are no processes, or the engine ends with one that is gone, and it shall be told under this number when
+    /// nothing of them is left.
     unused: Option<u64>,
-    /// How far that is which the last program left to be sent; None while there are programs.
+    /// How far that is which they left to be sent; None until then.
     leaving: Option<Leaving>,
+    /// The sockets that are waited for. None: all that there are.
+    left_behind: Option<Vec<SocketId>>,
     pub leave_stalled: Duration,
     pub stopped: bool,
     pub ends: Ends,
@@ -205,6 +208,7 @@ impl Shard {
             resolver: None,
             unused: None,
             leaving: None,
+            left_behind: None,
             leave_stalled: Duration::ZERO,
             stopped: false,
             ends: Ends::default(),

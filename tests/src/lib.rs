@@ -52,7 +52,7 @@ impl Mode {
 
     /// Options of `towpath run` for this mode; `ports` are published under their own numbers. `$TOWPATH_TEST_SHARDS` is
     /// the number of shards: all tests should pass with any. `$TOWPATH_TEST_HOSTING=inline` puts the stack into the
-    /// program's own process: `http`, `servers`, `languages`, `network`, `processes` and `hostile` pass; so do `errors`,
+    /// program's own process ([`is_inline`]): `http`, `servers`, `languages`, `network`, `processes` and `hostile` pass; so do `errors`,
     /// but for the capture, and `oracle`, but for `limit` (decision 9 says why). `leaving` is about another process.
     pub fn options(self, ports: &[u16]) -> Vec<String> {
         let mut options: Vec<_> = match self {
@@ -64,12 +64,19 @@ impl Mode {
         if let Ok(shards) = std::env::var("TOWPATH_TEST_SHARDS") {
             options.push(format!("--shards={shards}"));
         }
-        match std::env::var("TOWPATH_TEST_HOSTING").as_deref() {
-            Ok("inline") => options.push("--inline".to_owned()),
-            Ok(other) => panic!("TOWPATH_TEST_HOSTING={other}: expected inline, or nothing"),
-            Err(_) => {}
+        if is_inline() {
+            options.push("--inline".to_owned());
         }
         options
+    }
+}
+
+/// Whether programs have the stack in their own process.
+pub fn is_inline() -> bool {
+    match std::env::var("TOWPATH_TEST_HOSTING").as_deref() {
+        Ok("inline") => true,
+        Ok(other) => panic!("TOWPATH_TEST_HOSTING={other}: expected inline, or nothing"),
+        Err(_) => false,
     }
 }
 

@@ -143,6 +143,47 @@ fn children_are_served_until_the_program_ends() {
     assert_eq!((out.code(), &*out.stdout), (3, "child: Network is down\n"), "{}", out.stderr);
 }
 
+/// What PROGRAM has written is waited for, and what its children have is not.
+#[test]
+fn what_was_written_is_delivered_while_children_run() {
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let script = "import socket,time\nl=socket.create_server(('0.0.0.0',8111)); print('listens', flush=True)\n\
+                      c=l.accept(); time.sleep(100)";
+        let taker = ns.spawn(&["python3", "-c", script]);
+        eventually("it listens", || taker.stdout().contains("listens"));
+        let run =
+            start(&ns, mode, &[8110], &[], &["python3", &program("inline/parent.py"), mode.peer()]);
+        wait_for_listener(&run, 8110);
+        let script = format!(
+            "import socket,time\ns=socket.create_connection(('{}',8110)); s.sendall(b'x'); time.sleep(5)\n\
+             n=0\nwhile d:=s.recv(1<<16): n+=len(d)\nprint(n)",
+            mode.host()
+        );
+        let got = ns.run(&["python3", "-c", &script]).ok().stdout;
+        let out = run.wait(SERVED_WITHIN);
+        let told = format!("parent: {got}child: Network is down\n");
+        assert_eq!((out.code(), out.stdout.as_str()), (3, &*told), "{mode:?}: {}", out.stderr);
+        assert!(out.stderr.contains("is still sending its last"), "{}", out.stderr);
+    }
+}
+
+/// A signal for PROGRAM's process means then what it means for the run, and the status is PROGRAM's.
+#[test]
+fn a_program_that_leaves_is_cut_off_by_a_signal() {
+    let ns = Namespace::new();
+    let line = ["python3", &program("inline/leaves.py"), "8112", "much"];
+    let run = start(&ns, Mode::Rootless, &[8112], &[], &line);
+    wait_for_listener(&run, 8112);
+    let process = holder(&run, 8112);
+    let script = "import socket,time\ns=socket.create_connection(('127.0.0.1',8112)); s.sendall(b'x')\n\
+                  time.sleep(100)";
+    let _reader = ns.spawn(&["python3", "-c", script]);
+    eventually("it leaves", || run.stderr().contains("Ctrl-C cuts them off"));
+    ns.run(&["kill", &process.to_string()]).ok();
+    assert_eq!(run.wait(Duration::from_secs(10)).code(), 3);
+}
+
 #[test]
 fn the_engines_descriptors_are_not_the_programs() {
     let ns = Namespace::new();

@@ -4,7 +4,7 @@ use std::thread::Builder;
 
 use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::Remote;
-use towpath_uplink::{Asked, Home};
+use towpath_uplink::{Asked, Home, Said};
 
 /// Starts it. Without a thread nobody answers, and all else goes on.
 pub fn start(home: Home, remote: Remote) {
@@ -20,6 +20,10 @@ fn answer(home: &Home, remote: &Remote) {
             // Of an engine that has ended there are none.
             Asked::Sockets => {
                 let _ = home.say_sockets(&remote.sockets().unwrap_or_default());
+            }
+            Asked::Unsent => {
+                let left = remote.left().map_or(0, |left| left.unsent);
+                home.mention(&Said::Unsent(left));
             }
             Asked::Stop => remote.stop(),
         }

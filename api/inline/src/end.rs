@@ -1,22 +1,21 @@
-//! What exit(3) waits for: that peers have what was written.
+//! What exit(3) waits for: that peers have what the process has written.
+//!
+//! It takes as long as it does while some of that moves, as after a program that ends beside an engine elsewhere. Towpath
+//! hears that it has begun, tells the user, and stops the engine when the user does not want to wait. Other processes that
+//! use the engine are served until then; what they have does not count.
 //!
 //! After _exit(2), or when a signal ends the process, nothing is sent any more.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use libc::c_int;
 use towpath_client::Wheel;
 use towpath_engine::Remote;
 use towpath_posix::Posix;
+use towpath_uplink::{Home, Said};
 
-use crate::inside::Inside;
-
-/// How long nobody may take a byte of what the program leaves behind. Beside an engine elsewhere the program has ended by
-/// then, and only its run goes on; here whoever waits for the program waits as well.
-pub const STALLED: Duration = Duration::from_secs(10);
-/// How long exit(3) waits where other processes use the engine, which then ends under them: what they leave unsent
-/// nobody can tell from what they are at.
-const WITH_OTHERS: Duration = Duration::from_secs(1);
 /// How long an engine may take to end that was stopped.
 const STOPPED: Duration = Duration::from_secs(1);
 
@@ -25,19 +24,23 @@ struct Engine {
     posix: &'static Posix,
     wheel: &'static Wheel,
     remote: Remote,
+    home: Home,
 }
 
 static ENGINE: OnceLock<Engine> = OnceLock::new();
 
+/// Somebody does not want to wait.
+static CUT_OFF: AtomicBool = AtomicBool::new(false);
+
 /// For [`end`].
-pub fn remember(posix: &'static Posix, wheel: &'static Wheel, remote: Remote) {
+pub fn remember(posix: &'static Posix, wheel: &'static Wheel, remote: Remote, home: Home) {
     // It is set once.
-    let _ = ENGINE.set(Engine { posix, wheel, remote });
+    let _ = ENGINE.set(Engine { posix, wheel, remote, home });
 }
 
 /// The end of this process. Of a child that was forked it is none of the engine's.
 pub fn end() {
-    let Some(Engine { posix, wheel, remote }) = ENGINE.get() else { return };
+    let Some(Engine { posix, wheel, remote, home }) = ENGINE.get() else { return };
     let Ok(client) = posix.client() else { return };
     if client.wheel().is_none() {
         return;
@@ -45,11 +48,18 @@ pub fn end() {
     // What streams hold back would be written after this.
     // SAFETY: all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
-    // The engine takes this process for ended, and closes its sockets.
+    // The program's handlers are over, and its status is settled.
+    towpath_symbols::on_wish_to_end(cut_off);
+    home.mention(&Said::Leaves);
+    // The engine takes this process for ended, closes its sockets, and ends when what they leave behind is delivered.
     client.control().close();
-    let begin = Instant::now();
-    wheel.drive_to_end(|| Inside::processes() == 0 || begin.elapsed() < WITH_OTHERS);
+    wheel.drive_to_end(|| !CUT_OFF.load(Relaxed));
     remote.stop();
     let begin = Instant::now();
     wheel.drive_to_end(|| begin.elapsed() < STOPPED);
+}
+
+/// The handler of signals that ask the process to end.
+extern "C" fn cut_off(_: c_int) {
+    CUT_OFF.store(true, Relaxed);
 }

@@ -1,7 +1,6 @@
 //! The engine as who turns it has it.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::c_int;
@@ -15,9 +14,6 @@ unsafe extern "C" {
 
 /// PTHREAD_CANCEL_DISABLE of glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
-
-/// Processes that are attached, as of the last turn.
-static PROCESSES: AtomicUsize = AtomicUsize::new(0);
 
 /// What there is to do with it in the end.
 pub struct State {
@@ -42,19 +38,12 @@ impl Inside {
     pub fn new(engine: Engine, state: State) -> Self {
         Self { engine, state }
     }
-
-    /// How many processes are attached.
-    pub fn processes() -> usize {
-        PROCESSES.load(Relaxed)
-    }
 }
 
 impl wheel::Engine for Inside {
     fn turn(&mut self) -> Next {
         let _whole = Whole::new();
-        let next = self.engine.turn();
-        PROCESSES.store(self.engine.processes(), Relaxed);
-        match next {
+        match self.engine.turn() {
             towpath_engine::Next::Turn => Next::Turn,
             towpath_engine::Next::Sleep(timeout) => Next::Sleep(timeout),
             towpath_engine::Next::End => Next::End,

@@ -43,7 +43,7 @@ pub fn start(posix: &'static Posix) -> Result<()> {
         Ok(Made { wheel, remote, control }) => {
             let attached = attach::over(posix, control, Some(wheel));
             if attached.is_ok() {
-                end::remember(posix, wheel, remote.clone());
+                end::remember(posix, wheel, remote.clone(), home.clone());
                 desk::start(home.clone(), remote);
             }
             attached.map_err(|Errno(errno)| io::Error::from_raw_os_error(errno))
@@ -94,7 +94,8 @@ fn live(
     let lowest = posix.process.descriptors.engines_from();
     let made = placed(lowest, || {
         let (mut engine, state) = engine(outfit, descriptors, lowest, home)?;
-        let (control, remote, life) = (engine.attach()?.into(), engine.remote(), engine.live());
+        let (control, remote, life) =
+            (engine.attach_host()?.into(), engine.remote(), engine.live());
         let inside = Box::new(Inside::new(engine, state));
         let wheel = Wheel::new(&posix.process, inside).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let wheel: &'static Wheel = Box::leak(Box::new(wheel));
@@ -125,8 +126,7 @@ fn engine(
     }
     let lifeline = descriptors.remove(0);
     let many = descriptors_left(lowest);
-    let Uplink { mut config, port, counters } = outfit.uplink(descriptors, many, home)?;
-    config.leave_stalled = end::STALLED;
+    let Uplink { config, port, counters } = outfit.uplink(descriptors, many, home)?;
     let mut seed = [0; 32];
     // Up to 256 bytes come whole once the system has started.
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;

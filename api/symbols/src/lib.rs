@@ -42,6 +42,8 @@ use towpath_posix::{Errno, Posix};
 
 use state::POSIX;
 
+pub use signals::on_wish_to_end;
+
 /// To be run by the dynamic loader, before the program's own constructors. `attach` leads to the engine, if there is to be
 /// one.
 pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {

@@ -71,6 +71,27 @@ pub unsafe extern "C" fn __sigaction(
     unsafe { sigaction(signal, new, old) }
 }
 
+/// Signals by which a process is asked to end.
+const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+/// In exit(3), when the program's own handlers are over: from now on `handler` is called by signals that ask the process to
+/// end, unless the program ignores them. Their default action would replace its exit status.
+pub fn on_wish_to_end(handler: extern "C" fn(c_int)) {
+    for signal in ENDING {
+        // SAFETY: plain structures.
+        unsafe {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            let asked = real::sigaction(signal, std::ptr::null(), &raw mut before);
+            if asked == 0 && before.sa_sigaction != libc::SIG_IGN {
+                let mut new: libc::sigaction = std::mem::zeroed();
+                new.sa_sigaction = handler as *const () as sighandler_t;
+                new.sa_flags = libc::SA_RESTART;
+                real::sigaction(signal, &raw const new, std::ptr::null_mut());
+            }
+        }
+    }
+}
+
 // What siginterrupt(3) has told signal(3), a bit a signal.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 

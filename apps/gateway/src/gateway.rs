@@ -338,7 +338,11 @@ impl Port for Gateway {
 
     /// Of the TCP flows: datagrams and echo requests never wait here.
     fn undelivered(&self) -> u64 {
-        self.host.tcp.undelivered(Instant(self.host.shared.now_ns), &self.stack)
+        self.host.tcp.undelivered(Instant(self.host.shared.now_ns), &self.stack, false)
+    }
+
+    fn undelivered_of_ended(&self) -> u64 {
+        self.host.tcp.undelivered(Instant(self.host.shared.now_ns), &self.stack, true)
     }
 }
 

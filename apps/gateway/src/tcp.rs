@@ -112,8 +112,10 @@ impl TcpFlows {
         self.flows.len()
     }
 
-    /// Bytes and ends of the program's streams that were acknowledged to it and that the host lacks.
-    pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>) -> u64 {
+    /// Bytes and ends of the program's streams that were acknowledged to it and that the host lacks; where `ended`, of those
+    /// alone whose end has come.
+    pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>, ended: bool) -> u64 {
+        let counts = |flow: &&Flow| !ended || flow.program_side != ProgramSide::Open;
         let of_flow = |flow: &Flow| match flow.phase {
             // A failed host takes nothing more, so that what waits for it will never be delivered.
             Phase::Open(socket)
@@ -124,7 +126,7 @@ impl TcpFlows {
             }
             _ => 0,
         };
-        self.flows.iter().map(of_flow).sum()
+        self.flows.iter().filter(counts).map(of_flow).sum()
     }
 
     fn is_full(&self) -> bool {

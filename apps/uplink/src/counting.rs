@@ -116,6 +116,10 @@ impl<P: Port + Counted> Port for Counting<P> {
     fn undelivered(&self) -> u64 {
         self.port.undelivered()
     }
+
+    fn undelivered_of_ended(&self) -> u64 {
+        self.port.undelivered_of_ended()
+    }
 }
 
 #[cfg(test)]

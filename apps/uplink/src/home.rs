@@ -57,6 +57,8 @@ pub struct Outfit {
 pub enum Asked {
     /// [`Said::Sockets`].
     Sockets,
+    /// [`Said::Unsent`].
+    Unsent,
     /// Its end: what is not delivered is cut off.
     Stop,
 }
@@ -90,6 +92,10 @@ pub enum Said {
         /// There are no more.
         last: bool,
     },
+    /// PROGRAM is in exit(3): its process sends what is not delivered, and ends.
+    Leaves,
+    /// Bytes that are not delivered, an end of a stream counted as one.
+    Unsent(u64),
     /// All that was counted, at the end.
     Counters(Vec<Layer>),
 }

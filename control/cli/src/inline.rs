@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, from_value};
 use towpath_engine::Outsider;
 use towpath_shm::image::Outside;
@@ -35,6 +36,8 @@ pub struct Begun {
     pub desk: Desk,
     /// For the thread that hears it.
     pub listener: Listener,
+    /// Readable when PROGRAM is in exit(3), where its process sends what is not delivered.
+    pub leaves: OwnedFd,
 }
 
 /// Where PROGRAM's process is asked.
@@ -42,7 +45,12 @@ pub struct Begun {
 pub struct Desk {
     home: Home,
     /// What it answers; one asks at a time.
-    sockets: Arc<Mutex<Receiver<Vec<Value>>>>,
+    answers: Arc<Mutex<Answers>>,
+}
+
+struct Answers {
+    sockets: Receiver<Vec<Value>>,
+    unsent: Receiver<u64>,
 }
 
 /// Who hears PROGRAM's process.
@@ -53,6 +61,8 @@ pub struct Listener {
     /// Name of the TAP device, if there is one.
     device: String,
     sockets: Sender<Vec<Value>>,
+    unsent: Sender<u64>,
+    leaves: OwnedFd,
     /// What each program that begins is sent: PROGRAM, and what it executes in its own place.
     outfit: Outfit,
     descriptors: Vec<OwnedFd>,
@@ -68,12 +78,26 @@ pub fn begin(plan: &Plan, lifeline: BorrowedFd<'_>, library: &Path) -> Result<Be
         Link::Tap { name, .. } => name.clone(),
         Link::Gateway { .. } => String::new(),
     };
-    let (sender, receiver) = channel();
-    let desk = Desk { home: home.clone(), sockets: Arc::new(Mutex::new(receiver)) };
+    let (sockets, of_sockets) = channel();
+    let (unsent, of_unsent) = channel();
+    let answers = Answers { sockets: of_sockets, unsent: of_unsent };
+    let desk = Desk { home: home.clone(), answers: Arc::new(Mutex::new(answers)) };
+    let leaves = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let tells = leaves.try_clone()?;
     let messages = plan.messages.clone();
     let gate = Gate::new(messages.clone(), plan.strict);
-    let listener = Listener { home, messages, gate, device, sockets: sender, outfit, descriptors };
-    Ok(Begun { facts, control, desk, listener })
+    let listener = Listener {
+        home,
+        messages,
+        gate,
+        device,
+        sockets,
+        unsent,
+        leaves: tells,
+        outfit,
+        descriptors,
+    };
+    Ok(Begun { facts, control, desk, listener, leaves })
 }
 
 impl Desk {
@@ -84,12 +108,22 @@ impl Desk {
 
     /// All sockets. None: it does not answer.
     pub fn sockets(&self) -> Option<Vec<Socket>> {
-        let receiver = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.ask(Asked::Sockets, |answers| &answers.sockets)?;
+        Some(entries.into_iter().filter_map(socket).collect())
+    }
+
+    /// Bytes that are not delivered. None: it does not answer.
+    pub fn unsent(&self) -> Option<u64> {
+        self.ask(Asked::Unsent, |answers| &answers.unsent)
+    }
+
+    fn ask<T>(&self, what: Asked, which: fn(&Answers) -> &Receiver<T>) -> Option<T> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let receiver = which(&answers);
         // An answer that came too late for whoever asked.
         receiver.try_iter().for_each(drop);
-        self.home.mention(&Asked::Sockets);
-        let entries = receiver.recv_timeout(PATIENCE).ok()?;
-        Some(entries.into_iter().filter_map(socket).collect())
+        self.home.mention(&what);
+        receiver.recv_timeout(PATIENCE).ok()
     }
 }
 
@@ -133,6 +167,13 @@ impl Listener {
                         // Nobody may wait for it any more.
                         let _ = self.sockets.send(std::mem::take(&mut entries));
                     }
+                }
+                Said::Leaves => {
+                    // Once is enough, and the counter takes 2^64 of them.
+                    let _ = rustix::io::write(&self.leaves, &1u64.to_ne_bytes());
+                }
+                Said::Unsent(bytes) => {
+                    let _ = self.unsent.send(bytes);
                 }
                 Said::Counters(layers) => outcome.layers = believed(layers),
             }

@@ -97,6 +97,7 @@ fn run_beside(
     let run = Run {
         child: &child,
         stack: stack.ended.as_fd(),
+        leaves: stack.leaves.as_ref().map(AsFd::as_fd),
         signals,
         grace: args.stop_timeout,
         observer: &observer,
@@ -189,6 +190,8 @@ struct StackThread {
 struct RunningStack {
     /// Hangs up when the stack has ended, however that came.
     ended: OwnedFd,
+    /// See [`Run::leaves`].
+    leaves: Option<OwnedFd>,
     thread: JoinHandle<Outcome>,
 }
 
@@ -214,20 +217,21 @@ impl StackThread {
         let ready = receiver.recv().map_err(|_| anyhow!("the stack's thread ended"))??;
         let Ready { facts, remote, control } = ready;
         let host = Host::Here(remote);
-        Ok(Self { facts, host, control, rest: RunningStack { ended, thread } })
+        Ok(Self { facts, host, control, rest: RunningStack { ended, leaves: None, thread } })
     }
 
     /// The stack is to be in PROGRAM's process, which finds there what it is made of. `library` is for what that starts.
     fn inline(plan: &Plan, lifeline: &OwnedFd, library: &Path) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let inline::Begun { facts, control, desk, listener } =
+        let inline::Begun { facts, control, desk, listener, leaves } =
             inline::begin(plan, lifeline.as_fd(), library)?;
         let thread = std::thread::Builder::new().name("towpath-home".into()).spawn(move || {
             let _alive = alive;
             listener.hear()
         })?;
         let host = Host::There(desk);
-        Ok(Self { facts, host, control, rest: RunningStack { ended, thread } })
+        let leaves = Some(leaves);
+        Ok(Self { facts, host, control, rest: RunningStack { ended, leaves, thread } })
     }
 
     /// Closes this process's copy of PROGRAM's control socket: the stack counts as used as long as one is open.
@@ -295,11 +299,11 @@ impl Host {
         }
     }
 
-    /// Bytes that are not delivered. None: PROGRAM's process has them, and has ended.
+    /// Bytes that are not delivered. None: there is no stack any more.
     fn unsent(&self) -> Option<u64> {
         match self {
             Self::Here(remote) => remote.left().ok().map(|Left { unsent, .. }| unsent),
-            Self::There(_) => None,
+            Self::There(desk) => desk.unsent(),
         }
     }
 
@@ -320,11 +324,15 @@ struct RunObserver<'a> {
 }
 
 impl Observer for RunObserver<'_> {
-    fn lingering(&self, alone: bool) {
+    fn lingering(&self, delivers: bool) {
         let name = self.name;
-        if !alone {
+        if !delivers {
+            let what = match self.host {
+                Host::Here(_) => "has ended",
+                Host::There(_) => "has ended with the stack that was in its process",
+            };
             self.messages.post(&format!(
-                "{name} has ended, processes that it started still run; Ctrl-C ends them"
+                "{name} {what}, processes that it started still run; Ctrl-C ends them"
             ));
         } else if let Some(unsent) = self.host.unsent() {
             self.messages.post(&format!(

@@ -10,6 +10,9 @@
 //!                              └──► nothing left, all delivered: the end
 //! ```
 //!
+//! With `--inline` PROGRAM's own process sends what was written, in exit(3), and ends when that is done: PROGRAM counts as
+//! ended from then on, but that its children, whose stack is there as well, are asked to end when the process has.
+//!
 //! A second signal while the run is ending says that its sender does not want to wait: SIGKILL, and bytes are cut off.
 //!
 //! To PROGRAM only SIGTERM means nothing but "end". An interpreter takes SIGINT for the end of one command, a server
@@ -38,8 +41,8 @@ const COUNTS_FOR: Duration = Duration::from_secs(10);
 
 /// What is told while waiting.
 pub trait Observer {
-    /// PROGRAM ended some time ago, and the run goes on; `alone`: for bytes that are not delivered yet.
-    fn lingering(&self, alone: bool);
+    /// PROGRAM ended some time ago, and the run goes on; `delivers`: for bytes that are not delivered yet.
+    fn lingering(&self, delivers: bool);
     /// The stack shall end now.
     fn stop(&self);
     /// Processes of the run cannot be ended.
@@ -52,6 +55,8 @@ pub struct Run<'a, O> {
     pub child: &'a Child,
     /// Hangs up at the end of the stack.
     pub stack: BorrowedFd<'a>,
+    /// Readable when PROGRAM is in exit(3), where its process sends what is not delivered. None: the stack is here.
+    pub leaves: Option<BorrowedFd<'a>>,
     /// Those for towpath.
     pub signals: &'a Signals,
     /// Between SIGTERM and SIGKILL.
@@ -64,6 +69,8 @@ pub struct Run<'a, O> {
 #[derive(Debug, Default)]
 struct Progress {
     ended: Option<Ended>,
+    /// PROGRAM is in exit(3).
+    leaves: bool,
     /// Nothing that PROGRAM started lives.
     alone: bool,
     stack_ended: bool,
@@ -75,6 +82,13 @@ struct Progress {
     /// What lives then cannot be ended.
     give_up_at: Option<Instant>,
     stopped: bool,
+}
+
+impl Progress {
+    /// Nobody writes any more to what has to be delivered.
+    fn only_delivers(&self) -> bool {
+        self.alone || self.leaves && self.ended.is_none()
+    }
 }
 
 /// A wish that the run ends.
@@ -114,10 +128,14 @@ impl<O: Observer> Run<'_, O> {
     pub fn supervise(&self) -> Result<(Ended, bool)> {
         let mut at = Progress::default();
         loop {
-            self.wait(&mut at)?;
+            let leaves = self.wait(&mut at)?;
             // Signals first: PROGRAM's end may be what a Ctrl-C has caused, which asked the run to end, too.
             while let Some(arrived) = self.signals.next()? {
                 self.heed(&mut at, arrived)?;
+            }
+            if leaves && at.ended.is_none() {
+                at.leaves = true;
+                self.note_end(&mut at, Instant::now());
             }
             while !at.alone
                 && let Some(event) = self.child.next()?
@@ -136,9 +154,10 @@ impl<O: Observer> Run<'_, O> {
         }
     }
 
-    fn wait(&self, at: &mut Progress) -> Result<()> {
+    /// True: PROGRAM has begun to leave.
+    fn wait(&self, at: &mut Progress) -> Result<bool> {
         let program = self.child.fd();
-        let deliver_until = at.deliver_until.filter(|_| at.alone && !at.stopped);
+        let deliver_until = at.deliver_until.filter(|_| at.only_delivers() && !at.stopped);
         let next = [deliver_until, at.mention_at, at.give_up_at.filter(|_| !at.alone)];
         let left = next.into_iter().flatten().min();
         let left = left.map(|next| next.saturating_duration_since(Instant::now()));
@@ -148,6 +167,9 @@ impl<O: Observer> Run<'_, O> {
         }
         // The stack may end before PROGRAM does, when no process of the run has its channel open any more (the
         // library may not be loaded, for one). That is no reason to wake up.
+        let leaves = self.leaves.filter(|_| at.ended.is_none() && !at.leaves);
+        let leaves_at = waits.len();
+        waits.extend(leaves.as_ref().map(|leaves| PollFd::new(leaves, PollFlags::IN)));
         let with_stack = at.ended.is_some() && !at.stack_ended;
         if with_stack {
             waits.push(PollFd::new(&self.stack, PollFlags::IN));
@@ -155,12 +177,12 @@ impl<O: Observer> Run<'_, O> {
         wait(&mut waits, left)?;
         let hung_up = waits.last().is_some_and(|last| !last.revents().is_empty());
         at.stack_ended |= with_stack && hung_up;
-        Ok(())
+        Ok(leaves.is_some() && !waits[leaves_at].revents().is_empty())
     }
 
     fn heed(&self, at: &mut Progress, arrived: Arrived) -> Result<()> {
         let Arrived { signal, from_terminal } = arrived;
-        if at.ended.is_none() && !from_terminal {
+        if at.ended.is_none() && !at.leaves && !from_terminal {
             self.child.send(signal);
         }
         if signal == Signal::SIGTSTP {
@@ -175,6 +197,13 @@ impl<O: Observer> Run<'_, O> {
             self.end(at, now, if again { Duration::ZERO } else { self.grace });
             // PROGRAM has ended, so bytes are all that the run may wait for: a signal now cuts them off.
             at.deliver_until = Some(now);
+        } else if at.leaves {
+            at.asked = Some(Asked::Certainly);
+            if at.stopped {
+                // Its process does not end as it should.
+                self.end(at, now, Duration::ZERO);
+            }
+            at.deliver_until = Some(now);
         } else {
             at.asked = Some(Asked::after(at.asked, arrived, now));
         }
@@ -187,13 +216,23 @@ impl<O: Observer> Run<'_, O> {
             Event::Ended(ended) => {
                 let now = Instant::now();
                 at.ended = Some(ended);
-                at.mention_at = Some(now + MENTION_AFTER);
-                at.asked = at.asked.filter(|asked| asked.counts(now));
-                if at.asked.is_some() {
-                    self.end(at, now, self.grace);
-                    at.deliver_until = Some(now + self.grace);
-                }
+                self.note_end(at, now);
             }
+        }
+    }
+
+    /// PROGRAM has ended, or is in exit(3).
+    fn note_end(&self, at: &mut Progress, now: Instant) {
+        at.mention_at = Some(now + MENTION_AFTER);
+        at.asked = at.asked.filter(|asked| asked.counts(now));
+        if at.asked.is_none() {
+            return;
+        }
+        // It may take longer than a wish counts that may have been none.
+        at.asked = Some(Asked::Certainly);
+        at.deliver_until = at.deliver_until.or(Some(now + self.grace));
+        if at.ended.is_some() {
+            self.end(at, now, self.grace);
         }
     }
 
@@ -205,11 +244,11 @@ impl<O: Observer> Run<'_, O> {
     fn advance(&self, at: &mut Progress, now: Instant) {
         if at.mention_at.is_some_and(|time| time <= now) {
             at.mention_at = None;
-            self.observer.lingering(at.alone);
+            self.observer.lingering(at.only_delivers());
         }
         // Processes need the stack until they have ended; after that nobody writes any more.
         let due = at.deliver_until.is_some_and(|time| time <= now);
-        if at.alone && due && !std::mem::replace(&mut at.stopped, true) {
+        if at.only_delivers() && due && !std::mem::replace(&mut at.stopped, true) {
             self.observer.stop();
         }
     }

@@ -383,6 +383,10 @@ impl<P: Port> Port for Capture<P> {
     fn undelivered(&self) -> u64 {
         self.port.undelivered()
     }
+
+    fn undelivered_of_ended(&self) -> u64 {
+        self.port.undelivered_of_ended()
+    }
 }
 
 #[cfg(test)]

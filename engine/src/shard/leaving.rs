@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use towpath_stack::net::limits::RESOLUTION_TIME;
-use towpath_stack::{Budget, SocketInfo, SocketState};
+use towpath_stack::{Budget, SocketId, SocketInfo, SocketState};
 use towpath_tcp::{Instant, State};
 
-use crate::mail::Notice;
+use crate::mail::{Leavers, Notice};
 use crate::shard::Shard;
 
 /// Between two counts of what the last program left behind, times the number of its sockets: a look at one takes
@@ -43,6 +43,19 @@ impl Leaving {
 }
 
 impl Shard {
+    /// From now on [`Self::leave`] looks what is left of these.
+    pub(crate) fn begin_to_leave(&mut self, number: u64, whose: Leavers) {
+        (self.unused, self.leaving) = (Some(number), None);
+        self.left_behind = match whose {
+            Leavers::All => None,
+            // What others close from now on is theirs.
+            Leavers::Gone => {
+                let closing = self.host.slots.iter().filter(|(_, entry)| entry.closing);
+                Some(closing.filter_map(|(_, entry)| entry.id).collect())
+            }
+        };
+    }
+
     /// Says so when the last program has gone and nothing of it is left to be sent, or when nobody takes it.
     /// While some of it moves it may take as long as it does: the kernel too sends for processes that ended.
     pub(crate) fn leave(&mut self, now: Instant) {
@@ -68,17 +81,21 @@ impl Shard {
     }
 
     /// What would be lost now: bytes and ends of streams that no peer or port has acknowledged, and those
-    /// that ports hold.
+    /// that ports hold. Where the shard waits for some sockets alone, of these, and what ports hold of streams that have
+    /// ended: theirs have by then, and those that others write to do not count.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
-        let ids = self.host.slots.iter().filter_map(|(_, entry)| entry.id);
         let of_socket = |info: SocketInfo| match info.state {
             SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,
             SocketState::Tcp(state) if state.is_synchronized() => u64::from(info.send_queue) + 1,
             _ => 0,
         };
-        let sockets = ids.filter_map(|id| self.stack.info(now, id)).map(of_socket);
-        let ports = self.ports.iter().map(|port| port.undelivered());
-        sockets.chain(ports).sum()
+        let of_id = |id: SocketId| self.stack.info(now, id).map_or(0, of_socket);
+        let Some(some) = &self.left_behind else {
+            let ids = self.host.slots.iter().filter_map(|(_, entry)| entry.id);
+            return ids.map(of_id).chain(self.ports.iter().map(|port| port.undelivered())).sum();
+        };
+        let ports = self.ports.iter().map(|port| port.undelivered_of_ended());
+        some.iter().copied().map(of_id).chain(ports).sum()
     }
 
     /// What is not delivered now never will be, and no peer shall take the part that it has for the whole.
@@ -117,7 +134,7 @@ mod tests {
         for _ in 0..SOCKETS {
             shard.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
         }
-        shard.obey(Order::Leave(1));
+        shard.obey(Order::Leave(1, Leavers::All));
         // Something has not been sent yet.
         shard.to_send.push_back(0);
         let count = |shard: &mut Shard, passed: Duration| {

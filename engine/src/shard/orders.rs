@@ -35,7 +35,7 @@ impl Shard {
             Order::Query(number, query) => {
                 self.rounds.next.push_back(Asker::Query(number, query));
             }
-            Order::Leave(number) => (self.unused, self.leaving) = (Some(number), None),
+            Order::Leave(number, whose) => self.begin_to_leave(number, whose),
             Order::Stay => (self.unused, self.leaving) = (None, None),
             Order::Stop => self.stopped = true,
         }

@@ -4,14 +4,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use towpath_engine::{EngineConfig, Left};
+use towpath_engine::{Engine, EngineConfig, Left};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_stack::net::InterfaceConfig;
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::{IpProtocol, MacAddr, ipv4};
 
 use crate::options;
-use crate::program::{PATIENCE, Running, eventually};
+use crate::program::{PATIENCE, Program, Running, eventually};
 
 /// A link that keeps what it took from programs, and delivers it bit by bit until something stays.
 struct Holding {
@@ -84,6 +84,28 @@ fn it_goes_when_nobody_takes_any_more() {
     drop(program);
     engine.join();
     assert!(start.elapsed() >= STALLED, "{:?}", start.elapsed());
+}
+
+/// What others have does not count, neither their processes nor streams that they may go on writing to.
+#[test]
+fn it_goes_with_its_host_whoever_else_is_there() {
+    let (sender, receiver) = mpsc::channel();
+    let (done, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        let engine = Engine::new(config(PATIENCE * 10), holding(HELD), [7; 32]);
+        let mut engine = engine.expect("memory");
+        let control = engine.attach_host().expect("a channel");
+        sender.send((control, engine.remote())).expect("it is waited for");
+        engine.run();
+        done.send(())
+    });
+    let (control, remote) = receiver.recv().unwrap();
+    let host = Program::hello(control, &[]);
+    let _other = Program::hello(remote.attach().unwrap(), &[]);
+    drop(Program::hello(remote.attach().unwrap(), &[]));
+    assert!(ended.recv_timeout(Duration::from_millis(100)).is_err(), "it went before its host");
+    drop(host);
+    assert_eq!(ended.recv_timeout(PATIENCE), Ok(()));
 }
 
 /// A link on which somebody asks in the names of hosts that do not exist.

@@ -120,4 +120,9 @@ pub trait Port {
     fn undelivered(&self) -> u64 {
         0
     }
+
+    /// The same of streams alone whose end it has acknowledged: nobody writes to them any more.
+    fn undelivered_of_ended(&self) -> u64 {
+        0
+    }
 }

@@ -1,5 +1,5 @@
 """Accepts one connection, writes more than anybody takes at once, and exits. With "child": starts one before, which
-waits at the stack and says how that ends."""
+waits at the stack and says how that ends. With "much": writes until nobody takes any more."""
 
 import os
 import socket
@@ -18,6 +18,13 @@ if "child" in sys.argv:
         os._exit(0)
 connection, _ = listener.accept()
 connection.recv(10)
-if "child" not in sys.argv:
+if "much" in sys.argv:
+    connection.settimeout(1)
+    try:
+        while True:
+            connection.send(b"x" * 20000)
+    except TimeoutError:
+        pass
+elif "child" not in sys.argv:
     connection.sendall(b"x" * 3_000_000)
 sys.exit(3)
