@@ -184,6 +184,62 @@ fn a_program_that_leaves_is_cut_off_by_a_signal() {
     assert_eq!(run.wait(Duration::from_secs(10)).code(), 3);
 }
 
+/// Nobody accepts for a stack that is not there any more.
+#[test]
+fn published_ports_are_closed_when_the_stack_has_gone() {
+    let folder = Scratch::new();
+    let (source, sleeper) = (folder.file("sleeper.c"), folder.file("sleeper"));
+    folder.write("sleeper.c", "#include <unistd.h>\nint main(void) { sleep(60); }\n");
+    let gcc = std::process::Command::new("gcc").args(["-static", "-o", &sleeper, &source]).status();
+    assert!(gcc.expect("gcc").success());
+    for (port, ways) in [("8113", &["child"][..]), ("8114", &["program", &sleeper])] {
+        let (ns, number) = (Namespace::new(), port.parse().expect("a port"));
+        let outlived = program("inline/outlived.py");
+        let line = [&["python3", &outlived, port], ways].concat();
+        let mut run = start(&ns, Mode::Rootless, &[number], &[], &line);
+        wait_for_listener(&run, number);
+        let connect = format!("import socket; socket.create_connection(('127.0.0.1',{port}))");
+        ns.run(&["python3", "-c", &connect]).ok();
+        eventually("a connection is refused", || {
+            ns.run(&["python3", "-c", &connect]).stderr.contains("ConnectionRefusedError")
+        });
+        assert!(run.is_running(), "{ways:?}");
+        let why = sockets_of(&run).stderr;
+        assert!(why.contains("has no stack any more"), "{ways:?}: {why}");
+        if ways[0] == "child" {
+            eventually("the child learns of it", || run.stdout() == "child: Network is down\n");
+            eventually("the user learns of it", || {
+                run.stderr().contains("has ended with the stack that was in its process")
+            });
+        } else {
+            assert!(run.stderr().contains("is statically linked"), "{}", run.stderr());
+        }
+        run.stop();
+    }
+}
+
+/// What `towpath ss` says of a run.
+fn sockets_of(run: &Process) -> Output {
+    Process::spawn(&[&towpath(), "ss", &run.id().to_string()]).wait(SERVED_WITHIN)
+}
+
+#[test]
+fn a_program_that_is_stopped_or_killed_is_said_to_be() {
+    let ns = Namespace::new();
+    let run =
+        start(&ns, Mode::Rootless, &[], &["--stats"], &["python3", "-m", "http.server", "8115"]);
+    wait_for_listener(&run, 8115);
+    let process = holder(&run, 8115).to_string();
+    ns.run(&["kill", "-STOP", &process]).ok();
+    let why = sockets_of(&run).stderr;
+    assert!(why.contains(&format!("process {process}, which is stopped")), "{why}");
+    ns.run(&["kill", "-CONT", &process]).ok();
+    wait_for_listener(&run, 8115);
+    ns.run(&["kill", "-KILL", &process]).ok();
+    let out = run.wait(SERVED_WITHIN);
+    assert!(out.stderr.contains("no counters: signal 9 ended python3"), "{}", out.stderr);
+}
+
 #[test]
 fn the_engines_descriptors_are_not_the_programs() {
     let ns = Namespace::new();

@@ -21,6 +21,8 @@ use crate::wait::wait;
 /// A running PROGRAM, and what it started.
 pub struct Child {
     guardian: Pid,
+    /// PROGRAM's process id.
+    program: u32,
     link: Link,
     /// Children that this process had before: the program that it was before it executed towpath had started them.
     others: Vec<Pid>,
@@ -53,11 +55,14 @@ impl Child {
         // For what the guardian leaves behind if somebody kills it.
         let own = Some(rustix::process::getpid());
         rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
-        let child = start_guardian(lifeline).context("the guardian of the run")?;
+        let mut child = start_guardian(lifeline).context("the guardian of the run")?;
         let lifeline = child.lifeline.as_fd();
         job.send(child.link.fd(), control, lifeline).context("the guardian of the run")?;
         match child.first_news()? {
-            News::Started(_) => Ok(child),
+            News::Started(pid) => {
+                child.program = pid;
+                Ok(child)
+            }
             News::Refused(errno) => {
                 let name = job.words.first().map(|name| name.to_string_lossy());
                 let name = name.unwrap_or_default();
@@ -82,6 +87,11 @@ impl Child {
                 Received::End => return Err(self.guardian_has_gone()),
             }
         }
+    }
+
+    /// PROGRAM's process id.
+    pub fn program(&self) -> u32 {
+        self.program
     }
 
     /// Becomes readable when there is an event.
@@ -154,7 +164,7 @@ fn start_guardian(lifeline: OwnedFd) -> Result<Child> {
     let file = c"/proc/self/exe";
     let pid = posix_spawn(file, &actions, &attributes, &[name], &environment)?;
     let guardian = Pid::from_raw(pid.as_raw()).context("a process id is positive")?;
-    Ok(Child { guardian, link: Link::new(own), others, lifeline })
+    Ok(Child { guardian, program: 0, link: Link::new(own), others, lifeline })
 }
 
 fn assignment(mut name: OsString, value: &OsStr) -> Result<CString> {

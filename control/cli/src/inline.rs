@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct Begun {
 #[derive(Clone)]
 pub struct Desk {
     home: Home,
+    /// PROGRAM's process id; 0 before it has one.
+    program: Arc<AtomicU32>,
     /// What it answers; one asks at a time.
     answers: Arc<Mutex<Answers>>,
 }
@@ -81,7 +84,8 @@ pub fn begin(plan: &Plan, lifeline: BorrowedFd<'_>, library: &Path) -> Result<Be
     let (sockets, of_sockets) = channel();
     let (unsent, of_unsent) = channel();
     let answers = Answers { sockets: of_sockets, unsent: of_unsent };
-    let desk = Desk { home: home.clone(), answers: Arc::new(Mutex::new(answers)) };
+    let (program, answers) = (Arc::default(), Arc::new(Mutex::new(answers)));
+    let desk = Desk { home: home.clone(), program, answers };
     let leaves = eventfd(0, EventfdFlags::CLOEXEC)?;
     let tells = leaves.try_clone()?;
     let messages = plan.messages.clone();
@@ -106,25 +110,60 @@ impl Desk {
         self.home.mention(&Asked::Stop);
     }
 
-    /// All sockets. None: it does not answer.
-    pub fn sockets(&self) -> Option<Vec<Socket>> {
-        let entries = self.ask(Asked::Sockets, |answers| &answers.sockets)?;
-        Some(entries.into_iter().filter_map(socket).collect())
+    /// From now on there is a process.
+    pub fn set_program(&self, pid: u32) {
+        self.program.store(pid, Relaxed);
+    }
+
+    /// All sockets.
+    ///
+    /// # Errors
+    /// The rest of a sentence that begins with the run: why there are none to be had.
+    pub fn sockets(&self) -> Result<Vec<Socket>, String> {
+        let entries = self.ask(Asked::Sockets, |answers| &answers.sockets);
+        let entries = entries.map_err(|why| match why {
+            RecvTimeoutError::Timeout => self.silence(),
+            RecvTimeoutError::Disconnected => {
+                "has no stack any more: it ended with the program in whose process it was (--inline)"
+                    .to_owned()
+            }
+        })?;
+        Ok(entries.into_iter().filter_map(socket).collect())
+    }
+
+    /// Why nothing comes.
+    fn silence(&self) -> String {
+        let pid = self.program.load(Relaxed);
+        let why = if is_stopped(pid) { "is stopped" } else { "does not answer" };
+        format!("has its stack in PROGRAM's process (--inline), process {pid}, which {why}")
     }
 
     /// Bytes that are not delivered. None: it does not answer.
     pub fn unsent(&self) -> Option<u64> {
-        self.ask(Asked::Unsent, |answers| &answers.unsent)
+        self.ask(Asked::Unsent, |answers| &answers.unsent).ok()
     }
 
-    fn ask<T>(&self, what: Asked, which: fn(&Answers) -> &Receiver<T>) -> Option<T> {
+    /// Disconnected: the stack has ended.
+    fn ask<T>(
+        &self,
+        what: Asked,
+        which: fn(&Answers) -> &Receiver<T>,
+    ) -> Result<T, RecvTimeoutError> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let receiver = which(&answers);
         // An answer that came too late for whoever asked.
         receiver.try_iter().for_each(drop);
         self.home.mention(&what);
-        receiver.recv_timeout(PATIENCE).ok()
+        receiver.recv_timeout(PATIENCE)
     }
+}
+
+/// Whether a process was stopped, by a signal or by a debugger: proc_pid_stat(5).
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Its name comes before, in brackets, and may have any.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('T' | 't'))
 }
 
 /// An entry as `towpath_engine::SocketEntry` is written.

@@ -24,7 +24,7 @@ use crate::messages::Messages;
 use crate::outsiders::Gate;
 use crate::preload::{self, Library};
 use crate::signals::{self, Signals};
-use crate::ss::{Answer, Proto, Socket, Word};
+use crate::ss::{Answer, Proto, Silence, Socket, Word};
 use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::{Plan, random};
 use crate::{program, recording, stats};
@@ -91,6 +91,9 @@ fn run_beside(
         };
         Child::start(&job, stack.control.as_fd(), keep)?
     };
+    if let Host::There(desk) = &host {
+        desk.set_program(child.program());
+    }
     let name = args.program[0].to_string_lossy();
     let observer = RunObserver { host, messages: &messages, name: &name };
     let stack = stack.handed_over();
@@ -113,6 +116,9 @@ fn run_beside(
         ));
     }
     if let Some(format) = args.stats {
+        if let (true, true, Ok((how, _))) = (layers.is_empty(), attached, &ended) {
+            messages.put_error(&stats::missing(&name, *how));
+        }
         messages.put(stats::render(format, &layers)?);
     }
     if let Some(capture) = capture {
@@ -307,10 +313,12 @@ impl Host {
         }
     }
 
-    fn sockets(&self) -> Option<Vec<Socket>> {
+    /// # Errors
+    /// See [`Desk::sockets`].
+    fn sockets(&self) -> Result<Vec<Socket>, String> {
         match self {
             Self::Here(remote) => {
-                Some(remote.sockets().unwrap_or_default().iter().filter_map(socket).collect())
+                Ok(remote.sockets().unwrap_or_default().iter().filter_map(socket).collect())
             }
             Self::There(desk) => desk.sockets(),
         }
@@ -354,10 +362,12 @@ impl Observer for RunObserver<'_> {
 
 fn serve_sockets(host: Host, program: Vec<String>) -> Result<Instance> {
     Instance::serve(move || {
-        // Who does not answer is named.
-        let Some(sockets) = host.sockets() else { return Vec::new() };
-        let answer = Answer { pid: std::process::id(), program: program.clone(), sockets };
-        serde_json::to_vec(&answer).unwrap_or_default()
+        let pid = std::process::id();
+        let answer = match host.sockets() {
+            Ok(sockets) => serde_json::to_vec(&Answer { pid, program: program.clone(), sockets }),
+            Err(why) => serde_json::to_vec(&Silence { pid, why }),
+        };
+        answer.unwrap_or_default()
     })
 }
 

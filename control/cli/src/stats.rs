@@ -6,6 +6,16 @@ use anyhow::Result;
 use towpath_uplink::Layer;
 
 use crate::args::StatsFormat;
+use crate::child::Ended;
+
+/// Why there are none: the stack that has them was in the process of PROGRAM (`--inline`), which says them in exit(3).
+pub fn missing(program: &str, ended: Ended) -> String {
+    let how = match ended {
+        Ended::Killed(signal) => format!("signal {signal} ended {program}"),
+        Ended::Exited(_) => format!("{program} ended without exit(3), or executed another program"),
+    };
+    format!("no counters: {how}, and with it the stack in its process")
+}
 
 /// All counters in one text: JSON has every one, the list for people those that are not zero.
 pub fn render(format: StatsFormat, layers: &[Layer]) -> Result<String> {

@@ -16,6 +16,15 @@ pub struct Answer {
     pub sockets: Vec<Socket>,
 }
 
+/// What an instance answers that cannot say which sockets it has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Silence {
+    /// Process id of `towpath run`.
+    pub pid: u32,
+    /// The rest of a sentence that begins with the run.
+    pub why: String,
+}
+
 /// One socket, as `towpath_engine::SocketEntry` is written in JSON. Also what `towpath ss -j` prints,
 /// with the instance in front.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

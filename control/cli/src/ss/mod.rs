@@ -18,7 +18,7 @@ use crate::error::{ExitCode, Failure};
 use crate::instance::{self, NoAnswer};
 use crate::messages;
 
-pub use answer::{Answer, Proto, Socket, Word};
+pub use answer::{Answer, Proto, Silence, Socket, Word};
 pub use args::SsArgs;
 use filter::Filter;
 use services::Services;
@@ -63,8 +63,17 @@ pub fn ss(args: &SsArgs) -> Result<()> {
 fn read(pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer, String> {
     let bytes = told.map_err(|why| why.to_string())?;
     let answer = serde_json::from_slice(&bytes).ok().filter(|answer: &Answer| answer.pid == pid);
-    answer.ok_or_else(|| "gave no readable answer; is it another version?".to_owned())
+    answer.ok_or_else(|| match serde_json::from_slice(&bytes) {
+        Ok(Silence { pid: own, why }) if own == pid => {
+            // It goes to a terminal, as one line.
+            why.chars().filter(|c| !c.is_control()).take(WHY_MAX).collect()
+        }
+        _ => "gave no readable answer; is it another version?".to_owned(),
+    })
 }
+
+/// The longest reason that is shown.
+const WHY_MAX: usize = 200;
 
 fn json(answers: &[Answer]) -> Result<String> {
     #[derive(Serialize)]
@@ -117,6 +126,13 @@ mod tests {
         assert!(changed("congestion", "two words").is_err());
         assert!(changed("state", &"x".repeat(33)).is_err());
         assert!(read(&Answer { pid: 43, ..answer() }).is_err(), "another run's answer");
+        let silent = |pid, why: &str| {
+            let silence = Silence { pid, why: why.to_owned() };
+            super::read(42, Ok(serde_json::to_vec(&silence).unwrap())).unwrap_err()
+        };
+        assert_eq!(silent(42, "is \u{1b}[2Jstopped\n"), "is [2Jstopped");
+        assert!(silent(43, "is stopped").contains("no readable answer"));
+        assert_eq!(silent(42, &"x".repeat(5000)).len(), WHY_MAX);
         let mut hostile = answer();
         hostile.program[0] = "a\u{1b}[2J\u{9b}2J\u{7f}\n".into();
         let text = json(std::slice::from_ref(&hostile)).unwrap();
