@@ -25,7 +25,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use towpath_shm::Fd;
+use towpath_shm::{Fd, opened};
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use towpath_shm::image::Outside;
@@ -219,8 +219,9 @@ impl Registry {
         if kin >= self.max / FAMILY_SHARE {
             return Err(io::Error::other("as many processes of one family as there may be"));
         }
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let pair =
+            || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (ours, theirs) = opened(pair)?;
         let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
         // Older kernels have no such option: there what comes is closed elsewhere.
         let _ = sys::refuse_descriptors(ours.as_fd());

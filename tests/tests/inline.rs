@@ -188,10 +188,7 @@ fn a_program_that_leaves_is_cut_off_by_a_signal() {
 #[test]
 fn published_ports_are_closed_when_the_stack_has_gone() {
     let folder = Scratch::new();
-    let (source, sleeper) = (folder.file("sleeper.c"), folder.file("sleeper"));
-    folder.write("sleeper.c", "#include <unistd.h>\nint main(void) { sleep(60); }\n");
-    let gcc = std::process::Command::new("gcc").args(["-static", "-o", &sleeper, &source]).status();
-    assert!(gcc.expect("gcc").success());
+    let sleeper = outsider(&folder, "#include <unistd.h>\nint main(void) { sleep(60); }\n");
     for (port, ways) in [("8113", &["child"][..]), ("8114", &["program", &sleeper])] {
         let (ns, number) = (Namespace::new(), port.parse().expect("a port"));
         let outlived = program("inline/outlived.py");
@@ -216,6 +213,37 @@ fn published_ports_are_closed_when_the_stack_has_gone() {
         }
         run.stop();
     }
+}
+
+/// A static program, without the library.
+fn outsider(folder: &Scratch, text: &str) -> String {
+    let (source, binary) = (folder.file("outsider.c"), folder.file("outsider"));
+    folder.write("outsider.c", text);
+    let gcc = std::process::Command::new("gcc").args(["-static", "-o", &binary, &source]).status();
+    assert!(gcc.expect("gcc").success());
+    binary
+}
+
+/// The engine's descriptors are above the limit, which the kernel therefore does not know.
+#[test]
+fn a_limit_of_descriptors_is_told_and_passed_on() {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let outsider = outsider(
+        &folder,
+        "#include <stdio.h>\n#include <sys/resource.h>\n#include <unistd.h>\n\
+         int main(void) { struct rlimit l; sleep(1); getrlimit(RLIMIT_NOFILE, &l);\n\
+         printf(\"(%d, %d)\\n\", (int)l.rlim_cur, (int)l.rlim_max); }\n",
+    );
+    let line = ["python3", &program("inline/limits.py"), "8116", &outsider];
+    let run = start(&ns, Mode::Rootless, &[8116], &[], &line);
+    eventually("it is full", || run.stdout().contains("full"));
+    for _ in 0..5 {
+        let script = "import socket\ns=socket.create_connection(('127.0.0.1',8116)); s.sendall(b'x'); print(s.recv(9))";
+        assert_eq!(ns.run(&["python3", "-c", script]).ok().stdout, "b'x'\n");
+    }
+    let told = "own: (64, 80)\nchild: [['64', '80']]\n(64, 80)\n(64, 80)\n(64, 80)\n\
+                full: Too many open files\nexecuted: (64, 80)\n";
+    assert_eq!(run.wait(SERVED_WITHIN).ok().stdout, told);
 }
 
 /// What `towpath ss` says of a run.

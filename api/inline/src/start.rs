@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_client::Wheel;
 use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::{Engine, Remote};
-use towpath_posix::{Errno, Posix, Result, attach, environment, exec};
+use towpath_posix::{Errno, Posix, Result, attach, environment, exec, limit};
 use towpath_shm::{Fd, placed};
 use towpath_uplink::{Home, Outfit, Said, Uplink};
 
@@ -35,9 +35,11 @@ struct Made {
 /// # Errors
 /// ENETDOWN when the socket to towpath is not there.
 pub fn start(posix: &'static Posix) -> Result<()> {
-    let Some(socket) = attach::socket_from_environment(posix) else { return Ok(()) };
+    let Some((socket, descriptors_max)) = attach::socket_from_environment(posix) else {
+        return Ok(());
+    };
     let Some(socket) = socket else { return Err(Errno(libc::ENETDOWN)) };
-    let lowest = make_room(posix);
+    let lowest = make_room(posix, descriptors_max);
     let home = Home::over(placed(lowest, || Fd::from(socket.into_owned())));
     let attached = match begin(posix, &home) {
         Ok(Made { wheel, remote, control }) => {
@@ -159,8 +161,8 @@ fn replace_library(library: &OsStr) -> Vec<u8> {
 const HIGHEST: u64 = 65_536;
 
 /// Makes room for the engine's descriptors above the program's: beyond its soft limit (RLIMIT_NOFILE), which is lowered where
-/// it is as high as the hard one. Gives the lowest number.
-fn make_room(posix: &'static Posix) -> u32 {
+/// it is as high as the hard one. `program`: the hard limit of what executed this image. Gives the lowest number.
+fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);
     let (soft, quarter) = (limit.current.unwrap_or(hard), hard.min(HIGHEST) / 4 * 3);
@@ -170,6 +172,9 @@ fn make_room(posix: &'static Posix) -> u32 {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..limit });
     }
     posix.process.descriptors.give_to_engine(lowest as u32);
+    if let Some(max) = program {
+        limit::set_lowered(posix, max);
+    }
     lowest as u32
 }
 

@@ -4,7 +4,8 @@ use towpath_client::{Client, Region, Wheel};
 use towpath_shm::Fd;
 use towpath_shm::token::Run;
 
-use crate::{Posix, Result, environment, rights};
+use crate::environment::Place;
+use crate::{Posix, Result, environment, limit, rights};
 
 /// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
 ///
@@ -12,22 +13,26 @@ use crate::{Posix, Result, environment, rights};
 /// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the shared memory.
 /// When it fails there is no attachment, which every call says.
 pub fn from_environment(posix: &'static Posix) -> Result<()> {
-    let Some(control) = socket_from_environment(posix) else { return Ok(()) };
+    let Some((control, descriptors_max)) = socket_from_environment(posix) else { return Ok(()) };
+    if let Some(max) = descriptors_max {
+        limit::lower(max);
+    }
     remember_library(posix);
     control.map_or(Ok(()), |control| over(posix, control, None))
 }
 
-/// The socket that TOWPATH_CONTROL names: from now on there is to be an attachment. Some(None): there is none under that
-/// number, and every call will fail. None: this process is to have the kernel's sockets.
-pub fn socket_from_environment(posix: &'static Posix) -> Option<Option<Fd>> {
+/// The socket that TOWPATH_CONTROL names, and what this process is to have as its hard limit of descriptors: from now on
+/// there is to be an attachment. No socket: there is none under that number, and every call will fail. None: this process
+/// is to have the kernel's sockets.
+pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Option<u64>)> {
     // SAFETY: getauxval only looks.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
     }
-    let number = environment::control_number()?;
+    let Place { number, descriptors_max } = Place::from_environment()?;
     posix.attachment.activate();
     // SAFETY: the number was made for us by whoever started this program.
-    Some(unsafe { towpath_client::control_from_number(number) })
+    Some((unsafe { towpath_client::control_from_number(number) }, descriptors_max))
 }
 
 /// Notes what programs that this one starts are to load, as LD_PRELOAD says now. Once, from the constructor.

@@ -19,11 +19,32 @@ pub fn current() -> *const *const c_char {
     unsafe { environ.cast() }
 }
 
-/// The control socket's number. Called from the constructor.
-pub(crate) fn control_number() -> Option<i32> {
-    let name = CString::new(ENV_CONTROL).ok()?;
-    let value = variable(&name)?;
-    value.to_str().ok()?.parse().ok().filter(|&number: &i32| number >= 0)
+/// What a program finds as TOWPATH_CONTROL: a number, and behind a colon what it is to limit itself to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Of its control socket.
+    pub number: i32,
+    /// Its hard limit of descriptors, where whoever started it could not lower that for it.
+    pub descriptors_max: Option<u64>,
+}
+
+impl Place {
+    /// Called from the constructor.
+    pub fn from_environment() -> Option<Self> {
+        let name = CString::new(ENV_CONTROL).ok()?;
+        Self::parse(variable(&name)?.to_str().ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (number, max) = text.split_once(':').map_or((text, None), |(n, max)| (n, Some(max)));
+        let number = number.parse().ok().filter(|&number: &i32| number >= 0)?;
+        Some(Self { number, descriptors_max: max.and_then(|max| max.parse().ok()) })
+    }
+
+    fn text(self) -> String {
+        let Self { number, descriptors_max } = self;
+        descriptors_max.map_or_else(|| number.to_string(), |max| format!("{number}:{max}"))
+    }
 }
 
 /// LD_PRELOAD. Called from the constructor.
@@ -73,14 +94,14 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// For a program that finds its control socket at this number. `preload_with` makes of LD_PRELOAD, as it is in `from`,
+    /// For a program that finds its control socket in this place. `preload_with` makes of LD_PRELOAD, as it is in `from`,
     /// what the program gets.
     ///
     /// # Safety
     /// `from` must be a null-terminated array of C strings, or null.
     pub(crate) unsafe fn new(
         from: *const *const c_char,
-        control: i32,
+        control: Place,
         preload_with: impl FnOnce(Option<&CStr>) -> Option<Vec<u8>>,
     ) -> Self {
         let mut entries = Vec::new();
@@ -98,7 +119,7 @@ impl Environment {
                 at = at.add(1);
             }
         }
-        let mut own = vec![format!("{ENV_CONTROL}={control}").into_bytes()];
+        let mut own = vec![format!("{ENV_CONTROL}={}", control.text()).into_bytes()];
         let preload = preload_with(preload);
         own.extend(preload.map(|value| [PRELOAD.to_bytes(), b"=", &value].concat()));
         let own: Vec<CString> =
@@ -130,6 +151,19 @@ mod tests {
     use crate::library::Library;
 
     #[test]
+    fn a_place_is_read_as_it_is_written() {
+        for place in [
+            Place { number: 5, descriptors_max: None },
+            Place { number: i32::MAX, descriptors_max: Some(u64::MAX) },
+        ] {
+            assert_eq!(Place::parse(&place.text()), Some(place));
+        }
+        assert!(["", "-1", ":5", "x", "5 "].iter().all(|text| Place::parse(text).is_none()));
+        // What nobody of ours has written limits nothing.
+        assert_eq!(Place::parse("5:x").map(|place| place.descriptors_max), Some(None));
+    }
+
+    #[test]
     fn an_environment_is_completed() {
         let given: Vec<CString> =
             ["A=1", "TOWPATH_CONTROL=77", "TOWPATH_CONTROLS=2", "LD_PRELOAD=/x.so"]
@@ -142,7 +176,8 @@ mod tests {
         library.remember(Some(c"/ours.so"));
         // SAFETY: built just now.
         let made = unsafe {
-            Environment::new(pointers.as_ptr(), 5, |theirs| library.with_preload(theirs))
+            let place = Place { number: 5, descriptors_max: Some(64) };
+            Environment::new(pointers.as_ptr(), place, |theirs| library.with_preload(theirs))
         };
         let mut texts = Vec::new();
         for &entry in &made.entries[..made.entries.len() - 1] {
@@ -151,7 +186,7 @@ mod tests {
         }
         assert_eq!(
             texts,
-            ["A=1", "TOWPATH_CONTROLS=2", "TOWPATH_CONTROL=5", "LD_PRELOAD=/ours.so:/x.so"]
+            ["A=1", "TOWPATH_CONTROLS=2", "TOWPATH_CONTROL=5:64", "LD_PRELOAD=/ours.so:/x.so"]
         );
     }
 }

@@ -9,11 +9,11 @@ use towpath_shm::Fd;
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, Place};
 use crate::errno::fail;
 use crate::outside::Sockets;
 use crate::spawns::Started;
-use crate::{Posix, Result, rights};
+use crate::{Posix, Result, limit, rights};
 
 use crate::spawns::Host;
 pub use crate::spawns::Pipe;
@@ -50,7 +50,8 @@ pub unsafe fn exec<T>(
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: the caller's promise.
     let environment = unsafe {
-        Environment::new(envp, control.get(), |theirs| posix.library.with_preload(theirs))
+        let place = Place { number: control.get(), descriptors_max: None };
+        Environment::new(envp, place, |theirs| posix.library.with_preload(theirs))
     };
     control.set_inheritable(true);
     let result = real(environment.as_ptr());
@@ -96,8 +97,9 @@ impl Host {
             let all: Vec<_> = std::iter::once(&self.library[..]).chain(others).collect();
             Some(all.join(&b':'))
         };
+        let place = Place { number, descriptors_max: limit::lowered(posix) };
         // SAFETY: the caller's promise.
-        let environment = unsafe { Environment::new(envp, number, preload_with) };
+        let environment = unsafe { Environment::new(envp, place, preload_with) };
         self.socket.set_inheritable(sockets == Sockets::Stack);
         let result = real(environment.as_ptr());
         self.socket.set_inheritable(false);
@@ -220,7 +222,9 @@ pub unsafe fn spawn<T>(
     };
     // SAFETY: the caller's promise.
     let environment = unsafe {
-        Environment::new(envp, spawning.number, |theirs| posix.library.with_preload(theirs))
+        // libc starts it, with the kernel's limits.
+        let place = Place { number: spawning.number, descriptors_max: limit::lowered(posix) };
+        Environment::new(envp, place, |theirs| posix.library.with_preload(theirs))
     };
     Ok(real(environment.as_ptr()))
 }

@@ -19,7 +19,7 @@ use towpath_shm::layout::{Command, op};
 
 use crate::interface::known;
 use crate::option::remembered;
-use crate::{Posix, cork, exec, signal, spawns, table};
+use crate::{Posix, cork, exec, limit, signal, spawns, table};
 
 thread_local! {
     /// The fork that this thread has begun, from before the first handler to the last; leaked, or null.
@@ -170,6 +170,7 @@ pub fn child(posix: &'static Posix) {
     // This thread has another number now.
     posix.process.forked();
     exec::leave_host(posix);
+    limit::settle(posix);
     let Some(fork) = fork.as_mut() else { return };
     let Some(held) = fork.held.as_mut() else { return };
     // Otherwise there is no attachment, and every call fails with ENETDOWN.

@@ -5,15 +5,76 @@
 //! kernel is told as much more, and the program what it has said.
 //!
 //! And RLIMIT_NOFILE, where an engine is in this process: the highest numbers are its own, and what the program may have
-//! ends below them.
+//! ends below them. So the kernel's hard limit stays as it is, and the program is told its own, which is the kernel's for
+//! what it starts: a child lowers its limit as it is forked ([`settle`]), and a program that libc spawns as it begins, for
+//! which its environment says so. One without this library has it from its parent ([`lower_of`]).
 
 use towpath_shm::layout::{CHANNEL_LEN, REGION_LEN, STATUS_LEN};
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use crate::errno::fail;
+use crate::privilege::{CAP_SYS_RESOURCE, may};
 use crate::{Posix, Result};
 
 /// Address space of this library's that is no program's.
 const OURS: u64 = (REGION_LEN + CHANNEL_LEN + STATUS_LEN) as u64;
+
+/// The hard limit of descriptors that a program has set which has an engine in its process.
+#[derive(Debug)]
+pub(crate) struct Lowered(
+    /// One more than that; 0: it has set none.
+    AtomicU64,
+);
+
+impl Lowered {
+    /// It has set none.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+/// The hard limit of descriptors that the program has set and the kernel does not know.
+pub(crate) fn lowered(posix: &'static Posix) -> Option<u64> {
+    posix.lowered.0.load(Relaxed).checked_sub(1)
+}
+
+/// From now on this is the program's hard limit of descriptors. The kernel's stays as it is.
+pub fn set_lowered(posix: &'static Posix, max: u64) {
+    posix.lowered.0.store(max.saturating_add(1), Relaxed);
+}
+
+/// In a child after fork, which has no engine: the kernel is told.
+pub(crate) fn settle(posix: &'static Posix) {
+    if let Some(max) = posix.lowered.0.swap(0, Relaxed).checked_sub(1) {
+        lower(max);
+    }
+}
+
+/// Lowers this process's limits of descriptors in the kernel. It may always do so.
+pub(crate) fn lower(max: u64) {
+    lower_by_kernel(0, max);
+}
+
+/// The same for a program that this one has spawned.
+pub fn lower_of(posix: &'static Posix, pid: libc::pid_t) {
+    if let Some(max) = lowered(posix).filter(|_| pid > 0) {
+        lower_by_kernel(pid, max);
+    }
+}
+
+fn lower_by_kernel(pid: libc::pid_t, max: u64) {
+    let mut limit = [0u64; 2];
+    let ask = |new: usize, old: usize| {
+        let args = [pid as usize, libc::RLIMIT_NOFILE as usize, new, old, 0, 0];
+        // SAFETY: struct rlimit64 is two 64-bit words; null asks, or sets, nothing.
+        unsafe { towpath_client::syscall::syscall(libc::SYS_prlimit64 as usize, args) }.is_ok()
+    };
+    if ask(0, limit.as_mut_ptr().expose_provenance()) {
+        limit = limit.map(|limit| limit.min(max));
+        ask(limit.as_ptr().expose_provenance(), 0);
+    }
+}
 
 /// Whether what is said of a resource is to be translated: of another process we do not know what it has.
 pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> bool {
@@ -29,7 +90,8 @@ pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> 
 /// What the kernel is told; `before` is what it says now.
 ///
 /// # Errors
-/// EPERM for more descriptors than the program was told that it may have.
+/// EPERM for more descriptors than the program was told that it may have; a privileged one may have what is below the
+/// engine's.
 pub fn to_kernel(
     posix: &'static Posix,
     resource: u32,
@@ -41,7 +103,8 @@ pub fn to_kernel(
         if limit.rlim_cur > limit.rlim_max {
             return fail(libc::EINVAL);
         }
-        if limit.rlim_max > most {
+        let is_engines = limit.rlim_max > u64::from(posix.process.descriptors.engines_from());
+        if is_engines || limit.rlim_max > most && !may(CAP_SYS_RESOURCE) {
             return fail(libc::EPERM);
         }
         // The engine's are up to the hard limit, which stays.
@@ -56,6 +119,7 @@ pub fn to_kernel(
 pub fn to_program(posix: &'static Posix, resource: u32, limit: libc::rlimit) -> libc::rlimit {
     if resource == libc::RLIMIT_NOFILE {
         let most = u64::from(posix.process.descriptors.engines_from());
+        let most = lowered(posix).map_or(most, |lowered| lowered.min(most));
         let least = |limit: u64| limit.min(most);
         return libc::rlimit { rlim_cur: least(limit.rlim_cur), rlim_max: least(limit.rlim_max) };
     }

@@ -24,6 +24,7 @@ use crate::errno::fail;
 use crate::handlers::Handlers;
 use crate::interface::known::Known;
 use crate::library::Library;
+use crate::limit::Lowered;
 use crate::numbers::Numbers;
 use crate::option::remembered::Remembered;
 use crate::spawns::Spawns;
@@ -48,6 +49,7 @@ pub struct Posix {
     pub(crate) device: AtomicU64,
     pub(crate) library: Library,
     pub(crate) spawns: Spawns,
+    pub(crate) lowered: Lowered,
     pub(crate) handlers: Handlers,
     pub(crate) remembered: Remembered,
     pub(crate) cork: Cork,
@@ -73,6 +75,7 @@ impl Posix {
             device: AtomicU64::new(0),
             library: Library::new(),
             spawns: Spawns::new(),
+            lowered: Lowered::new(),
             handlers: Handlers::new(),
             remembered: Remembered::new(),
             cork: Cork::new(),

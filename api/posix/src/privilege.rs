@@ -5,6 +5,9 @@ pub(crate) const CAP_NET_ADMIN: u32 = 12;
 /// CAP_NET_RAW.
 pub(crate) const CAP_NET_RAW: u32 = 13;
 
+/// CAP_SYS_RESOURCE.
+pub(crate) const CAP_SYS_RESOURCE: u32 = 24;
+
 /// Whether this thread has a privilege: what the kernel asks before it changes what others chose.
 pub(crate) fn may(capability: u32) -> bool {
     const VERSION_3: u32 = 0x2008_0522;

@@ -1,7 +1,7 @@
 //! Limits of a process's address space and descriptors: see [`towpath_posix::limit`].
 
 use libc::{c_int, pid_t, rlimit, rlimit64};
-use towpath_posix::limit::{is_translated, to_kernel, to_program};
+use towpath_posix::limit::{is_translated, set_lowered, to_kernel, to_program};
 use towpath_posix::{Errno, Result};
 
 use crate::{POSIX, answer, real};
@@ -18,9 +18,18 @@ unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) ->
     unsafe { ask(resource, 0, (&raw mut before).addr()) }?;
     // SAFETY: the caller's promise. Read before the answer is written, which may be at the same place.
     if let Some(new) = unsafe { new.as_ref() } {
-        let new = to_kernel(&POSIX, resource, *new, before)?;
+        let told = to_program(&POSIX, resource, before);
+        let kernels = to_kernel(&POSIX, resource, *new, before)?;
         // SAFETY: as above.
-        unsafe { ask(resource, (&raw const new).addr(), 0) }?;
+        unsafe { ask(resource, (&raw const kernels).addr(), 0) }?;
+        if resource == libc::RLIMIT_NOFILE && new.rlim_max != told.rlim_max {
+            set_lowered(&POSIX, new.rlim_max);
+        }
+        // SAFETY: the caller's promise.
+        if let Some(old) = unsafe { old.as_mut() } {
+            *old = told;
+        }
+        return Ok(());
     }
     // SAFETY: the caller's promise.
     if let Some(old) = unsafe { old.as_mut() } {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use towpath_posix::outside::{self, Program, Sockets};
-use towpath_posix::{environment, exec, fork};
+use towpath_posix::{environment, exec, fork, limit};
 
 use crate::{POSIX, answer, real};
 
@@ -272,6 +272,28 @@ pub unsafe fn execveat_by(
     unsafe { exec(told(path, |path| Program::At(dir, path)), envp, real) }
 }
 
+/// posix_spawn, done by `real`, which gets the environment to use, and where to put the process id.
+unsafe fn spawn(
+    told: towpath_posix::Result<Sockets>,
+    pid: *mut pid_t,
+    envp: Strings,
+    real: impl FnOnce(*mut pid_t, Strings) -> c_int,
+) -> c_int {
+    if let Err(errno) = told {
+        return errno.0;
+    }
+    let mut own = 0;
+    let pid = if pid.is_null() { &raw mut own } else { pid };
+    // SAFETY: see `exec`.
+    let failed = unsafe { exec::spawn(&POSIX, envp, |envp| real(pid, envp)) };
+    let failed = failed.unwrap_or_else(|errno| errno.0);
+    if failed == 0 && told == Ok(Sockets::Kernel) {
+        // SAFETY: posix_spawn has put it there.
+        limit::lower_of(&POSIX, unsafe { *pid });
+    }
+    failed
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn(
     pid: *mut pid_t,
@@ -283,13 +305,9 @@ pub unsafe extern "C" fn posix_spawn(
 ) -> c_int {
     // SAFETY: see `fork`.
     unsafe {
-        if let Err(errno) = told(path, Program::Path) {
-            return errno.0;
-        }
-        exec::spawn(&POSIX, envp, |envp| {
+        spawn(told(path, Program::Path), pid, envp, |pid, envp| {
             real::posix_spawn(pid, path, actions, attributes, argv, envp)
         })
-        .unwrap_or_else(|errno| errno.0)
     }
 }
 
@@ -304,13 +322,9 @@ pub unsafe extern "C" fn posix_spawnp(
 ) -> c_int {
     // SAFETY: see `fork`.
     unsafe {
-        if let Err(errno) = told(file, Program::Name) {
-            return errno.0;
-        }
-        exec::spawn(&POSIX, envp, |envp| {
+        spawn(told(file, Program::Name), pid, envp, |pid, envp| {
             real::posix_spawnp(pid, file, actions, attributes, argv, envp)
         })
-        .unwrap_or_else(|errno| errno.0)
     }
 }
 

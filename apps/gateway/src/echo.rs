@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use towpath_shm::Fd;
+use towpath_shm::{Fd, opened};
 
 use rustix::io::Errno;
 use rustix::net::{Protocol, SocketFlags, SocketType, connect, ipproto, socket_with};
@@ -285,9 +285,10 @@ impl Flow {
 /// A datagram ICMP socket, or else a raw one.
 fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(Fd, bool), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    match socket_with(family(to), SocketType::DGRAM, flags, Some(protocol)) {
+    let open = |kind| opened(|| socket_with(family(to), kind, flags, Some(protocol)));
+    match open(SocketType::DGRAM) {
         Ok(host) => Ok((host.into(), false)),
-        Err(first) => match socket_with(family(to), SocketType::RAW, flags, Some(protocol)) {
+        Err(first) => match open(SocketType::RAW) {
             Ok(host) => Ok((host.into(), true)),
             Err(_) => Err(first),
         },

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
-use towpath_shm::Fd;
+use towpath_shm::{Fd, opened};
 
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt};
@@ -329,7 +329,7 @@ const ENDED_PROBES: KeepAlive =
 /// A socket of the host that is connecting to `addr`, with the TTL and class of the program's SYN.
 pub(crate) fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<Fd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let host = Fd::from(socket_with(family(addr), SocketType::STREAM, flags, None)?);
+    let host = Fd::from(opened(|| socket_with(family(addr), SocketType::STREAM, flags, None))?);
     prepare(&host);
     for (option, value, plain) in [(IpOption::Ttl, ttl, PLAIN_TTL), (IpOption::Tos, class, 0)] {
         if value != plain {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use towpath_shm::Fd;
+use towpath_shm::{Fd, opened};
 
 use crate::config::ForwardProtocol;
 use crate::context::{Context, FifoHost, Shared};
@@ -233,7 +233,7 @@ impl Listener {
         cx: &mut Context<'_, impl FifoHost>,
     ) -> Result<Option<Accepted>, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let accepted = acceptfrom_with(&self.socket, flags);
+        let accepted = opened(|| acceptfrom_with(&self.socket, flags));
         match accepted.map(|(host, client)| (Fd::from(host), client)) {
             Ok((host, client)) => {
                 let client = client.and_then(|addr| SocketAddr::try_from(addr).ok());

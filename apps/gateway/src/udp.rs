@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use towpath_shm::Fd;
+use towpath_shm::{Fd, opened};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, connect, socket_with};
@@ -367,7 +367,7 @@ impl UdpFlows {
         key: Key,
     ) -> Result<(Fd, bool), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let host = Fd::from(socket_with(family(to), SocketType::DGRAM, flags, None)?);
+        let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
         // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the nameserver needs to reach.
         let mapped = key.peer.port() != nameservers::PORT
             && self.siblings.mappings().bind(&host, key.port(), listeners.host_port(key.port()));

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
-use towpath_shm::Fd;
 use towpath_shm::control::{Request, call};
+use towpath_shm::{Fd, opened};
 use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
@@ -39,7 +39,7 @@ impl Registry {
     /// Whether this process can open `descriptors` more. Found by opening them: the limit alone does not tell how
     /// many are open already, by the devices for instance.
     fn has_room(&self, descriptors: usize) -> bool {
-        let take = |_| fcntl_dupfd_cloexec(&self.blank, 0).map(Fd::from);
+        let take = |_| opened(|| fcntl_dupfd_cloexec(&self.blank, 0)).map(Fd::from);
         (0..descriptors).map(take).collect::<Result<Vec<_>, _>>().is_ok()
     }
 

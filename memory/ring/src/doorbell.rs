@@ -21,7 +21,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use towpath_shm::Fd;
+use towpath_shm::{Fd, opened};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{
@@ -36,7 +36,7 @@ const RINGS: usize = 64;
 /// # Errors
 /// Those of eventfd(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
 pub fn create() -> io::Result<Fd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?.into())
+    Ok(opened(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?.into())
 }
 
 /// Rings an eventfd. A failure can only be EAGAIN: then it has been rung 2^64 times and is readable anyway.
@@ -51,7 +51,8 @@ pub fn ring(doorbell: BorrowedFd<'_>) {
 /// Those of socketpair(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
 pub fn pair() -> io::Result<(Fd, Fd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let (ours, theirs) =
+        opened(|| socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None))?;
     let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
     // Nothing can be sent to the engine's end, where nobody would take it: least of all descriptors.
     shutdown(&ours, Shutdown::Read)?;

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 std::thread_local! {
@@ -89,12 +89,25 @@ pub fn placed<T>(lowest: u32, work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Opens a descriptor. Within [`placed`] also where the process has as many as its soft limit allows: the program's
+/// descriptors count against that, and the engine's do not.
+///
+/// # Errors
+/// Those of `open`, which may be called twice; EMFILE when no number is left below the hard limit, either.
+pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    match open() {
+        Err(Errno::MFILE) if LOWEST.get() != 0 => {
+            beyond_soft_limit(getrlimit(Resource::Nofile), open).unwrap_or(Err(Errno::MFILE))
+        }
+        done => done,
+    }
+}
+
 /// The same open file at a number that may be beyond the soft limit of descriptors, which the kernel looks at when a number
 /// is given, and not later. None: there is none.
 fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     let limit = getrlimit(Resource::Nofile);
     let is_beyond = limit.current.is_some_and(|current| current <= u64::from(lowest));
-    // Nobody else changes the limit meanwhile, as a rule: of programs that do, most do it once, as they begin.
     let duplicate = || {
         let high = fcntl_dupfd_cloexec(fd, lowest.cast_signed());
         high.ok().map(|high| Fd(ManuallyDrop::new(high)))
@@ -102,11 +115,18 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     if !is_beyond {
         return duplicate();
     }
+    beyond_soft_limit(limit, duplicate)?
+}
+
+/// Does something while the soft limit is as high as the hard one. `limit`: what they are. None: it may not be raised.
+///
+/// Nobody else changes the limit meanwhile, as a rule: of programs that do, most do it once, as they begin.
+fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };
     setrlimit(Resource::Nofile, raised).ok()?;
-    let high = duplicate();
+    let done = work();
     let _ = setrlimit(Resource::Nofile, limit);
-    high
+    Some(done)
 }
 
 #[cfg(test)]
@@ -130,6 +150,15 @@ mod tests {
         assert!(number(590) >= 590);
         assert!(before.maximum.is_none_or(|hard| hard > 900), "a limit of descriptors");
         assert!(number(800) >= 800);
+        // All numbers below the limit are taken, and then one is not.
+        let open = || eventfd(0, EventfdFlags::CLOEXEC);
+        let mut taken: Vec<_> = std::iter::from_fn(|| open().ok().map(Fd::from)).collect();
+        assert_eq!(opened(open).map(drop), Err(Errno::MFILE));
+        let fd = placed(800, || opened(open).map(Fd::from)).expect("a number beyond the limit");
+        assert!(fd.as_raw_fd() >= 800 && open().is_err());
+        taken.pop();
+        assert!(open().is_ok());
+        drop(taken);
         assert_eq!(getrlimit(Resource::Nofile).current, Some(600));
         // Where there are none it stays.
         if let Some(hard) = before.maximum {

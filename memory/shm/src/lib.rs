@@ -29,5 +29,5 @@ mod mapping;
 pub mod syscall;
 pub mod token;
 
-pub use fd::{Fd, placed};
+pub use fd::{Fd, opened, placed};
 pub use mapping::{Backing, Fragments, Mapping, Part, Stretch};

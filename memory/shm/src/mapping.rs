@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::Fd;
+use crate::{Fd, opened};
 
 /// One mapped stretch of memory: a shared memfd, or private memory for a stack in the same process.
 ///
@@ -52,7 +52,7 @@ impl Mapping {
     pub fn shared(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = Fd::from(rustix::fs::memfd_create(name, flags)?);
+        let file = Fd::from(opened(|| rustix::fs::memfd_create(name, flags))?);
         rustix::fs::ftruncate(&file, len as u64)?;
         // A process that we hand it to must not shrink it: our next access would be SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -67,10 +67,10 @@ impl Mapping {
     pub fn published(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = Fd::from(rustix::fs::memfd_create(name, flags)?);
+        let file = Fd::from(opened(|| rustix::fs::memfd_create(name, flags))?);
         rustix::fs::ftruncate(&file, len as u64)?;
         let mapping = Self::map(
-            fcntl_dupfd_cloexec(&file, 0)?.into(),
+            opened(|| fcntl_dupfd_cloexec(&file, 0))?.into(),
             len,
             ProtFlags::READ | ProtFlags::WRITE,
         )?;

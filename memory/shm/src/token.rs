@@ -23,8 +23,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, Timespec, Timestamps};
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::Fd;
 use crate::layout::SLOTS_MAX;
+use crate::{Fd, opened};
 
 /// The nanoseconds of a named token's time of access: "twp" in ASCII. The seconds are the run.
 const MARK: i64 = 0x74_7770;
@@ -119,13 +119,14 @@ pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
 
 fn socket() -> io::Result<Fd> {
     use rustix::net::{SocketFlags, socket_with};
-    Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?.into())
+    let open = || socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    Ok(opened(open)?.into())
 }
 
 /// open_tree(2) needs no /proc; where it is not allowed (containers' filters) or not there (before Linux
 /// 5.2), /proc is.
 fn path_only(socket: &Fd) -> io::Result<Fd> {
-    Ok(by_tree(socket.as_fd()).or_else(|_| by_proc(socket.as_fd()))?.into())
+    Ok(opened(|| by_tree(socket.as_fd()).or_else(|_| by_proc(socket.as_fd())))?.into())
 }
 
 fn by_tree(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use towpath_shm::Fd;
+use towpath_shm::{Fd, opened};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, connect, socket_with};
@@ -412,7 +412,7 @@ impl Ids {
 //# as possible and practicable;
 fn send(to: SocketAddr, message: &[u8]) -> Result<Fd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let host = Fd::from(socket_with(family(to), SocketType::DGRAM, flags, None)?);
+    let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
     // Without it, the kernel tells of a closed port only, and not of a host that is unreachable.
     sys::set_ip(host.as_fd(), to.is_ipv6(), IpOption::ReceiveErrors, 1)?;
     // The kernel chooses the port at random.
