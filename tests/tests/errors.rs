@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use towpath_tests::{
-    Mode, Namespace, Output, Process, Scratch, eventually, program, start, towpath,
+    Mode, Namespace, Output, Process, Scratch, eventually, is_inline, program, start, towpath,
     wait_for_listener, wait_for_port,
 };
 
@@ -246,6 +246,10 @@ fn counters_in_json() {
 
 #[test]
 fn a_capture_that_wireshark_reads() {
+    if is_inline() {
+        // The packets are in the program's process, and --pcap is refused.
+        return;
+    }
     let modes = Mode::all();
     for &mode in modes {
         let (ns, folder) = (Namespace::new(), Scratch::new());
