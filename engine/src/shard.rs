@@ -102,6 +102,14 @@ pub(crate) struct Shard {
     pub registry_calls: bool,
     /// Shards of the same thread that have something to do, a bit each.
     pub shards_call: u16,
+    /// Its thread may be awake all the same, for other shards.
+    pub is_asleep: bool,
+    /// When it has something to do, as of its last turn. None: it waits for others.
+    pub due: Option<Instant>,
+    /// Turns in which there was nothing to do, until now.
+    pub idle_turns: u32,
+    /// The registry has told it something since it fell asleep.
+    pub told: bool,
     spin: Spin,
     /// There are processors beside those of a program and this shard.
     to_spare: bool,
@@ -194,6 +202,10 @@ impl Shard {
             looked: Instant::ZERO,
             registry_calls: false,
             shards_call: 0,
+            is_asleep: false,
+            due: None,
+            idle_turns: 0,
+            told: false,
             spin: Spin::new(),
             to_spare: towpath_ring::has_processors_to_spare(),
             worked: 0,

@@ -25,6 +25,9 @@ use crate::shard::Shard;
 
 /// How long a thread is watched before it is said to be busy.
 const WATCHED: Duration = Duration::from_millis(100);
+/// A shard that had nothing to do in so many turns sleeps though its thread does not. What comes on its descriptors then is
+/// found when its thread looks at them.
+const IDLE_TURNS: u32 = 64;
 /// What a busy one uses of a processor, in percent.
 pub(crate) const BUSY: u32 = 80;
 
@@ -75,12 +78,35 @@ impl Team<'_> {
     /// All do what there is to do now, some of it at least. Gives how long they may sleep then; zero: there is more to do.
     /// None: nothing has a deadline.
     pub fn turn(&mut self) -> Option<Duration> {
-        let timeout = self.all().filter_map(Shard::turn).min();
-        if timeout == Some(Duration::ZERO) || !self.spin() {
-            return timeout;
+        if self.first.is_asleep {
+            self.first.wake();
         }
-        self.all().for_each(Shard::look_in_time);
-        Some(Duration::ZERO)
+        let mut timeout = self.first.turn();
+        let called = std::mem::take(&mut self.first.shards_call);
+        let now = self.first.host.now;
+        for other in &mut *self.others {
+            match () {
+                () if called & other.host.place.own() != 0 => other.sleep(Some(Duration::ZERO)),
+                () if other.is_asleep && other.should_wake(now) => other.wake(),
+                () => {}
+            }
+            let left = match other.is_asleep {
+                true => other.due.map(|due| due.since(now)),
+                false => other.turn(),
+            };
+            timeout = timeout.into_iter().chain(left).min();
+        }
+        if timeout != Some(Duration::ZERO) {
+            let found = self.spin();
+            return if found { Some(Duration::ZERO) } else { timeout };
+        }
+        // Those that have had nothing to do for a while cost the others nothing from now on.
+        for other in &mut *self.others {
+            if !other.is_asleep && other.idle_turns >= IDLE_TURNS {
+                other.begin_sleep();
+            }
+        }
+        timeout
     }
 
     /// Looks for something to do for a moment before a sleep, if that has been worth it.
@@ -94,6 +120,9 @@ impl Team<'_> {
             self.all().any(|shard| shard.has_something())
         });
         self.first.spun(found);
+        if found {
+            self.first.look_in_time();
+        }
         self.busy.spun += self.first.clock.now().since(begin);
         found
     }
@@ -101,21 +130,23 @@ impl Team<'_> {
     /// False: do not sleep, there is something to do. No program's command is overlooked: see
     /// [`towpath_ring::EngineStatus::fall_asleep`].
     pub fn begin_sleep(&mut self) -> bool {
-        let Some(awake) = self.all().position(|shard| !shard.begin_sleep()) else { return true };
-        self.all().take(awake).for_each(Shard::wake);
+        let mut fallen = 0;
+        let fall_asleep = |shard: &mut Shard| {
+            if !shard.is_asleep && shard.begin_sleep() {
+                fallen |= shard.host.place.own();
+            }
+            shard.is_asleep
+        };
+        if self.all().all(fall_asleep) {
+            return true;
+        }
+        self.all().filter(|shard| shard.host.place.own() & fallen != 0).for_each(Shard::wake);
         false
     }
 
-    /// Sleeps after that, at most so long; zero after a sleep of the host's own.
+    /// Sleeps after that, at most so long; zero after a sleep of the host's own. Shards that have nothing to do sleep on.
     pub fn sleep(&mut self, timeout: Option<Duration>) {
         self.first.sleep(timeout);
-        let called = std::mem::take(&mut self.first.shards_call);
-        for other in &mut *self.others {
-            match called & other.host.place.own() {
-                0 => other.wake(),
-                _ => other.sleep(Some(Duration::ZERO)),
-            }
-        }
     }
 
     /// What was said in the turn, requests included, is over.

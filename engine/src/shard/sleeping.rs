@@ -19,10 +19,19 @@ impl Shard {
     pub(crate) fn turn(&mut self) -> Option<Duration> {
         let more = self.do_turn();
         let timeout = if more { Some(Duration::ZERO) } else { self.time_left(self.host.now) };
+        self.due = timeout.map(|timeout| self.host.now + timeout);
         if timeout == Some(Duration::ZERO) {
             self.look_in_time();
+            self.idle_turns = 0;
+        } else {
+            self.idle_turns = self.idle_turns.saturating_add(1);
         }
         timeout
+    }
+
+    /// While it sleeps and its thread does not: whether it has something to do. Of its descriptors that is not known.
+    pub(crate) fn should_wake(&self, now: Instant) -> bool {
+        self.told || self.due.is_some_and(|due| due <= now) || self.has_something()
     }
 
     /// Instead of a sleep: looks at the descriptors if that was too long ago.
@@ -41,6 +50,7 @@ impl Shard {
         }
         self.host.counters.sleeps += 1;
         self.watch_ports();
+        self.is_asleep = true;
         true
     }
 
@@ -53,6 +63,7 @@ impl Shard {
     /// The end of a sleep: what the poller has told by then is served.
     pub(crate) fn wake(&mut self) {
         self.status.wake_up();
+        (self.is_asleep, self.told) = (false, false);
         // What is served now happens now, not when we fell asleep.
         self.looked = self.read_clocks();
         self.serve();
