@@ -95,11 +95,14 @@ pub fn placed<T>(lowest: u32, work: impl FnOnce() -> T) -> T {
 /// # Errors
 /// Those of `open`, which may be called twice; EMFILE when no number is left below the hard limit, either.
 pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    match open() {
-        Err(Errno::MFILE) if LOWEST.get() != 0 => {
-            beyond_soft_limit(getrlimit(Resource::Nofile), open).unwrap_or(Err(Errno::MFILE))
-        }
-        done => done,
+    // It is not dropped here, where std's drop of a descriptor would be: see `Fd`.
+    let done = ManuallyDrop::new(open());
+    if !matches!(*done, Err(Errno::MFILE)) || LOWEST.get() == 0 {
+        return ManuallyDrop::into_inner(done);
+    }
+    match beyond_soft_limit(getrlimit(Resource::Nofile), open) {
+        Some(done) => done,
+        None => Err(Errno::MFILE),
     }
 }
 
@@ -124,9 +127,10 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
 fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };
     setrlimit(Resource::Nofile, raised).ok()?;
-    let done = work();
+    // As in `opened`.
+    let done = ManuallyDrop::new(work());
     let _ = setrlimit(Resource::Nofile, limit);
-    Some(done)
+    Some(ManuallyDrop::into_inner(done))
 }
 
 #[cfg(test)]
