@@ -4,10 +4,10 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use towpath_ring::{EngineRecv, EngineSend, Region, are_out, end_generation};
+use towpath_ring::{EngineRecv, EngineSend, LastEvent, Region, are_out, end_generation};
 use towpath_shm::layout::{Kind, RawAddr, Slot, event, flags};
 use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramError, ListenerName, SocketId, is_on_link};
@@ -118,44 +118,65 @@ impl Rare {
     }
 }
 
+/// A process that holds a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub id: ChannelId,
+    /// What it was told of the socket last.
+    pub last: LastEvent,
+}
+
 /// The processes that hold a socket: one as a rule, many of a listener with workers.
 #[derive(Debug, Default)]
 pub(crate) enum Holders {
     #[default]
     None,
-    One(ChannelId),
+    One(Holder),
     // A pointer where a vector would be three words in every socket.
     #[allow(clippy::box_collection, reason = "most sockets have one holder")]
-    Many(Box<Vec<ChannelId>>),
+    Many(Box<Vec<Holder>>),
 }
 
-impl Deref for Holders {
-    type Target = [ChannelId];
+const _: () = assert!(size_of::<Holders>() == 16);
 
-    fn deref(&self) -> &[ChannelId] {
+impl Deref for Holders {
+    type Target = [Holder];
+
+    fn deref(&self) -> &[Holder] {
         match self {
             Holders::None => &[],
-            Holders::One(id) => std::slice::from_ref(id),
-            Holders::Many(ids) => ids,
+            Holders::One(holder) => std::slice::from_ref(holder),
+            Holders::Many(holders) => holders,
+        }
+    }
+}
+
+impl DerefMut for Holders {
+    fn deref_mut(&mut self) -> &mut [Holder] {
+        match self {
+            Holders::None => &mut [],
+            Holders::One(holder) => std::slice::from_mut(holder),
+            Holders::Many(holders) => holders,
         }
     }
 }
 
 impl Holders {
     pub fn push(&mut self, id: ChannelId) {
+        let new = Holder { id, last: LastEvent::default() };
         match self {
-            Holders::None => *self = Holders::One(id),
-            Holders::One(first) => *self = Holders::Many(Box::new(vec![*first, id])),
-            Holders::Many(ids) => ids.push(id),
+            Holders::None => *self = Holders::One(new),
+            Holders::One(first) => *self = Holders::Many(Box::new(vec![*first, new])),
+            Holders::Many(holders) => holders.push(new),
         }
     }
 
     pub fn remove(&mut self, id: ChannelId) {
-        if let Holders::Many(ids) = self {
-            ids.retain(|holder| *holder != id);
+        if let Holders::Many(holders) = self {
+            holders.retain(|holder| holder.id != id);
         }
         match **self {
-            [last] if last != id => *self = Holders::One(last),
+            [last] if last.id != id => *self = Holders::One(last),
             [] | [_] => *self = Holders::None,
             _ => {}
         }
@@ -652,18 +673,19 @@ mod tests {
     fn holders_are_few_or_many() {
         let mut holders = Holders::default();
         let [a, b, c] = [1, 2, 3].map(ChannelId);
+        let ids = |holders: &Holders| holders.iter().map(|it| it.id).collect::<Vec<_>>();
         holders.remove(a);
         assert!(holders.is_empty());
         holders.push(a);
         holders.remove(b);
-        assert_eq!(*holders, [a]);
+        assert_eq!(ids(&holders), [a]);
         holders.push(b);
         holders.push(c);
-        assert_eq!(*holders, [a, b, c]);
+        assert_eq!(ids(&holders), [a, b, c]);
         holders.remove(a);
-        assert_eq!(*holders, [b, c]);
+        assert_eq!(ids(&holders), [b, c]);
         holders.remove(c);
-        assert!(matches!(holders, Holders::One(last) if last == b));
+        assert!(matches!(holders, Holders::One(last) if last.id == b));
         holders.remove(b);
         assert!(matches!(holders, Holders::None));
     }
