@@ -36,7 +36,7 @@ pub(crate) struct Entry {
     pub family: u32,
     /// [`flags`], as published.
     pub flags: u32,
-    /// Processes that have a descriptor for it.
+    /// Processes that have a descriptor for it, or whose queue it is in.
     pub holders: Holders,
     /// [`event`] bits that programs are told of at the end of the turn.
     pub news: u8,
@@ -47,14 +47,12 @@ pub(crate) struct Entry {
     pub closing: bool,
     /// The slot stands in [`Host::to_sweep`](crate::shard::host::Host::to_sweep) for this socket.
     pub swept: bool,
-    /// A connection that no program has claimed: the listener's slot and generation.
-    pub unclaimed: Option<(u32, u32)>,
     /// What the stack does not hold for us: listeners and datagram sockets.
     pub owned: Option<Box<Owned>>,
     rare: Option<Box<Rare>>,
 }
 
-const _: () = assert!(size_of::<Option<Entry>>() <= 88);
+const _: () = assert!(size_of::<Option<Entry>>() <= 72);
 
 /// Options that were set, and states that a socket is in for a while. Most sockets have none of it, and no box
 /// for it.
@@ -131,6 +129,8 @@ pub(crate) struct Holder {
 pub(crate) enum Holders {
     #[default]
     None,
+    /// No process, but an accept queue: a connection that no program has claimed. The listener's slot and generation.
+    Unclaimed(u32, u32),
     One(Holder),
     // A pointer where a vector would be three words in every socket.
     #[allow(clippy::box_collection, reason = "most sockets have one holder")]
@@ -144,7 +144,7 @@ impl Deref for Holders {
 
     fn deref(&self) -> &[Holder] {
         match self {
-            Holders::None => &[],
+            Holders::None | Holders::Unclaimed(..) => &[],
             Holders::One(holder) => std::slice::from_ref(holder),
             Holders::Many(holders) => holders,
         }
@@ -154,7 +154,7 @@ impl Deref for Holders {
 impl DerefMut for Holders {
     fn deref_mut(&mut self) -> &mut [Holder] {
         match self {
-            Holders::None => &mut [],
+            Holders::None | Holders::Unclaimed(..) => &mut [],
             Holders::One(holder) => std::slice::from_mut(holder),
             Holders::Many(holders) => holders,
         }
@@ -165,15 +165,17 @@ impl Holders {
     pub fn push(&mut self, id: ChannelId) {
         let new = Holder { id, last: LastEvent::default() };
         match self {
-            Holders::None => *self = Holders::One(new),
+            Holders::None | Holders::Unclaimed(..) => *self = Holders::One(new),
             Holders::One(first) => *self = Holders::Many(Box::new(vec![*first, new])),
             Holders::Many(holders) => holders.push(new),
         }
     }
 
     pub fn remove(&mut self, id: ChannelId) {
-        if let Holders::Many(holders) = self {
-            holders.retain(|holder| holder.id != id);
+        match self {
+            Holders::None | Holders::Unclaimed(..) => return,
+            Holders::One(_) => {}
+            Holders::Many(holders) => holders.retain(|holder| holder.id != id),
         }
         match **self {
             [last] if last.id != id => *self = Holders::One(last),
@@ -248,7 +250,6 @@ impl Entry {
             hostile: false,
             closing: false,
             swept: false,
-            unclaimed: None,
             owned: None,
             rare: None,
         }
@@ -264,6 +265,14 @@ impl Entry {
         let mut rare = self.rare.take().unwrap_or_else(|| Box::new(ORDINARY.clone()));
         change(&mut rare);
         self.rare = Some(rare).filter(|rare| **rare != ORDINARY);
+    }
+
+    /// The listener's slot and generation, of a connection that no program has claimed.
+    pub fn unclaimed(&self) -> Option<(u32, u32)> {
+        match self.holders {
+            Holders::Unclaimed(listener, generation) => Some((listener, generation)),
+            _ => None,
+        }
     }
 
     /// Its own FIFOs, made when first needed.
@@ -688,6 +697,12 @@ mod tests {
         assert!(matches!(holders, Holders::One(last) if last.id == b));
         holders.remove(b);
         assert!(matches!(holders, Holders::None));
+        // Who lets go of what it never had takes nothing off a queue.
+        holders = Holders::Unclaimed(3, 1);
+        holders.remove(a);
+        assert!(matches!(holders, Holders::Unclaimed(3, 1)) && holders.is_empty());
+        holders.push(a);
+        assert_eq!(ids(&holders), [a]);
     }
 
     #[test]

@@ -140,7 +140,7 @@ pub struct Slot {
 
 /// What a slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum Kind {
     /// Nothing yet.
     Free = 0,
