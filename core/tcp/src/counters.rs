@@ -8,7 +8,7 @@ use crate::time::Instant;
 pub(crate) struct Counters {
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
-    /// Time held back by the network.
+    /// Time held back by the network; beside it, what holds the sender back now ([`Limit`]).
     network: Stopwatch,
     pub(crate) last_data_sent: Instant,
     pub(crate) last_data_recv: Instant,
@@ -17,8 +17,9 @@ pub(crate) struct Counters {
     pub(crate) segs_out: u32,
     pub(crate) data_segs_in: u32,
     pub(crate) data_segs_out: u32,
-    limit: Limit,
 }
+
+const _: () = assert!(size_of::<Counters>() <= 64);
 
 /// Figures that stay zero for most connections.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,6 +38,7 @@ pub(crate) struct RareCounters {
 
 /// What holds the sender back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Limit {
     #[default]
     Idle,
@@ -45,22 +47,39 @@ pub(crate) enum Limit {
     SendBuffer,
 }
 
+impl Limit {
+    const ALL: [Limit; 4] = [Limit::Idle, Limit::Network, Limit::PeerWindow, Limit::SendBuffer];
+}
+
 /// A sum of times in nanoseconds, less the moment it was started at while it runs (wrapping): one word
-/// does for both.
+/// does for both. In its lowest bits is room for a [`Limit`], which times leave alone: the rest counts 146 years.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stopwatch(u64);
 
 impl Stopwatch {
+    /// Where the time begins.
+    const SHIFT: u32 = 2;
+
     fn start(&mut self, now: Instant) {
-        self.0 = self.0.wrapping_sub(now.0);
+        self.0 = self.0.wrapping_sub(now.0 << Self::SHIFT);
     }
 
     fn stop(&mut self, now: Instant) {
-        self.0 = self.0.wrapping_add(now.0);
+        self.0 = self.0.wrapping_add(now.0 << Self::SHIFT);
     }
 
     fn read(self, now: Instant, running: bool) -> u64 {
-        if running { self.0.wrapping_add(now.0) } else { self.0 }
+        let sum = if running { self.0.wrapping_add(now.0 << Self::SHIFT) } else { self.0 };
+        sum >> Self::SHIFT
+    }
+
+    #[inline]
+    fn limit(self) -> Limit {
+        Limit::ALL[(self.0 & 3) as usize]
+    }
+
+    fn set_limit(&mut self, limit: Limit) {
+        self.0 = self.0 & !3 | limit as u64;
     }
 }
 
@@ -77,13 +96,14 @@ impl Counters {
 
     /// The sender is held back by `limit` from now on.
     pub(crate) fn enter(&mut self, now: Instant, limit: Limit) {
-        if self.limit == limit {
+        let before = self.network.limit();
+        if before == limit {
             return;
         }
-        if let Some(stopwatch) = self.stopwatch(self.limit) {
+        if let Some(stopwatch) = self.stopwatch(before) {
             stopwatch.stop(now);
         }
-        self.limit = limit;
+        self.network.set_limit(limit);
         if let Some(stopwatch) = self.stopwatch(limit) {
             stopwatch.start(now);
         }
@@ -97,7 +117,7 @@ impl Counters {
             (peer_window, Limit::PeerWindow),
             (send_buffer, Limit::SendBuffer),
         ]
-        .map(|(stopwatch, limit)| stopwatch.read(now, self.limit == limit))
+        .map(|(stopwatch, limit)| stopwatch.read(now, self.network.limit() == limit))
     }
 
     fn stopwatch(&mut self, limit: Limit) -> Option<&mut Stopwatch> {
