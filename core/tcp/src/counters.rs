@@ -36,7 +36,7 @@ pub(crate) struct RareCounters {
     send_buffer: Stopwatch,
 }
 
-/// What holds the sender back.
+/// What holds the sender back. The rare ones come last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Limit {
@@ -45,10 +45,6 @@ pub(crate) enum Limit {
     Network,
     PeerWindow,
     SendBuffer,
-}
-
-impl Limit {
-    const ALL: [Limit; 4] = [Limit::Idle, Limit::Network, Limit::PeerWindow, Limit::SendBuffer];
 }
 
 /// A sum of times in nanoseconds, less the moment it was started at while it runs (wrapping): one word
@@ -74,10 +70,17 @@ impl Stopwatch {
     }
 
     #[inline]
-    fn limit(self) -> Limit {
-        Limit::ALL[(self.0 & 3) as usize]
+    fn is_at(self, limit: Limit) -> bool {
+        self.0 & 3 == limit as u64
     }
 
+    /// At one whose time is in the box.
+    #[inline]
+    fn is_at_rare(self) -> bool {
+        self.0 & 3 > Limit::Network as u64
+    }
+
+    #[inline]
     fn set_limit(&mut self, limit: Limit) {
         self.0 = self.0 & !3 | limit as u64;
     }
@@ -95,17 +98,39 @@ impl Counters {
     }
 
     /// The sender is held back by `limit` from now on.
+    #[inline]
     pub(crate) fn enter(&mut self, now: Instant, limit: Limit) {
-        let before = self.network.limit();
-        if before == limit {
-            return;
+        if !self.network.is_at(limit) {
+            self.change(now, limit);
         }
-        if let Some(stopwatch) = self.stopwatch(before) {
-            stopwatch.stop(now);
+    }
+
+    fn change(&mut self, now: Instant, limit: Limit) {
+        let before = self.network;
+        if before.is_at(Limit::Network) {
+            self.network.stop(now);
+        } else if limit == Limit::Network {
+            self.network.start(now);
         }
         self.network.set_limit(limit);
-        if let Some(stopwatch) = self.stopwatch(limit) {
-            stopwatch.start(now);
+        if before.is_at_rare() || self.network.is_at_rare() {
+            self.change_rare(now, before, limit);
+        }
+    }
+
+    /// The part of [`Counters::change`] that is about times in the box.
+    #[cold]
+    fn change_rare(&mut self, now: Instant, before: Stopwatch, limit: Limit) {
+        let rare = self.rare_mut();
+        if before.is_at(Limit::PeerWindow) {
+            rare.peer_window.stop(now);
+        } else if before.is_at(Limit::SendBuffer) {
+            rare.send_buffer.stop(now);
+        }
+        match limit {
+            Limit::Idle | Limit::Network => {}
+            Limit::PeerWindow => rare.peer_window.start(now),
+            Limit::SendBuffer => rare.send_buffer.start(now),
         }
     }
 
@@ -117,16 +142,7 @@ impl Counters {
             (peer_window, Limit::PeerWindow),
             (send_buffer, Limit::SendBuffer),
         ]
-        .map(|(stopwatch, limit)| stopwatch.read(now, self.network.limit() == limit))
-    }
-
-    fn stopwatch(&mut self, limit: Limit) -> Option<&mut Stopwatch> {
-        match limit {
-            Limit::Idle => None,
-            Limit::Network => Some(&mut self.network),
-            Limit::PeerWindow => Some(&mut self.rare_mut().peer_window),
-            Limit::SendBuffer => Some(&mut self.rare_mut().send_buffer),
-        }
+        .map(|(stopwatch, limit)| stopwatch.read(now, self.network.is_at(limit)))
     }
 }
 
