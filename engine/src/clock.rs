@@ -39,6 +39,11 @@ impl Clock {
     }
 }
 
+/// The time that the calling thread has used a processor. A system call.
+pub(crate) fn used_by_thread() -> Duration {
+    Duration::from_nanos(read(ClockId::ThreadCPUTime))
+}
+
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)

@@ -76,13 +76,14 @@ impl Control {
         self.thread.as_ref().map(|thread| thread.desks.clone())
     }
 
-    /// Ends the thread, if there is one, all other shards having finished: the registry is here again.
+    /// Ends the thread, if there is one: the registry is here again. These shards are all that other threads do not have,
+    /// which end, too.
     ///
     /// # Panics
     /// When the thread has, unless this one does already.
-    pub fn end_thread(&mut self, first: &mut Shard) {
+    pub fn end_thread(&mut self, first: &mut Shard, others: &mut [Shard]) {
         let Some(thread) = self.thread.take() else { return };
-        match thread.end(first) {
+        match thread.end(first, others) {
             // Nobody waits for its descriptors any more.
             Ok(registry) => self.registry = Some(registry),
             Err(panic) if !thread::panicking() => panic::resume_unwind(panic),
@@ -135,10 +136,11 @@ impl Desk {
     pub fn finish(&self, shard: &mut Shard) {
         shard.notices.push(Notice::Finished);
         self.notices.send(&mut shard.notices);
+        shard.watch_no_more(self.bell());
     }
 
     /// Lets the shard end its loop.
-    pub fn stop(&self) {
+    fn stop(&self) {
         self.orders.send(&mut vec![Order::Stop]);
     }
 
@@ -164,23 +166,27 @@ impl Thread {
         let theirs = desks.clone();
         let work = move || serve(take.recv().expect("it is sent, or all ends"), &theirs);
         if registry.watch_shards(desks[0].notices.bell()).is_err() {
-            first.watch_registry_no_more(desks[0].bell());
+            first.watch_no_more(desks[0].bell());
             return Err(registry);
         }
         let Ok(handle) = Builder::new().name("towpath-control".into()).spawn(work) else {
-            first.watch_registry_no_more(desks[0].bell());
+            first.watch_no_more(desks[0].bell());
             registry.watch_shards_no_more(desks[0].notices.bell());
             return Err(registry);
         };
-        first.watch_registry_no_more(registry.as_fd());
+        first.watch_no_more(registry.as_fd());
         give.send(registry).map(|()| Self { desks, handle }).map_err(|error| error.0)
     }
 
-    fn end(self, first: &mut Shard) -> thread::Result<Box<Registry>> {
-        self.desks[0].finish(first);
+    fn end(self, first: &mut Shard, others: &mut [Shard]) -> thread::Result<Box<Registry>> {
+        self.desks.iter().for_each(Desk::stop);
+        let mut here: Vec<&mut Shard> = std::iter::once(first).chain(others).collect();
+        let desk = |shard: &Shard| &self.desks[shard.host.place.number as usize];
+        here.iter_mut().for_each(|shard| desk(shard).finish(shard));
         let registry = self.handle.join()?;
-        first.watch_registry_no_more(self.desks[0].bell());
-        self.desks[0].orders.take().into_iter().for_each(|order| first.obey(order));
+        for shard in here {
+            desk(shard).orders.take().into_iter().for_each(|order| shard.obey(order));
+        }
         Ok(registry)
     }
 }

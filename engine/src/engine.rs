@@ -1,9 +1,8 @@
 //! An engine and how it is made.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -17,7 +16,7 @@ use towpath_tcp::Instant;
 
 use crate::clock::Clock;
 use crate::config::{EngineConfig, RouteConfig};
-use crate::control::{Control, Desk};
+use crate::control::Control;
 use crate::domain::Domain;
 use crate::registry::{Outsider, Registry};
 use crate::remote::Remote;
@@ -27,6 +26,7 @@ use crate::shard::host::Host;
 use crate::shard::place::Place;
 use crate::shard::slots::Slots;
 use crate::shard::{DropTrace, DroppedPacket, Shard};
+use crate::team::{self, Busy, Helper, Team};
 #[cfg(test)]
 use crate::{ids::ChannelId, link::Given, link::Link, mail::Order};
 #[cfg(test)]
@@ -62,10 +62,13 @@ use towpath_shm::control::Request;
 pub struct Engine {
     /// The first, which is turned by the engine's thread.
     pub(crate) shard: Shard,
-    /// The others, while they have no threads of their own.
+    /// The others, while no other threads have them.
     pub(crate) others: Vec<Shard>,
-    /// Theirs, which give them back in the end.
-    pub(crate) threads: Vec<(Desk, JoinHandle<Shard>)>,
+    pub(crate) busy: Busy,
+    /// Those, which give them back in the end.
+    pub(crate) helpers: Vec<Helper>,
+    /// [`EngineConfig::threads_by_need`]: when, in percent of a processor.
+    pub(crate) threads_by_need: Option<u32>,
     pub(crate) control: Control,
     remote: Remote,
 }
@@ -127,7 +130,7 @@ impl Engine {
         Self::with_clock(config, vec![ports], seed, Clock::System)
     }
 
-    /// The same with several shards, which [`Engine::run`] gives a thread each: as many as there are elements in `ports`,
+    /// The same with several shards, which [`Engine::run`] divides among threads: as many as there are elements in `ports`,
     /// each of which has a queue of every device. A packet may come in at any of them. One that comes in at the shard
     /// that has its flow ([`towpath_stack::Owners`]) costs least.
     ///
@@ -177,14 +180,14 @@ impl Engine {
         let mut made = made.into_iter();
         let mut first = made.next().expect("there is one");
         let others: Vec<Shard> = made.collect();
-        for other in &others {
-            first.watch_registry(other.as_fd())?;
-        }
+        Team::gather(&mut first, &others)?;
         let status = (status, shards as usize);
         let registry = Box::new(Registry::new(domain, status, clock, limits)?);
         let remote = registry.remote.clone();
         let control = Control::new(registry, &mut first)?;
-        Ok(Self { shard: first, others, threads: Vec::new(), control, remote })
+        let (busy, helpers, threads_by_need) =
+            (Busy::default(), Vec::new(), config.threads_by_need.then_some(team::BUSY));
+        Ok(Self { shard: first, others, busy, helpers, threads_by_need, control, remote })
     }
 
     /// A control socket for one process, which inherits it or is sent it. The process says

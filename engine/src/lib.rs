@@ -1,4 +1,4 @@
-//! The engine: a thread that turns a stack for programs in other processes, and one that knows these processes.
+//! The engine: threads that turn a stack for programs in other processes, and one that knows these processes.
 //!
 //! It owns the ports, the stack and the region; programs attach through channels (see
 //! [`towpath_shm::layout`]). An [`Engine`] is made, then [`Engine::run`] works on the calling thread
@@ -10,7 +10,7 @@
 //! are given out and closed. Neither knows the other: each tells what the other is to know by `mail`, and `control`
 //! carries that to and fro, between two threads in [`Engine::run`], on one where a host turns the engine.
 //!
-//! Reading order: `run` (the loop, one page) → `control` and `mail` → in the registry `requests` (what processes ask
+//! Reading order: `run` (the loop, one page) → `team` (several shards, and threads) → `control` and `mail` → in the registry `requests` (what processes ask
 //! that descriptors go with) → in the shard `turn`, `sleeping` → `orders` (what the registry says), `commands` and
 //! `rounds` (what programs say, and when a request is answered) → `host` (what the stack tells) → `slots`, `channels`
 //! (the sockets, and which process holds them) → `told` and `asked` (commands and requests about sockets) → `births`,
@@ -65,6 +65,7 @@ mod run;
 #[cfg(test)]
 mod several;
 mod shard;
+mod team;
 
 pub use config::{Buffers, EngineConfig, ResolverConfig, RouteConfig};
 pub use engine::{Engine, EngineError};

@@ -189,6 +189,8 @@ pub(crate) struct EngineCounters {
     pub turns: u64,
     /// Times it slept.
     pub sleeps: u64,
+    /// Threads that got shards from another one.
+    pub threads: u64,
     /// Steps of some 100 ns that programs have caused: commands, holds, events, datagrams, looks at
     /// slots. A request counts as [`REQUEST`], a turn of the stack within another as [`STACK_TURN`].
     pub work: u64,
@@ -261,6 +263,7 @@ impl EngineCounters {
         let Self {
             turns,
             sleeps,
+            threads,
             work,
             work_turn_max,
             commands,
@@ -291,6 +294,7 @@ impl EngineCounters {
         vec![
             ("turns", turns),
             ("sleeps", sleeps),
+            ("threads", threads),
             ("work", work),
             ("work_turn_max", work_turn_max),
             ("commands", commands),

@@ -1,17 +1,15 @@
 //! The loop.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::thread::Builder;
 use std::time::Duration;
-use std::{panic, thread};
 
 use towpath_ring::Life;
 
-use crate::control::Desk;
 use crate::engine::Engine;
 use crate::registry::Registry;
 use crate::report::Report;
 use crate::shard::Shard;
+use crate::team::{self, Team, Threads};
 
 /// What comes after a [turn](Engine::turn).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +33,14 @@ impl Engine {
     /// that are left get ENETDOWN.
     pub fn run(mut self) -> Report {
         let _life = self.live();
-        self.begin_threads();
+        if let Some(desks) = self.control.begin_thread(&mut self.shard, 1 + self.others.len()) {
+            for (other, desk) in self.others.iter_mut().zip(&desks[1..]) {
+                other.watch_mail(desk.bell()).expect("the shard's own epoll works");
+            }
+            let threads = Threads { desks, need: self.threads_by_need };
+            self.helpers = threads.work(&mut self.team());
+            return self.finish();
+        }
         loop {
             match self.turn() {
                 Next::Turn => {}
@@ -45,32 +50,15 @@ impl Engine {
         }
     }
 
-    /// The registry and all shards but the first get threads, if there are threads for all of them.
-    fn begin_threads(&mut self) {
-        let shards = 1 + self.others.len();
-        let Some(desks) = self.control.begin_thread(&mut self.shard, shards) else { return };
-        for (shard, desk) in self.others.drain(..).zip(&desks[1..]) {
-            self.shard.watch_registry_no_more(shard.as_fd());
-            let theirs = desk.clone();
-            let work = move || run_shard(shard, &theirs);
-            let thread = Builder::new().name("towpath-shard".into()).spawn(work);
-            // There is memory for it as a rule: all of the engine's is taken already.
-            let thread = thread.expect("a thread for each shard");
-            self.threads.push((desk.clone(), thread));
-        }
+    /// Its shards, of which others have threads of their own while it runs.
+    fn team(&mut self) -> Team<'_> {
+        Team { first: &mut self.shard, others: &mut self.others, busy: &mut self.busy }
     }
 
-    /// Ends them: the registry and all shards are here again.
+    /// Ends the threads: the registry and all shards are here again.
     pub(crate) fn end_threads(&mut self) {
-        self.threads.iter().for_each(|(desk, _)| desk.stop());
-        for (_, thread) in self.threads.drain(..) {
-            match thread.join() {
-                Ok(shard) => self.others.push(shard),
-                Err(panic) if !thread::panicking() => panic::resume_unwind(panic),
-                Err(_) => {}
-            }
-        }
-        self.control.end_thread(&mut self.shard);
+        self.control.end_thread(&mut self.shard, &mut self.others);
+        self.others.extend(self.helpers.drain(..).flat_map(team::join));
     }
 
     /// Makes this thread the one whose end, however it comes, is the engine's for its programs, until the result is
@@ -82,12 +70,9 @@ impl Engine {
     /// Does what there is to do now, some of it at least. For threads that wait for other things, too; see
     /// [`Self::begin_sleep`].
     pub fn turn(&mut self) -> Next {
-        let timeout = self.shard.turn();
-        let each = self.others.iter_mut().filter_map(Shard::turn);
-        let timeout = each.chain(timeout).min();
+        let timeout = self.team().turn();
         let told = self.exchange();
-        self.shard.end_of_turn();
-        self.others.iter_mut().for_each(Shard::end_of_turn);
+        self.team().end_of_turn();
         if self.shard.stopped {
             Next::End
         } else if told || timeout == Some(Duration::ZERO) {
@@ -101,14 +86,8 @@ impl Engine {
     /// [`towpath_ring::EngineStatus::fall_asleep`].
     pub fn sleep(&mut self, timeout: Option<Duration>) {
         if self.begin_sleep() {
-            self.wake_from(timeout);
+            self.team().sleep(timeout);
         }
-    }
-
-    /// The first shard's poller has the others'.
-    fn wake_from(&mut self, timeout: Option<Duration>) {
-        self.shard.sleep(timeout);
-        self.others.iter_mut().for_each(|other| other.sleep(Some(Duration::ZERO)));
     }
 
     /// Before a sleep of the host's own, after a turn that ended with [`Next::Sleep`]: it lasts until the descriptor of the
@@ -145,11 +124,7 @@ impl Engine {
     /// # }
     /// ```
     pub fn begin_sleep(&mut self) -> bool {
-        let mut shards = std::iter::once(&mut self.shard).chain(&mut self.others);
-        let Some(awake) = shards.position(|shard| !shard.begin_sleep()) else { return true };
-        let shards = std::iter::once(&mut self.shard).chain(&mut self.others);
-        shards.take(awake).for_each(|asleep| asleep.sleep(Some(Duration::ZERO)));
-        false
+        self.team().begin_sleep()
     }
 
     /// Processes that are attached; 0 where they are dealt with by another thread, as in [`Self::run`].
@@ -159,7 +134,7 @@ impl Engine {
 
     /// After such a sleep.
     pub fn end_sleep(&mut self) {
-        self.wake_from(Some(Duration::ZERO));
+        self.team().sleep(Some(Duration::ZERO));
     }
 
     /// Resets the connections whose peers do not have everything, and hangs up.
@@ -168,39 +143,6 @@ impl Engine {
         self.others.iter_mut().for_each(Shard::hang_up);
         self.end_threads();
         Report { counters: self.counters() }
-    }
-}
-
-/// What the thread of a shard does until it is stopped.
-fn run_shard(mut shard: Shard, desk: &Desk) -> Shard {
-    let _life = shard.status.live();
-    let _alarm = Alarm(desk);
-    shard.watch_mail(desk.bell()).expect("the shard's own epoll works");
-    loop {
-        let timeout = shard.turn();
-        let told = desk.exchange(&mut shard);
-        shard.end_of_turn();
-        if shard.stopped {
-            break;
-        }
-        if !told && timeout != Some(Duration::ZERO) && shard.begin_sleep() {
-            shard.sleep(timeout);
-        }
-    }
-    shard.hang_up();
-    desk.finish(&mut shard);
-    shard.watch_registry_no_more(desk.bell());
-    shard
-}
-
-/// Ends the other threads when a shard's ends first, which it does by a panic.
-struct Alarm<'a>(&'a Desk);
-
-impl Drop for Alarm<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.abandon();
-        }
     }
 }
 

@@ -2,15 +2,18 @@
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Time};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_ring::{Channel, push_command};
 use towpath_shm::control::{DESCRIPTORS_MAX, Reply, Request, call, purpose};
 use towpath_shm::layout::{Command, Plain, op, shard_of};
+use towpath_stack::net::InterfaceConfig;
 use towpath_tcp::Instant;
+use towpath_wire::MacAddr;
 
 use crate::clock::Clock;
 use crate::{Engine, EngineConfig, EngineError, Remote, Report};
@@ -31,7 +34,10 @@ struct Running {
 
 impl Running {
     fn start(config: EngineConfig) -> Self {
-        let engine = engine(config, Clock::System);
+        Self::begin(engine(config, Clock::System))
+    }
+
+    fn begin(engine: Engine) -> Self {
         Self { remote: engine.remote(), thread: std::thread::spawn(|| engine.run()) }
     }
 
@@ -190,6 +196,104 @@ fn a_process_has_sockets_in_every_shard_and_shares_them_with_its_children() {
     let report = engine.thread.join().expect("it does not panic");
     let attached = report.counters.engine.iter().find(|(name, _)| *name == "attached");
     assert_eq!(attached.map(|(_, count)| *count), Some(2));
+}
+
+/// A device that has always something to do, and never anything to give.
+struct Busy {
+    panics: bool,
+}
+
+impl Port for Busy {
+    fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+        assert!(!self.panics, "as it was told");
+        0
+    }
+    fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
+        0
+    }
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn next_timeout_ns(&self) -> Option<u64> {
+        Some(0)
+    }
+}
+
+/// An engine with such a device, which panics in one shard.
+fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
+    let interface = InterfaceConfig {
+        name: "busy0".to_owned(),
+        link: LinkType::Ip,
+        mac: MacAddr::default(),
+        mtu: 1500,
+        offloads: Offloads::default(),
+        addresses: Vec::new(),
+        slaac: false,
+        any_address: false,
+        kernel_cuts: false,
+    };
+    let interfaces = vec![interface];
+    let config = EngineConfig { interfaces, threads_by_need, ..EngineConfig::default() };
+    let queue = |shard| Box::new(Busy { panics: panics == Some(shard) }) as Box<dyn Port + Send>;
+    let ports = (0..SHARDS).map(|shard| vec![queue(shard)]).collect();
+    Engine::with_shards(config, ports, [7; 32]).expect("memory")
+}
+
+/// The others neither wait for it nor go on without it.
+#[test]
+fn when_one_shard_panics_all_end() {
+    for (threads_by_need, shard) in [(false, 0), (false, 1), (false, 3), (true, 0), (true, 3)] {
+        let engine = Running::begin(busy(threads_by_need, Some(shard)));
+        let start = Time::now();
+        while engine.remote.counters().is_ok() {
+            assert!(start.elapsed() < PATIENCE, "shard {shard}");
+        }
+        engine.thread.join().expect_err("it panics, too");
+    }
+}
+
+/// The shards are divided under a program that uses them all the while.
+#[test]
+fn threads_come_by_need() {
+    let mut engine = busy(true, None);
+    // What the threads of a machine get that has other things to do.
+    engine.threads_by_need = Some(2);
+    let engine = Running::begin(engine);
+    let program = Program::hello(engine.remote.attach().expect("room"));
+    let start = Time::now();
+    while engine.counter("threads") < u64::from(SHARDS) - 1 {
+        let sockets: Vec<_> = (0..SHARDS).map(|shard| program.socket(shard)).collect();
+        assert_eq!(program.held(&sockets), 0xf);
+        sockets.into_iter().for_each(|socket| program.close(socket));
+        assert!(start.elapsed() < PATIENCE, "{} threads more", engine.counter("threads"));
+    }
+    drop(program);
+    engine.wait_for("channels", 0);
+    engine.remote.stop();
+    let report = engine.thread.join().expect("it does not panic");
+    assert_eq!(report.counters.engine.iter().find(|it| it.0 == "threads"), Some(&("threads", 3)));
+}
+
+#[test]
+fn shards_without_work_need_no_threads() {
+    let config = EngineConfig { threads_by_need: true, ..EngineConfig::default() };
+    let engine = Running::start(config);
+    let program = Program::hello(engine.remote.attach().expect("room"));
+    // Longer than a thread is watched.
+    for _ in 0..6 {
+        (0..SHARDS).for_each(|shard| program.close(program.socket(shard)));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(engine.counter("threads"), 0);
+    drop(program);
+    engine.remote.stop();
+    engine.thread.join().expect("it does not panic");
 }
 
 #[test]

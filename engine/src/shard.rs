@@ -79,7 +79,7 @@ pub struct DroppedPacket<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What one thread turns.
+/// What one thread turns at a time.
 pub(crate) struct Shard {
     pub stack: Stack<Host>,
     pub host: Host,
@@ -100,6 +100,16 @@ pub(crate) struct Shard {
     looked: Instant,
     /// The registry has something to say or to do.
     pub registry_calls: bool,
+    /// Shards of the same thread that have something to do, a bit each.
+    pub shards_call: u16,
+    /// Its thread may be awake all the same, for other shards.
+    pub is_asleep: bool,
+    /// When it has something to do, as of its last turn. None: it waits for others.
+    pub due: Option<Instant>,
+    /// Turns in which there was nothing to do, until now.
+    pub idle_turns: u32,
+    /// The registry has told it something since it fell asleep.
+    pub told: bool,
     spin: Spin,
     /// There are processors beside those of a program and this shard.
     to_spare: bool,
@@ -191,6 +201,11 @@ impl Shard {
             woken: Vec::new(),
             looked: Instant::ZERO,
             registry_calls: false,
+            shards_call: 0,
+            is_asleep: false,
+            due: None,
+            idle_turns: 0,
+            told: false,
             spin: Spin::new(),
             to_spare: towpath_ring::has_processors_to_spare(),
             worked: 0,

@@ -1,5 +1,6 @@
 //! A stack in several parts, each with a thread: what programs and their peers see is as with one.
 
+use std::process::Command;
 use std::time::Duration;
 
 use towpath_tests::{Mode, Namespace, Output, Process, Scratch, towpath, wait_for_listener};
@@ -43,6 +44,39 @@ threads = [threading.Thread(target=ask, args=(n,)) for n in range(int(sys.argv[3
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 sys.exit('; '.join(failed) or 0)
+";
+
+/// Answers datagrams.
+const ECHO: &str = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('0.0.0.0', 8090))
+while True:
+    data, peer = s.recvfrom(65536)
+    if data == b'end': break
+    s.sendto(data, peer)
+";
+
+/// Asks from several ports, and in the end says so.
+const ASK: &str = "
+import socket, sys
+socks = []
+for n in range(16):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(.3)
+    s.connect((sys.argv[1], 8090))
+    socks.append(s)
+def answer(s, data):
+    for _ in range(100):
+        try:
+            s.send(data)
+            return s.recv(65536)
+        except (TimeoutError, ConnectionRefusedError): pass
+for size in (1, 1400, 9000):
+    for n, s in enumerate(socks):
+        data = bytes([n]) * size
+        assert answer(s, data) == data, (n, size)
+socks[0].send(b'end')
 ";
 
 /// Starts `towpath run --shards COUNT` with a Python script.
@@ -129,35 +163,6 @@ fn one_capture_has_the_packets_of_all() {
 /// Wherever the program's socket is, each datagram comes back from where it was sent to.
 #[test]
 fn datagrams_are_answered() {
-    const ECHO: &str = "
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(('0.0.0.0', 8090))
-while True:
-    data, peer = s.recvfrom(65536)
-    if data == b'end': break
-    s.sendto(data, peer)
-";
-    const ASK: &str = "
-import socket, sys
-socks = []
-for n in range(16):
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    s.settimeout(.3)
-    s.connect((sys.argv[1], 8090))
-    socks.append(s)
-def answer(s, data):
-    for _ in range(100):
-        try:
-            s.send(data)
-            return s.recv(65536)
-        except (TimeoutError, ConnectionRefusedError): pass
-for size in (1, 1400, 9000):
-    for n, s in enumerate(socks):
-        data = bytes([n]) * size
-        assert answer(s, data) == data, (n, size)
-socks[0].send(b'end')
-";
     for &mode in Mode::all() {
         for count in COUNTS {
             let ns = Namespace::new();
@@ -166,6 +171,49 @@ socks[0].send(b'end')
             let server = start(&ns, mode, count, more, &[ECHO]);
             ns.run(&["python3", "-c", ASK, mode.host()]).ok();
             server.wait(PATIENCE).ok();
+        }
+    }
+}
+
+/// The preloaded library that makes towpath see a machine with 16 processors.
+fn processors(folder: &Scratch) -> String {
+    let source = folder.write(
+        "processors.c",
+        "#define _GNU_SOURCE\n#include <sched.h>\n#include <string.h>\n\
+         int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set) {\n\
+         memset(set, 0, size); *(char *)set = *((char *)set + 1) = ~0; return 0; }\n",
+    );
+    let library = folder.file("processors.so");
+    let gcc = Command::new("gcc").args(["-shared", "-fPIC", "-o", &library, &source]).status();
+    assert!(gcc.expect("gcc").success());
+    format!("LD_PRELOAD={library}")
+}
+
+/// Without `--shards`, a machine with many processors has several shards, and a thread as long as that is enough.
+#[test]
+fn many_processors_are_made_use_of_when_they_are_needed() {
+    let folder = Scratch::new();
+    let fake = processors(&folder);
+    let without = ["setpriv", "--bounding-set=-bpf,-sys_admin"];
+    for &mode in Mode::all() {
+        for steered in [true, false] {
+            let (ns, towpath, options) = (Namespace::new(), towpath(), mode.options(&[]));
+            let mut line: Vec<&str> = if steered { Vec::new() } else { without.to_vec() };
+            line.extend(["env", &fake, &towpath, "run", "--stats=json"]);
+            let own = |option: &&str| !option.starts_with("--shards");
+            line.extend(options.iter().map(String::as_str).filter(own));
+            if mode == Mode::Rootless {
+                line.extend(["-p", "127.0.0.1:8090:8090/udp"]);
+            }
+            line.extend(["--", "python3", "-c", ECHO]);
+            let server = ns.spawn(&line);
+            ns.run(&["python3", "-c", ASK, mode.host()]).ok();
+            let out = server.wait(PATIENCE).ok();
+            // The socket is in one shard, and of 16 flows some are others'.
+            let several = counter(&out, "sockets", "shard_handed_over") > 0;
+            assert_eq!(several, mode == Mode::Rootless || steered, "{mode:?}, steered: {steered}");
+            assert!(!out.stderr.contains("CAP_BPF"), "{}", out.stderr);
+            assert_eq!(counter(&out, "engine", "threads"), 0, "{mode:?}");
         }
     }
 }
@@ -200,6 +248,8 @@ fn a_device_with_one_queue_is_for_one_shard() {
     assert_eq!(refused.code(), 125, "{}", refused.stderr);
     assert!(refused.stderr.contains("dev mine mode tap multi_queue"), "{}", refused.stderr);
     run("1").ok();
+    let (folder, options) = (Scratch::new(), ["run", "--tap=mine", "--", "true"]);
+    ns.run(&[&["env", &processors(&folder), &towpath][..], &options].concat()).ok();
     ns.run(&["ip", "tuntap", "del", "dev", "mine", "mode", "tap"]).ok();
     ns.run(&["ip", "tuntap", "add", "dev", "mine", "mode", "tap", "multi_queue"]).ok();
     run("2").ok();

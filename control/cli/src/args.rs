@@ -158,11 +158,12 @@ pub struct RunArgs {
     /// Divide the stack among threads: 1, 2, 4, 8, 16 or `auto`
     ///
     /// Each connection is on one of them, so that one connection is not faster for it, and many are, where towpath
-    /// keeps a processor busy and others are free. `auto`: 1 on up to 4 processors, on more the power of two that is
-    /// at most a quarter of them. A device of --tap that was made for this user must have been made with multi_queue;
-    /// packets find their thread without a detour where towpath may load BPF programs, as root may. With --inline
-    /// there is one.
-    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parse_shards)]
+    /// keeps a processor busy and others are free. `auto`: one thread on up to 4 processors; on more as many as are
+    /// needed, at most a quarter of them: whenever one has used a processor for four fifths of 100 ms, another takes half
+    /// of its connections over. A device of --tap that was made for this user must have been made with multi_queue, and
+    /// packets find their thread without a detour where towpath may load BPF programs, as root may; where either is not
+    /// so, `auto` is one thread. With --inline there is one.
+    #[arg(long, value_name = "NUMBER", default_value = "auto", value_parser = parse_shards)]
     pub shards: Shards,
 
     /// Congestion control of TCP connections, unless the program chooses another

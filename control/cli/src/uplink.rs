@@ -14,11 +14,11 @@ use towpath_gateway::{
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::Owners;
-use towpath_tap::{Parts, Steering, Tap};
+use towpath_tap::{OpenError, Parts, Steering, Tap};
 use towpath_uplink::{Counted, Counting, Link, Outfit, PortCounters, Resolver, Shape};
 use towpath_wire::Prefix;
 
-use crate::args::{Congestion, Dns, Protocol, Publish, RunArgs};
+use crate::args::{Congestion, Dns, Protocol, Publish, RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
 use crate::host_routes::{self, HostRoute};
 use crate::messages::Messages;
@@ -47,8 +47,10 @@ pub struct Plan {
     pub messages: Messages,
     /// Programs whose sockets would be the host's are not executed.
     pub strict: bool,
-    /// Parts of the stack, each with a thread: a power of two.
+    /// Parts of the stack: a power of two.
     pub shards: usize,
+    /// They have threads by need, and where several would be in each other's way there is one.
+    pub auto: bool,
     /// What the ports count is added here at their end.
     pub port_counters: Arc<Mutex<PortCounters>>,
 }
@@ -137,6 +139,7 @@ impl Plan {
             messages,
             strict: args.strict,
             shards: args.shards()?,
+            auto: args.shards == Shards::Auto,
             port_counters: Arc::default(),
         })
     }
@@ -144,11 +147,12 @@ impl Plan {
     /// Makes the uplink: binds the host's ports, or opens the device. Packets go to the shard that owns their flow among
     /// those of a stack whose secret is `seed`.
     pub fn build(&self, seed: &[u8; 32]) -> Result<Uplink> {
-        let owners = Owners::new(seed, self.shards);
-        match &self.tap {
-            None => self.over_gateway(self.rootless()?, owners),
-            Some(name) => self.over_tap(self.tap(name.clone())?, owners),
-        }
+        let mut uplink = match &self.tap {
+            None => self.over_gateway(self.rootless()?, Owners::new(seed, self.shards)),
+            Some(name) => self.over_tap(self.tap(name.clone())?, seed),
+        }?;
+        uplink.config.threads_by_need = self.auto;
+        Ok(uplink)
     }
 
     /// The same for an engine in PROGRAM's process. `library` is loaded into what PROGRAM starts.
@@ -267,8 +271,12 @@ impl Plan {
 
     fn tap(&self, name: Option<String>) -> Result<Tapped> {
         let options = towpath_tap::Options { name };
-        let queues = Tap::open_queues(&options, self.shards).map_err(|error| match error {
-            towpath_tap::OpenError::BadName { .. } => {
+        let queues = match Tap::open_queues(&options, self.shards) {
+            Err(OpenError::OneQueue { .. }) if self.auto => Tap::open_queues(&options, 1),
+            opened => opened,
+        };
+        let queues = queues.map_err(|error| match error {
+            OpenError::BadName { .. } => {
                 Failure::error(ExitCode::Failed, format!("--tap: {error}"))
             }
             error => error.into(),
@@ -299,31 +307,32 @@ impl Plan {
         Ok(Tapped { queues, shape, facts })
     }
 
-    fn over_tap(&self, tapped: Tapped, owners: Owners) -> Result<Uplink> {
+    fn over_tap(&self, tapped: Tapped, seed: &[u8; 32]) -> Result<Uplink> {
         let Tapped { mut queues, shape, facts } = tapped;
+        self.steer(&mut queues, seed);
         let tap = queues.first_mut().context("the device has a queue")?;
-        self.steer(tap, owners);
         let (messages, gone) = (self.messages.clone(), tap.name().to_owned());
         tap.on_gone(move || messages.post(&device_gone(&gone)));
         self.finish(queues, &shape, facts)
     }
 
     /// Has the kernel put packets into the queue of the shard that owns their flow. Where it does not, shards hand on what
-    /// is another's.
-    fn steer(&self, tap: &Tap, owners: Owners) {
-        if owners.count() == 1 {
-            return;
-        }
+    /// is another's; if nobody asked for several there is one queue then, and one shard.
+    fn steer(&self, queues: &mut Vec<Tap>, seed: &[u8; 32]) {
+        let [tap, _, ..] = &queues[..] else { return };
+        let owners = Owners::new(seed, queues.len());
         let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
-        if let Err(error) = tap.steer(Some(&steering)) {
-            self.messages.say(&format!(
-                "packets come in at any shard of {}, which hands them on and costs time: steering them needs CAP_BPF \
-                 and Linux 4.16 ({error})",
-                tap.name()
-            ));
-            // A run before this one may have left its own in a device that stays. Without the call there is none.
-            let _ = tap.steer(None);
+        let Err(error) = tap.steer(Some(&steering)) else { return };
+        // A run before this one may have left its own in a device that stays. Without the call there is none.
+        let _ = tap.steer(None);
+        if self.auto {
+            return queues.truncate(1);
         }
+        self.messages.say(&format!(
+            "packets come in at any shard of {}, which hands them on and costs time: steering them needs CAP_BPF and \
+             Linux 4.16 ({error})",
+            tap.name()
+        ));
     }
 
     /// A stack whose shards have these ports.

@@ -89,7 +89,7 @@ impl<H: Host> Stack<H> {
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Stream(Box::new(Stream { uses_port, ..stream }));
         }
-        self.flows.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
         self.claim_flow(index, flow);
         self.mark_dirty(index);
         Ok(())
@@ -131,7 +131,7 @@ impl<H: Host> Stack<H> {
         let stream = self.open_stream(now, flow, route, iface, settings, recv, send)?;
         let kind = Kind::Stream(Box::new(stream));
         let index = self.sockets.insert(Socket::new(user, family, kind));
-        self.flows.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
         self.claim_flow(index, flow);
         self.mark_dirty(index);
         Ok(SocketId(self.sockets.id(index)))
@@ -148,7 +148,7 @@ impl<H: Host> Stack<H> {
         recv: H::Recv,
         send: H::Send,
     ) -> Result<Stream<H>, ConnectError> {
-        let hash = self.keys.table.flow(&flow);
+        let hash = self.keys.table.ends(&flow);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
         //# F() MUST NOT be computable from the outside (MUST-9)
         let mut iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);

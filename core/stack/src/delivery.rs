@@ -62,7 +62,7 @@ impl<H: Host> Stack<H> {
         size: u32,
     ) -> Result<(), DropReason> {
         let flow = flow_of(meta);
-        let hash = self.keys.table.flow(&flow);
+        let hash = self.keys.table.ends(&flow);
         let taker = self.datagram_taker(hash, &flow, meta.iface, false);
         let socket = taker.and_then(|taker| self.own(taker));
         let socket = socket.ok_or(DropReason::UdpNoSocket)?;
@@ -82,7 +82,7 @@ impl<H: Host> Stack<H> {
         size: u32,
     ) -> Result<(), DropReason> {
         let flow = flow_of(meta);
-        let hash = self.keys.table.flow(&flow);
+        let hash = self.keys.table.ends(&flow);
         let (keys, sockets) = (self.keys.table, &self.sockets);
         let connected = self.peers.connected(keys, sockets, hash, &flow, meta.iface, false);
         let connected = connected.flat_map(|index| peers::alike(sockets, index));
@@ -129,7 +129,7 @@ impl<H: Host> Stack<H> {
             arrival: arrival(now, &local),
         };
         let flow = flow_of(&meta);
-        let taker = self.datagram_taker(self.keys.table.flow(&flow), &flow, meta.iface, true);
+        let taker = self.datagram_taker(self.keys.table.ends(&flow), &flow, meta.iface, true);
         let socket = taker.and_then(|taker| self.own(taker));
         let Some(user) = socket.map(|socket| socket.user) else {
             return self.drop_local(local, DropReason::EchoNoSocket, pool);

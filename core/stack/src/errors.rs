@@ -26,7 +26,7 @@ impl<H: Host> Stack<H> {
             local_port: error.src_port,
             remote_port: error.dst_port,
         };
-        let hash = self.keys.table.flow(&flow);
+        let hash = self.keys.table.ends(&flow);
         let believed = match IpProtocol(error.protocol) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
             //# TCP implementations MUST act on an ICMP error message passed up from the IP layer,

@@ -49,6 +49,32 @@ impl Keyed {
         hasher.finish()
     }
 
+    /// Hash of the two ends of a flow, the same whichever of them is the local one, and for IPv4-mapped addresses as for
+    /// the IPv4 addresses themselves: so that one hash says where a flow is in a table and which shard has it.
+    ///
+    /// Its message is that of [`Owners::key`](crate::Owners::key).
+    #[inline]
+    pub fn ends(&self, flow: &Flow) -> u64 {
+        let ports = (flow.local_port, flow.remote_port);
+        let mut hasher = self.build_hasher();
+        match (flow.local.to_canonical(), flow.remote.to_canonical()) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                let (one, other, ports) = in_order(local.to_bits(), remote.to_bits(), ports);
+                hasher.write_u64(u64::from(one) | u64::from(other) << 32);
+                hasher.write_u32(ports);
+            }
+            (local, remote) => {
+                let (one, other, ports) = in_order(v6_bits(local), v6_bits(remote), ports);
+                for addr in [one, other] {
+                    hasher.write_u64((addr >> 64) as u64);
+                    hasher.write_u64(addr as u64);
+                }
+                hasher.write_u32(ports);
+            }
+        }
+        hasher.finish()
+    }
+
     /// Hash of an address and a number that goes with it.
     pub fn addr(&self, addr: IpAddr, number: u32) -> u64 {
         let mut hasher = self.build_hasher();
@@ -68,6 +94,23 @@ impl Keyed {
 #[inline]
 pub(crate) fn on_device(hash: u64, device: Option<IfaceId>) -> u64 {
     hash ^ device.map_or(0, |device| 1 + u64::from(device.0))
+}
+
+/// The smaller address first, and of equal ones that with the smaller port; and the ports, the first in the upper half.
+#[inline]
+fn in_order<T: Ord>(one: T, other: T, (one_port, other_port): (u16, u16)) -> (T, T, u32) {
+    let ports = |first: u16, second: u16| u32::from(first) << 16 | u32::from(second);
+    match (&one, one_port) <= (&other, other_port) {
+        true => (one, other, ports(one_port, other_port)),
+        false => (other, one, ports(other_port, one_port)),
+    }
+}
+
+fn v6_bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
 }
 
 fn write_addr(hasher: &mut impl Hasher, addr: IpAddr) {
@@ -242,17 +285,17 @@ mod tests {
         let mut table = FlowTable::default();
         let flows: Vec<Flow> = (0..20_000).map(flow).collect();
         for (flow, index) in flows.iter().zip(0..) {
-            table.insert(key.flow(flow), FlowRef::Socket(index));
+            table.insert(key.ends(flow), FlowRef::Socket(index));
         }
         let is = |wanted: Flow| {
             let flows = &flows;
             move |at| matches!(at, FlowRef::Socket(index) if flows[index as usize] == wanted)
         };
-        assert_eq!(table.find(key.flow(&flow(77)), is(flow(77))), Some(FlowRef::Socket(77)));
-        assert_eq!(table.find(key.flow(&flow(20_000)), is(flow(20_000))), None);
-        assert!(table.replace(key.flow(&flow(5)), FlowRef::Socket(5), FlowRef::TimeWait(1)));
-        assert!(table.remove(key.flow(&flow(5)), FlowRef::TimeWait(1)));
-        assert!(!table.remove(key.flow(&flow(5)), FlowRef::TimeWait(1)));
+        assert_eq!(table.find(key.ends(&flow(77)), is(flow(77))), Some(FlowRef::Socket(77)));
+        assert_eq!(table.find(key.ends(&flow(20_000)), is(flow(20_000))), None);
+        assert!(table.replace(key.ends(&flow(5)), FlowRef::Socket(5), FlowRef::TimeWait(1)));
+        assert!(table.remove(key.ends(&flow(5)), FlowRef::TimeWait(1)));
+        assert!(!table.remove(key.ends(&flow(5)), FlowRef::TimeWait(1)));
     }
 
     #[test]
@@ -262,7 +305,7 @@ mod tests {
         let mut most = 0;
         for index in 0..500_000 {
             let before = table.moved.get();
-            table.insert(key.flow(&flow(index)), FlowRef::Socket(index));
+            table.insert(key.ends(&flow(index)), FlowRef::Socket(index));
             most = most.max(table.moved.get() - before);
         }
         assert_eq!(table.len(), 500_000);
@@ -270,9 +313,32 @@ mod tests {
         assert!(most > 500 && most < 500_000 / 256 * 2, "{most} at once");
     }
 
+    /// What devices compute, too: the message is written down in `Owners::key`.
+    #[test]
+    fn the_hash_of_the_ends_is_that_of_their_bytes() {
+        let key = Keyed([1, 2]);
+        let v4 = |n| IpAddr::from([10, 0, 0, n]);
+        let v6 = |n| IpAddr::from([0x2001, 0xdb8, 1, 2, 3, 4, 5, n]);
+        let low = |n: u16| u64::from_be_bytes([0, 3, 0, 4, 0, 5, 0, n as u8]).to_le_bytes();
+        let high = 0x2001_0db8_0001_0002_u64.to_le_bytes();
+        let cases = [
+            (v4(1), v4(2), [vec![1, 0, 0, 10], vec![2, 0, 0, 10]].concat()),
+            (v4(1), v4(1), [vec![1, 0, 0, 10], vec![1, 0, 0, 10]].concat()),
+            (v6(1), v6(2), [high, low(1), high, low(2)].concat()),
+        ];
+        for (local, remote, addresses) in cases {
+            let flow = Flow { local, remote, local_port: 0x1234, remote_port: 0x5678 };
+            let back =
+                Flow { local: remote, remote: local, local_port: 0x5678, remote_port: 0x1234 };
+            let message = [addresses, vec![0x78, 0x56, 0x34, 0x12]].concat();
+            let hash = key.build_hasher().hash(&message);
+            assert_eq!([key.ends(&flow), key.ends(&back)], [hash, hash], "{flow:?}");
+        }
+    }
+
     #[test]
     fn the_key_decides_the_hash() {
-        assert_ne!(Keyed([1, 2]).flow(&flow(0)), Keyed([1, 3]).flow(&flow(0)));
-        assert_ne!(Keyed([1, 2]).flow(&flow(0)), Keyed([1, 2]).flow(&flow(1)));
+        assert_ne!(Keyed([1, 2]).ends(&flow(0)), Keyed([1, 3]).ends(&flow(0)));
+        assert_ne!(Keyed([1, 2]).ends(&flow(0)), Keyed([1, 2]).ends(&flow(1)));
     }
 }

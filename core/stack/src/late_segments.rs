@@ -64,7 +64,7 @@ impl<H: Host> Stack<H> {
 
     pub(crate) fn remove_time_wait(&mut self, at: u32) {
         let Some(entry) = self.time_waits.remove(at) else { return };
-        self.flows.remove(self.keys.table.flow(&entry.flow), FlowRef::TimeWait(at));
+        self.flows.remove(self.keys.table.ends(&entry.flow), FlowRef::TimeWait(at));
         self.give_flow_back(&entry.flow);
         if let Some(sharing) = entry.uses_port {
             self.tcp_binds.unuse_port(entry.flow.local_port, entry.flow.local, sharing);

@@ -161,6 +161,7 @@ mod ephemeral;
 mod flow;
 mod handshake;
 mod holds;
+mod keys;
 mod lines;
 mod port_set;
 mod receivers;

@@ -257,7 +257,7 @@ impl<H: Host> Stack<H> {
             Kind::Stream(mut stream) => {
                 self.wheel.cancel(&mut stream.timer);
                 if stream.connection.is_some() {
-                    self.flows.remove(self.keys.table.flow(&stream.flow), FlowRef::Socket(index));
+                    self.flows.remove(self.keys.table.ends(&stream.flow), FlowRef::Socket(index));
                     self.give_flow_back(&stream.flow);
                 }
                 if let Some(sharing) = stream.uses_port {

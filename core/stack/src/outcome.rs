@@ -71,7 +71,7 @@ impl<H: Host> Stack<H> {
         let Kind::Stream(stream) = &mut socket.kind else { return };
         stream.connection = None;
         self.wheel.cancel(&mut stream.timer);
-        let hash = self.keys.table.flow(&stream.flow);
+        let hash = self.keys.table.ends(&stream.flow);
         match time_wait {
             Some(state) => {
                 // The socket may give its port up before TIME-WAIT is over. So that nobody else gets the port

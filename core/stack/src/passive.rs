@@ -446,7 +446,7 @@ impl<H: Host> Stack<H> {
     /// Removes a half-open connection with its flow. The peer is told nothing.
     pub(crate) fn remove_half_open(&mut self, at: u32) {
         if let Some(entry) = self.forget_half_open(at) {
-            self.flows.remove(self.keys.table.flow(&entry.flow), FlowRef::HalfOpen(at));
+            self.flows.remove(self.keys.table.ends(&entry.flow), FlowRef::HalfOpen(at));
         }
     }
 
@@ -551,7 +551,7 @@ impl<H: Host> Stack<H> {
 
     fn take_pending(&mut self, at: u32) -> Option<PendingSyn> {
         let pending = self.handshakes.pending.remove(&mut self.handshakes.pending_line, at)?;
-        self.flows.remove(self.keys.table.flow(&pending.flow), FlowRef::Pending(at));
+        self.flows.remove(self.keys.table.ends(&pending.flow), FlowRef::Pending(at));
         Some(pending)
     }
 
@@ -590,7 +590,7 @@ impl<H: Host> Stack<H> {
             timer: TimerId::NONE,
             parent: Parent::EarlyAccept(index),
         };
-        let at = self.store_half_open(entry, self.keys.table.flow(&flow));
+        let at = self.store_half_open(entry, self.keys.table.ends(&flow));
         if let Some(Kind::EarlyAccept(early)) =
             self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         {

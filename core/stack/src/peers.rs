@@ -49,7 +49,7 @@ impl Peers {
     /// to search through them whenever one is added or removed.
     pub fn enter<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) {
         let Some(peer) = peer_of(sockets, index) else { return };
-        let hash = keys.flow(&peer.flow);
+        let hash = keys.ends(&peer.flow);
         let older = self.find(sockets, hash, peer);
         let (hash, own) = (on_device(hash, peer.device), FlowRef::Socket(index));
         match older {
@@ -67,7 +67,7 @@ impl Peers {
     /// Undoes [`Peers::enter`]; false when there is nothing to undo.
     pub fn leave<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) -> bool {
         let Some(peer) = peer_of(sockets, index) else { return false };
-        let hash = on_device(keys.flow(&peer.flow), peer.device);
+        let hash = on_device(keys.ends(&peer.flow), peer.device);
         let (mut newer, mut older) = (NONE, NONE);
         set_alike(sockets, index, |alike| Alike { newer, older } = std::mem::take(alike));
         let own = FlowRef::Socket(index);
@@ -103,7 +103,7 @@ impl Peers {
                 false => (hash, flow),
                 true => {
                     let flow = Flow { remote_port: 0, ..flow };
-                    (keys.flow(&flow), flow)
+                    (keys.ends(&flow), flow)
                 }
             };
             let here = (self.on_device > 0).then_some(Some(iface));

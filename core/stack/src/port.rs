@@ -212,7 +212,7 @@ impl<H: Host> Stack<H> {
         let mut ephemeral = self.ephemeral.clone();
         let is_free = |local_port| {
             let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
-            match self.find_flow(self.keys.table.flow(&flow), &flow) {
+            match self.find_flow(self.keys.table.ends(&flow), &flow) {
                 None => true,
                 // The counter comes back to a port after all others, so that the first one tried is
                 // the one that has waited longest.

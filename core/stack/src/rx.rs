@@ -31,17 +31,19 @@ use crate::socket::Kind;
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Takes what the IP layer made of one packet to whom it is for.
+    /// Takes what the IP layer made of one packet to whom it is for. `hash` is that of the flow in the table, if it is a segment
+    /// and the hash is known.
     pub(crate) fn on_received(
         &mut self,
         now: Instant,
         host: &mut H,
         received: Received,
+        hash: Option<u64>,
         pool: &mut Pool,
     ) {
         match received {
             Received::Local(local) => match IpProtocol(local.protocol) {
-                IpProtocol::TCP => self.receive_tcp(now, host, local, pool),
+                IpProtocol::TCP => self.receive_tcp(now, host, local, hash, pool),
                 IpProtocol::UDP => self.receive_udp(now, host, local, pool),
                 _ => {
                     self.net.unreachable(now, &local, Unreachable::Protocol, pool);
@@ -54,14 +56,21 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    fn receive_tcp(&mut self, now: Instant, host: &mut H, local: Local, pool: &mut Pool) {
+    fn receive_tcp(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        local: Local,
+        hash: Option<u64>,
+        pool: &mut Pool,
+    ) {
         self.counters.tcp_received += 1;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# the receiver MUST check it (MUST-3).
         if !net::verify_transport(&local) {
             return self.drop_local(local, DropReason::TransportChecksum, pool);
         }
-        let Some(incoming) = self.parse_tcp(now, local, pool) else { return };
+        let Some(incoming) = self.parse_tcp(now, local, hash, pool) else { return };
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
         //# A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a
         //# broadcast or multicast address (MUST-57).
@@ -84,7 +93,13 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    fn parse_tcp(&mut self, now: Instant, local: Local, pool: &mut Pool) -> Option<Incoming> {
+    fn parse_tcp(
+        &mut self,
+        now: Instant,
+        local: Local,
+        hash: Option<u64>,
+        pool: &mut Pool,
+    ) -> Option<Incoming> {
         let header = local.packet.linear().get(local.offset..).map(tcp::Header::parse);
         let Some(Ok(header)) = header else {
             self.drop_local(local, DropReason::TransportMalformed, pool);
@@ -113,7 +128,9 @@ impl<H: Host> Stack<H> {
             ce: local.tos & 3 == 3,
             segments: segments_in(&local, payload_len),
         };
-        Some(Incoming { hash: self.keys.table.flow(&flow), local, flow, segment, header_len })
+        let hash = hash.unwrap_or_else(|| self.keys.table.ends(&flow));
+        debug_assert_eq!(hash, self.keys.table.ends(&flow), "{flow:?}");
+        Some(Incoming { hash, local, flow, segment, header_len })
     }
 
     /// A segment of a connection: the state machine says what it means, the buffers follow, and the

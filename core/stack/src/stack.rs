@@ -17,8 +17,8 @@ use crate::ephemeral::Ephemeral;
 use crate::flow::{Flow, FlowRef, FlowTable};
 use crate::handshake::Handshakes;
 use crate::host::{DatagramError, Host, SocketEvent, SocketId};
+use crate::keys::SocketKeys;
 use crate::limits;
-use crate::net::hash::{self, Keyed};
 use crate::net::{Keys, Net, NetConfig};
 use crate::path::{LearntMtu, Paths};
 use crate::peers::Peers;
@@ -115,27 +115,6 @@ pub(crate) enum TimerOwner {
     Socket(u32),
     /// Of an entry of the SYN cache.
     HalfOpen(u32),
-}
-
-/// Secrets, each for one purpose, so that what one shows helps nobody with another.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SocketKeys {
-    /// Hashes the tables.
-    pub table: Keyed,
-    /// RFC 6528: initial sequence numbers.
-    pub isn: Keyed,
-    /// RFC 7323 §5.4: timestamp offsets.
-    pub timestamps: Keyed,
-    /// RFC 6056: local ports.
-    pub ports: Keyed,
-}
-
-impl SocketKeys {
-    fn derive(seed: &[u8; 32]) -> Self {
-        let key =
-            |n: u64| Keyed([2 * n, 2 * n + 1].map(|label| hash::derive(seed, b"sockets", label)));
-        Self { table: key(0), isn: key(1), timestamps: key(2), ports: key(3) }
-    }
 }
 
 impl<H: Host> Stack<H> {
@@ -281,7 +260,7 @@ impl<H: Host> Stack<H> {
             local_port: local.port(),
             remote_port: remote.port(),
         };
-        match self.find_flow(self.keys.table.flow(&flow), &flow)? {
+        match self.find_flow(self.keys.table.ends(&flow), &flow)? {
             FlowRef::Socket(index) => {
                 let socket = self.sockets.get(index)?;
                 Some((SocketId(self.sockets.id(index)), socket.user))

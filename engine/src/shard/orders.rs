@@ -18,6 +18,7 @@ use crate::shard::sources::Source;
 impl Shard {
     /// Does what the registry says, or begins to.
     pub(crate) fn obey(&mut self, order: Order) {
+        self.told = true;
         match order {
             Order::Open(newcomer) => self.open(newcomer),
             Order::For(id, want) => self.note_want(id, want),

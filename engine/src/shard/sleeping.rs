@@ -12,23 +12,33 @@ use crate::shard::sources::{Source, watch};
 /// While it never sleeps, a shard looks at its descriptors this often: a system call per turn would
 /// cost a busy one a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
-/// Looks before a sleep: some 20 µs, about what a sleep and its wake-up cost.
-const SPINS: u32 = 400;
 
 impl Shard {
     /// Does what there is to do now, some of it at least. Gives how long it may sleep then; zero: there is more to do.
     /// None: nothing has a deadline.
     pub(crate) fn turn(&mut self) -> Option<Duration> {
         let more = self.do_turn();
-        let now = self.host.now;
-        let timeout = if more { Some(Duration::ZERO) } else { self.time_left(now) };
-        if timeout != Some(Duration::ZERO) && !self.spin() {
-            return timeout;
+        let timeout = if more { Some(Duration::ZERO) } else { self.time_left(self.host.now) };
+        self.due = timeout.map(|timeout| self.host.now + timeout);
+        if timeout == Some(Duration::ZERO) {
+            self.look_in_time();
+            self.idle_turns = 0;
+        } else {
+            self.idle_turns = self.idle_turns.saturating_add(1);
         }
-        if now.since(self.looked) >= LOOK_EVERY || self.rounds.is_due() {
+        timeout
+    }
+
+    /// While it sleeps and its thread does not: whether it has something to do. Of its descriptors that is not known.
+    pub(crate) fn should_wake(&self, now: Instant) -> bool {
+        self.told || self.due.is_some_and(|due| due <= now) || self.has_something()
+    }
+
+    /// Instead of a sleep: looks at the descriptors if that was too long ago.
+    pub(crate) fn look_in_time(&mut self) {
+        if self.host.now.since(self.looked) >= LOOK_EVERY || self.rounds.is_due() {
             self.look();
         }
-        Some(Duration::ZERO)
     }
 
     /// False: do not sleep, there is something to do. No program's command is overlooked: see
@@ -40,13 +50,20 @@ impl Shard {
         }
         self.host.counters.sleeps += 1;
         self.watch_ports();
+        self.is_asleep = true;
         true
     }
 
     /// Sleeps after that, at most so long; zero after a sleep of the host's own.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) {
         self.poll(timeout);
+        self.wake();
+    }
+
+    /// The end of a sleep: what the poller has told by then is served.
+    pub(crate) fn wake(&mut self) {
         self.status.wake_up();
+        (self.is_asleep, self.told) = (false, false);
         // What is served now happens now, not when we fell asleep.
         self.looked = self.read_clocks();
         self.serve();
@@ -70,8 +87,13 @@ impl Shard {
         self.poller.add(bell, Source::Mail)
     }
 
+    /// [`Shard::shards_call`] says so when it has something to do while both sleep.
+    pub(crate) fn watch_shard(&mut self, other: &Self) -> io::Result<()> {
+        self.poller.add(other.as_fd(), Source::Shard(other.host.place.number as u8))
+    }
+
     /// That is over.
-    pub(crate) fn watch_registry_no_more(&mut self, fd: BorrowedFd<'_>) {
+    pub(crate) fn watch_no_more(&mut self, fd: BorrowedFd<'_>) {
         self.poller.remove(fd);
     }
 
@@ -94,6 +116,7 @@ impl Shard {
             match source {
                 Source::Gone(id) => self.detach(now, id),
                 Source::Registry => self.registry_calls = true,
+                Source::Shard(number) => self.shards_call |= 1 << number,
                 // Rings, ports and orders are looked at in every turn.
                 Source::Doorbell | Source::Port | Source::Mail => {}
             }
@@ -122,17 +145,23 @@ impl Shard {
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
     }
 
-    /// Looks at the rings for a moment before sleeping, if that has been worth it.
-    fn spin(&mut self) -> bool {
-        if !self.spin.is_worthwhile(self.to_spare) {
-            return false;
-        }
-        let found = (0..SPINS).any(|_| {
-            std::hint::spin_loop();
-            self.host.channels.have_something() || self.stack.has_mail()
-        });
+    /// So often at most [`Self::has_something`] is asked before a sleep: for some 20 µs, about what a sleep and its wake-up
+    /// cost.
+    pub(crate) const SPINS: u32 = 400;
+
+    /// Whether to look for something to do for a moment before a sleep, and say by [`Self::spun`] what came of it.
+    pub(crate) fn may_spin(&mut self) -> bool {
+        self.spin.is_worthwhile(self.to_spare)
+    }
+
+    /// Whether there was something.
+    pub(crate) fn spun(&mut self, found: bool) {
         self.spin.learn(found);
-        found
+    }
+
+    /// Whether a program or another shard has said something.
+    pub(crate) fn has_something(&self) -> bool {
+        self.host.channels.have_something() || self.stack.has_mail()
     }
 }
 

@@ -13,8 +13,10 @@ use crate::poller::{self, Poller};
 pub(crate) enum Source {
     /// A program rang.
     Doorbell,
-    /// The registry, which is on the same thread, has something to do; or another shard has.
+    /// The registry, which is on the same thread, has something to do.
     Registry,
+    /// Another shard has, which is on the same thread, by its number.
+    Shard(u8),
     /// The registry, which is on another thread, has something to say.
     Mail,
     /// A port has packets, or room again.
@@ -32,7 +34,8 @@ impl poller::Source for Source {
             Self::Registry => 2 * KIND,
             Self::Port => 3 * KIND,
             Self::Mail => 4 * KIND,
-            Self::Gone(id) => 5 * KIND + u64::from(id.0),
+            Self::Shard(number) => 5 * KIND + u64::from(number),
+            Self::Gone(id) => 6 * KIND + u64::from(id.0),
         }
     }
 
@@ -42,6 +45,7 @@ impl poller::Source for Source {
             2 => Self::Registry,
             3 => Self::Port,
             4 => Self::Mail,
+            5 => Self::Shard(token as u8),
             _ => Self::Gone(ChannelId(token as u32)),
         }
     }
@@ -51,7 +55,7 @@ impl poller::Source for Source {
     fn wanted(self) -> EventFlags {
         match self {
             Self::Doorbell | Self::Mail => EventFlags::IN | EventFlags::ET,
-            Self::Registry | Self::Port => EventFlags::IN,
+            Self::Registry | Self::Shard(_) | Self::Port => EventFlags::IN,
             // What is there to be read is the registry's.
             Self::Gone(_) => EventFlags::empty(),
         }

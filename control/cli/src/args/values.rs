@@ -184,7 +184,7 @@ fn parse_bytes(text: &str, range: RangeInclusive<u32>, example: u32) -> Result<u
 pub enum Shards {
     /// So many.
     Count(usize),
-    /// As many as this machine has use for.
+    /// As many as this machine may have use for, and threads as they are needed.
     Auto,
 }
 

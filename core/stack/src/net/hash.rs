@@ -26,6 +26,7 @@ pub(crate) fn derive(seed: &[u8; 32], purpose: &[u8], label: u64) -> u64 {
 impl BuildHasher for Keyed {
     type Hasher = SipHasher13;
 
+    #[inline]
     fn build_hasher(&self) -> SipHasher13 {
         SipHasher13::new_with_keys(self.0[0], self.0[1])
     }

@@ -65,7 +65,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn on_claim(&mut self, now: Instant, flow: Flow, socket: SocketId, by: ShardId) {
         let Some(member) = &self.member else { return };
         let (own, home, owner) = (member.id, member.home(&flow), member.common.owners.of(&flow));
-        let found = self.find_flow(self.keys.table.flow(&flow), &flow);
+        let found = self.find_flow(self.keys.table.ends(&flow), &flow);
         let iss_min = match found {
             // Another shard has it, or has just given it back.
             None if home != own => {

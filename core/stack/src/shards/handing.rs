@@ -8,6 +8,7 @@ use towpath_tcp::Instant;
 use towpath_wire::addr;
 
 use super::ShardId;
+use super::member::Member;
 use super::post::{Mail, Pair};
 use super::subject::Subject;
 use crate::drop::DropReason;
@@ -24,8 +25,8 @@ const HOPS_MAX: u8 = 4;
 /// Whose a packet is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// This shard's, or nobody's.
-    Mine,
+    /// This shard's, or nobody's; with the hash of its flow in the table, where that is known by now.
+    Mine(Option<u64>),
     Of(ShardId),
     /// Of every shard in the set, a bit each: a datagram to many.
     Copies(u16),
@@ -42,7 +43,8 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) {
         if self.member.is_none() {
-            return self.receive_here(now, host, iface, packet, false, pool);
+            let received = self.net.receive(now, iface, packet, pool);
+            return received.map_or((), |it| self.on_received(now, host, it, None, pool));
         }
         self.judge_packet(now, host, (iface, packet), 0, pool);
     }
@@ -74,12 +76,16 @@ impl<H: Host> Stack<H> {
                     self.hand_over_mail(shard, mail, pool);
                 }
                 match self.is_in(shards) {
-                    true => self.receive_here(now, host, iface, packet, is_fragment, pool),
+                    true => self.receive_here(now, host, (iface, packet), None, pool),
                     false => pool.give(packet),
                 }
             }
+            _ if is_fragment => self.receive_fragment(now, host, (iface, packet), pool),
+            Verdict::Mine(hash) => self.receive_here(now, host, (iface, packet), hash, pool),
             // Of what was handed over, a copy among it, no more is made.
-            _ => self.receive_here(now, host, iface, packet, is_fragment, pool),
+            Verdict::Of(_) | Verdict::Copies(_) => {
+                self.receive_here(now, host, (iface, packet), None, pool)
+            }
         }
     }
 
@@ -92,7 +98,7 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) {
         if self.member.is_none() {
-            return self.receive_looped(now, host, looped, pool);
+            return self.receive_looped(now, host, looped, None, pool);
         }
         self.judge_looped(now, host, looped, 0, pool);
     }
@@ -120,36 +126,55 @@ impl<H: Host> Stack<H> {
                     self.hand_over_mail(shard, mail, pool);
                 }
                 match self.is_in(shards) {
-                    true => self.receive_looped(now, host, looped, pool),
+                    true => self.receive_looped(now, host, looped, None, pool),
                     false => pool.give(looped.packet),
                 }
             }
-            _ => self.receive_looped(now, host, looped, pool),
+            Verdict::Mine(hash) => self.receive_looped(now, host, looped, hash, pool),
+            Verdict::Of(_) | Verdict::Copies(_) => {
+                self.receive_looped(now, host, looped, None, pool)
+            }
         }
     }
 
-    fn receive_looped(&mut self, now: Instant, host: &mut H, looped: Looped, pool: &mut Pool) {
+    fn receive_looped(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        looped: Looped,
+        hash: Option<u64>,
+        pool: &mut Pool,
+    ) {
         if let Some(received) = self.net.receive_looped(now, looped, pool) {
-            self.on_received(now, host, received, pool);
+            self.on_received(now, host, received, hash, pool);
         }
     }
 
-    /// A packet that this shard is to deal with. What it was a fragment of may be another's.
+    /// A packet that this shard is to deal with.
     fn receive_here(
         &mut self,
         now: Instant,
         host: &mut H,
-        iface: IfaceId,
-        packet: Packet,
-        is_fragment: bool,
+        (iface, packet): (IfaceId, Packet),
+        hash: Option<u64>,
+        pool: &mut Pool,
+    ) {
+        if let Some(received) = self.net.receive(now, iface, packet, pool) {
+            self.on_received(now, host, received, hash, pool);
+        }
+    }
+
+    /// Likewise, a fragment. What it is one of may be another's.
+    fn receive_fragment(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        (iface, packet): (IfaceId, Packet),
         pool: &mut Pool,
     ) {
         let Some(received) = self.net.receive(now, iface, packet, pool) else { return };
-        if !is_fragment {
-            return self.on_received(now, host, received, pool);
-        }
         match self.verdict(iface, Subject::of_received(&received)) {
-            Verdict::Mine => self.on_received(now, host, received, pool),
+            Verdict::Mine(hash) => self.on_received(now, host, received, hash, pool),
             Verdict::Of(shard) => {
                 self.hand_over_mail(shard, Mail::Received(Box::new(received)), pool);
             }
@@ -162,7 +187,7 @@ impl<H: Host> Stack<H> {
                 }
                 match received {
                     Received::Local(local) if !self.is_in(shards) => pool.give(local.packet),
-                    received => self.on_received(now, host, received, pool),
+                    received => self.on_received(now, host, received, None, pool),
                 }
             }
         }
@@ -187,7 +212,7 @@ impl<H: Host> Stack<H> {
                     self.judge_packet(now, host, (iface, packet), hops, pool);
                 }
                 Mail::Looped { looped, hops } => self.judge_looped(now, host, looped, hops, pool),
-                Mail::Received(received) => self.on_received(now, host, *received, pool),
+                Mail::Received(received) => self.on_received(now, host, *received, None, pool),
                 Mail::Message(message) => self.on_message(now, host, message),
                 Mail::ToControl { from, told } => self.net.on_told(now, from.0, told, pool),
                 Mail::Empty(packet) => pool.give(packet),
@@ -263,22 +288,21 @@ impl<H: Host> Stack<H> {
 
     /// Which shard a packet is for. It costs the same however many sockets there are, and takes no lock.
     fn verdict(&self, iface: IfaceId, subject: Subject) -> Verdict {
-        let Some(member) = &self.member else { return Verdict::Mine };
-        let of = |shard| if shard == member.id { Verdict::Mine } else { Verdict::Of(shard) };
+        let Some(member) = &self.member else { return Verdict::Mine(None) };
+        let of = |shard, hash| match shard == member.id {
+            true => Verdict::Mine(hash),
+            false => Verdict::Of(shard),
+        };
         match subject {
-            Subject::Tcp(flow) => of(member.home(&flow)),
-            Subject::Udp(flow) if self.is_to_many(flow.local) => {
-                match member.common.port_shards(false).get(flow.local_port) {
-                    // Nobody's: this shard counts the loss.
-                    0 => Verdict::Mine,
-                    shards => Verdict::Copies(shards),
-                }
+            Subject::Tcp(flow) => {
+                let hash = self.keys.table.ends(&flow);
+                of(member.home_of_hashed(&flow, hash), Some(hash))
             }
-            Subject::Udp(flow) => self.taker_of(iface, &flow, false).map_or(Verdict::Mine, of),
-            Subject::Echo(flow) => self.taker_of(iface, &flow, true).map_or(Verdict::Mine, of),
-            Subject::Fragment { src, dst } => of(member.common.owners.of_fragments(src, dst)),
-            Subject::Host => of(ShardId::FIRST),
-            Subject::Any => Verdict::Mine,
+            Subject::Udp(flow) => self.verdict_of_datagram(member, iface, &flow, false),
+            Subject::Echo(flow) => self.verdict_of_datagram(member, iface, &flow, true),
+            Subject::Fragment { src, dst } => of(member.common.owners.of_fragments(src, dst), None),
+            Subject::Host => of(ShardId::FIRST, None),
+            Subject::Any => Verdict::Mine(None),
         }
     }
 
@@ -286,16 +310,34 @@ impl<H: Host> Stack<H> {
         !addr::is_unicast(ip) || self.net.is_broadcast(ip)
     }
 
-    /// The shard of the socket that takes a datagram. Most ports are with one shard; where several have sockets on one,
+    /// Which shards have a socket that takes a datagram. Most ports are with one shard; where several have sockets on one,
     /// each knows of all of them.
+    fn verdict_of_datagram(
+        &self,
+        member: &Member,
+        iface: IfaceId,
+        flow: &Flow,
+        echo: bool,
+    ) -> Verdict {
+        let shards = member.common.port_shards(echo).get(flow.local_port);
+        let shard = match shards.count_ones() {
+            // Nobody's: this shard counts the loss.
+            0 => return Verdict::Mine(None),
+            1 => Some(ShardId(shards.trailing_zeros() as u8)),
+            _ if !echo && self.is_to_many(flow.local) => return Verdict::Copies(shards),
+            _ => self.taker_of(iface, flow, echo),
+        };
+        match shard {
+            Some(shard) if shard != member.id => Verdict::Of(shard),
+            _ => Verdict::Mine(None),
+        }
+    }
+
+    /// The shard of the socket that takes a datagram.
     fn taker_of(&self, iface: IfaceId, flow: &Flow, echo: bool) -> Option<ShardId> {
         let member = self.member.as_ref()?;
-        let shards = member.common.port_shards(echo).get(flow.local_port);
-        if shards.count_ones() < 2 {
-            return (shards != 0).then(|| ShardId(shards.trailing_zeros() as u8));
-        }
         let iface = self.net.link_of(iface, flow.local);
-        let taker = self.datagram_taker(self.keys.table.flow(flow), flow, iface, echo)?;
+        let taker = self.datagram_taker(self.keys.table.ends(flow), flow, iface, echo)?;
         match &self.sockets.get(taker.socket)?.kind {
             Kind::Datagram(datagram) => Some(datagram.shadow_of.unwrap_or(member.id)),
             _ => None,

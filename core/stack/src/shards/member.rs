@@ -68,8 +68,14 @@ impl Member {
     /// The shard that has a flow, or that would have it.
     #[inline]
     pub fn home(&self, flow: &Flow) -> ShardId {
+        self.home_of_hashed(flow, self.common.owners.hash(flow))
+    }
+
+    /// Likewise, of a flow whose hash is `hash`.
+    #[inline]
+    pub fn home_of_hashed(&self, flow: &Flow, hash: u64) -> ShardId {
         let excepted = (!self.excepted.is_empty()).then(|| self.excepted.get(flow)).flatten();
-        excepted.copied().unwrap_or_else(|| self.common.owners.of(flow))
+        excepted.copied().unwrap_or_else(|| self.common.owners.of_hash(hash))
     }
 
     /// A listener that is about to be known in all shards.

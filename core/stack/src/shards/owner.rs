@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::flow::Flow;
+use crate::keys::SocketKeys;
 use crate::limits::SHARDS_MAX;
-use crate::net::hash::{self, Keyed};
+use crate::net::hash::Keyed;
 
 /// Names a shard of a host, from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,8 +21,8 @@ impl ShardId {
     }
 }
 
-/// Divides flows among shards, by a hash with a key that all of them have. A stranger who does not know the key
-/// cannot choose whom he gives work to.
+/// Divides flows among shards, by a hash with a key that all of them have, which is that of their tables, too. A stranger
+/// who does not know the key cannot choose whom he gives work to.
 ///
 /// A device with several queues, or a port in memory, that puts each packet into the queue of its owner spares the
 /// shards to hand it on.
@@ -39,8 +40,7 @@ impl Owners {
     /// When `shards` is no power of two, or more than [`SHARDS_MAX`](crate::limits::SHARDS_MAX).
     pub fn new(seed: &[u8; 32], shards: usize) -> Self {
         assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
-        let key = Keyed([0, 1].map(|label| hash::derive(seed, b"shards", label)));
-        Self { key, mask: (shards - 1) as u8 }
+        Self { key: SocketKeys::derive(seed).table, mask: (shards - 1) as u8 }
     }
 
     /// How many shards there are.
@@ -69,10 +69,18 @@ impl Owners {
     /// of this host to itself are in one shard.
     #[inline]
     pub(crate) fn of(&self, flow: &Flow) -> ShardId {
-        let ends = [flow.local(), flow.remote()].map(canonical);
-        let [(local, local_port), (remote, remote_port)] =
-            if ends[0] <= ends[1] { ends } else { [ends[1], ends[0]] };
-        let hash = self.key.flow(&Flow { local, remote, local_port, remote_port });
+        self.of_hash(self.hash(flow))
+    }
+
+    /// The hash that says so: that of the flow in each shard's table.
+    #[inline]
+    pub(crate) fn hash(&self, flow: &Flow) -> u64 {
+        self.key.ends(flow)
+    }
+
+    /// The shard that owns a flow whose hash is `hash`.
+    #[inline]
+    pub(crate) fn of_hash(&self, hash: u64) -> ShardId {
         ShardId((hash >> 32) as u8 & self.mask)
     }
 
@@ -81,11 +89,6 @@ impl Owners {
     pub fn of_fragments(&self, src: IpAddr, dst: IpAddr) -> ShardId {
         self.of(&Flow { local: dst, remote: src, local_port: 0, remote_port: 0 })
     }
-}
-
-/// An IPv4-mapped address is the IPv4 address, as everywhere in the stack.
-fn canonical(end: SocketAddr) -> (IpAddr, u16) {
-    (end.ip().to_canonical(), end.port())
 }
 
 #[cfg(test)]
