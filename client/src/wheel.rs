@@ -27,12 +27,13 @@
 mod engine;
 mod helm;
 mod last;
+mod patience;
 mod seat;
 mod stack;
 mod stand_by;
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use rustix::io::Errno;
 use towpath_ring::{Relay, Taken, doorbell};
@@ -44,6 +45,7 @@ use seat::Seat;
 
 pub use engine::{Engine, Next};
 pub use helm::Helm;
+pub use patience::Patience;
 pub use seat::Turned;
 pub use towpath_ring::Who;
 
@@ -58,6 +60,8 @@ pub struct Wheel {
     turns: AtomicU32,
     /// Wakes the stand-by thread when the wheel was taken from it.
     bell: HighFd,
+    /// There is a thread that stands by, so that others need not wait for the wheel.
+    is_stood_by: AtomicBool,
     has_ended: AtomicBool,
 }
 
@@ -81,6 +85,7 @@ impl Wheel {
             descriptor,
             turns: AtomicU32::new(0),
             bell,
+            is_stood_by: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
         })
     }
@@ -114,12 +119,21 @@ impl Wheel {
     /// descriptors with a kick in it. None: it can be taken now. Not for the thread that has it.
     pub fn lie_down(&self) -> Option<Abed<'_>> {
         let abed = self.count_abed();
-        (!self.relay.is_free_for(Who::Waits)).then_some(abed)
+        if self.relay.is_free_for(Who::Waits) {
+            return None;
+        }
+        self.relay.want();
+        Some(abed)
     }
 
     fn count_abed(&self) -> Abed<'_> {
         self.relay.lie_down();
         Abed(self)
+    }
+
+    /// A thread that does not wait has woken the engine, and with it who sleeps at the wheel.
+    pub(crate) fn was_rung(&self) {
+        self.relay.want();
     }
 
     /// The thread `me` leaves, if it is at the wheel.
@@ -172,6 +186,14 @@ impl Following<'_> {
     /// What it sleeps on beside its own words, and what that is until the baton is passed.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (self.wheel.relay.baton(), self.baton)
+    }
+
+    /// After the sleep: the baton that was passed meanwhile costs patience. What the thread itself waits for ends its wait
+    /// in any case.
+    pub fn has_slept(&self, patience: &mut Patience) {
+        if self.wheel.relay.baton().load(Relaxed) != self.baton {
+            patience.wears(self.wheel);
+        }
     }
 }
 
