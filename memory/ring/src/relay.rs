@@ -11,6 +11,8 @@
 //!                                   somebody sleeps at it?    rest, until somebody leaves
 //! ```
 //!
+//! A thread that waits need not follow: it may sleep on words of its own alone, and leave it to others.
+//!
 //! No wake-up is lost. Either a thread has it, or the one that stands by looks now and then. Two pairs of steps see to that,
 //! each with a fence (SeqCst) in between, so that of two threads one sees what the other has done (checked with loom):
 //! - who finds that another has it counts itself among the followers, then looks whether that is still so; who leaves
