@@ -194,8 +194,9 @@ impl Following<'_> {
     /// After the sleep: the baton that was passed meanwhile costs patience. What the thread itself waits for ends its wait
     /// in any case.
     pub fn has_slept(&self, patience: &mut Patience) {
-        if self.wheel.relay.baton().load(Relaxed) != self.baton {
-            patience.wears(self.wheel);
+        let has_passed = self.wheel.relay.baton().load(Relaxed) != self.baton;
+        if has_passed && self.wheel.is_stood_by.load(Relaxed) {
+            patience.wears();
         }
     }
 }

@@ -30,7 +30,7 @@ impl<'a> Turning<'a> {
         let is_to_leave = match helm.turn(|| client.has_events()) {
             Turned::Done => return false,
             Turned::Ended => true,
-            Turned::Idle | Turned::Busy => self.patience.ends(helm),
+            Turned::Idle | Turned::Busy => helm.has_ended(&mut self.patience),
         };
         if is_to_leave {
             self.helm = None;

@@ -76,8 +76,13 @@ impl<'a> Helm<'a> {
         self.until.into_iter().chain(own).min()
     }
 
-    pub(super) fn wheel(&self) -> &'a Wheel {
-        self.wheel
+    /// After a turn that has brought nothing for this thread: whether its `patience` has ended, and so it is to leave the
+    /// wheel.
+    pub fn has_ended(&self, patience: &mut Patience) -> bool {
+        if self.wheel.is_stood_by.load(Relaxed) {
+            patience.has_turned(self.wheel.relay.wanted());
+        }
+        patience.has_ended()
     }
 
     /// The engine's descriptor, to be polled for input in the sleep.
@@ -132,7 +137,7 @@ impl<'a> Helm<'a> {
             if matches!(self.turn(&mut has_changed), Turned::Done | Turned::Ended) {
                 return Ok(());
             }
-            if patience.ends(&self) {
+            if self.has_ended(patience) {
                 return Ok(());
             }
             let limit = Limit::within(self.until(deadline));

@@ -1,9 +1,5 @@
 //! How long a thread that waits turns the engine for others.
 
-use std::sync::atomic::Ordering::Relaxed;
-
-use super::{Helm, Wheel};
-
 /// Wake-ups for others, after which a thread retires. Few enough that an idle one costs little, and more than come by
 /// chance in a row where several are busy.
 const IN_VAIN_MAX: u32 = 8;
@@ -27,22 +23,17 @@ impl Patience {
         self.in_vain >= IN_VAIN_MAX
     }
 
-    /// After a turn that has brought nothing for this thread: whether it retires, and so is to leave the wheel. Turns that
-    /// nobody else can have wanted do not count.
-    pub fn ends(&mut self, helm: &Helm<'_>) -> bool {
-        let wheel = helm.wheel();
-        let wanted = wheel.relay.wanted();
+    /// After a turn that has brought nothing for this thread. One that nobody else can have wanted costs nothing: `wanted`
+    /// is the same as after the turn before.
+    pub(super) fn has_turned(&mut self, wanted: u32) {
         if self.wanted.replace(wanted).is_some_and(|before| before != wanted) {
-            self.wears(wheel);
+            self.wears();
         }
-        self.has_ended()
     }
 
-    /// The thread has turned for others, or has been woken to do so.
-    pub(super) fn wears(&mut self, wheel: &Wheel) {
-        if wheel.is_stood_by.load(Relaxed) {
-            self.in_vain += 1;
-        }
+    /// The thread was woken for others.
+    pub(super) fn wears(&mut self) {
+        self.in_vain += 1;
     }
 
     /// It was told that the wheel is free, by what tells those who have not retired: it tries once more.
