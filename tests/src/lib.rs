@@ -52,8 +52,8 @@ impl Mode {
 
     /// Options of `towpath run` for this mode; `ports` are published under their own numbers. `$TOWPATH_TEST_SHARDS` is
     /// the number of shards: all tests should pass with any. `$TOWPATH_TEST_HOSTING=inline` puts the stack into the
-    /// program's own process: `http`, `servers`, `languages`, `network`, `processes` and `hostile` pass; so do `errors`,
-    /// but for the capture, and `oracle`, but for `limit` (decision 9 says why). `leaving` is about another process.
+    /// program's own process: `http`, `servers`, `languages`, `network`, `processes`, `hostile` and `stress` pass;
+    /// so do `errors`, but for the capture, and `oracle`, but for `limit` (decision 9 says why). `leaving` is about another process.
     pub fn options(self, ports: &[u16]) -> Vec<String> {
         let mut options: Vec<_> = match self {
             Self::Rootless => {
