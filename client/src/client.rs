@@ -455,7 +455,10 @@ impl Client {
         if self.is_abandoned() {
             return;
         }
-        towpath_ring::ring_engine(&end.status, &end.rung, end.engine_bell.borrow());
+        let rang = towpath_ring::ring_engine(&end.status, &end.rung, end.engine_bell.borrow());
+        if let Some(wheel) = self.wheel().filter(|_| rang) {
+            wheel.was_rung();
+        }
     }
 
     /// The slot of a socket, or None when the engine gave it to another one meanwhile.

@@ -51,6 +51,8 @@ pub(crate) struct ListKick {
     pub(crate) fd: HighFd,
     /// A thread sleeps on it.
     pub(crate) is_taken: bool,
+    /// That thread takes the wheel when it is kicked ([`crate::wheel`]).
+    pub(crate) is_willing: bool,
     /// It has to be cleared before it is taken again.
     pub(crate) is_rung: bool,
 }
@@ -92,6 +94,8 @@ pub(crate) struct Set {
     pub(crate) eager: u32,
     /// Threads asleep in it.
     pub(crate) sleepers: u32,
+    /// Those of them that take the wheel when they are kicked ([`crate::wheel`]).
+    pub(crate) willing: u32,
     /// Calls that have slept in it and have not returned. The set and its number exist until they do, as in
     /// the kernel, even if its last descriptor is closed.
     pub(crate) guests: u32,

@@ -107,7 +107,7 @@ impl Locked<'_> {
         self.sleepers = 0;
         self.list_kicks.clear();
         for set in self.sets.iter_mut().flatten() {
-            (set.sleepers, set.guests) = (0, 0);
+            (set.sleepers, set.willing, set.guests) = (0, 0, 0);
             set.bed = None;
         }
         for number in 0..self.sets.len() as u32 {
@@ -188,15 +188,18 @@ impl Locked<'_> {
     }
 
     /// A kick for a thread that waits for a list of sockets: its number, for [`Self::kick_of`] and [`Self::leave_list`].
+    /// `is_willing`: to take the wheel when it is kicked.
     ///
     /// # Errors
     /// `Refused` when the kernel has no eventfd to give.
-    pub fn join_list(&mut self, client: &Client) -> Result<usize> {
+    pub fn join_list(&mut self, client: &Client, is_willing: bool) -> Result<usize> {
         if let Some(at) = self.list_kicks.iter().position(|kick| !kick.is_taken) {
-            self.list_kicks[at].is_taken = true;
+            let kick = &mut self.list_kicks[at];
+            (kick.is_taken, kick.is_willing) = (true, is_willing);
             return Ok(at);
         }
-        self.list_kicks.push(ListKick { fd: new_kick(client)?, is_taken: true, is_rung: false });
+        let fd = new_kick(client)?;
+        self.list_kicks.push(ListKick { fd, is_taken: true, is_willing, is_rung: false });
         Ok(self.list_kicks.len() - 1)
     }
 
@@ -278,14 +281,14 @@ impl Locked<'_> {
         }
     }
 
-    /// Wakes one of the threads that sleep in lists, to look for itself.
+    /// Wakes one of the threads that sleep in lists and are willing to take the wheel.
     pub(crate) fn kick_one(&mut self) {
-        let mut sets = self.sets.iter().flatten().filter(|set| set.sleepers > 0);
+        let Hub { sets, list_kicks, .. } = &mut **self;
+        let mut sets = sets.iter().flatten().filter(|set| set.willing > 0);
+        let mut lists = list_kicks.iter_mut().filter(|kick| kick.is_taken && kick.is_willing);
         if let Some(bed) = sets.find_map(|set| set.bed.as_ref()) {
             kick(bed.kick.get());
-        } else if let Some(list_kick) =
-            self.list_kicks.iter_mut().find(|kick| kick.is_taken && !kick.is_rung)
-        {
+        } else if let Some(list_kick) = lists.find(|kick| !kick.is_rung) {
             list_kick.is_rung = true;
             kick(list_kick.fd.get());
         }

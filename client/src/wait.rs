@@ -15,7 +15,7 @@ use towpath_ring::{Spin, Waiter};
 
 use crate::interrupt::{Handled, Limit};
 use crate::syscall::{nr, syscall};
-use crate::wheel::{Following, Who};
+use crate::wheel::{Following, Patience, Who};
 use crate::{Client, Deadline, Error, Socket};
 
 /// Between two looks whether the engine lives, where nobody would tell.
@@ -65,10 +65,11 @@ pub fn until_any<T>(
     }
     // In a child that a handler forks, what follows would be on its parent's attachment.
     let began = client.process().forks();
-    let mut has_slept = false;
+    let (mut has_slept, mut patience) = (false, Patience::default());
     loop {
         // Who turns the engine is not to be woken by it.
-        let turns = client.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Waits));
+        let turns = !patience.has_ended()
+            && client.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Waits));
         let mut waiters = [const { None }; SOCKETS_MAX];
         for (waiter, &socket) in waiters.iter_mut().zip(sockets) {
             *waiter = client.slot(socket).map(if turns { Waiter::unasked } else { Waiter::new });
@@ -84,7 +85,8 @@ pub fn until_any<T>(
         if client.is_dead() || sockets.iter().any(|&socket| client.slot(socket).is_none()) {
             return Err(Error::Dead);
         }
-        let slept = sleep(client, &waiters[..sockets.len()], !turns, deadline, since);
+        let waiters = &waiters[..sockets.len()];
+        let slept = sleep(client, waiters, !turns, &mut patience, deadline, since);
         has_slept = true;
         // What has a time limit is interrupted by every handler.
         if client.process().forks() != began {
@@ -104,20 +106,21 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once, or turns the engine; only that if nobody is asked to wake this thread. `TimedOut`: at the deadline, or when it is time to look whether the engine lives; `Dead`: not at
-/// all, and those of several never can.
+/// Sleeps once, or turns the engine; only that if nobody is asked to wake this thread. `TimedOut`: at the deadline, or when
+/// it is time to look whether the engine lives; `Dead`: not at all, and those of several never can.
 fn sleep(
     client: &Client,
     waiters: &[Option<Waiter<'_>>],
     is_asked: bool,
+    patience: &mut Patience,
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<(), Error> {
     let mut baton = None;
-    if let Some(wheel) = client.wheel() {
+    if let Some(wheel) = client.wheel().filter(|_| !patience.has_ended()) {
         if let Some(helm) = wheel.take(Who::Waits) {
             let has_changed = || waiters.iter().flatten().map(Waiter::word).any(has_changed);
-            return helm.drive(deadline, since, has_changed);
+            return helm.drive(patience, deadline, since, has_changed);
         }
         match wheel.follow() {
             Some(following) if is_asked => baton = Some(following),
@@ -129,12 +132,15 @@ fn sleep(
         && let Some(life) = client.life()
     {
         let mut words = [Wait::NOTHING; SOCKETS_MAX + 2];
-        let baton = baton.as_ref().map(Following::word);
-        let wanted = waiters.iter().flatten().map(Waiter::word).chain([life]).chain(baton);
+        let passed = baton.as_ref().map(Following::word);
+        let wanted = waiters.iter().flatten().map(Waiter::word).chain([life]).chain(passed);
         let count =
             words.iter_mut().zip(wanted).map(|(wait, word)| *wait = Wait::new(word)).count();
         let limit = deadline.map_or(Limit::NEVER, Limit::until);
         let slept = since.sleep(limited, limit, |limit| wait_for_any(&words[..count], limit));
+        if let Some(following) = &baton {
+            following.has_slept(patience);
+        }
         // ENOSYS of a kernel that is older, EPERM of a filter that does not know the call.
         if !matches!(slept, Some(Err(ENOSYS | EPERM))) {
             return outcome(slept);

@@ -12,6 +12,8 @@
 //! descriptors lends the wheel: such a thread is woken by what it waits for, whoever turns the engine. A thread that waits
 //! for words of sockets would not be, so it keeps the wheel in its sleep.
 //!
+//! Who is woken again and again by what is for others retires: [`Patience`].
+//!
 //! # No wake-up is lost
 //! - Somebody is at the wheel, or the stand-by thread ticks: see [`Relay`].
 //! - Who sleeps at the wheel sleeps on the engine's descriptor, at most until the engine wants a turn, and the engine has said
@@ -19,6 +21,7 @@
 //!   for them after it has said so ([`towpath_ring::EngineStatus::fall_asleep`]).
 //! - Who leaves while the engine is awake leaves it to one that is told, or to the stand-by thread's ticks. That one
 //!   does not tick while it sleeps at the wheel itself; who takes the wheel from it there wakes it.
+//! - Who retires leaves the wheel first, then says on its words that it is to be woken, and looks at them once more.
 //!
 //! A request (bind, connect) is answered by the thread that makes it, if the wheel is free or lent. What is only written
 //! (send) is sent when its thread waits next, or by the stand-by thread, which then sleeps on the engine's descriptor and
@@ -27,12 +30,13 @@
 mod engine;
 mod helm;
 mod last;
+mod patience;
 mod seat;
 mod stack;
 mod stand_by;
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use rustix::io::Errno;
 use towpath_ring::{Relay, Taken, doorbell};
@@ -44,6 +48,7 @@ use seat::Seat;
 
 pub use engine::{Engine, Next};
 pub use helm::Helm;
+pub use patience::Patience;
 pub use seat::Turned;
 pub use towpath_ring::Who;
 
@@ -58,6 +63,8 @@ pub struct Wheel {
     turns: AtomicU32,
     /// Wakes the stand-by thread when the wheel was taken from it.
     bell: HighFd,
+    /// There is a thread that stands by, so that others need not wait for the wheel.
+    is_stood_by: AtomicBool,
     has_ended: AtomicBool,
 }
 
@@ -81,6 +88,7 @@ impl Wheel {
             descriptor,
             turns: AtomicU32::new(0),
             bell,
+            is_stood_by: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
         })
     }
@@ -114,12 +122,21 @@ impl Wheel {
     /// descriptors with a kick in it. None: it can be taken now. Not for the thread that has it.
     pub fn lie_down(&self) -> Option<Abed<'_>> {
         let abed = self.count_abed();
-        (!self.relay.is_free_for(Who::Waits)).then_some(abed)
+        if self.relay.is_free_for(Who::Waits) {
+            return None;
+        }
+        self.relay.want();
+        Some(abed)
     }
 
     fn count_abed(&self) -> Abed<'_> {
         self.relay.lie_down();
         Abed(self)
+    }
+
+    /// A thread that does not wait has woken the engine, and with it who sleeps at the wheel.
+    pub(crate) fn was_rung(&self) {
+        self.relay.want();
     }
 
     /// The thread `me` leaves, if it is at the wheel.
@@ -172,6 +189,15 @@ impl Following<'_> {
     /// What it sleeps on beside its own words, and what that is until the baton is passed.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (self.wheel.relay.baton(), self.baton)
+    }
+
+    /// After the sleep: the baton that was passed meanwhile costs patience. What the thread itself waits for ends its wait
+    /// in any case.
+    pub fn has_slept(&self, patience: &mut Patience) {
+        let has_passed = self.wheel.relay.baton().load(Relaxed) != self.baton;
+        if has_passed && self.wheel.is_stood_by.load(Relaxed) {
+            patience.wears();
+        }
     }
 }
 

@@ -52,8 +52,7 @@ impl Mode {
 
     /// Options of `towpath run` for this mode; `ports` are published under their own numbers. `$TOWPATH_TEST_SHARDS` is
     /// the number of shards: all tests should pass with any. `$TOWPATH_TEST_HOSTING=inline` puts the stack into the
-    /// program's own process ([`is_inline`]): all of them but `stress` pass, or say why they cannot
-    /// (decision 9).
+    /// program's own process ([`is_inline`]): all tests pass, but for those that say why they cannot (decision 9).
     pub fn options(self, ports: &[u16]) -> Vec<String> {
         let mut options: Vec<_> = match self {
             Self::Rootless => {

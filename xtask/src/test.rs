@@ -56,7 +56,7 @@ const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// Of the tests with real programs, those that CI runs once more with two shards. All of them should pass.
 const WITH_TWO_SHARDS: &[&str] = &["http", "languages", "oracle"];
 /// The same with `--inline`, which does not fit all of them.
-const INLINE: &[&str] = &["http", "languages", "leaving"];
+const INLINE: &[&str] = &["http", "languages", "leaving", "stress"];
 
 /// Tests with real programs that mostly wait and time nothing: three of them at once on the two cores that CI has.
 const SEVERAL_AT_A_TIME: &[&str] =

@@ -267,7 +267,7 @@ pub unsafe fn wait(
         if !turning.turn(client) {
             continue;
         }
-        let Some(bed) = stay.go_to_bed(client, epfd)? else {
+        let Some(bed) = stay.go_to_bed(client, epfd, turning.is_willing())? else {
             continue;
         };
         let woken = match turning.next(client) {
@@ -278,7 +278,12 @@ pub unsafe fn wait(
             Next::Look => Ok(0),
         };
         stay.get_up(client);
-        if woken? & 1 << cookie::PROGRAM != 0 {
+        let woken = woken?;
+        if woken & 1 << cookie::KICK != 0 {
+            // Of several threads in a set another one may have been meant.
+            turning.on_kick();
+        }
+        if woken & 1 << cookie::PROGRAM != 0 {
             out.add_kernel(epfd, &stay, out.most);
         }
     }

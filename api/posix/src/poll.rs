@@ -253,7 +253,8 @@ unsafe fn sleep<'a>(
         }
         // In this order it does not kick itself.
         hub.begin_sleep(client);
-        let at = hub.join_list(client).inspect_err(|_| hub.end_sleep(client))?;
+        let at =
+            hub.join_list(client, turning.is_willing()).inspect_err(|_| hub.end_sleep(client))?;
         (at, hub.kick_of(at))
     };
     let mut result = Ok(0);

@@ -1,13 +1,14 @@
 //! Calls that wait in lists of descriptors, where the engine is in this very process ([`towpath_client::wheel`]).
 
 use towpath_client::Client;
-use towpath_client::wheel::{Abed, Helm, Turned, Who};
+use towpath_client::wheel::{Abed, Helm, Patience, Turned, Who};
 
 /// What a thread is to the engine of its process while it waits.
 #[derive(Debug, Default)]
 pub(crate) struct Turning<'a> {
     /// It is at the wheel.
     pub helm: Option<Helm<'a>>,
+    patience: Patience,
 }
 
 /// What comes next for a thread that waits.
@@ -22,20 +23,34 @@ impl<'a> Turning<'a> {
     /// Before a sleep is prepared: turns the engine if nobody else does. False: there are events.
     pub fn turn(&mut self, client: &'a Client) -> bool {
         let Some(wheel) = client.wheel() else { return true };
-        if self.helm.is_none() {
+        if self.helm.is_none() && self.is_willing() {
             self.helm = wheel.take(Who::Waits);
         }
-        match self.helm.as_mut().map(|helm| helm.turn(|| client.has_events())) {
-            Some(Turned::Done) => return false,
-            Some(Turned::Ended) => self.helm = None,
-            Some(Turned::Idle | Turned::Busy) | None => {}
+        let Some(helm) = self.helm.as_mut() else { return true };
+        let is_to_leave = match helm.turn(|| client.has_events()) {
+            Turned::Done => return false,
+            Turned::Ended => true,
+            Turned::Idle | Turned::Busy => helm.has_ended(&mut self.patience),
+        };
+        if is_to_leave {
+            self.helm = None;
         }
         true
     }
 
+    /// Whether the thread turns the engine if nobody else does.
+    pub fn is_willing(&self) -> bool {
+        !self.patience.has_ended()
+    }
+
+    /// Another thread has kicked it.
+    pub fn on_kick(&mut self) {
+        self.patience.renew();
+    }
+
     /// Before the sleep itself, when this thread is known to those who kick.
     pub fn next(&self, client: &'a Client) -> Next<'a> {
-        match client.wheel().filter(|_| self.helm.is_none()) {
+        match client.wheel().filter(|_| self.helm.is_none() && self.is_willing()) {
             Some(wheel) => wheel.lie_down().map_or(Next::Look, |abed| Next::Sleep(Some(abed))),
             None => Next::Sleep(None),
         }

@@ -547,6 +547,85 @@ fn who_stands_by_sleeps_while_another_thread_does() {
     stands_by.join().expect("it ends");
 }
 
+/// Threads whose sockets are idle wait in every way while another one is busy, which is soon at the wheel. Those that sleep
+/// on words are woken a few times each; all are by what is for them.
+#[test]
+fn who_waits_in_vain_sleeps_while_another_thread_is_busy() {
+    static POSIX: Posix = Posix::new();
+    const ROUNDS: u64 = 4000;
+    let _watch = Watch::new("an idle thread hangs\n");
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
+    let listener = listen(&POSIX, 80);
+    let names: Vec<_> = (0..8).map(|n| format!("idle-{n}")).collect();
+    let sleepers: Vec<_> = names
+        .iter()
+        .enumerate()
+        .map(|(n, name)| {
+            let (ours, theirs) = pair(&POSIX, listener, 80);
+            let sleeper = thread::Builder::new().name(name.clone()).spawn(move || {
+                let (idle, _writer) = std::io::pipe().expect("a pipe");
+                let set = set_of(&POSIX, theirs);
+                How::of(n).recv(&POSIX, theirs, set, idle.as_raw_fd())
+            });
+            (ours, sleeper.expect("a thread"))
+        })
+        .collect();
+    let (ours, theirs) = pair(&POSIX, listener, 80);
+    thread::sleep(Duration::from_millis(50));
+    let sleeps = || names.iter().map(|name| sleeps_of(name).expect("it waits")).collect::<Vec<_>>();
+    let before = sleeps();
+    for n in 0..ROUNDS {
+        send(&POSIX, ours, &n.to_ne_bytes());
+        assert_eq!(try_recv(&POSIX, theirs, 0), Ok(n.to_ne_bytes().to_vec()));
+    }
+    for (n, (after, before)) in sleeps().into_iter().zip(before).enumerate() {
+        // In lists of descriptors each event of the process may wake a thread, whoever turns the engine.
+        let is_on_words = matches!(How::of(n), How::Recv | How::Poll);
+        let woken = after - before;
+        assert!(!is_on_words || woken < ROUNDS / 40, "{n}: {woken} times in {ROUNDS} rounds");
+    }
+    for (ours, sleeper) in sleepers {
+        send(&POSIX, ours, b"end");
+        assert_eq!(sleeper.join().expect("it does not panic"), b"end");
+    }
+    remote.stop();
+    stands_by.join().expect("it ends");
+}
+
+/// The same where several are busy, with pauses: no wake-up is lost, whoever has retired.
+#[test]
+fn who_waits_in_vain_wakes_for_its_own() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("a wake-up is lost\n");
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
+    let listener = listen(&POSIX, 80);
+    let idle: Vec<_> = (0..8).map(|_| pair(&POSIX, listener, 80)).collect();
+    let others = thread::spawn(|| ping_pong(&POSIX, 2, 4000));
+    thread::scope(|scope| {
+        for (n, &(ours, theirs)) in idle.iter().enumerate() {
+            let others = &others;
+            scope.spawn(move || {
+                let (pipe, _writer) = std::io::pipe().expect("a pipe");
+                let set = set_of(&POSIX, theirs);
+                while How::of(n).recv(&POSIX, theirs, set, pipe.as_raw_fd()) != b"end" {
+                    send(&POSIX, theirs, b"answer");
+                }
+            });
+            scope.spawn(move || {
+                while !others.is_finished() {
+                    thread::sleep(Duration::from_millis(3));
+                    send(&POSIX, ours, b"question");
+                    assert_eq!(try_recv(&POSIX, ours, 0), Ok(b"answer".to_vec()));
+                }
+                send(&POSIX, ours, b"end");
+            });
+        }
+    });
+    others.join().expect("it does not panic");
+    remote.stop();
+    stands_by.join().expect("it ends");
+}
+
 #[test]
 fn all_who_wait_learn_of_the_end() {
     static POSIX: Posix = Posix::new();

@@ -81,12 +81,14 @@ pub struct Stay<'a> {
     slept: Option<u32>,
     /// It is counted among the sleepers.
     asleep: bool,
+    /// And among the willing.
+    willing: bool,
 }
 
 impl<'a> Stay<'a> {
     /// A call in the set of that number begins.
     pub fn new(process: &'a Process, number: u32) -> Self {
-        Self { process, number, id: None, slept: None, asleep: false }
+        Self { process, number, id: None, slept: None, asleep: false, willing: false }
     }
 
     /// What to look at now. `kernel_done`: the kernel's descriptors were looked at in this call.
@@ -145,12 +147,17 @@ impl<'a> Stay<'a> {
         }
     }
 
-    /// Makes everything ready for sleep, on the descriptor that is given. `epfd` is the set of the kernel's. None:
-    /// something became ready meanwhile.
+    /// Makes everything ready for sleep, on the descriptor that is given. `epfd` is the set of the kernel's; `is_willing`: to
+    /// take the wheel when it is kicked. None: something became ready meanwhile.
     ///
     /// # Errors
     /// As for [`Self::turn`]; `Refused` when the kernel gives no descriptors to sleep on.
-    pub fn go_to_bed(&mut self, client: &Client, epfd: i32) -> Result<Option<i32>> {
+    pub fn go_to_bed(
+        &mut self,
+        client: &Client,
+        epfd: i32,
+        is_willing: bool,
+    ) -> Result<Option<i32>> {
         let number = self.number;
         let mut hub = self.process.lock_reactor()?;
         if client.is_abandoned() {
@@ -177,7 +184,8 @@ impl<'a> Stay<'a> {
             }
         }
         set.sleepers += 1;
-        self.asleep = true;
+        set.willing += u32::from(is_willing);
+        (self.asleep, self.willing) = (true, is_willing);
         if self.slept.is_none() {
             self.slept = Some(forks);
             set.guests += 1;
@@ -196,6 +204,7 @@ impl<'a> Stay<'a> {
         {
             if let Some(set) = hub.set(self.number) {
                 set.sleepers -= 1;
+                set.willing -= u32::from(self.willing);
             }
             hub.end_sleep(client);
         }

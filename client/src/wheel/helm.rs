@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use towpath_ring::doorbell;
 
-use super::Wheel;
 use super::seat::{Seat, Turned};
+use super::{Patience, Wheel};
 use crate::interrupt::{self, Handled, Limit};
 use crate::syscall::{SignalsBlocked, nr, syscall};
 use crate::{Deadline, Error};
@@ -76,6 +76,15 @@ impl<'a> Helm<'a> {
         self.until.into_iter().chain(own).min()
     }
 
+    /// After a turn that has brought nothing for this thread: whether its `patience` has ended, and so it is to leave the
+    /// wheel.
+    pub fn has_ended(&self, patience: &mut Patience) -> bool {
+        if self.wheel.is_stood_by.load(Relaxed) {
+            patience.has_turned(self.wheel.relay.wanted());
+        }
+        patience.has_ended()
+    }
+
     /// The engine's descriptor, to be polled for input in the sleep.
     pub fn descriptor(&self) -> i32 {
         self.wheel.descriptor.get()
@@ -110,12 +119,14 @@ impl<'a> Helm<'a> {
         self.wheel.process.forks() != self.forks
     }
 
-    /// For a thread that waits for words: turns and sleeps until one of them `has_changed`.
+    /// For a thread that waits for words: turns and sleeps until one of them `has_changed`, or as long as its `patience`
+    /// lasts.
     ///
     /// # Errors
     /// `TimedOut` at the deadline; `Interrupted` by a signal handler.
     pub(crate) fn drive(
         mut self,
+        patience: &mut Patience,
         deadline: Option<Deadline>,
         since: Handled,
         mut has_changed: impl FnMut() -> bool,
@@ -124,6 +135,9 @@ impl<'a> Helm<'a> {
         let limited = deadline.is_some();
         loop {
             if matches!(self.turn(&mut has_changed), Turned::Done | Turned::Ended) {
+                return Ok(());
+            }
+            if self.has_ended(patience) {
                 return Ok(());
             }
             let limit = Limit::within(self.until(deadline));

@@ -17,6 +17,7 @@ impl Wheel {
     pub fn stand_by(&self) {
         // The process's handlers run on its other threads.
         let _signals = SignalsBlocked::new();
+        self.is_stood_by.store(true, Relaxed);
         // At first there is nobody else, and the process's attachment waits for an answer.
         self.stand_in();
         while !self.has_ended.load(Acquire) {

@@ -162,9 +162,8 @@ pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
     let cwnd = connection.cwnd();
     let rtt = connection.srtt().filter(|rtt| !rtt.is_zero());
     stream.tune_at = now + period(rtt);
-    if let Some(capacity) = stream.tuning.on_period(buffers.recv_unread) {
-        stream.recv.want_capacity(capacity);
-    }
+    let received = connection.bytes_received() as u32;
+    stream.recv.want_capacity(stream.tuning.on_period(received, buffers.recv_unread));
     if cwnd > buffers.send_capacity / 2 {
         stream.send.want_capacity(cwnd.saturating_mul(2));
     }

@@ -177,7 +177,6 @@ impl<H: Host> Stack<H> {
         }
         if received.commit > 0 {
             stream.recv.commit(received.commit);
-            stream.tuning.on_commit(received.commit);
             stream.news.add_readable();
             self.counters.tcp_bytes_received += u64::from(received.commit);
         }

@@ -7,12 +7,12 @@
 //! | what | checked in | bytes |
 //! |---|---|---|
 //! | slot, shared with programs | `memory/shm`: `layout/slot.rs` | 256 |
-//! | [`Stream`], boxed: 536 | `engine`: `host.rs` | 544 |
-//! | — of it the TCP connection | `core/tcp`: `connection.rs` | 344 |
+//! | [`Stream`], boxed: 520 | `engine`: `host.rs` | 528 |
+//! | — of it the TCP connection | `core/tcp`: `connection.rs` | 336 |
 //! | — of it both ends of FIFOs | `memory/ring`: `engine_recv.rs`, `engine_send.rs` | 48 + 56 |
-//! | — of it flow, path, timers, settings of packets | | 88 |
+//! | — of it flow, path, timers, settings of packets | | 80 |
 //! | [`Socket`] in the slab | `engine`: `host.rs` | 40 |
-//! | the engine's `Entry` | `engine`: `slots.rs` | 88 |
+//! | the engine's `Entry` | `engine`: `slots.rs` | 72 |
 //! | flow, in a table between 7/16 and 7/8 full | `flow.rs` | 10 to 21 |
 //! | a client's port: 26 in a B-tree half to wholly full | `users.rs` | 30 to 60 |
 //!

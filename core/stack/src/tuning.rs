@@ -7,12 +7,8 @@ use std::time::Duration;
 /// it back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecvTuning {
-    /// All bytes ever committed, wrapping.
-    committed: u32,
     /// Bytes that the program had read when the period began, wrapping.
     read_before: u32,
-    /// Most bytes read in one period so far.
-    best: u32,
 }
 
 /// Period while the round-trip time is unknown, and its bounds.
@@ -25,21 +21,13 @@ pub(crate) fn period(rtt: Option<Duration>) -> Duration {
 }
 
 impl RecvTuning {
-    /// `bytes` were committed to the receive buffer.
-    pub fn on_commit(&mut self, bytes: u32) {
-        self.committed = self.committed.wrapping_add(bytes);
-    }
-
-    /// Ends a period; returns the capacity to ask for when it is more than before.
-    pub fn on_period(&mut self, unread: u32) -> Option<u32> {
-        let read = self.committed.wrapping_sub(unread);
+    /// Ends a period; returns the capacity to ask for, if the buffer has less. `received`: all bytes that ever came,
+    /// wrapping.
+    pub fn on_period(&mut self, received: u32, unread: u32) -> u32 {
+        let read = received.wrapping_sub(unread);
         let in_period = read.wrapping_sub(self.read_before);
         self.read_before = read;
-        if in_period <= self.best {
-            return None;
-        }
-        self.best = in_period;
-        Some(in_period.saturating_mul(2))
+        in_period.saturating_mul(2)
     }
 }
 
@@ -48,14 +36,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asks_for_twice_what_was_read_and_only_for_more() {
+    fn asks_for_twice_what_was_read() {
         let mut tuning = RecvTuning::default();
-        tuning.on_commit(50_000);
-        assert_eq!(tuning.on_period(20_000), Some(60_000));
-        tuning.on_commit(5_000);
-        assert_eq!(tuning.on_period(0), None, "25000 read, less than before");
-        tuning.on_commit(40_000);
-        assert_eq!(tuning.on_period(0), Some(80_000));
+        assert_eq!(tuning.on_period(50_000, 20_000), 60_000);
+        assert_eq!(tuning.on_period(55_000, 0), 50_000);
+        assert_eq!(tuning.on_period(95_000, 0), 80_000);
+        // The count of bytes begins again after 4 GiB.
+        tuning.read_before = u32::MAX - 9_999;
+        assert_eq!(tuning.on_period(5_000, 10_000), 10_000);
     }
 
     #[test]

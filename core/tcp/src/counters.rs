@@ -8,7 +8,7 @@ use crate::time::Instant;
 pub(crate) struct Counters {
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
-    /// Time held back by the network.
+    /// Time held back by the network; beside it, what holds the sender back now ([`Limit`]).
     network: Stopwatch,
     pub(crate) last_data_sent: Instant,
     pub(crate) last_data_recv: Instant,
@@ -17,8 +17,9 @@ pub(crate) struct Counters {
     pub(crate) segs_out: u32,
     pub(crate) data_segs_in: u32,
     pub(crate) data_segs_out: u32,
-    limit: Limit,
 }
+
+const _: () = assert!(size_of::<Counters>() <= 64);
 
 /// Figures that stay zero for most connections.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,8 +36,9 @@ pub(crate) struct RareCounters {
     send_buffer: Stopwatch,
 }
 
-/// What holds the sender back.
+/// What holds the sender back. The rare ones come last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Limit {
     #[default]
     Idle,
@@ -46,21 +48,41 @@ pub(crate) enum Limit {
 }
 
 /// A sum of times in nanoseconds, less the moment it was started at while it runs (wrapping): one word
-/// does for both.
+/// does for both. In its lowest bits is room for a [`Limit`], which times leave alone: the rest counts 146 years.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stopwatch(u64);
 
 impl Stopwatch {
+    /// Where the time begins.
+    const SHIFT: u32 = 2;
+
     fn start(&mut self, now: Instant) {
-        self.0 = self.0.wrapping_sub(now.0);
+        self.0 = self.0.wrapping_sub(now.0 << Self::SHIFT);
     }
 
     fn stop(&mut self, now: Instant) {
-        self.0 = self.0.wrapping_add(now.0);
+        self.0 = self.0.wrapping_add(now.0 << Self::SHIFT);
     }
 
     fn read(self, now: Instant, running: bool) -> u64 {
-        if running { self.0.wrapping_add(now.0) } else { self.0 }
+        let sum = if running { self.0.wrapping_add(now.0 << Self::SHIFT) } else { self.0 };
+        sum >> Self::SHIFT
+    }
+
+    #[inline]
+    fn is_at(self, limit: Limit) -> bool {
+        self.0 & 3 == limit as u64
+    }
+
+    /// At one whose time is in the box.
+    #[inline]
+    fn is_at_rare(self) -> bool {
+        self.0 & 3 > Limit::Network as u64
+    }
+
+    #[inline]
+    fn set_limit(&mut self, limit: Limit) {
+        self.0 = self.0 & !3 | limit as u64;
     }
 }
 
@@ -76,16 +98,39 @@ impl Counters {
     }
 
     /// The sender is held back by `limit` from now on.
+    #[inline]
     pub(crate) fn enter(&mut self, now: Instant, limit: Limit) {
-        if self.limit == limit {
-            return;
+        if !self.network.is_at(limit) {
+            self.change(now, limit);
         }
-        if let Some(stopwatch) = self.stopwatch(self.limit) {
-            stopwatch.stop(now);
+    }
+
+    fn change(&mut self, now: Instant, limit: Limit) {
+        let before = self.network;
+        if before.is_at(Limit::Network) {
+            self.network.stop(now);
+        } else if limit == Limit::Network {
+            self.network.start(now);
         }
-        self.limit = limit;
-        if let Some(stopwatch) = self.stopwatch(limit) {
-            stopwatch.start(now);
+        self.network.set_limit(limit);
+        if before.is_at_rare() || self.network.is_at_rare() {
+            self.change_rare(now, before, limit);
+        }
+    }
+
+    /// The part of [`Counters::change`] that is about times in the box.
+    #[cold]
+    fn change_rare(&mut self, now: Instant, before: Stopwatch, limit: Limit) {
+        let rare = self.rare_mut();
+        if before.is_at(Limit::PeerWindow) {
+            rare.peer_window.stop(now);
+        } else if before.is_at(Limit::SendBuffer) {
+            rare.send_buffer.stop(now);
+        }
+        match limit {
+            Limit::Idle | Limit::Network => {}
+            Limit::PeerWindow => rare.peer_window.start(now),
+            Limit::SendBuffer => rare.send_buffer.start(now),
         }
     }
 
@@ -97,16 +142,7 @@ impl Counters {
             (peer_window, Limit::PeerWindow),
             (send_buffer, Limit::SendBuffer),
         ]
-        .map(|(stopwatch, limit)| stopwatch.read(now, self.limit == limit))
-    }
-
-    fn stopwatch(&mut self, limit: Limit) -> Option<&mut Stopwatch> {
-        match limit {
-            Limit::Idle => None,
-            Limit::Network => Some(&mut self.network),
-            Limit::PeerWindow => Some(&mut self.rare_mut().peer_window),
-            Limit::SendBuffer => Some(&mut self.rare_mut().send_buffer),
-        }
+        .map(|(stopwatch, limit)| stopwatch.read(now, self.network.is_at(limit)))
     }
 }
 

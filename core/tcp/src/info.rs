@@ -137,6 +137,11 @@ impl Connection {
         self.rtt.srtt()
     }
 
+    /// Payload bytes that were received in order and so were committed to the receive buffer.
+    pub fn bytes_received(&self) -> u64 {
+        self.counters.bytes_received
+    }
+
     /// Whether SND.UNA <= `seq` < SND.NXT.
     pub fn is_outstanding(&self, seq: SeqNum) -> bool {
         seq.is_within(self.snd_una, self.snd_nxt - self.snd_una)

@@ -168,7 +168,7 @@ impl Shard {
     /// Resets a connection that was popped, unless a process has claimed it.
     pub(crate) fn end_unclaimed(&mut self, now: Instant, slot: u32, generation: u32) {
         let Some(entry) = self.host.slots.find(slot, generation) else { return };
-        let Some(listener) = entry.unclaimed else { return };
+        let Some(listener) = entry.unclaimed() else { return };
         self.host.counters.unclaimed += 1;
         self.end(now, slot, Linger::Abort);
         self.leave_listener(now, listener, (slot, generation), true);

@@ -80,7 +80,7 @@ impl Shard {
             return own;
         };
         let shared = match entry.holders[..] {
-            [only] if only == id => 0,
+            [only] if only.id == id => 0,
             _ => own,
         };
         let addr = request.addr.to_socket_addr();

@@ -51,7 +51,7 @@ impl Shard {
             self.host.counters.commands_stale += 1;
             return;
         };
-        let unclaimed = entry.unclaimed.is_some();
+        let unclaimed = entry.unclaimed().is_some();
         let Some(attached) = self.host.channels.get(id) else { return };
         if let Some(parent) = attached.parent.filter(|_| unclaimed) {
             // Its parent took the connection off an accept queue, and will say so any moment. The child

@@ -12,6 +12,7 @@ use crate::ids::{ChannelId, Family};
 use crate::link::Link;
 use crate::mail::{Newcomer, Want};
 use crate::shard::holds::Holds;
+use crate::shard::slots::Holder;
 
 /// The channel of a process: what it holds here, and what it says and is told.
 #[derive(Debug)]
@@ -224,19 +225,20 @@ impl Channels {
         alive.filter_map(|it| it.link.as_ref()).any(|link| link.ring.is_behind_mark())
     }
 
-    /// Puts an event into a process's ring. False: it broke the rules.
-    pub fn push_event(&mut self, id: ChannelId, slot: u32, bits: u8) -> bool {
+    /// Puts an event into the ring of a process that holds the socket. False: it broke the rules.
+    pub fn push_event(&mut self, holder: &mut Holder, slot: u32, bits: u8) -> bool {
+        let Holder { id, last } = holder;
         let Some(attached) = self.slab.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else {
             return true;
         };
         let Some(link) = &mut attached.link else {
             return true;
         };
-        if link.ring.push_event(slot, bits).is_err() {
+        if link.ring.push_event(slot, bits, last).is_err() {
             return false;
         }
         if !std::mem::replace(&mut attached.touched, true) {
-            self.touched.push(id);
+            self.touched.push(*id);
         }
         true
     }

@@ -104,7 +104,7 @@ impl Shard {
                 End::Holds(id) => self.end_of_holds(now, id),
                 End::Connection(slot, generation) => {
                     let entry = self.host.slots.find(slot, generation);
-                    if entry.is_some_and(|entry| entry.unclaimed.is_some()) {
+                    if entry.is_some_and(|entry| entry.unclaimed().is_some()) {
                         self.end(now, slot, Linger::Abort);
                     }
                 }

@@ -22,7 +22,9 @@ use crate::shard::channels::Channels;
 use crate::shard::holds::Holds;
 use crate::shard::linux::state;
 use crate::shard::place::Place;
-use crate::shard::slots::{self, AF_INET6, Child, Rare, Slots, inherit, present, present_on};
+use crate::shard::slots::{
+    self, AF_INET6, Child, Holders, Rare, Slots, inherit, present, present_on,
+};
 
 /// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
 pub(crate) const ERRORS_MAX: usize = 64;
@@ -89,7 +91,7 @@ pub(crate) struct Host {
 }
 
 /// The stack's share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
-const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 536 && Stack::<Host>::SOCKET_BYTES <= 40);
+const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 520 && Stack::<Host>::SOCKET_BYTES <= 40);
 
 impl Host {
     /// One without sockets, at what the clock says.
@@ -237,7 +239,7 @@ impl Host {
         shared.state.store(state::ESTABLISHED, Relaxed);
         let entry = self.slots.get_mut(slot)?;
         entry.id = Some(child);
-        entry.unclaimed = Some((parent.slot, parent.generation));
+        entry.holders = Holders::Unclaimed(parent.slot, parent.generation);
         if (rcvbuf, sndbuf, window_clamp, device) != (0, 0, 0, 0) {
             entry.set_rare(|rare| {
                 (rare.rcvbuf, rare.sndbuf, rare.device) = (rcvbuf, sndbuf, device);
@@ -284,7 +286,7 @@ impl Host {
         let Some(until) = entry.rare().deferred else { return false };
         let is_elsewhere = entry.rare().to_offer.is_some();
         entry.set_rare(|rare| (rare.deferred, rare.to_offer) = (None, None));
-        if let Some((listener, _)) = entry.unclaimed.filter(|_| is_elsewhere)
+        if let Some((listener, _)) = entry.unclaimed().filter(|_| is_elsewhere)
             && let Entry::Occupied(mut count) = self.deferred_for.entry(listener)
         {
             *count.get_mut() -= 1;
@@ -309,7 +311,7 @@ impl Host {
             return;
         }
         let Some(entry) = self.slots.get(slot) else { return };
-        let (generation, parent) = (entry.generation, entry.unclaimed);
+        let (generation, parent) = (entry.generation, entry.unclaimed());
         if let Some(listener) = to_offer {
             return self.to_offer.push((slot, generation, listener));
         }
@@ -505,7 +507,7 @@ impl towpath_stack::Host for Host {
             return;
         }
         self.counters.work(self.to_accept.len() / 64);
-        let unclaimed = |slot: u32| self.slots.get(slot).and_then(|entry| entry.unclaimed);
+        let unclaimed = |slot: u32| self.slots.get(slot).and_then(|entry| entry.unclaimed());
         let its = (parent.slot, parent.generation);
         let deferred = self.to_accept.keys().map(|(_, slot)| *slot);
         let deferred: Vec<u32> = deferred.filter(|slot| unclaimed(*slot) == Some(its)).collect();

@@ -65,7 +65,6 @@ impl Shard {
             self.host.holds += 1;
             self.host.counters.holds_made += 1;
         }
-        entry.unclaimed = None;
         let clones = attached.clones.len();
         self.unpark(slot);
         // Children that were forked just now may have it too; they will say.
@@ -80,7 +79,7 @@ impl Shard {
     /// A process has got a descriptor for the socket without opening it: by accept, by SCM_RIGHTS, or from the
     /// process that started it.
     pub(crate) fn adopt(&mut self, id: ChannelId, slot: u32) {
-        if self.host.slots.get(slot).is_some_and(|entry| entry.unclaimed.is_some()) {
+        if self.host.slots.get(slot).is_some_and(|entry| entry.unclaimed().is_some()) {
             self.claim(id, slot);
         } else {
             self.hold(id, slot);
@@ -90,7 +89,7 @@ impl Shard {
     /// A process took the connection off an accept queue.
     pub(crate) fn claim(&mut self, id: ChannelId, slot: u32) {
         let Some((listener, generation)) =
-            self.host.slots.get(slot).and_then(|entry| entry.unclaimed)
+            self.host.slots.get(slot).and_then(|entry| entry.unclaimed())
         else {
             self.host.counters.commands_stale += 1;
             return;
@@ -124,7 +123,7 @@ impl Shard {
         entry.holders.remove(id);
         if !entry.holders.is_empty() {
             self.catch_up(now, slot);
-        } else if entry.unclaimed.is_none() && !self.park(now, id, slot) {
+        } else if entry.unclaimed().is_none() && !self.park(now, id, slot) {
             self.close(now, slot);
         }
     }
@@ -304,7 +303,7 @@ impl Shard {
         }
         self.host.counters.work(self.host.to_accept.len() / 64);
         let is_its = |slot: &u32| {
-            let unclaimed = self.host.slots.get(*slot).and_then(|entry| entry.unclaimed);
+            let unclaimed = self.host.slots.get(*slot).and_then(|entry| entry.unclaimed());
             unclaimed.is_some_and(|(parent, _)| parent == listener)
         };
         let deferred = self.host.to_accept.keys().map(|(_, slot)| *slot).filter(is_its);
@@ -378,7 +377,7 @@ impl Shard {
 
     /// The same for one that waited for its first bytes. Only with a listener of this shard it has a place by then.
     fn free_place_of(&mut self, slot: u32) {
-        let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed);
+        let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed());
         unclaimed.inspect(|listener| self.free_place(*listener));
     }
 
@@ -392,7 +391,7 @@ impl Shard {
                 self.free_place_of(slot);
             }
             let Some(entry) = self.host.slots.get(slot) else { continue };
-            if entry.unclaimed.is_some() && !entry.closing && !deferred {
+            if entry.unclaimed().is_some() && !entry.closing && !deferred {
                 self.host.slots.fail(slot, crate::errno::ECONNRESET);
                 continue;
             }
@@ -408,7 +407,7 @@ impl Shard {
 
     fn forget_unclaimed(&mut self, slot: u32) {
         let entry = self.host.slots.get(slot);
-        let unclaimed = entry.and_then(|entry| Some((entry.unclaimed?, entry.generation)));
+        let unclaimed = entry.and_then(|entry| Some((entry.unclaimed()?, entry.generation)));
         if let Some((listener, own)) = unclaimed {
             self.leave_listener(self.host.now, listener, (slot, own), false);
         }
@@ -432,7 +431,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::slots::{AF_INET, Slots};
+    use crate::shard::slots::{AF_INET, Holders, Slots};
     use crate::{Engine, EngineConfig};
 
     #[test]
@@ -544,7 +543,7 @@ mod tests {
         let slot = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
         let of = |slots: &Slots, slot| slots.get(slot).expect("it is there").generation;
         let (parent, generation) = (of(slots, listener), of(slots, slot));
-        slots.get_mut(slot).expect("it is there").unclaimed = Some((listener, parent));
+        slots.get_mut(slot).expect("it is there").holders = Holders::Unclaimed(listener, parent);
         let owned = slots.get_mut(listener).expect("it is there").owned();
         owned.rx = Some(EngineRecv::new(&engine.shard.host.windows, listener, 4096, 4096));
         owned.children.push_back(Child { slot, generation, end: 0, orphaned: false });

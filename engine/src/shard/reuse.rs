@@ -101,7 +101,7 @@ mod tests {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
     use super::*;
-    use crate::shard::slots::AF_INET;
+    use crate::shard::slots::{AF_INET, Holder};
     use crate::{Engine, EngineConfig};
     use towpath_ring::{Attach, EngineSend};
     use towpath_shm::control::{Reply, Request, call, purpose};
@@ -257,8 +257,10 @@ mod tests {
             assert!(awaited.values().all(|id| host.channels.get(*id).is_some()));
             assert_eq!(host.holds, held);
             for (slot, entry) in host.slots.iter() {
-                let holds = |id: &ChannelId| {
-                    host.channels.get(*id).is_some_and(|attached| attached.holds.contains(slot))
+                let holds = |holder: &Holder| {
+                    host.channels
+                        .get(holder.id)
+                        .is_some_and(|attached| attached.holds.contains(slot))
                 };
                 assert!(entry.holders.iter().all(holds));
                 held -= entry.holders.len();

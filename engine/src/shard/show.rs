@@ -125,7 +125,7 @@ impl Shard {
         let state = info.map_or(state::CLOSE, |info| state_number(info.state));
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());
-        let holders = entry.holders.iter().filter_map(|id| self.host.channels.get(*id));
+        let holders = entry.holders.iter().filter_map(|it| self.host.channels.get(it.id));
         // 0: a process that has not begun, or a program that says nothing.
         let pids = holders.map(|holder| holder.pid).filter(|pid| *pid != 0);
         let shared = self.host.slots.shared(slot);

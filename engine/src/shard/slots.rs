@@ -4,10 +4,10 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use towpath_ring::{EngineRecv, EngineSend, Region, are_out, end_generation};
+use towpath_ring::{EngineRecv, EngineSend, LastEvent, Region, are_out, end_generation};
 use towpath_shm::layout::{Kind, RawAddr, Slot, event, flags};
 use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramError, ListenerName, SocketId, is_on_link};
@@ -36,7 +36,7 @@ pub(crate) struct Entry {
     pub family: u32,
     /// [`flags`], as published.
     pub flags: u32,
-    /// Processes that have a descriptor for it.
+    /// Processes that have a descriptor for it, or whose queue it is in.
     pub holders: Holders,
     /// [`event`] bits that programs are told of at the end of the turn.
     pub news: u8,
@@ -47,14 +47,12 @@ pub(crate) struct Entry {
     pub closing: bool,
     /// The slot stands in [`Host::to_sweep`](crate::shard::host::Host::to_sweep) for this socket.
     pub swept: bool,
-    /// A connection that no program has claimed: the listener's slot and generation.
-    pub unclaimed: Option<(u32, u32)>,
     /// What the stack does not hold for us: listeners and datagram sockets.
     pub owned: Option<Box<Owned>>,
     rare: Option<Box<Rare>>,
 }
 
-const _: () = assert!(size_of::<Option<Entry>>() <= 88);
+const _: () = assert!(size_of::<Option<Entry>>() <= 72);
 
 /// Options that were set, and states that a socket is in for a while. Most sockets have none of it, and no box
 /// for it.
@@ -118,44 +116,69 @@ impl Rare {
     }
 }
 
+/// A process that holds a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub id: ChannelId,
+    /// What it was told of the socket last.
+    pub last: LastEvent,
+}
+
 /// The processes that hold a socket: one as a rule, many of a listener with workers.
 #[derive(Debug, Default)]
 pub(crate) enum Holders {
     #[default]
     None,
-    One(ChannelId),
+    /// No process, but an accept queue: a connection that no program has claimed. The listener's slot and generation.
+    Unclaimed(u32, u32),
+    One(Holder),
     // A pointer where a vector would be three words in every socket.
     #[allow(clippy::box_collection, reason = "most sockets have one holder")]
-    Many(Box<Vec<ChannelId>>),
+    Many(Box<Vec<Holder>>),
 }
 
-impl Deref for Holders {
-    type Target = [ChannelId];
+const _: () = assert!(size_of::<Holders>() == 16);
 
-    fn deref(&self) -> &[ChannelId] {
+impl Deref for Holders {
+    type Target = [Holder];
+
+    fn deref(&self) -> &[Holder] {
         match self {
-            Holders::None => &[],
-            Holders::One(id) => std::slice::from_ref(id),
-            Holders::Many(ids) => ids,
+            Holders::None | Holders::Unclaimed(..) => &[],
+            Holders::One(holder) => std::slice::from_ref(holder),
+            Holders::Many(holders) => holders,
+        }
+    }
+}
+
+impl DerefMut for Holders {
+    fn deref_mut(&mut self) -> &mut [Holder] {
+        match self {
+            Holders::None | Holders::Unclaimed(..) => &mut [],
+            Holders::One(holder) => std::slice::from_mut(holder),
+            Holders::Many(holders) => holders,
         }
     }
 }
 
 impl Holders {
     pub fn push(&mut self, id: ChannelId) {
+        let new = Holder { id, last: LastEvent::default() };
         match self {
-            Holders::None => *self = Holders::One(id),
-            Holders::One(first) => *self = Holders::Many(Box::new(vec![*first, id])),
-            Holders::Many(ids) => ids.push(id),
+            Holders::None | Holders::Unclaimed(..) => *self = Holders::One(new),
+            Holders::One(first) => *self = Holders::Many(Box::new(vec![*first, new])),
+            Holders::Many(holders) => holders.push(new),
         }
     }
 
     pub fn remove(&mut self, id: ChannelId) {
-        if let Holders::Many(ids) = self {
-            ids.retain(|holder| *holder != id);
+        match self {
+            Holders::None | Holders::Unclaimed(..) => return,
+            Holders::One(_) => {}
+            Holders::Many(holders) => holders.retain(|holder| holder.id != id),
         }
         match **self {
-            [last] if last != id => *self = Holders::One(last),
+            [last] if last.id != id => *self = Holders::One(last),
             [] | [_] => *self = Holders::None,
             _ => {}
         }
@@ -227,7 +250,6 @@ impl Entry {
             hostile: false,
             closing: false,
             swept: false,
-            unclaimed: None,
             owned: None,
             rare: None,
         }
@@ -243,6 +265,14 @@ impl Entry {
         let mut rare = self.rare.take().unwrap_or_else(|| Box::new(ORDINARY.clone()));
         change(&mut rare);
         self.rare = Some(rare).filter(|rare| **rare != ORDINARY);
+    }
+
+    /// The listener's slot and generation, of a connection that no program has claimed.
+    pub fn unclaimed(&self) -> Option<(u32, u32)> {
+        match self.holders {
+            Holders::Unclaimed(listener, generation) => Some((listener, generation)),
+            _ => None,
+        }
     }
 
     /// Its own FIFOs, made when first needed.
@@ -652,20 +682,27 @@ mod tests {
     fn holders_are_few_or_many() {
         let mut holders = Holders::default();
         let [a, b, c] = [1, 2, 3].map(ChannelId);
+        let ids = |holders: &Holders| holders.iter().map(|it| it.id).collect::<Vec<_>>();
         holders.remove(a);
         assert!(holders.is_empty());
         holders.push(a);
         holders.remove(b);
-        assert_eq!(*holders, [a]);
+        assert_eq!(ids(&holders), [a]);
         holders.push(b);
         holders.push(c);
-        assert_eq!(*holders, [a, b, c]);
+        assert_eq!(ids(&holders), [a, b, c]);
         holders.remove(a);
-        assert_eq!(*holders, [b, c]);
+        assert_eq!(ids(&holders), [b, c]);
         holders.remove(c);
-        assert!(matches!(holders, Holders::One(last) if last == b));
+        assert!(matches!(holders, Holders::One(last) if last.id == b));
         holders.remove(b);
         assert!(matches!(holders, Holders::None));
+        // Who lets go of what it never had takes nothing off a queue.
+        holders = Holders::Unclaimed(3, 1);
+        holders.remove(a);
+        assert!(matches!(holders, Holders::Unclaimed(3, 1)) && holders.is_empty());
+        holders.push(a);
+        assert_eq!(ids(&holders), [a]);
     }
 
     #[test]

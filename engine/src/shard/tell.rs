@@ -68,16 +68,14 @@ impl Shard {
     /// Tells some holders and puts the rest off; how many.
     fn tell_portion(&mut self, telling: Telling) -> usize {
         let Telling { slot, generation, bits, left } = telling;
-        let Some(entry) = self.host.slots.get(slot).filter(|entry| entry.generation == generation)
-        else {
-            return 0;
-        };
+        let entry = self.host.slots.get_mut(slot);
+        let Some(entry) = entry.filter(|entry| entry.generation == generation) else { return 0 };
         // Some may have gone meanwhile.
         let end = left.min(entry.holders.len());
         let start = end.saturating_sub(EVENTS_A_PORTION);
-        for &holder in entry.holders[start..end].iter().rev() {
+        for holder in entry.holders[start..end].iter_mut().rev() {
             if !self.host.channels.push_event(holder, slot, bits) {
-                self.to_cut_off.push(holder);
+                self.to_cut_off.push(holder.id);
             }
         }
         self.host.counters.events += (end - start) as u64;

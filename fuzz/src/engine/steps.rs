@@ -9,8 +9,7 @@ use towpath_ring::program_fifo;
 use towpath_shm::control::{DATA_MAX, Request, call, purpose};
 use towpath_shm::layout::{
     AcceptRecord, CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, Command, DatagramHeader,
-    EVENTS_OFFSET, LOCK_CHANNEL_SHIFT, PENDING_OFFSET, Plain, RawAddr, SLOTS_MAX, SLOTS_OFFSET,
-    Slot, op, setting,
+    EVENTS_OFFSET, LOCK_CHANNEL_SHIFT, Plain, RawAddr, SLOTS_MAX, SLOTS_OFFSET, Slot, op, setting,
 };
 
 use super::{CHANNEL_WORDS, Case, Handle, PROGRAMS_MAX, REQUESTS_MAX, Reach, SLOT_WORDS, about};
@@ -103,15 +102,15 @@ impl Case {
                 && !self.honest.slots.contains(&slot))
     }
 
-    /// A word of the channel: of its header, of a command, of an event, or the pending bits of slots.
+    /// A word of the channel: of its header, of a command, or of an event, as the first ones are that wait.
     fn write_channel(&mut self, input: &mut Input<'_>, at: usize) {
         let Some(link) = &self.programs[at].link else { return };
         let word = usize::from(input.u16());
         let (from, len) = input.pick(&[
             (0, CHANNEL_WORDS * 4),
             (COMMANDS_OFFSET, COMMANDS_MAX as usize * size_of::<Command>()),
-            (EVENTS_OFFSET, PENDING_OFFSET - EVENTS_OFFSET),
-            (PENDING_OFFSET, CHANNEL_LEN - PENDING_OFFSET),
+            (EVENTS_OFFSET, 64 * size_of::<u32>()),
+            (EVENTS_OFFSET, CHANNEL_LEN - EVENTS_OFFSET),
         ]);
         let offset = from + word * 4 % len;
         let mapping = link.channel.mapping();

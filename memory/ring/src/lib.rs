@@ -104,8 +104,8 @@ pub use process_lock::{Lock, LockGuard};
 pub use region::{Channel, Region};
 pub use relay::{Relay, Taken, Who};
 pub use ring::{
-    ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, has_ended, pop_event,
-    prepare_sleep, push_command, take_events_lost,
+    ChannelError, EngineChannel, Full, LastEvent, cancel_sleep, events_waiting, has_ended,
+    pop_event, prepare_sleep, push_command, take_events_lost,
 };
 pub use spin::{Spin, has_processors_to_spare};
 pub use status::{EngineStatus, Rung, Status, ring_engine};

@@ -85,6 +85,42 @@ fn loom_relay_who_stands_by_is_called() {
     });
 }
 
+/// It leaves, and takes it no more. Another one that wants it may have it in between, and goes off without it: the thread that
+/// stands by has it in the end.
+#[test]
+fn loom_relay_who_has_retired_is_served() {
+    let mut builder = loom::model::Builder::new();
+    // Of three threads all interleavings would take minutes.
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let relay = Arc::new(Relay::new());
+        let me = Who::Waits.number(1);
+        assert!(relay.take(me, Who::Waits).is_some());
+        let other = {
+            let relay = Arc::clone(&relay);
+            thread::spawn(move || {
+                let me = Who::Waits.number(2);
+                if relay.take(me, Who::Waits).is_some() && relay.leave(me) {
+                    relay.pass_on(|| {});
+                }
+            })
+        };
+        let stands_by = {
+            let relay = Arc::clone(&relay);
+            thread::spawn(move || {
+                let me = Who::StandsBy.number(3);
+                while relay.take(me, Who::StandsBy).is_none() {
+                    relay.rest();
+                }
+            })
+        };
+        assert!(relay.leave(me));
+        relay.pass_on(|| {});
+        other.join().unwrap();
+        stands_by.join().unwrap();
+    });
+}
+
 /// Who stands by lends, then looks for followers; who follows takes what is lent.
 #[test]
 fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {

@@ -9,9 +9,9 @@
 //! - the same for one sleeper and many wakers that do not trust each other ([`fall_asleep`],
 //!   [`wake_up`], [`unrung`]): the sleeper alone writes the word, a number that says which sleep it is,
 //!   and each waker remembers for itself which one it has rung for;
-//! - coalescing ([`post`], [`take`]): the first to set a bit of a byte tells, the others rely on it.
+//! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes it.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A 32-bit word shared with another thread or process.
 pub(crate) trait Word {
@@ -19,6 +19,8 @@ pub(crate) trait Word {
     fn store(&self, value: u32, order: Ordering);
     fn swap(&self, value: u32, order: Ordering) -> u32;
     fn fetch_add(&self, value: u32, order: Ordering) -> u32;
+    /// Whether it was `current`, and is `new` now (AcqRel).
+    fn replace(&self, current: u32, new: u32) -> bool;
     /// `std::sync::atomic::fence(SeqCst)`, or loom's.
     fn fence();
 }
@@ -29,12 +31,6 @@ pub(crate) trait Number {
     fn store(&self, value: u64, order: Ordering);
     /// As [`Word::fence`].
     fn fence();
-}
-
-/// A byte of bits shared with another thread or process.
-pub(crate) trait Bits {
-    fn fetch_or(&self, bits: u8, order: Ordering) -> u8;
-    fn swap(&self, bits: u8, order: Ordering) -> u8;
 }
 
 /// The other side wrote a position that it cannot have.
@@ -152,14 +148,16 @@ pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
     }
 }
 
-/// Adds bits. True: they were none, so the other side must be told.
-pub(crate) fn post<B: Bits>(pending: &B, bits: u8) -> bool {
-    pending.fetch_or(bits, Ordering::AcqRel) == 0
+/// Producer: adds bits to the item in a place, if `is_it` finds there the one that is meant. False: the consumer
+/// has taken it. Nobody else changes an item, so there is nothing to try twice.
+pub(crate) fn amend<W: Word>(place: &W, is_it: impl FnOnce(u32) -> bool, bits: u32) -> bool {
+    let item = place.load(Ordering::Relaxed);
+    is_it(item) && place.replace(item, item | bits)
 }
 
-/// Takes all bits.
-pub(crate) fn take<B: Bits>(pending: &B) -> u8 {
-    pending.swap(0, Ordering::AcqRel)
+/// Consumer: takes the item in a place, and leaves 0 there, which is none.
+pub(crate) fn take<W: Word>(place: &W) -> u32 {
+    place.swap(0, Ordering::AcqRel)
 }
 
 impl Word for AtomicU32 {
@@ -178,6 +176,10 @@ impl Word for AtomicU32 {
     #[inline]
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.fetch_add(value, order)
+    }
+    #[inline]
+    fn replace(&self, current: u32, new: u32) -> bool {
+        self.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
     #[inline]
     fn fence() {
@@ -200,17 +202,6 @@ impl Number for AtomicU64 {
     }
 }
 
-impl Bits for AtomicU8 {
-    #[inline]
-    fn fetch_or(&self, bits: u8, order: Ordering) -> u8 {
-        self.fetch_or(bits, order)
-    }
-    #[inline]
-    fn swap(&self, bits: u8, order: Ordering) -> u8 {
-        self.swap(bits, order)
-    }
-}
-
 /// The words of slots are loom's in a model.
 #[cfg(loom)]
 impl Word for loom::sync::atomic::AtomicU32 {
@@ -225,6 +216,9 @@ impl Word for loom::sync::atomic::AtomicU32 {
     }
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.fetch_add(value, order)
+    }
+    fn replace(&self, current: u32, new: u32) -> bool {
+        self.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
     fn fence() {
         loom::sync::atomic::fence(Ordering::SeqCst);

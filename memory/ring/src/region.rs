@@ -3,13 +3,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use towpath_shm::Mapping;
 use towpath_shm::control::{CELL_OFFSET, CallCell, REPLY_OFFSET, REQUEST_OFFSET, Reply, Request};
 use towpath_shm::layout::{
     CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, EVENTS_MAX, EVENTS_OFFSET,
-    MAGIC, PENDING_OFFSET, Plain, REGION_LEN, SLOTS_MAX, Slot, VERSION,
+    MAGIC, Plain, REGION_LEN, SLOTS_MAX, Slot, VERSION,
 };
 
 /// Slots and FIFOs of one run: the memory that all its processes share (decision 1,
@@ -237,15 +237,9 @@ impl Channel {
     }
 
     #[inline]
-    pub(crate) fn event(&self, index: u32) -> &AtomicU64 {
+    pub(crate) fn event(&self, index: u32) -> &AtomicU32 {
         debug_assert!(index < EVENTS_MAX);
-        self.mapping.u64(self.at + EVENTS_OFFSET + index as usize * 8)
-    }
-
-    /// The pending byte of a slot; `slot` is below [`SLOTS_MAX`].
-    #[inline]
-    pub(crate) fn pending(&self, slot: u32) -> &AtomicU8 {
-        self.mapping.u8(self.at + PENDING_OFFSET + slot as usize)
+        self.mapping.u32(self.at + EVENTS_OFFSET + index as usize * size_of::<AtomicU32>())
     }
 }
 

@@ -11,6 +11,8 @@
 //!                                   somebody sleeps at it?    rest, until somebody leaves
 //! ```
 //!
+//! A thread that waits need not follow: it may sleep on words of its own alone, and leave it to others.
+//!
 //! No wake-up is lost. Either a thread has it, or the one that stands by looks now and then. Two pairs of steps see to that,
 //! each with a fence (SeqCst) in between, so that of two threads one sees what the other has done (checked with loom):
 //! - who finds that another has it counts itself among the followers, then looks whether that is still so; who leaves
@@ -55,6 +57,8 @@ pub struct Relay {
     elsewhere: AtomicU32,
     /// 1: the thread that stands by sleeps on it until it is called.
     rests: AtomicU32,
+    /// How often a thread has wanted it, or what it does, that another had.
+    wanted: AtomicU32,
 }
 
 /// Who wants it, and so from whom it may be taken.
@@ -108,16 +112,16 @@ impl Relay {
     /// Nobody has it.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        let [holder, baton, following, elsewhere, rests] = [const { AtomicU32::new(0) }; 5];
-        Self { holder, baton, following, elsewhere, rests }
+        let [holder, baton, following, elsewhere, rests, wanted] = [const { AtomicU32::new(0) }; 6];
+        Self { holder, baton, following, elsewhere, rests, wanted }
     }
 
     /// A model's atomics cannot be made by constants.
     #[cfg(loom)]
     pub fn new() -> Self {
-        let [holder, baton, following, elsewhere, rests] =
+        let [holder, baton, following, elsewhere, rests, wanted] =
             std::array::from_fn(|_| AtomicU32::new(0));
-        Self { holder, baton, following, elsewhere, rests }
+        Self { holder, baton, following, elsewhere, rests, wanted }
     }
 
     /// Whether `who` may take it now.
@@ -136,8 +140,21 @@ impl Relay {
         Some(match taken {
             FREE => Taken::Free,
             holder if holder & STAND_BY != 0 => Taken::FromStandBy,
-            _ => Taken::FromSleeper,
+            _ => {
+                self.want();
+                Taken::FromSleeper
+            }
         })
+    }
+
+    /// This thread wants it, or what it does, and another has it.
+    pub fn want(&self) {
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Changes with [`Self::want`]. It goes round.
+    pub fn wanted(&self) -> u32 {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// Whether it is this thread's, and not lent.
@@ -189,11 +206,12 @@ impl Relay {
         let baton = self.baton.load(Ordering::Acquire);
         self.following.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let is_free = self.is_free_for(Who::Waits);
-        if is_free {
+        if self.is_free_for(Who::Waits) {
             self.following.fetch_sub(1, Ordering::Relaxed);
+            return None;
         }
-        (!is_free).then_some(baton)
+        self.want();
+        Some(baton)
     }
 
     /// What followers sleep on.

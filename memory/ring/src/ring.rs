@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use towpath_shm::control::{Reply, Request};
-use towpath_shm::layout::{COMMANDS_MAX, Command, EVENTS_MAX, SLOTS_MAX};
+use towpath_shm::layout::{COMMANDS_MAX, Command, EVENTS_MAX, event};
 
 use crate::call::{self, Calls};
 use crate::doorbell;
@@ -40,15 +40,14 @@ pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
 }
 
 /// Program: takes the next event: a slot and its [`towpath_shm::layout::event`] bits. The caller
-/// holds its process's lock for the event ring. Bits can be 0: then the event was told already.
+/// holds its process's lock for the event ring.
 pub fn pop_event(channel: &Channel) -> Option<(u32, u8)> {
     let header = channel.header();
     let at = header.event_head.load(Ordering::Relaxed);
-    let read = |index| channel.event(index).load(Ordering::Relaxed);
-    let entry =
-        protocol::consume(&header.event_head, &header.event_tail, at, EVENTS_MAX, read).ok()??;
-    let slot = entry as u32 & (SLOTS_MAX - 1);
-    Some((slot, protocol::take(channel.pending(slot))))
+    let read = |index| protocol::take(channel.event(index));
+    let (head, tail) = (&header.event_head, &header.event_tail);
+    let entry = protocol::consume(head, tail, at, EVENTS_MAX, read).ok()??;
+    Some(event::parts(entry))
 }
 
 /// Program: whether events were lost since the last call. Then look at every socket.
@@ -99,10 +98,14 @@ impl From<BadPosition> for ChannelError {
     }
 }
 
+/// Where a slot's last event was put into the ring of a program. The default is that of a slot that had none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LastEvent(u32);
+
 /// The engine's ends of both rings. Its own positions are kept here, where no program reaches.
 ///
 /// ```
-/// use towpath_ring::{Channel, EngineChannel, pop_event, push_command};
+/// use towpath_ring::{Channel, EngineChannel, LastEvent, pop_event, push_command};
 /// use towpath_shm::layout::{Command, event, op};
 ///
 /// let channel = Channel::create()?;
@@ -112,8 +115,9 @@ impl From<BadPosition> for ChannelError {
 /// assert_eq!(engine.pop_command()?, None);
 ///
 /// // What happens to a socket before the program looks is one event.
-/// engine.push_event(7, event::RX)?;
-/// engine.push_event(7, event::TX)?;
+/// let mut last = LastEvent::default();
+/// engine.push_event(7, event::RX, &mut last)?;
+/// engine.push_event(7, event::TX, &mut last)?;
 /// assert_eq!(pop_event(&channel), Some((7, event::RX | event::TX)));
 /// assert_eq!(pop_event(&channel), None);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -206,34 +210,47 @@ impl EngineChannel {
     }
 
     /// Tells the program that something happened to a slot (below [`SLOTS_MAX`]): `bits` are of
-    /// [`towpath_shm::layout::event`]. To an event that the program has not taken yet they are added. When
+    /// [`towpath_shm::layout::event`]. To an event that the program has not taken yet they are added: `last` says where
+    /// the slot's last one was put, and is the caller's to keep, for each slot and program. When
     /// [`EVENTS_MAX`] of them wait it is told to look at all its sockets instead ([`take_events_lost`]).
     /// [`EngineChannel::ring`] afterwards, once for all events of a turn.
     ///
     /// # Errors
     /// [`ChannelError`] when the program has written a position from which the ring would hold more than that.
-    pub fn push_event(&mut self, slot: u32, bits: u8) -> Result<(), ChannelError> {
+    pub fn push_event(
+        &mut self,
+        slot: u32,
+        bits: u8,
+        last: &mut LastEvent,
+    ) -> Result<(), ChannelError> {
         let header = self.channel.header();
-        let pending = self.channel.pending(slot);
-        if !protocol::post(pending, bits) {
-            return Ok(());
+        let (head, tail) = (&header.event_head, &header.event_tail);
+        let entry = event::entry(slot, bits);
+        if self.is_waiting(*last) {
+            let place = self.channel.event(last.0 & (EVENTS_MAX - 1));
+            let is_it = |there| there != 0 && event::parts(there).0 == slot;
+            if protocol::amend(place, is_it, entry) {
+                return Ok(());
+            }
         }
-        let write = |index| self.channel.event(index).store(u64::from(slot), Ordering::Relaxed);
-        if protocol::produce(
-            &header.event_head,
-            &header.event_tail,
-            self.event_tail,
-            EVENTS_MAX,
-            write,
-        )? {
+        let write = |index| self.channel.event(index).store(entry, Ordering::Relaxed);
+        if protocol::produce(head, tail, self.event_tail, EVENTS_MAX, write)? {
+            *last = LastEvent(self.event_tail);
             self.event_tail = self.event_tail.wrapping_add(1);
         } else {
-            // Not told, so the bits must not look as if they were.
-            protocol::take(pending);
             header.events_lost.store(1, Ordering::Release);
             self.lost += 1;
         }
         Ok(())
+    }
+
+    /// Whether an event looks as if the program had not taken it yet. The entry says whether that is so: the program is
+    /// at it, and a position comes again. Where this says no, the entry's cache line is left alone.
+    #[inline]
+    fn is_waiting(&self, last: LastEvent) -> bool {
+        let head = self.channel.header().event_head.load(Ordering::Relaxed);
+        let before = self.event_tail.wrapping_sub(1);
+        before.wrapping_sub(last.0) < self.event_tail.wrapping_sub(head)
     }
 
     /// After events: wakes the program if it sleeps.
@@ -289,7 +306,7 @@ mod tests {
         channel.header().command_tail.store(u32::MAX, Ordering::Relaxed);
         assert_eq!(engine.pop_command(), Err(ChannelError));
         channel.header().event_head.store(1, Ordering::Relaxed);
-        assert_eq!(engine.push_event(3, 1), Err(ChannelError));
+        assert_eq!(engine.push_event(3, 1, &mut LastEvent::default()), Err(ChannelError));
     }
 
     #[test]
@@ -322,19 +339,47 @@ mod tests {
     fn events_coalesce_and_losses_are_told() {
         let channel = Channel::create().unwrap();
         let mut engine = EngineChannel::new(channel.clone());
-        engine.push_event(5, 1).unwrap();
-        engine.push_event(5, 4).unwrap();
+        let mut last = [LastEvent::default(); 3];
+        engine.push_event(5, 1, &mut last[0]).unwrap();
+        engine.push_event(6, 2, &mut last[1]).unwrap();
+        engine.push_event(5, 4, &mut last[0]).unwrap();
         assert_eq!(pop_event(&channel), Some((5, 5)));
+        engine.push_event(5, 8, &mut last[0]).unwrap();
+        engine.push_event(6, 4, &mut last[1]).unwrap();
+        assert_eq!(pop_event(&channel), Some((6, 6)));
+        assert_eq!(pop_event(&channel), Some((5, 8)));
         assert_eq!(pop_event(&channel), None);
         for slot in 0..=EVENTS_MAX {
-            engine.push_event(slot, 1).unwrap();
+            engine.push_event(slot, 1, &mut last[2]).unwrap();
         }
         assert_eq!(engine.events_lost(), 1);
         assert!(take_events_lost(&channel) && !take_events_lost(&channel));
         assert_eq!(std::iter::from_fn(|| pop_event(&channel)).count() as u32, EVENTS_MAX);
         // The one that was lost can be told again.
-        engine.push_event(EVENTS_MAX, 2).unwrap();
+        engine.push_event(EVENTS_MAX, 2, &mut last[2]).unwrap();
         assert_eq!(pop_event(&channel), Some((EVENTS_MAX, 2)));
+    }
+
+    /// A place is of another event after each round, and a position after each 2^32 events.
+    #[test]
+    fn an_event_is_not_taken_for_another_one_at_its_place() {
+        let channel = Channel::create().unwrap();
+        let mut engine = EngineChannel::new(channel.clone());
+        let mut last = [LastEvent::default(); 2];
+        engine.push_event(9, 1, &mut last[0]).unwrap();
+        assert_eq!(pop_event(&channel), Some((9, 1)));
+        for slot in 10..10 + EVENTS_MAX {
+            engine.push_event(slot, 2, &mut last[1]).unwrap();
+        }
+        // The place of the first event has another slot's, and is waiting by its position alone.
+        engine.event_tail = EVENTS_MAX;
+        channel.header().event_tail.store(EVENTS_MAX, Ordering::Relaxed);
+        channel.header().event_head.store(0, Ordering::Relaxed);
+        assert!(engine.is_waiting(last[0]));
+        engine.push_event(9, 4, &mut last[0]).unwrap();
+        assert_eq!(engine.events_lost(), 1);
+        let all = std::iter::from_fn(|| pop_event(&channel));
+        assert!(all.into_iter().all(|(slot, bits)| slot >= 10 && bits == 2));
     }
 
     #[test]
@@ -343,13 +388,13 @@ mod tests {
         let mut engine = EngineChannel::new(channel.clone());
         let (ours, theirs) = doorbell::pair().unwrap();
         let (ours, theirs) = (std::os::fd::AsFd::as_fd(&ours), std::os::fd::AsFd::as_fd(&theirs));
-        engine.push_event(1, 1).unwrap();
+        engine.push_event(1, 1, &mut LastEvent::default()).unwrap();
         engine.ring(ours);
         assert!(!doorbell::clear(theirs));
         assert!(!prepare_sleep(&channel));
         pop_event(&channel);
         assert!(prepare_sleep(&channel));
-        engine.push_event(1, 1).unwrap();
+        engine.push_event(1, 1, &mut LastEvent::default()).unwrap();
         engine.ring(ours);
         assert!(doorbell::clear(theirs));
     }

@@ -88,12 +88,12 @@ impl Status {
 #[derive(Debug, Default)]
 pub struct Rung(AtomicU64);
 
-/// Program: after commands were pushed: wakes the engine if it sleeps and this process has not rung.
-pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) {
-    if let Some(sleep) = protocol::unrung(&status.page().sleep_epoch, &rung.0) {
-        doorbell::ring(doorbell);
-        rung.0.store(sleep, Ordering::Relaxed);
-    }
+/// Program: after commands were pushed: wakes the engine if it sleeps and this process has not rung. True: it has now.
+pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bool {
+    let Some(sleep) = protocol::unrung(&status.page().sleep_epoch, &rung.0) else { return false };
+    doorbell::ring(doorbell);
+    rung.0.store(sleep, Ordering::Relaxed);
+    true
 }
 
 /// The engine's end of the page.

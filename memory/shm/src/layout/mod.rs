@@ -15,8 +15,7 @@
 //!   0                ChannelHeader            ring positions and sleep flags
 //!   CELL_OFFSET      CallCell                 a request and its answer (control.rs)
 //!   COMMANDS_OFFSET  Command[COMMANDS_MAX]    program -> engine
-//!   EVENTS_OFFSET    u64[EVENTS_MAX]          engine -> program: slot indexes
-//!   PENDING_OFFSET   u8[slots_max]            which event bits of a slot are in the ring
+//!   EVENTS_OFFSET    u32[EVENTS_MAX]          engine -> program: which slot, and what happened (event)
 //! ```
 //!
 //! An engine has one shard, or a power of two of them up to [`SHARDS_MAX`]. The upper bits of a slot's number say
@@ -50,7 +49,7 @@ use std::sync::atomic;
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this folder or in `control.rs` does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -89,10 +88,9 @@ pub const COMMANDS_OFFSET: usize = 4096;
 pub const EVENTS_MAX: u32 = 1 << 16;
 /// Where the events begin.
 pub const EVENTS_OFFSET: usize = COMMANDS_OFFSET + COMMANDS_MAX as usize * size_of::<Command>();
-/// Where the pending event bits begin.
-pub const PENDING_OFFSET: usize = EVENTS_OFFSET + EVENTS_MAX as usize * 8;
 /// Length of a channel's memory: whole pages.
-pub const CHANNEL_LEN: usize = (PENDING_OFFSET + SLOTS_MAX as usize).next_multiple_of(4096);
+pub const CHANNEL_LEN: usize =
+    (EVENTS_OFFSET + EVENTS_MAX as usize * size_of::<u32>()).next_multiple_of(4096);
 
 /// The status page. Programs cannot map it for writing: the memfd is sealed against that.
 #[repr(C)]

@@ -140,7 +140,7 @@ pub struct Slot {
 
 /// What a slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum Kind {
     /// Nothing yet.
     Free = 0,
@@ -264,8 +264,25 @@ pub const LOCK_CHANNEL_SHIFT: u32 = 18;
 /// Most channels, and so processes, that a run can have: their numbers, from 1, fit a lock word.
 pub const CHANNELS_MAX: u32 = (1 << (30 - LOCK_CHANNEL_SHIFT)) - 1;
 
-/// What happened to a socket: bits of its pending byte. The entry in the event ring is the slot's index alone.
+/// What happened to a socket: bits of an entry of the event ring, above the slot's index. What happens until the
+/// program takes the entry is added to it, so that a ring has one for each socket. 0: it was taken.
 pub mod event {
+    /// Where the bits begin: below them is the slot's index.
+    pub const SHIFT: u32 = 24;
+    const _: () = assert!(super::super::SLOTS_MAX <= 1 << SHIFT);
+
+    /// An entry of the ring.
+    #[inline]
+    pub const fn entry(slot: u32, bits: u8) -> u32 {
+        (bits as u32) << SHIFT | slot
+    }
+
+    /// The slot and the bits of an entry. It may be any number: programs can write to the ring.
+    #[inline]
+    pub const fn parts(entry: u32) -> (u32, u8) {
+        (entry & (super::super::SLOTS_MAX - 1), (entry >> SHIFT) as u8)
+    }
+
     /// Bytes, a datagram, a connection to accept, or end of file arrived.
     pub const RX: u8 = 1;
     /// There is room to send, or a connect finished.
