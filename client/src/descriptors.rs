@@ -20,11 +20,12 @@ pub const DESCRIPTORS_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Descriptors {
     table: [AtomicU64; DESCRIPTORS_MAX],
-    /// How many of the process's descriptors stand for each slot.
-    holds: HoldCounts,
-    /// Descriptors that are about to be entered for slots that have one already, by the slot's number modulo
-    /// [`ENTERING`].
-    entering: [AtomicU32; ENTERING],
+    /// How many of the process's descriptors stand for a slot; [`MANY`]: so many that they are looked for. A byte each,
+    /// since every process of a run touches the pages of the slots that it has sockets in, and there may be a hundred
+    /// processes.
+    holds: [AtomicU8; SLOTS_MAX as usize],
+    /// Descriptors that are about to be entered for slots with that many.
+    entering: AtomicU32,
     /// How often one was.
     entered: AtomicU32,
     /// One more than the highest number ever entered, so that scans end early.
@@ -32,6 +33,9 @@ pub struct Descriptors {
     /// From this number on all are an engine's that is in this process; 0: there is none.
     engines_from: AtomicU32,
 }
+
+/// A slot with as many descriptors, or more, in one process is counted no further until the last of them has gone.
+const MANY: u8 = u8::MAX;
 
 const KIND_SHIFT: u32 = 60;
 const SOCKET: u64 = 1;
@@ -70,8 +74,8 @@ impl Descriptors {
     pub(crate) const fn new() -> Self {
         Self {
             table: [const { AtomicU64::new(0) }; DESCRIPTORS_MAX],
-            holds: HoldCounts::new(),
-            entering: [const { AtomicU32::new(0) }; ENTERING],
+            holds: [const { AtomicU8::new(0) }; SLOTS_MAX as usize],
+            entering: AtomicU32::new(0),
             entered: AtomicU32::new(0),
             end: AtomicU32::new(0),
             engines_from: AtomicU32::new(0),
@@ -167,19 +171,18 @@ impl Descriptors {
     fn enter(&self, fd: i32, socket: Socket) -> u64 {
         let word =
             SOCKET << KIND_SHIFT | u64::from(socket.slot) << 32 | u64::from(socket.generation);
-        // As long as there is no other, nobody can take the last of the others out. That of a socket just made is known
-        // to nobody else, so this stays so until the count is up.
-        let is_first = self.holds.get(socket.slot) == 0;
-        let entering = &self.entering[socket.slot as usize % ENTERING];
-        if !is_first {
-            entering.fetch_add(1, Ordering::AcqRel);
+        let holds = &self.holds[socket.slot as usize];
+        let are_many = holds.load(Ordering::Acquire) >= MANY - 1;
+        if are_many {
+            self.entering.fetch_add(1, Ordering::AcqRel);
         }
         // The one that is to be entered counts before it can be taken out.
-        self.holds.update(socket.slot, |count| (count != MANY).then(|| count + 1));
+        let more = |holds: u8| Some(holds.saturating_add(1));
+        let _ = holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         let before = self.set(fd, word);
-        if !is_first {
+        if are_many {
             self.entered.fetch_add(1, Ordering::AcqRel);
-            entering.fetch_sub(1, Ordering::AcqRel);
+            self.entering.fetch_sub(1, Ordering::AcqRel);
         }
         before
     }
@@ -195,9 +198,10 @@ impl Descriptors {
 
     /// A descriptor for a slot has been taken out. True: it was the last one.
     fn end_hold(&self, slot: u32) -> bool {
-        match self.holds.update(slot, |count| (1..MANY).contains(&count).then(|| count - 1)) {
-            MANY => self.is_end_of_many(slot),
-            before => before == 1,
+        let less = |holds: u8| if holds == MANY { None } else { holds.checked_sub(1) };
+        match self.holds[slot as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
+            Ok(before) => before == 1,
+            Err(before) => before == MANY && self.is_end_of_many(slot),
         }
     }
 
@@ -209,20 +213,22 @@ impl Descriptors {
         loop {
             let entered = self.entered.load(Ordering::Acquire);
             let is_of_slot = |entry| matches!(entry, Entry::Socket(socket) if socket.slot == slot);
-            if self.entering[slot as usize % ENTERING].load(Ordering::Acquire) > 0
+            if self.entering.load(Ordering::Acquire) > 0
                 || self.ours(0).any(|(_, entry)| is_of_slot(entry))
             {
                 return false;
             }
             if self.entered.load(Ordering::Acquire) == entered {
-                return self.holds.update(slot, |count| (count == MANY).then_some(0)) == MANY;
+                let holds = &self.holds[slot as usize];
+                let ended = holds.compare_exchange(MANY, 0, Ordering::AcqRel, Ordering::Acquire);
+                return ended.is_ok();
             }
         }
     }
 
     /// Whether this process has a descriptor for `socket`.
     pub fn is_held(&self, socket: Socket) -> bool {
-        self.holds.get(socket.slot) > 0
+        self.holds[socket.slot as usize].load(Ordering::Acquire) > 0
             && self.ours(0).any(|(_, entry)| entry == Entry::Socket(socket))
     }
 
@@ -270,46 +276,6 @@ impl Descriptors {
     }
 }
 
-/// Numbers of descriptors, for each slot two bits. Every process of a run touches the pages of the slots that it has
-/// sockets in, which with a hundred processes that take turns are all of them, and most sockets have one descriptor.
-#[derive(Debug)]
-struct HoldCounts([AtomicU8; SLOTS_MAX as usize / COUNTS]);
-
-/// A slot with as many descriptors, or more, in one process is counted no further until the last of them has gone:
-/// that one is looked for.
-const MANY: u8 = 3;
-/// So many that a signal handler hardly ever ends the last descriptor of one slot on top of a thread that is about to
-/// enter one for another slot with the same remainder: that descriptor would not be found to be the last one.
-const ENTERING: usize = 16;
-/// Counts in a byte.
-const COUNTS: usize = 4;
-
-impl HoldCounts {
-    const fn new() -> Self {
-        Self([const { AtomicU8::new(0) }; SLOTS_MAX as usize / COUNTS])
-    }
-
-    fn get(&self, slot: u32) -> u8 {
-        let (byte, shift) = self.place(slot);
-        byte.load(Ordering::Acquire) >> shift & MANY
-    }
-
-    /// Replaces a count by the one that `change` gives, if any. Gives the one before.
-    fn update(&self, slot: u32, change: impl Fn(u8) -> Option<u8>) -> u8 {
-        let (byte, shift) = self.place(slot);
-        let changed = |counts: u8| {
-            let count = change(counts >> shift & MANY)?;
-            Some(counts & !(MANY << shift) | count << shift)
-        };
-        let before = byte.fetch_update(Ordering::AcqRel, Ordering::Acquire, changed);
-        before.unwrap_or_else(|counts| counts) >> shift & MANY
-    }
-
-    fn place(&self, slot: u32) -> (&AtomicU8, u32) {
-        (&self.0[slot as usize / COUNTS], slot % COUNTS as u32 * 2)
-    }
-}
-
 #[inline]
 fn unpack(word: u64) -> Entry {
     match word >> KIND_SHIFT {
@@ -352,24 +318,8 @@ mod tests {
 
     /// Of a million sockets in fifty processes that take turns each process has almost every page of this table.
     #[test]
-    fn a_slot_costs_a_process_two_bits() {
-        assert_eq!(size_of_val(&OF_TESTS.holds), SLOTS_MAX as usize / 4);
-    }
-
-    #[test]
-    fn counts_of_neighbours_are_apart() {
-        static DESCRIPTORS: Descriptors = Descriptors::new();
-        let socket = |slot| Socket { slot, generation: 1 };
-        // 0 to 3 descriptors for each of nine slots, and then one less.
-        let fds = |slot: u32| (0..slot % 4).map(move |nth| (slot * 4 + nth) as i32);
-        (0..9).for_each(|slot| fds(slot).for_each(|fd| DESCRIPTORS.set_socket(fd, socket(slot))));
-        for slot in 0..9 {
-            assert_eq!(u32::from(DESCRIPTORS.holds.get(slot)), slot % 4);
-            let lasts: Vec<bool> = fds(slot).map(|fd| DESCRIPTORS.take(fd).last).collect();
-            let last = fds(slot).next_back();
-            assert_eq!(lasts, fds(slot).map(|fd| Some(fd) == last).collect::<Vec<_>>());
-            assert_eq!(DESCRIPTORS.holds.get(slot), 0);
-        }
+    fn a_slot_costs_a_process_a_byte() {
+        assert_eq!(size_of_val(&OF_TESTS.holds), SLOTS_MAX as usize);
     }
 
     #[test]
@@ -377,7 +327,7 @@ mod tests {
         static DESCRIPTORS: Descriptors = Descriptors::new();
         let socket = Socket { slot: 7, generation: 3 };
         let last = |fd| DESCRIPTORS.take(fd) == Taken { entry: Entry::Socket(socket), last: true };
-        for most in [1, 2, 3, 4, 5, 1000] {
+        for most in [253, 254, 255, 256, 257, 1000] {
             (0..most).for_each(|fd| DESCRIPTORS.set_socket(fd, socket));
             DESCRIPTORS.set_socket(most, Socket { slot: 8, generation: 3 });
             assert!((1..most).all(|fd| !last(fd)), "{most}");
@@ -390,7 +340,7 @@ mod tests {
             assert!(last(0), "{most}");
             assert!(DESCRIPTORS.take(most).last);
         }
-        assert!(DESCRIPTORS.entering.iter().all(|count| count.load(Ordering::Relaxed) == 0));
+        assert_eq!(DESCRIPTORS.entering.load(Ordering::Relaxed), 0);
     }
 
     #[test]
