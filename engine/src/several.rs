@@ -1,5 +1,7 @@
 //! Tests of an engine with more than one shard, as far as processes are concerned.
 
+mod sleepers;
+
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -225,9 +227,8 @@ impl Port for Busy {
     }
 }
 
-/// An engine with such a device, which panics in one shard.
-fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
-    let interface = InterfaceConfig {
+fn interface() -> InterfaceConfig {
+    InterfaceConfig {
         name: "busy0".to_owned(),
         link: LinkType::Ip,
         mac: MacAddr::default(),
@@ -237,8 +238,12 @@ fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
-    };
-    let interfaces = vec![interface];
+    }
+}
+
+/// An engine with such a device, which panics in one shard.
+fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
+    let interfaces = vec![interface()];
     let config = EngineConfig { interfaces, threads_by_need, ..EngineConfig::default() };
     let queue = |shard| Box::new(Busy { panics: panics == Some(shard) }) as Box<dyn Port + Send>;
     let ports = (0..SHARDS).map(|shard| vec![queue(shard)]).collect();

@@ -72,7 +72,13 @@ impl Team<'_> {
 
     /// The thread sleeps for all of them from now on.
     pub fn gather(first: &mut Shard, others: &[Shard]) -> io::Result<()> {
-        others.iter().try_for_each(|other| first.watch_shard(other))
+        for (n, other) in others.iter().enumerate() {
+            if let Err(error) = first.watch_shard(other) {
+                others[..n].iter().for_each(|other| first.watch_no_more(other.as_fd()));
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// All do what there is to do now, some of it at least. Gives how long they may sleep then; zero: there is more to do.
@@ -85,10 +91,11 @@ impl Team<'_> {
         let called = std::mem::take(&mut self.first.shards_call);
         let now = self.first.host.now;
         for other in &mut *self.others {
-            match () {
-                () if called & other.host.place.own() != 0 => other.sleep(Some(Duration::ZERO)),
-                () if other.is_asleep && other.should_wake(now) => other.wake(),
-                () => {}
+            match called & other.host.place.own() != 0 {
+                true if other.is_asleep => other.sleep(Some(Duration::ZERO)),
+                true => other.look(),
+                false if other.is_asleep && other.should_wake(now) => other.wake(),
+                false => {}
             }
             let left = match other.is_asleep {
                 true => other.due.map(|due| due.since(now)),
@@ -100,6 +107,8 @@ impl Team<'_> {
             let found = self.spin();
             return if found { Some(Duration::ZERO) } else { timeout };
         }
+        // For all of them, whoever has something to do.
+        self.first.look_in_time();
         // Those that have had nothing to do for a while cost the others nothing from now on.
         for other in &mut *self.others {
             if !other.is_asleep && other.idle_turns >= IDLE_TURNS {
@@ -154,12 +163,18 @@ impl Team<'_> {
         self.all().for_each(Shard::end_of_turn);
     }
 
-    /// Lets go of half of the shards, one at least of two.
-    fn halve(&mut self) -> Vec<Shard> {
+    /// Lets go of half of the shards, one at least of two. None: the system has no room for that.
+    fn halve(&mut self) -> Option<Vec<Shard>> {
         let all = 1 + self.others.len();
-        let theirs = self.others.split_off(all - all / 2 - 1);
+        let mut theirs = self.others.split_off(all - all / 2 - 1);
+        if let [first, others @ ..] = &mut theirs[..]
+            && Team::gather(first, others).is_err()
+        {
+            self.others.append(&mut theirs);
+            return None;
+        }
         theirs.iter().for_each(|shard| self.first.watch_no_more(shard.as_fd()));
-        theirs
+        Some(theirs)
     }
 }
 
@@ -216,7 +231,7 @@ impl Threads {
         let Ok(helper) = Builder::new().name("towpath-shard".into()).spawn(help) else {
             return false;
         };
-        let mut theirs = team.halve();
+        let Some(mut theirs) = team.halve() else { return false };
         theirs.iter_mut().take(1).for_each(|first| first.host.counters.threads += 1);
         // It waits for them.
         give.send(theirs).expect("the thread has begun");
@@ -230,7 +245,6 @@ impl Threads {
         let mut first = shards.remove(0);
         let mut team = Team { first: &mut first, others: &mut others, busy: &mut busy };
         let helpers = panic::catch_unwind(AssertUnwindSafe(|| {
-            Team::gather(team.first, team.others).expect("the shards' own epolls work");
             let helpers = self.work(&mut team);
             team.all().for_each(Shard::hang_up);
             helpers

@@ -88,9 +88,10 @@ impl Shard {
 
     /// A process took the connection off an accept queue.
     pub(crate) fn claim(&mut self, id: ChannelId, slot: u32) {
-        let Some((listener, generation)) =
-            self.host.slots.get(slot).and_then(|entry| entry.unclaimed())
-        else {
+        // One that is being closed already, with its listener or because it was claimed too late, comes to its end: a holder
+        // would outlive it, and hold the next socket in the slot.
+        let entry = self.host.slots.get(slot).filter(|entry| !entry.closing);
+        let Some((listener, generation)) = entry.and_then(|entry| entry.unclaimed()) else {
             self.host.counters.commands_stale += 1;
             return;
         };
@@ -548,5 +549,26 @@ mod tests {
         owned.rx = Some(EngineRecv::new(&engine.shard.host.windows, listener, 4096, 4096));
         owned.children.push_back(Child { slot, generation, end: 0, orphaned: false });
         [listener, slot]
+    }
+
+    /// A program that takes a connection off the queue after its listener was closed.
+    #[test]
+    fn what_is_ending_is_not_claimed_any_more() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.shard.host.now;
+        let (id, _control) = engine.open_channel();
+        let _descriptors = engine.link(id);
+        let slots = &mut engine.shard.host.slots;
+        let listener = slots.allocate(Kind::Listener, AF_INET, 6).expect("room");
+        let slot = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let [parent, generation] =
+            [listener, slot].map(|slot| slots.get(slot).expect("it is there").generation);
+        slots.get_mut(slot).expect("it is there").holders = Holders::Unclaimed(listener, parent);
+        engine.shard.hold(id, listener);
+        engine.shard.end_unclaimed(now, slot, generation);
+        engine.shard.adopt(id, slot);
+        engine.shard.bury();
+        assert!(engine.shard.host.slots.get(slot).is_none());
+        assert!(!engine.shard.is_held(id, slot), "the next socket in the slot would be");
     }
 }

@@ -19,6 +19,10 @@ impl Shard {
     /// Does what the registry says, or begins to.
     pub(crate) fn obey(&mut self, order: Order) {
         self.told = true;
+        if self.is_asleep {
+            // Its thread is awake: what is told happens now.
+            self.read_clocks();
+        }
         match order {
             Order::Open(newcomer) => self.open(newcomer),
             Order::For(id, want) => self.note_want(id, want),

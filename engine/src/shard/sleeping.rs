@@ -50,7 +50,7 @@ impl Shard {
         }
         self.host.counters.sleeps += 1;
         self.watch_ports();
-        self.is_asleep = true;
+        (self.is_asleep, self.told) = (true, false);
         true
     }
 
@@ -58,15 +58,19 @@ impl Shard {
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) {
         self.poll(timeout);
         self.wake();
+        self.looked = self.host.now;
+        self.serve();
     }
 
-    /// The end of a sleep: what the poller has told by then is served.
+    /// The end of a sleep without a look at the descriptors.
     pub(crate) fn wake(&mut self) {
-        self.status.wake_up();
+        // Twice, and the page would say that it sleeps.
+        if self.is_asleep {
+            self.status.wake_up();
+        }
         (self.is_asleep, self.told) = (false, false);
-        // What is served now happens now, not when we fell asleep.
-        self.looked = self.read_clocks();
-        self.serve();
+        // What is done now happens now, not when we fell asleep.
+        self.read_clocks();
     }
 
     /// Looks at the descriptors without sleeping.

@@ -155,12 +155,13 @@ fn wait(child: &mut Child) -> Option<String> {
 fn start_engine() -> (Remote, OwnedFd) {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        // All that a program sees is the same with several.
+        // All that a program sees is the same with several, however many threads they have.
         let shards =
             std::env::var("TOWPATH_TEST_SHARDS").map_or(1, |it| it.parse().expect("1 to 16"));
+        let threads_by_need = std::env::var_os("TOWPATH_TEST_THREADS_BY_NEED").is_some();
+        let config = EngineConfig { threads_by_need, ..EngineConfig::default() };
         let ports = (0..shards).map(|_| Vec::new()).collect();
-        let mut engine =
-            Engine::with_shards(EngineConfig::default(), ports, [7; 32]).expect("an engine");
+        let mut engine = Engine::with_shards(config, ports, [7; 32]).expect("an engine");
         let control = engine.attach().expect("a channel");
         tell.send((engine.remote(), control)).expect("the test waits");
         engine.run()
