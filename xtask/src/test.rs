@@ -31,6 +31,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let mut several = cargo(root, &["test", "-p", "towpath-preload", "--test", "programs"]);
     several.env(SHARDS, "4");
     step("programs on four shards", several)?;
+    let mut one_thread = cargo(root, &["test", "-p", "towpath-preload", "--test", "programs"]);
+    one_thread.env(SHARDS, "4").env("TOWPATH_TEST_THREADS_BY_NEED", "1");
+    step("programs on four shards of one thread", one_thread)?;
     step("loom", loom(root))?;
     if options.quick {
         return Ok(());
