@@ -79,16 +79,16 @@ fn run_beside(
         messages.say(&format!("`towpath ss` cannot see this run: {error:#}"));
     }
 
+    let job = Job {
+        path: path.to_owned(),
+        words: args.program.clone(),
+        library: library.of_program().to_owned(),
+        signals: signals.at_start(),
+        output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
+    };
     let child = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();
-        let job = Job {
-            path: path.to_owned(),
-            words: args.program.clone(),
-            library: library.of_program().to_owned(),
-            signals: signals.at_start(),
-            output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
-        };
         Child::start(&job, stack.control.as_fd(), keep)?
     };
     if let Host::There(desk) = &host {
@@ -107,20 +107,15 @@ fn run_beside(
     };
     let ended = run.supervise();
     drop(instance);
-    let Outcome { attached, layers } = stack.finish(&observer.host)?;
-    let never_attached = !attached;
-    if never_attached {
+    let outcome = stack.finish(&observer.host)?;
+    if !outcome.attached {
         messages.put_error(&format!(
             "{name} never used the stack: {} was not loaded into it, or is not Towpath's library",
             library.of_program().display()
         ));
     }
-    if let Some(format) = args.stats {
-        if let (true, true, Ok((how, _))) = (layers.is_empty(), attached, &ended) {
-            messages.put_error(&stats::missing(&name, *how));
-        }
-        messages.put(stats::render(format, &layers)?);
-    }
+    let how = ended.as_ref().ok().map(|(how, _)| *how);
+    put_stats(args, &messages, &name, &outcome, how)?;
     if let Some(capture) = capture {
         let go_on = || !asked_to_end(signals).unwrap_or(true);
         recording::finish(&capture, &messages, go_on);
@@ -131,13 +126,29 @@ fn run_beside(
     if alone {
         child.finish();
     }
-    if never_attached && args.strict {
+    if !outcome.attached && args.strict {
         return Ok(ExitCode::Failed as u8);
     }
     Ok(match ended {
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
+}
+
+/// What `--stats` is for, if it was given; where PROGRAM's process had the counters and took them with it, `how` it ended.
+fn put_stats(
+    args: &RunArgs,
+    messages: &Messages,
+    name: &str,
+    outcome: &Outcome,
+    how: Option<Ended>,
+) -> Result<()> {
+    let Some(format) = args.stats else { return Ok(()) };
+    if let (true, true, Some(how)) = (outcome.layers.is_empty(), outcome.attached, how) {
+        messages.put_error(&stats::missing(name, how));
+    }
+    messages.put(stats::render(format, &outcome.layers)?);
+    Ok(())
 }
 
 /// The error about PROGRAM; where it was meant as the value of an option, with a word about that.
