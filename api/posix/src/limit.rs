@@ -6,7 +6,7 @@
 //!
 //! And RLIMIT_NOFILE, where an engine is in this process: the highest numbers are its own, and what the program may have
 //! ends below them. So the kernel's hard limit stays as it is, and the program is told its own, which is the kernel's for
-//! what it starts: a child lowers its limit as it is forked ([`settle`]), and a program that libc spawns as it begins, for
+//! what it starts: a child lowers its limit as it is forked (`settle`), and a program that libc spawns as it begins, for
 //! which its environment says so. One without this library has it from its parent ([`lower_of`]).
 
 use towpath_shm::layout::{CHANNEL_LEN, REGION_LEN, STATUS_LEN};

@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
     ("handlers_are_told_as_they_were_set", handlers_are_told_as_they_were_set),
     ("a_handler_gets_what_the_kernel_gives", a_handler_gets_what_the_kernel_gives),
     ("requests_on_top_of_the_allocator", requests_on_top_of_the_allocator),
+    ("copies_that_a_handler_closes_on_top_of_dup", copies_that_a_handler_closes_on_top_of_dup),
 ];
 
 static SEEN: AtomicU32 = AtomicU32::new(0);
@@ -389,4 +390,61 @@ fn requests_on_top_of_the_allocator() {
     }
     over.store(true, Ordering::SeqCst);
     other.join().unwrap();
+}
+
+static CLOSED: AtomicU32 = AtomicU32::new(0);
+static STILL_BOUND: AtomicU32 = AtomicU32::new(0);
+
+/// Makes a socket on one port, copies it twice and closes all three.
+extern "C" fn closes_copies(_: i32) {
+    let at = libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: 20_000_u16.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(std::net::Ipv4Addr::LOCALHOST).to_be() },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: all of them may be called in a handler; the address lives here.
+    unsafe {
+        let error = *libc::__errno_location();
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0);
+        let bound = libc::bind(socket, (&raw const at).cast(), size_of_val(&at) as u32);
+        let copies = [libc::dup(socket), libc::dup(socket)];
+        libc::close(socket);
+        libc::close(copies[0]);
+        libc::close(copies[1]);
+        STILL_BOUND.fetch_add(u32::from(bound != 0), Ordering::Relaxed);
+        CLOSED.fetch_add(1, Ordering::Relaxed);
+        *libc::__errno_location() = error;
+    }
+}
+
+/// The last close of a socket is one whatever the thread below does with others.
+fn copies_that_a_handler_closes_on_top_of_dup() {
+    let sockets: Vec<_> =
+        (0..16).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let every = |microseconds| {
+        let time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
+        let timer = libc::itimerval { it_interval: time, it_value: time };
+        // SAFETY: the timer lives here.
+        assert_eq!(
+            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) },
+            0
+        );
+    };
+    // SAFETY: the handler calls nothing that may not be called in one.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = closes_copies as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
+    }
+    every(500);
+    while CLOSED.load(Ordering::Relaxed) < 1500 {
+        for socket in &sockets {
+            // SAFETY: integers.
+            unsafe { libc::close(libc::dup(socket.as_raw_fd())) };
+        }
+    }
+    every(0);
+    assert_eq!(STILL_BOUND.load(Ordering::Relaxed), 0);
 }
