@@ -209,7 +209,7 @@ impl EngineChannel {
         Ok(command)
     }
 
-    /// Tells the program that something happened to a slot (below [`SLOTS_MAX`]): `bits` are of
+    /// Tells the program that something happened to a slot (below [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)): `bits` are of
     /// [`towpath_shm::layout::event`]. To an event that the program has not taken yet they are added: `last` says where
     /// the slot's last one was put, and is the caller's to keep, for each slot and program. When
     /// [`EVENTS_MAX`] of them wait it is told to look at all its sockets instead ([`take_events_lost`]).

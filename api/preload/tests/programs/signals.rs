@@ -426,10 +426,9 @@ fn copies_that_a_handler_closes_on_top_of_dup() {
         let time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
         let timer = libc::itimerval { it_interval: time, it_value: time };
         // SAFETY: the timer lives here.
-        assert_eq!(
-            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) },
-            0
-        );
+        let set =
+            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+        assert_eq!(set, 0);
     };
     // SAFETY: the handler calls nothing that may not be called in one.
     unsafe {
