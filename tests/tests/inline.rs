@@ -168,6 +168,64 @@ fn what_was_written_is_delivered_while_children_run() {
     }
 }
 
+/// Threads that wait, in calls that have the process's descriptors with them and in others, neither keep a program from its
+/// end nor see that the stack has left it, which many take for a reason to give up.
+#[test]
+fn other_threads_do_not_end_what_exit_waits_for() {
+    const PROGRAM: &str = r#"
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+static int listener(int port) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
+    if (bind(fd, (void *)&at, sizeof at) || listen(fd, 8)) exit(2);
+    return fd;
+}
+static void *polls(void *fd) {
+    int pipes[2];
+    if (pipe(pipes)) exit(2);
+    struct pollfd all[] = { { *(int *)fd, POLLIN }, { pipes[0], POLLIN } };
+    poll(all, 2, -1);
+    _exit(8);
+}
+static void *accepts(void *fd) {
+    accept(*(int *)fd, 0, 0);
+    _exit(9);
+}
+int main(void) {
+    static char data[1 << 16];
+    int own = listener(8114), other = listener(8115);
+    pthread_t thread;
+    pthread_create(&thread, 0, accepts, &other);
+    usleep(100000);
+    pthread_create(&thread, 0, polls, &other);
+    usleep(100000);
+    int peer = accept(own, 0, 0);
+    long sent = 0;
+    for (ssize_t n; (n = send(peer, data, sizeof data, MSG_DONTWAIT)) > 0;) sent += n;
+    printf("%ld\n", sent);
+    return 3;
+}
+"#;
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let (source, binary) = (folder.write("ends.c", PROGRAM), folder.file("ends"));
+    let gcc = std::process::Command::new("gcc").args(["-pthread", "-o", &binary, &source]).status();
+    assert!(gcc.expect("gcc").success());
+    let run = start(&ns, Mode::Rootless, &[8114], &[], &[&binary]);
+    wait_for_listener(&run, 8114);
+    let script = "import socket,time\ns=socket.create_connection(('127.0.0.1',8114)); time.sleep(3)\n\
+                  n=0\nwhile d:=s.recv(1<<16): n+=len(d)\nprint(n)";
+    let got = ns.run(&["python3", "-c", script]).ok().stdout;
+    let out = run.wait(SERVED_WITHIN);
+    assert_eq!((out.code(), &out.stdout), (3, &got), "{}", out.stderr);
+}
+
 /// A signal for PROGRAM's process means then what it means for the run, and the status is PROGRAM's.
 #[test]
 fn a_program_that_leaves_is_cut_off_by_a_signal() {

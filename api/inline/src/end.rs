@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use libc::c_int;
+use rustix::net::{Shutdown, shutdown};
 use towpath_client::Wheel;
 use towpath_engine::Remote;
 use towpath_posix::Posix;
@@ -51,12 +52,15 @@ pub fn end() {
     // The program's handlers are over, and its status is settled.
     towpath_symbols::on_wish_to_end(cut_off);
     home.mention(&Said::Leaves);
-    // The engine takes this process for ended, closes its sockets, and ends when what they leave behind is delivered.
-    client.control().close();
+    posix.begins_to_end();
+    // The engine takes this process for ended, closes its sockets, and ends when what they leave behind is delivered. The
+    // number stays: other threads may be about to use it, and while one sleeps in a poll with it in its list, it is open.
+    let _ = shutdown(client.control().borrow(), Shutdown::Both);
     wheel.drive_to_end(|| !CUT_OFF.load(Relaxed));
     remote.stop();
     let begin = Instant::now();
     wheel.drive_to_end(|| begin.elapsed() < STOPPED);
+    posix.ends_no_more();
 }
 
 /// The handler of signals that ask the process to end.

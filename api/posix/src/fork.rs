@@ -169,6 +169,7 @@ pub fn child(posix: &'static Posix) {
     let mut fork = Fork::take();
     // This thread has another number now.
     posix.process.forked();
+    posix.ends_no_more();
     exec::leave_host(posix);
     limit::settle(posix);
     let Some(fork) = fork.as_mut() else { return };

@@ -12,9 +12,9 @@
 
 use std::mem::offset_of;
 use std::ptr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use towpath_client::{Client, Error, Lock, Process};
+use towpath_client::{Client, Error, Lock, Process, thread_id};
 use towpath_shm::control::{Reply, Request};
 
 use crate::Result;
@@ -49,6 +49,8 @@ pub struct Posix {
     pub(crate) device: AtomicU64,
     pub(crate) library: Library,
     pub(crate) spawns: Spawns,
+    /// The thread in exit(3), by its number; 0: none.
+    ends: AtomicU32,
     pub(crate) lowered: Lowered,
     pub(crate) handlers: Handlers,
     pub(crate) remembered: Remembered,
@@ -75,6 +77,7 @@ impl Posix {
             device: AtomicU64::new(0),
             library: Library::new(),
             spawns: Spawns::new(),
+            ends: AtomicU32::new(0),
             lowered: Lowered::new(),
             handlers: Handlers::new(),
             remembered: Remembered::new(),
@@ -122,11 +125,42 @@ impl Posix {
     pub fn rest_when_engine_is_gone(&self) {
         let gone = self.is_active() && self.client().is_ok_and(|client| !client.check_alive());
         if gone {
-            let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: REST_NS };
-            // A signal may end it early.
-            let _ = rustix::thread::nanosleep(&pause);
+            rest();
         }
     }
+
+    /// Before a call returns: lets the thread wait while another one ends the process ([`Self::begins_to_end`]).
+    #[inline]
+    pub fn wait_while_it_ends(&self) {
+        if self.ends.load(Relaxed) != 0 {
+            self.wait_for_end();
+        }
+    }
+
+    #[cold]
+    fn wait_for_end(&self) {
+        while ![0, thread_id()].contains(&self.ends.load(Relaxed)) {
+            rest();
+        }
+    }
+
+    /// From now on until [`Self::ends_no_more`] the calling thread ends the process, which has left its engine. Other
+    /// threads do not return from their calls meanwhile: in a process that ends at once they would see no error of that
+    /// either, and one that gives up for it would end the process in its own way, with its own status.
+    pub fn begins_to_end(&self) {
+        self.ends.store(thread_id(), Relaxed);
+    }
+
+    /// What is left of the process may need the other threads.
+    pub fn ends_no_more(&self) {
+        self.ends.store(0, Relaxed);
+    }
+}
+
+fn rest() {
+    let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: REST_NS };
+    // A signal may end it early.
+    let _ = rustix::thread::nanosleep(&pause);
 }
 
 /// Ten errors per second and thread: some 100 MB of messages in a day.

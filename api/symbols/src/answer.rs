@@ -23,14 +23,17 @@ fn fail(errno: c_int) {
 }
 
 pub fn int(result: Result<c_int>) -> c_int {
+    POSIX.wait_while_it_ends();
     result.unwrap_or_else(minus_one)
 }
 
 pub fn zero(result: Result<()>) -> c_int {
+    POSIX.wait_while_it_ends();
     result.map_or_else(minus_one, |()| 0)
 }
 
 pub fn size(result: Result<usize>) -> ssize_t {
+    POSIX.wait_while_it_ends();
     // No call moves more than MAX_RW_COUNT, which fits.
     result.map_or_else(minus_one_size, |n| n as ssize_t)
 }
