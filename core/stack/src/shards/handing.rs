@@ -46,7 +46,7 @@ impl<H: Host> Stack<H> {
             let received = self.net.receive(now, iface, packet, pool);
             return received.map_or((), |it| self.on_received(now, host, it, None, pool));
         }
-        self.judge_packet(now, host, (iface, packet), 0, pool);
+        self.judge_packet(now, host, iface, packet, 0, pool);
     }
 
     /// A packet that was handed over `hops` times.
@@ -54,7 +54,8 @@ impl<H: Host> Stack<H> {
         &mut self,
         now: Instant,
         host: &mut H,
-        (iface, mut packet): (IfaceId, Packet),
+        iface: IfaceId,
+        mut packet: Packet,
         hops: u8,
         pool: &mut Pool,
     ) {
@@ -76,15 +77,15 @@ impl<H: Host> Stack<H> {
                     self.hand_over_mail(shard, mail, pool);
                 }
                 match self.is_in(shards) {
-                    true => self.receive_here(now, host, (iface, packet), None, pool),
+                    true => self.receive_here(now, host, iface, packet, None, pool),
                     false => pool.give(packet),
                 }
             }
-            _ if is_fragment => self.receive_fragment(now, host, (iface, packet), pool),
-            Verdict::Mine(hash) => self.receive_here(now, host, (iface, packet), hash, pool),
+            _ if is_fragment => self.receive_fragment(now, host, iface, packet, pool),
+            Verdict::Mine(hash) => self.receive_here(now, host, iface, packet, hash, pool),
             // Of what was handed over, a copy among it, no more is made.
             Verdict::Of(_) | Verdict::Copies(_) => {
-                self.receive_here(now, host, (iface, packet), None, pool)
+                self.receive_here(now, host, iface, packet, None, pool)
             }
         }
     }
@@ -155,7 +156,8 @@ impl<H: Host> Stack<H> {
         &mut self,
         now: Instant,
         host: &mut H,
-        (iface, packet): (IfaceId, Packet),
+        iface: IfaceId,
+        packet: Packet,
         hash: Option<u64>,
         pool: &mut Pool,
     ) {
@@ -169,7 +171,8 @@ impl<H: Host> Stack<H> {
         &mut self,
         now: Instant,
         host: &mut H,
-        (iface, packet): (IfaceId, Packet),
+        iface: IfaceId,
+        packet: Packet,
         pool: &mut Pool,
     ) {
         let Some(received) = self.net.receive(now, iface, packet, pool) else { return };
@@ -209,7 +212,7 @@ impl<H: Host> Stack<H> {
             match mail {
                 // Judged once more: sockets may have come and gone while it was on its way.
                 Mail::Packet { iface, packet, hops } => {
-                    self.judge_packet(now, host, (iface, packet), hops, pool);
+                    self.judge_packet(now, host, iface, packet, hops, pool);
                 }
                 Mail::Looped { looped, hops } => self.judge_looped(now, host, looped, hops, pool),
                 Mail::Received(received) => self.on_received(now, host, *received, None, pool),
@@ -287,6 +290,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Which shard a packet is for. It costs the same however many sockets there are, and takes no lock.
+    #[inline(always)]
     fn verdict(&self, iface: IfaceId, subject: Subject) -> Verdict {
         let Some(member) = &self.member else { return Verdict::Mine(None) };
         let of = |shard, hash| match shard == member.id {
@@ -312,6 +316,7 @@ impl<H: Host> Stack<H> {
 
     /// Which shards have a socket that takes a datagram. Most ports are with one shard; where several have sockets on one,
     /// each knows of all of them.
+    #[inline(always)]
     fn verdict_of_datagram(
         &self,
         member: &Member,

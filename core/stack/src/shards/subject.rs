@@ -29,6 +29,7 @@ pub(crate) enum Subject {
 
 impl Subject {
     /// Of what a device gave.
+    #[inline(always)]
     pub fn of_frame(link: LinkType, frame: &[u8]) -> Self {
         if link == LinkType::Ip {
             return Self::of_ip(frame);
@@ -44,6 +45,7 @@ impl Subject {
     }
 
     /// Of an IP packet, whose payload may end early.
+    #[inline(always)]
     pub fn of_ip(packet: &[u8]) -> Self {
         let read = match packet.first().map(|first| first >> 4) {
             Some(4) => ipv4_transport(packet),
@@ -80,6 +82,7 @@ impl Subject {
         }
     }
 
+    #[inline(always)]
     fn of_transport(src: IpAddr, dst: IpAddr, protocol: IpProtocol, bytes: &[u8]) -> Self {
         let Some([a, b, c, d, e, f, ..]) = bytes.first_chunk::<8>() else { return Self::Any };
         let (local_port, remote_port) =
@@ -133,6 +136,7 @@ struct Transport {
     is_fragment: bool,
 }
 
+#[inline(always)]
 fn ipv4_transport(packet: &[u8]) -> Option<Transport> {
     let (header, at) = ipv4::Header::parse_quoted(packet).ok()?;
     let (src, dst, protocol) = (header.src.into(), header.dst.into(), header.protocol);
