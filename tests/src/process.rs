@@ -24,8 +24,10 @@ pub struct Output {
 
 impl Process {
     pub fn spawn(line: &[&str]) -> Self {
-        let mut child = Command::new(line[0])
-            .args(&line[1..])
+        // Whoever runs the tests in the background of a script ignores what Ctrl-C sends, and so would all that they start.
+        let mut child = Command::new("env")
+            .arg("--default-signal=INT,QUIT")
+            .args(line)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
