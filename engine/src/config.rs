@@ -34,12 +34,12 @@ pub struct EngineConfig {
     /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
     /// was sent.
     pub exit_when_unused: bool,
-    /// Of several shards [`crate::Engine::run`] turns all on its own thread at first, and gives half of those of a thread to
-    /// another one whenever that thread has used a processor for four fifths of 100 ms. Otherwise each shard has a thread from the
-    /// beginning.
-    pub threads_by_need: bool,
     /// It returns, too, when no peer has taken a byte of that for this long; the peers then see a reset.
     pub leave_stalled: Duration,
+    /// Of several shards [`crate::Engine::run`] turns all on its own thread at first, and gives half of those of a thread
+    /// to another one whenever that thread has used a processor for four fifths of 100 ms. Otherwise each shard has a
+    /// thread from the beginning.
+    pub threads_by_need: bool,
 }
 
 /// The nameserver that programs find in /etc/resolv.conf.
@@ -105,8 +105,8 @@ impl Default for EngineConfig {
             buffers: Buffers::default(),
             resolver: None,
             exit_when_unused: false,
-            threads_by_need: false,
             leave_stalled: LEAVE_STALLED,
+            threads_by_need: false,
         }
     }
 }

@@ -10,8 +10,8 @@
 //! are given out and closed. Neither knows the other: each tells what the other is to know by `mail`, and `control`
 //! carries that to and fro, between two threads in [`Engine::run`], on one where a host turns the engine.
 //!
-//! Reading order: `run` (the loop, one page) → `team` (several shards, and threads) → `control` and `mail` → in the registry `requests` (what processes ask
-//! that descriptors go with) → in the shard `turn`, `sleeping` → `orders` (what the registry says), `commands` and
+//! Reading order: `run` (the loop, one page) → `team` (several shards, and threads) → `control` and `mail` → in the
+//! registry `requests` (what processes ask that descriptors go with) → in the shard `turn`, `sleeping` → `orders` (what the registry says), `commands` and
 //! `rounds` (what programs say, and when a request is answered) → `host` (what the stack tells) → `slots`, `channels`
 //! (the sockets, and which process holds them) → `told` and `asked` (commands and requests about sockets) → `births`,
 //! `portions` and `ending` (how processes come from processes, and end) → `lifecycle` (how sockets end) → `tell`

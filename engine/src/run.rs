@@ -58,6 +58,8 @@ impl Engine {
     pub(crate) fn end_threads(&mut self) {
         self.control.end_thread(&mut self.shard, &mut self.others);
         self.others.extend(self.helpers.drain(..).flat_map(team::join));
+        // They were divided and come back as their threads end; what tells them apart by their places counts on this.
+        self.others.sort_by_key(|shard| shard.host.place.number);
     }
 
     /// Makes this thread the one whose end, however it comes, is the engine's for its programs, until the result is
