@@ -11,8 +11,8 @@
 //! carries that to and fro, between two threads in [`Engine::run`], on one where a host turns the engine.
 //!
 //! Reading order: `run` (the loop, one page) → `team` (several shards, and threads) → `control` and `mail` → in the
-//! registry `requests` (what processes ask that descriptors go with) → in the shard `turn`, `sleeping` → `orders` (what the registry says), `commands` and
-//! `rounds` (what programs say, and when a request is answered) → `host` (what the stack tells) → `slots`, `channels`
+//! registry `requests` (what processes ask that descriptors go with) → in the shard `turn`, `sleeping` → `orders` (what
+//! the registry says), `commands` and `rounds` (what programs say, and when a request is answered) → `host` (what the stack tells) → `slots`, `channels`
 //! (the sockets, and which process holds them) → `told` and `asked` (commands and requests about sockets) → `births`,
 //! `portions` and `ending` (how processes come from processes, and end) → `lifecycle` (how sockets end) → `tell`
 //! (events) → `feeding`, `sweep` (memory that programs wait for, and memory that is taken back). What these change, and

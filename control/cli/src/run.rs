@@ -64,28 +64,11 @@ fn run_beside(
     let limit = raise_descriptor_limit();
 
     let (lifeline, keep) = lifeline()?;
-    let stack = if args.inline {
-        StackThread::inline(&plan, &lifeline, library.path())?
-    } else {
-        StackThread::start(plan.clone(), lifeline)?
-    };
-    if !stack.facts.is_empty() {
-        messages.say(&format!("{}; Ctrl-C ends", stack.facts));
-    }
+    let stack = begin_stack(args, &plan, lifeline, library)?;
     let host = stack.host.clone();
-    let words = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let instance = serve_sockets(host.clone(), words);
-    if let Err(error) = &instance {
-        messages.say(&format!("`towpath ss` cannot see this run: {error:#}"));
-    }
+    let instance = serve_sockets(host.clone(), args, &messages);
 
-    let job = Job {
-        path: path.to_owned(),
-        words: args.program.clone(),
-        library: library.of_program().to_owned(),
-        signals: signals.at_start(),
-        output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
-    };
+    let job = job(args, path, library, signals);
     let child = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();
@@ -133,6 +116,35 @@ fn run_beside(
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
+}
+
+/// Starts the stack, and says where it is.
+fn begin_stack(
+    args: &RunArgs,
+    plan: &Plan,
+    lifeline: OwnedFd,
+    library: &Library,
+) -> Result<StackThread> {
+    let stack = if args.inline {
+        StackThread::inline(plan, &lifeline, library.path())?
+    } else {
+        StackThread::start(plan.clone(), lifeline)?
+    };
+    if !stack.facts.is_empty() {
+        plan.messages.say(&format!("{}; Ctrl-C ends", stack.facts));
+    }
+    Ok(stack)
+}
+
+/// What the guardian is told to start.
+fn job(args: &RunArgs, path: &Path, library: &Library, signals: &Signals) -> Job {
+    Job {
+        path: path.to_owned(),
+        words: args.program.clone(),
+        library: library.of_program().to_owned(),
+        signals: signals.at_start(),
+        output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
+    }
 }
 
 /// What `--stats` is for, if it was given; where PROGRAM's process had the counters and took them with it, `how` it ended.
@@ -371,15 +383,19 @@ impl Observer for RunObserver<'_> {
     }
 }
 
-fn serve_sockets(host: Host, program: Vec<String>) -> Result<Instance> {
-    Instance::serve(move || {
+fn serve_sockets(host: Host, args: &RunArgs, messages: &Messages) -> Option<Instance> {
+    let words = args.program.iter().map(|word| word.to_string_lossy().into_owned());
+    let program: Vec<String> = words.collect();
+    let instance = Instance::serve(move || {
         let pid = std::process::id();
         let answer = match host.sockets() {
             Ok(sockets) => serde_json::to_vec(&Answer { pid, program: program.clone(), sockets }),
             Err(why) => serde_json::to_vec(&Silence { pid, why }),
         };
         answer.unwrap_or_default()
-    })
+    });
+    let say = |error| messages.say(&format!("`towpath ss` cannot see this run: {error:#}"));
+    instance.map_err(say).ok()
 }
 
 fn socket(entry: &SocketEntry) -> Option<Socket> {

@@ -147,6 +147,12 @@ impl Connection {
         seq.is_within(self.snd_una, self.snd_nxt - self.snd_una)
     }
 
+    /// Payload that the peer may put into a segment: the MSS of our SYN less what options take of it.
+    fn advmss(&self) -> u32 {
+        let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
+        u32::from(self.settings.mss_recv - options)
+    }
+
     /// A snapshot of the connection's figures. Not for each segment: who needs one of them asks for that.
     pub fn info(&self, now: Instant, buffers: Buffers) -> Info {
         let mss = self.mss();
@@ -180,9 +186,7 @@ impl Connection {
             min_rtt: self.rtt.min().unwrap_or_default(),
             snd_mss: mss,
             rcv_mss: u32::from(self.rcv_mss),
-            advmss: u32::from(
-                self.settings.mss_recv - if self.timestamps { TIMESTAMPS_LEN } else { 0 },
-            ),
+            advmss: self.advmss(),
             cwnd_bytes: self.congestion.cwnd(),
             cwnd: self.congestion.cwnd() / mss,
             ssthresh_bytes: ssthresh,
