@@ -149,7 +149,7 @@ impl Plan {
     pub fn build(&self, seed: &[u8; 32]) -> Result<Uplink> {
         let mut uplink = match &self.tap {
             None => self.over_gateway(self.rootless()?, Owners::new(seed, self.shards)),
-            Some(name) => self.over_tap(self.tap(name.clone())?, seed),
+            Some(name) => self.over_tap(name.clone(), seed),
         }?;
         uplink.config.threads_by_need = self.auto;
         Ok(uplink)
@@ -159,7 +159,7 @@ impl Plan {
     pub fn pack(&self, library: OsString) -> Result<Packed> {
         let strict = self.strict;
         if let Some(name) = &self.tap {
-            let Tapped { mut queues, shape, facts } = self.tap(name.clone())?;
+            let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name.clone())?)?;
             let tap = queues.pop().context("the device has a queue")?;
             let Parts { fd, name, udp_segmentation } = tap.into_parts();
             let link = Link::Tap { name, udp_segmentation };
@@ -269,18 +269,23 @@ impl Plan {
         matches!(self.congestion, Congestion::Newreno)
     }
 
-    fn tap(&self, name: Option<String>) -> Result<Tapped> {
+    /// A device with a queue a shard.
+    fn queues(&self, name: Option<String>) -> Result<Vec<Tap>> {
         let options = towpath_tap::Options { name };
         let queues = match Tap::open_queues(&options, self.shards) {
             Err(OpenError::OneQueue { .. }) if self.auto => Tap::open_queues(&options, 1),
             opened => opened,
         };
-        let queues = queues.map_err(|error| match error {
+        queues.map_err(|error| match error {
             OpenError::BadName { .. } => {
                 Failure::error(ExitCode::Failed, format!("--tap: {error}"))
             }
             error => error.into(),
-        })?;
+        })
+    }
+
+    /// Chooses the addresses, and sets up this host's end of a device.
+    fn set_up(&self, queues: Vec<Tap>) -> Result<Tapped> {
         let tap = queues.first().context("the device has a queue")?;
         let choosing = Choosing::begin()?;
         let addresses = choosing.addresses(tap.name(), &self.addresses)?;
@@ -307,9 +312,11 @@ impl Plan {
         Ok(Tapped { queues, shape, facts })
     }
 
-    fn over_tap(&self, tapped: Tapped, seed: &[u8; 32]) -> Result<Uplink> {
-        let Tapped { mut queues, shape, facts } = tapped;
+    fn over_tap(&self, name: Option<String>, seed: &[u8; 32]) -> Result<Uplink> {
+        let mut queues = self.queues(name)?;
+        // As soon as the device is up, this host sends.
         self.steer(&mut queues, seed);
+        let Tapped { mut queues, shape, facts } = self.set_up(queues)?;
         let tap = queues.first_mut().context("the device has a queue")?;
         let (messages, gone) = (self.messages.clone(), tap.name().to_owned());
         tap.on_gone(move || messages.post(&device_gone(&gone)));
