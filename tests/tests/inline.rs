@@ -198,18 +198,28 @@ static void *accepts(void *fd) {
     accept(*(int *)fd, 0, 0);
     _exit(9);
 }
+static void *reads(void *unused) {
+    int pipes[2];
+    char line[8];
+    if (pipe(pipes)) exit(2);
+    fgets(line, sizeof line, fdopen(pipes[0], "r"));
+    _exit(10);
+}
 int main(void) {
     static char data[1 << 16];
     int own = listener(8114), other = listener(8115);
     pthread_t thread;
     pthread_create(&thread, 0, accepts, &other);
+    pthread_create(&thread, 0, reads, 0);
     usleep(100000);
     pthread_create(&thread, 0, polls, &other);
     usleep(100000);
     int peer = accept(own, 0, 0);
     long sent = 0;
     for (ssize_t n; (n = send(peer, data, sizeof data, MSG_DONTWAIT)) > 0;) sent += n;
-    printf("%ld\n", sent);
+    FILE *stream = fdopen(peer, "w");
+    fputs("held back", stream);
+    printf("%ld\n", sent + 9);
     return 3;
 }
 "#;

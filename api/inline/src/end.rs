@@ -47,8 +47,7 @@ pub fn end() {
         return;
     }
     // What streams hold back would be written after this.
-    // SAFETY: all streams.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
+    towpath_symbols::write_out_streams();
     // The program's handlers are over, and its status is settled.
     towpath_symbols::on_wish_to_end(cut_off);
     home.mention(&Said::Leaves);

@@ -43,6 +43,7 @@ use towpath_posix::{Errno, Posix};
 use state::POSIX;
 
 pub use signals::on_wish_to_end;
+pub use stdio::write_out_streams;
 
 /// To be run by the dynamic loader, before the program's own constructors. `attach` leads to the engine, if there is to be
 /// one.

@@ -24,6 +24,10 @@ unsafe extern "C" {
         arguments: *mut c_void,
     ) -> c_int;
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+    fn ftrylockfile(stream: *mut FILE) -> c_int;
+    fn funlockfile(stream: *mut FILE);
+    fn __fpending(stream: *mut FILE) -> size_t;
+    fn fflush_unlocked(stream: *mut FILE) -> c_int;
     static mut stdin: *mut FILE;
     static mut stdout: *mut FILE;
     static mut stderr: *mut FILE;
@@ -122,6 +126,42 @@ pub fn wrap_standard_streams() {
             stderr = open(2, c"w".as_ptr());
             libc::setvbuf(stderr, std::ptr::null_mut(), libc::_IONBF, 0);
         }
+    }
+}
+
+type Do = unsafe extern "C" fn();
+type Next = unsafe extern "C" fn(*mut FILE) -> *mut FILE;
+
+/// Writes out what streams hold back, as exit(3) does: but for those that another thread uses. fflush(3) waits for them, and
+/// with it for whoever reads from a terminal.
+pub fn write_out_streams() {
+    let names = [c"_IO_list_lock", c"_IO_list_unlock", c"_IO_iter_begin", c"_IO_iter_next"];
+    // SAFETY: names.
+    let [lock, unlock, begin, next] =
+        names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
+    if [lock, unlock, begin, next].contains(&std::ptr::null_mut()) {
+        // Another libc. SAFETY: all streams.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        return;
+    }
+    // SAFETY: glibc's way to all its streams, which has not changed since glibc 2.2: each is there while the list is locked.
+    unsafe {
+        let lock: Do = std::mem::transmute(lock);
+        let unlock: Do = std::mem::transmute(unlock);
+        let begin: unsafe extern "C" fn() -> *mut FILE = std::mem::transmute(begin);
+        let next: Next = std::mem::transmute(next);
+        lock();
+        let mut stream = begin();
+        while !stream.is_null() {
+            if ftrylockfile(stream) == 0 {
+                if __fpending(stream) > 0 {
+                    fflush_unlocked(stream);
+                }
+                funlockfile(stream);
+            }
+            stream = next(stream);
+        }
+        unlock();
     }
 }
 
