@@ -1,0 +1,72 @@
+//! A server that echoes, swallows and pours, and the clients that measure it: what `cargo xtask bench` compares stacks by.
+//!
+//! ```text
+//! load serve PORT                               the server, see `serve`
+//! load ask HOST:PORT CONNECTIONS BYTES SECONDS  each connection sends BYTES and waits for their return
+//! load churn HOST:PORT CLIENTS BYTES SECONDS    each client connects, asks once and closes
+//! load users HOST:PORT USERS BYTES MS SECONDS   each user sends BYTES every MS milliseconds, answered or not
+//! load bulk HOST:PORT in|out|both FLOWS SECONDS bytes to the server, from it, or both at once
+//! load echo HOST:PORT WINDOW BYTES SECONDS      datagrams and their return, WINDOW of them under way
+//! load cast HOST:PORT BYTES SECONDS             datagrams one way; the server says how many it got
+//! ```
+//!
+//! A client prints one JSON object. Times are in µs, rates per second.
+//!
+//! Reading order: `serve` is the server, `asking` what clients of connections share, `requests`, `users`, `bulk` and
+//! `datagrams` are the clients, `tally` is what they print.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout)] // Its output is what it is for.
+
+mod asking;
+mod bulk;
+mod datagrams;
+mod requests;
+mod serve;
+mod tally;
+mod users;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+fn main() -> Result<()> {
+    allow_many_descriptors()?;
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let said = match &words[..] {
+        ["serve", port] => return serve::run(port.parse()?),
+        ["ask", to, connections, bytes, time] => {
+            requests::ask(to.parse()?, connections.parse()?, bytes.parse()?, seconds(time)?)?
+        }
+        ["churn", to, clients, bytes, time] => {
+            requests::churn(to.parse()?, clients.parse()?, bytes.parse()?, seconds(time)?)?
+        }
+        ["users", to, users, bytes, ms, time] => {
+            let every = Duration::from_millis(ms.parse()?);
+            users::run(to.parse()?, users.parse()?, bytes.parse()?, every, seconds(time)?)?
+        }
+        ["bulk", to, way, flows, time] => {
+            bulk::run(to.parse()?, way.parse()?, flows.parse()?, seconds(time)?)?
+        }
+        ["echo", to, window, bytes, time] => {
+            datagrams::echo(to.parse()?, window.parse()?, bytes.parse()?, seconds(time)?)?
+        }
+        ["cast", to, bytes, time] => datagrams::cast(to.parse()?, bytes.parse()?, seconds(time)?)?,
+        _ => bail!(
+            "serve, ask, churn, users, bulk, echo or cast; see the top of bench/load/src/main.rs"
+        ),
+    };
+    println!("{said}");
+    Ok(())
+}
+
+fn seconds(word: &str) -> Result<Duration> {
+    Ok(Duration::from_secs(word.parse()?))
+}
+
+/// As many as this process may have.
+fn allow_many_descriptors() -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
+}
