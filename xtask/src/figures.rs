@@ -2,18 +2,31 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// What one run of a client gave.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Sample {
     pub value: f64,
     /// Processors that were busy, all processes together.
     pub cores: f64,
+    /// Whose they were, where that was measured.
+    pub parts: Option<Parts>,
+}
+
+/// Processors that were busy for these, in cores. What the kernel did for nobody in particular is in none of them.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Parts {
+    pub client: f64,
+    /// With the engine, where that is in the program's process.
+    pub program: f64,
+    /// A process of its own.
+    pub engine: f64,
 }
 
 /// The sample in the middle, with its cores.
-pub struct Median(Sample);
+pub struct Median(pub Sample);
 
 impl Median {
     pub fn of(samples: &[Sample]) -> Self {
@@ -38,26 +51,30 @@ impl fmt::Display for Median {
     }
 }
 
-/// The median of the ratios within rounds, and the interval in which the true one lies with a probability of 95 %.
-#[derive(Debug, PartialEq)]
-pub struct Ratio {
+/// A median, and the interval in which the true one lies with a probability of 95 %.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Interval {
     pub median: f64,
     pub low: f64,
     pub high: f64,
 }
 
-impl Ratio {
-    /// The interval is that of order statistics, which assumes nothing about how figures spread: so many ratios of
-    /// `n` are below their true median as heads come up in `n` throws. Fewer than six never make 95 %; then it is
+impl Interval {
+    /// The interval is that of order statistics, which assumes nothing about how figures spread: so many of `n` are
+    /// below their true median as heads come up in `n` throws. Fewer than six never make 95 %; then it is
     /// the least and the largest.
-    pub fn of(ours: &[Sample], theirs: &[Sample]) -> Self {
-        let mut ratios: Vec<f64> =
-            ours.iter().zip(theirs).map(|(a, b)| a.value / b.value).collect();
-        ratios.sort_by(f64::total_cmp);
-        let n = ratios.len();
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let n = values.len();
         let outside = ((n as f64 - 1.96 * (n as f64).sqrt()) / 2.).max(0.) as usize;
-        let (low, high) = (ratios[outside], ratios[n - 1 - outside]);
-        Self { median: (ratios[(n - 1) / 2] + ratios[n / 2]) / 2., low, high }
+        let (low, high) = (values[outside], values[n - 1 - outside]);
+        Self { median: (values[(n - 1) / 2] + values[n / 2]) / 2., low, high }
+    }
+
+    /// Of the ratios within rounds.
+    pub fn of_ratios(ours: &[Sample], theirs: &[Sample]) -> Self {
+        Self::of(ours.iter().zip(theirs).map(|(a, b)| a.value / b.value))
     }
 
     pub fn json(&self) -> Value {
@@ -65,7 +82,7 @@ impl Ratio {
     }
 }
 
-impl fmt::Display for Ratio {
+impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2} ({:.2} to {:.2})", self.median, self.low, self.high)
     }
@@ -85,17 +102,17 @@ mod tests {
     use super::*;
 
     fn samples(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
-        values.into_iter().map(|value| Sample { value, cores: 1. }).collect()
+        values.into_iter().map(|value| Sample { value, cores: 1., parts: None }).collect()
     }
 
     #[test]
     fn a_ratio_is_that_of_rounds_and_its_interval_narrows_with_them() {
         let theirs = samples([1., 2., 4.]);
-        let ratio = Ratio::of(&samples([2., 2., 12.]), &theirs);
-        assert_eq!(ratio, Ratio { median: 2., low: 1., high: 3. });
+        let ratio = Interval::of_ratios(&samples([2., 2., 12.]), &theirs);
+        assert_eq!(ratio, Interval { median: 2., low: 1., high: 3. });
         let many = |n: i32| samples((1..=n).map(f64::from));
-        let ratio = Ratio::of(&many(15), &samples([1.; 15]));
-        assert_eq!(ratio, Ratio { median: 8., low: 4., high: 12. });
+        let ratio = Interval::of_ratios(&many(15), &samples([1.; 15]));
+        assert_eq!(ratio, Interval { median: 8., low: 4., high: 12. });
         assert_eq!(Median::of(&many(15)).figure().to_string(), "8.0");
     }
 }

@@ -11,6 +11,7 @@ mod findings;
 mod fuzz;
 mod interrupt;
 mod licences;
+mod report;
 mod requirements;
 mod running;
 mod shards;

@@ -7,6 +7,7 @@
 //! load users HOST:PORT USERS BYTES MS SECONDS   each user sends BYTES every MS milliseconds, answered or not
 //! load bulk HOST:PORT in|out|both FLOWS SECONDS bytes to the server, from it, or both at once
 //! load echo HOST:PORT WINDOW BYTES SECONDS      datagrams and their return, WINDOW of them under way
+//! load reach HOST:PORT                          whether somebody accepts a connection there, a second at the most
 //! load cast HOST:PORT BYTES SECONDS             datagrams one way; the server says how many it got
 //! ```
 //!
@@ -25,10 +26,12 @@ mod serve;
 mod tally;
 mod users;
 
+use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
 
 fn main() -> Result<()> {
     allow_many_descriptors()?;
@@ -36,6 +39,10 @@ fn main() -> Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let said = match &words[..] {
         ["serve", port] => return serve::run(port.parse()?),
+        ["reach", to] => {
+            TcpStream::connect_timeout(&to.parse()?, Duration::from_secs(1))?;
+            json!("there")
+        }
         ["ask", to, connections, bytes, time] => {
             requests::ask(to.parse()?, connections.parse()?, bytes.parse()?, seconds(time)?)?
         }
@@ -54,7 +61,7 @@ fn main() -> Result<()> {
         }
         ["cast", to, bytes, time] => datagrams::cast(to.parse()?, bytes.parse()?, seconds(time)?)?,
         _ => bail!(
-            "serve, ask, churn, users, bulk, echo or cast; see the top of bench/load/src/main.rs"
+            "serve, reach, ask, churn, users, bulk, echo or cast; see the top of bench/load/src/main.rs"
         ),
     };
     println!("{said}");

@@ -1,20 +1,56 @@
 //! The programs that are measured: what runs as server and client, and what the client says.
 
+use std::fmt;
 use std::path::Path;
 
-/// The port of every server.
+/// The port of every server, and the first of those of [`Serves::Load`].
 pub const PORT: u16 = 7900;
 
 /// Rows of the table that one client gives.
 pub struct Case {
+    pub group: Group,
     pub name: &'static str,
-    pub server: fn(&Place<'_>) -> Vec<String>,
-    pub client: fn(&Place<'_>) -> Vec<String>,
+    pub serves: Serves,
+    pub client: Client,
     /// At least one.
     pub readings: &'static [Reading],
 }
 
-/// One of them.
+/// What is measured together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Group {
+    /// Programs as they are: iperf3, nginx, redis.
+    Programs,
+    /// Requests of several sizes on connections that stay.
+    Rr,
+    /// A connection for each request.
+    Churn,
+    /// Users who send now and then.
+    Users,
+    /// As many bytes as go.
+    Bulk,
+    /// Datagrams.
+    Udp,
+    /// All of them.
+    All,
+}
+
+/// What a server offers.
+pub enum Serves {
+    /// A program of its own.
+    Program(fn(&Place<'_>) -> Vec<String>),
+    /// What `bench/load/src/serve.rs` says.
+    Load,
+}
+
+/// How the client is started.
+pub enum Client {
+    Program(fn(&Place<'_>) -> Vec<String>),
+    /// `load` of `bench/load` with these words, of which HOST and SECONDS stand for what they say.
+    Load(&'static str),
+}
+
+/// One of the figures that a client gives.
 pub struct Reading {
     /// Which of several it is.
     pub which: &'static str,
@@ -32,59 +68,122 @@ pub struct Place<'a> {
     pub scratch: &'a Path,
     /// The program `tests/src/bin/crowd.rs`.
     pub crowd: &'a Path,
+    /// The program `bench/load`.
+    pub load: &'a Path,
+}
+
+impl Case {
+    pub fn server(&self, at: &Place<'_>) -> Vec<String> {
+        match self.serves {
+            Serves::Program(line) => line(at),
+            Serves::Load => load(at, &format!("serve {PORT}")),
+        }
+    }
+
+    pub fn client(&self, at: &Place<'_>) -> Vec<String> {
+        match self.client {
+            Client::Program(line) => line(at),
+            Client::Load(line) => {
+                let host = format!("{}:{PORT}", at.host);
+                load(at, &line.replace("HOST", &host).replace("SECONDS", &at.seconds.to_string()))
+            }
+        }
+    }
+
+    /// The ports that the server has, as `towpath run -p` names them.
+    pub fn ports(&self) -> Vec<String> {
+        match self.serves {
+            Serves::Program(_) => vec![PORT.to_string()],
+            Serves::Load => {
+                let udp = (PORT..PORT + 2).map(|port| format!("{port}/udp"));
+                (PORT..PORT + 3).map(|port| port.to_string()).chain(udp).collect()
+            }
+        }
+    }
+}
+
+impl Reading {
+    /// Of times it is.
+    pub fn is_less_better(&self) -> bool {
+        self.unit == "µs"
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Programs => "programs",
+            Self::Rr => "rr",
+            Self::Churn => "churn",
+            Self::Users => "users",
+            Self::Bulk => "bulk",
+            Self::Udp => "udp",
+            Self::All => "all",
+        })
+    }
+}
+
+/// All there are.
+pub fn cases() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().chain(super::loads::CASES)
 }
 
 const fn rate(unit: &'static str, read: fn(&str) -> Option<f64>) -> Reading {
     Reading { which: "", unit, read }
 }
 
-pub const CASES: &[Case] = &[
-    Case {
-        name: "iperf3 to the program",
-        server: iperf_server,
-        client: |at| iperf(at, &[]),
-        readings: &[rate("Gbit/s", gbits)],
-    },
-    Case {
-        name: "iperf3 from the program",
-        server: iperf_server,
-        client: |at| iperf(at, &["-R"]),
-        readings: &[rate("Gbit/s", gbits)],
-    },
-    Case {
-        name: "nginx, wrk -c64, keep-alive",
-        server: nginx,
-        client: |at| wrk(at, &[]),
-        readings: &[rate("requests/s", wrk_rate)],
-    },
-    Case {
-        name: "nginx, wrk -c64, connection each",
-        server: nginx,
-        client: |at| wrk(at, &["-H", "Connection: close"]),
-        readings: &[rate("requests/s", wrk_rate)],
-    },
-    Case {
-        name: "redis GET, 50 clients",
-        server: redis,
-        client: |at| redis_get(at, 1),
-        readings: &[rate("requests/s", redis_rate)],
-    },
-    Case {
-        name: "redis GET, 50 clients, pipeline 16",
-        server: redis,
-        client: |at| redis_get(at, 16),
-        readings: &[rate("requests/s", redis_rate)],
-    },
-    Case {
-        name: "one connection, round trip",
-        server: |at| crowd(at, &format!("answer {PORT}")),
-        client: |at| crowd(at, &format!("ask {}:{PORT} {}", at.host, at.seconds)),
-        readings: &[
+const CASES: &[Case] = &[
+    program("iperf3 to the program", iperf_server, |at| iperf(at, &[]), &[rate("Gbit/s", gbits)]),
+    program(
+        "iperf3 from the program",
+        iperf_server,
+        |at| iperf(at, &["-R"]),
+        &[rate("Gbit/s", gbits)],
+    ),
+    program(
+        "nginx, wrk -c64, keep-alive",
+        nginx,
+        |at| wrk(at, &[]),
+        &[rate("requests/s", wrk_rate)],
+    ),
+    program(
+        "nginx, wrk -c64, connection each",
+        nginx,
+        |at| wrk(at, &["-H", "Connection: close"]),
+        &[rate("requests/s", wrk_rate)],
+    ),
+    program(
+        "redis GET, 50 clients",
+        redis,
+        |at| redis_get(at, 1),
+        &[rate("requests/s", redis_rate)],
+    ),
+    program(
+        "redis GET, 50 clients, pipeline 16",
+        redis,
+        |at| redis_get(at, 16),
+        &[rate("requests/s", redis_rate)],
+    ),
+    program(
+        "one connection, round trip",
+        |at| crowd(at, &format!("answer {PORT}")),
+        |at| crowd(at, &format!("ask {}:{PORT} {}", at.host, at.seconds)),
+        &[
             Reading { which: ", p50", unit: "µs", read: |text| nth_word(text, 0) },
             Reading { which: ", p99", unit: "µs", read: |text| nth_word(text, 1) },
         ],
-    },
+    ),
 ];
+
+const fn program(
+    name: &'static str,
+    server: fn(&Place<'_>) -> Vec<String>,
+    client: fn(&Place<'_>) -> Vec<String>,
+    readings: &'static [Reading],
+) -> Case {
+    let (serves, client) = (Serves::Program(server), Client::Program(client));
+    Case { group: Group::Programs, name, serves, client, readings }
+}
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
@@ -146,6 +245,10 @@ fn redis_get(at: &Place<'_>, pipeline: u32) -> Vec<String> {
 fn redis_rate(text: &str) -> Option<f64> {
     let line = text.lines().find(|l| l.starts_with("\"GET\""))?;
     line.split(',').nth(1)?.trim_matches('"').parse().ok()
+}
+
+fn load(at: &Place<'_>, line: &str) -> Vec<String> {
+    std::iter::once(at.load.display().to_string()).chain(words(line)).collect()
 }
 
 fn crowd(at: &Place<'_>, line: &str) -> Vec<String> {

@@ -5,11 +5,18 @@
 //! cores in every case, so ratios mean something and absolute figures little. CPU is what the
 //! whole machine spent, in cores, while the client ran.
 //!
-//! Reading order: `sides` says where servers run, `cases` which, `server` starts and measures them in a `world`.
+//! Reading order: `sides` says where servers run (`peers` are those of others), `cases` and `loads` which, `server` starts and
+//! measures them in a `world` (`pair` where the client is in it, too), `comparison` makes the report.
 
 mod cases;
+mod comparison;
+mod cpu;
+mod loads;
+mod pair;
+mod peers;
 mod server;
 mod sides;
+mod versions;
 mod world;
 
 use std::io::IsTerminal;
@@ -17,12 +24,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::figures::{Median, Ratio, Sample};
+use crate::figures::{Interval, Median, Sample};
 use crate::interrupt;
 use crate::running::Running;
-use cases::{CASES, Case};
+use cases::{Case, Group};
 use server::Server;
 use sides::{Hosting, Side, Uplink};
 use world::World;
@@ -35,88 +43,96 @@ pub struct Options {
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 15)]
     repeat: usize,
-    /// Only measurements whose name contains this.
+    /// What is measured; several with commas between them. Programs, unless some are named.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    group: Vec<Group>,
+    /// Only measurements whose name contains this; of all groups, unless some are named.
     #[arg(long, default_value = "")]
     only: String,
+    /// Lists the measurements, and measures nothing.
+    #[arg(long)]
+    list: bool,
     /// Ways to run the engine, each beside the kernel in the same run; several with commas between them.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "run")]
     hosting: Vec<Hosting>,
+    /// Other stacks and servers in the same rounds: smoltcp, gvisor, go, netpoll, or all; several with commas between
+    /// them. Each is built first; one that cannot be built is reported as missing.
+    #[arg(long, value_delimiter = ',', conflicts_with = "beside")]
+    peers: Vec<String>,
     /// Another `towpath`, an earlier build for instance, to measure beside this one instead of the kernel.
     #[arg(long, value_name = "BINARY")]
     beside: Option<PathBuf>,
+    /// Writes all that was measured, as JSON.
+    #[arg(long, value_name = "FILE", conflicts_with = "beside")]
+    json: Option<PathBuf>,
 }
 
 impl Options {
     /// Both ways out of each hosting.
     fn sides(&self) -> impl Iterator<Item = Side> {
-        let both = |&hosting: &Hosting| {
-            [Uplink::Tap, Uplink::Rootless].map(|uplink| Side::Ours(hosting, uplink))
+        let all = |&hosting: &Hosting| match hosting {
+            Hosting::Both => vec![Side::Loopback],
+            _ => [Uplink::Tap, Uplink::Rootless].map(|uplink| Side::Ours(hosting, uplink)).to_vec(),
         };
-        self.hosting.iter().flat_map(both)
+        self.hosting.iter().flat_map(all)
     }
 
     fn cases(&self) -> impl Iterator<Item = &'static Case> {
-        CASES.iter().filter(|case| case.name.contains(&self.only))
+        let groups: &[Group] = match &self.group[..] {
+            [] if self.only.is_empty() => &[Group::Programs],
+            [] => &[Group::All],
+            groups => groups,
+        };
+        let is_asked = |case: &&Case| groups.contains(&Group::All) || groups.contains(&case.group);
+        cases::cases().filter(is_asked).filter(|case| case.name.contains(&self.only))
     }
 }
 
 /// What was built.
-struct Built {
+pub struct Built {
     towpath: PathBuf,
     crowd: PathBuf,
+    load: PathBuf,
 }
 
 /// Measures and prints the table. Needs root.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
+    ensure!(options.cases().next().is_some(), "{}: there is no such measurement", options.only);
+    if options.list {
+        options.cases().for_each(|case| println!("{:9} {}", case.group.to_string(), case.name));
+        return Ok(());
+    }
     interrupt::hold()?;
     crate::debian::install()?;
-    ensure!(options.cases().next().is_some(), "{}: there is no such measurement", options.only);
+    if options.cases().any(|case| case.group == Group::Users) {
+        allow_many_descriptors();
+    }
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "-p", "towpath", "-p", "towpath-tests", "--bins"]);
+    build.args(["build", "--release", "--bins"]);
+    build.args(["-p", "towpath", "-p", "towpath-tests", "-p", "towpath-load"]);
     ensure!(build.current_dir(root).status()?.success(), "the release build failed");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     let binary = |name: &str| target.join("release").join(name);
-    let built = Built { towpath: binary("towpath"), crowd: binary("crowd") };
+    let built = Built { towpath: binary("towpath"), crowd: binary("crowd"), load: binary("load") };
     if let Some(other) = &options.beside {
         let other = other.canonicalize().with_context(|| other.display().to_string())?;
         return beside(&other, &built, options);
     }
-    beside_the_kernel(&built, options)
+    comparison::run(root, &target, &built, options)
 }
 
-fn beside_the_kernel(built: &Built, options: &Options) -> Result<()> {
-    let missing = missing(options, &[&built.towpath])?;
-    let sides: Vec<Side> = options.sides().collect();
-    let heads: String = sides.iter().map(|side| format!(" {side} (cores) | ratio |")).collect();
-    println!("| measurement | unit | kernel (cores) |{heads}");
-    println!("|---|---|---|{}", "---|---|".repeat(sides.len()));
-    for case in options.cases() {
-        let there = sides.iter().filter(|side| !is_of(side, &missing));
-        let servers: Vec<(Side, &Path)> = std::iter::once(&Side::Kernel)
-            .chain(there)
-            .map(|&side| (side, &*built.towpath))
-            .collect();
-        let samples = rounds(case, &servers, built, options)?;
-        for (n, reading) in case.readings.iter().enumerate() {
-            let kernel = &samples[0][n];
-            let cells: String = sides
-                .iter()
-                .map(|side| match servers.iter().position(|(it, _)| it == side) {
-                    Some(at) => {
-                        let ours = &samples[at][n];
-                        format!(" {} | {} |", Median::of(ours), Ratio::of(ours, kernel))
-                    }
-                    None => " missing | missing |".to_owned(),
-                })
-                .collect();
-            let (name, which, unit) = (case.name, reading.which, reading.unit);
-            println!("| {name}{which} | {unit} | {} |{cells}", Median::of(kernel));
-        }
+/// Ten thousand connections take more descriptors than most shells allow. Where the limit may not be raised, measurements
+/// that need more say so.
+fn allow_many_descriptors() {
+    // Several at the gateway for each of them.
+    const MANY: u64 = 1 << 16;
+    let limit = getrlimit(Resource::Nofile);
+    let many = Some(limit.maximum.map_or(MANY, |maximum| maximum.max(MANY)));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: many, maximum: many });
+    let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = raised.or_else(|_| setrlimit(Resource::Nofile, most)) {
+        eprintln!("the limit of descriptors stays: {error}");
     }
-    for &hosting in options.hosting.iter().filter(|it| !missing.contains(it)) {
-        idle(&built.towpath, hosting)?;
-    }
-    Ok(())
 }
 
 /// Two builds, each over TAP and rootless.
@@ -128,8 +144,11 @@ fn beside(other: &Path, built: &Built, options: &Options) -> Result<()> {
         for side in options.sides().filter(|side| !is_of(side, &missing)) {
             let servers = [(side, other), (side, &*built.towpath)];
             let samples = rounds(case, &servers, built, options)?;
+            let [theirs, ours] = &samples[..] else { unreachable!("two of them") };
+            let ours = ours.as_ref().map_err(|why| anyhow!("{}, {side}: {why}", case.name))?;
+            let theirs = theirs.as_ref().map_err(|why| anyhow!("{}, {side}: {why}", case.name))?;
             for (n, reading) in case.readings.iter().enumerate() {
-                let (theirs, ours) = (&samples[0][n], &samples[1][n]);
+                let (theirs, ours) = (&theirs[n], &ours[n]);
                 println!(
                     "| {}{} | {} | {side} | {} | {} | {} |",
                     case.name,
@@ -137,12 +156,12 @@ fn beside(other: &Path, built: &Built, options: &Options) -> Result<()> {
                     reading.unit,
                     Median::of(theirs),
                     Median::of(ours),
-                    Ratio::of(ours, theirs),
+                    Interval::of_ratios(ours, theirs),
                 );
             }
         }
     }
-    for &hosting in options.hosting.iter().filter(|it| !missing.contains(it)) {
+    for hosting in idlers(options).filter(|it| !missing.contains(it)) {
         idle(other, hosting)?;
         idle(&built.towpath, hosting)?;
     }
@@ -164,42 +183,67 @@ fn missing(options: &Options, builds: &[&Path]) -> Result<Vec<Hosting>> {
     Ok(missing)
 }
 
-fn is_of(side: &Side, hostings: &[Hosting]) -> bool {
-    matches!(side, Side::Ours(hosting, _) if hostings.contains(hosting))
+/// What is also measured while nobody asks.
+fn idlers(options: &Options) -> impl Iterator<Item = Hosting> {
+    options.hosting.iter().copied().filter(|&hosting| hosting != Hosting::Both)
 }
+
+fn is_of(side: &Side, hostings: &[Hosting]) -> bool {
+    match side {
+        Side::Ours(hosting, _) => hostings.contains(hosting),
+        _ => false,
+    }
+}
+
+/// What one side gave in all rounds: for each reading the samples, or why there are none.
+type Outcome = Result<Vec<Vec<Sample>>, String>;
 
 /// For each server and reading, a sample from each round. In a round all servers run, and the client goes from one to
 /// the next: what another tenant of the machine takes changes within seconds, and hits neighbours alike. Every second
 /// round goes back the same way, so that none is always behind the same one. Each round has servers of its own: one and
-/// the same program differs by a tenth from start to start, by where its memory lies.
+/// the same program differs by a tenth from start to start, by where its memory lies. A side that fails is left out from
+/// then on.
 fn rounds(
     case: &Case,
     sides: &[(Side, &Path)],
     built: &Built,
     options: &Options,
-) -> Result<Vec<Vec<Vec<Sample>>>> {
-    let mut samples = vec![vec![Vec::new(); case.readings.len()]; sides.len()];
+) -> Result<Vec<Outcome>> {
+    let mut outcomes: Vec<Outcome> =
+        sides.iter().map(|_| Ok(vec![Vec::new(); case.readings.len()])).collect();
     for round in 0..options.repeat.max(1) {
         if std::io::stderr().is_terminal() {
             eprint!("\r{}: round {} of {} ", case.name, round + 1, options.repeat.max(1));
         }
-        let servers = sides
-            .iter()
-            .map(|&(side, towpath)| Server::start(case, side, towpath, &built.crowd))
-            .collect::<Result<Vec<_>>>()?;
+        let mut servers: Vec<Option<Server<'_>>> = Vec::new();
+        for (&(side, program), outcome) in sides.iter().zip(&mut outcomes) {
+            let server = outcome.is_ok().then(|| Server::start(case, side, program, built));
+            servers.push(server.and_then(|server| keep(server, outcome)));
+            interrupt::check()?;
+        }
         let mut order: Vec<usize> = (0..servers.len()).collect();
         if round % 2 == 1 {
             order.reverse();
         }
         for at in order {
-            let measured = servers[at].measure(case, options.seconds)?;
-            samples[at].iter_mut().zip(measured).for_each(|(all, sample)| all.push(sample));
+            let Some(server) = &mut servers[at] else { continue };
+            let measured = server.measure(case, options.seconds);
+            interrupt::check()?;
+            let measured = keep(measured, &mut outcomes[at]);
+            if let (Some(measured), Ok(samples)) = (measured, &mut outcomes[at]) {
+                samples.iter_mut().zip(measured).for_each(|(all, sample)| all.push(sample));
+            }
         }
     }
     if std::io::stderr().is_terminal() {
         eprint!("\r{:70}\r", "");
     }
-    Ok(samples)
+    Ok(outcomes)
+}
+
+/// Nothing, and its reason in the outcome, where something failed.
+fn keep<T>(result: Result<T>, outcome: &mut Outcome) -> Option<T> {
+    result.map_err(|error| *outcome = Err(format!("{error:#}"))).ok()
 }
 
 /// What `towpath run` and its program cost while the program sleeps.
@@ -207,14 +251,11 @@ fn idle(towpath: &Path, hosting: Hosting) -> Result<()> {
     let side = Side::Ours(hosting, Uplink::Rootless);
     let world = World::new(side)?;
     let server = ["python3", "-m", "http.server", "7900"].map(str::to_owned).to_vec();
-    let line = side.line(towpath, server)?;
+    let line = side.line(towpath, &[cases::PORT.to_string()], server)?;
     let mut run = Running(world.command(world.server(), &line).spawn()?);
     interrupt::sleep(Duration::from_secs(2))?;
     let cpu = |run: &Running| -> Result<(f64, f64)> {
-        Ok((
-            cpu_of(run.0.id())?,
-            descendants(run.0.id())?.into_iter().map(cpu_of).sum::<Result<_>>()?,
-        ))
+        Ok((cpu::of(run.0.id())?, cpu::of_descendants(run.0.id())?))
     };
     let before = cpu(&run)?;
     interrupt::sleep(Duration::from_secs(10))?;
@@ -226,29 +267,4 @@ fn idle(towpath: &Path, hosting: Hosting) -> Result<()> {
     );
     run.stop();
     Ok(())
-}
-
-/// Seconds of CPU that one process used so far.
-fn cpu_of(pid: u32) -> Result<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let after = text.rsplit_once(") ").context("stat")?.1;
-    let fields: Vec<&str> = after.split(' ').collect();
-    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-    Ok(ticks / 100.)
-}
-
-/// What a process has started, and what that has, as long as it lives.
-fn descendants(pid: u32) -> Result<Vec<u32>> {
-    let mut all = Vec::new();
-    let mut left = vec![pid];
-    while let Some(parent) = left.pop() {
-        for thread in std::fs::read_dir(format!("/proc/{parent}/task"))? {
-            let children = std::fs::read_to_string(thread?.path().join("children"))?;
-            left.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        }
-        if parent != pid {
-            all.push(parent);
-        }
-    }
-    Ok(all)
 }

@@ -6,37 +6,65 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Side;
-use super::cases::{Case, PORT, Place};
+use super::cases::{Case, Group, PORT, Place};
+use super::pair::Pair;
+use super::sides::Side;
 use super::world::{Scratch, World};
-use crate::figures::Sample;
+use super::{Built, cpu};
+use crate::figures::{Parts, Sample};
 use crate::interrupt;
 use crate::running::Running;
 
 /// A server that runs on one of the sides, ready for its client. Gone with it.
 pub struct Server<'a> {
     // Ends first, its namespaces next.
-    _run: Running,
+    run: Run,
     world: World,
     scratch: Scratch,
-    crowd: &'a Path,
+    built: &'a Built,
+}
+
+enum Run {
+    /// The server's process, or `towpath`.
+    Alone(Running),
+    /// Client and server are started by one shell.
+    Paired(Pair),
+}
+
+/// What a client said.
+struct Said {
+    out: String,
+    errors: String,
 }
 
 impl<'a> Server<'a> {
-    pub fn start(case: &Case, side: Side, towpath: &Path, crowd: &'a Path) -> Result<Self> {
+    /// `program` is the `towpath` or the peer.
+    pub fn start(case: &Case, side: Side, program: &Path, built: &'a Built) -> Result<Self> {
         let world = World::new(side)?;
+        if case.group == Group::Churn {
+            world.allow_many_ports()?;
+        }
         let scratch = Scratch::new(&world.names[0])?;
-        let place = Place { host: world.host(), seconds: 0, scratch: &scratch.0, crowd };
-        let line = side.line(towpath, (case.server)(&place))?;
-        let run = Running(world.command(world.server(), &line).spawn().context("server")?);
-        let server = Self { _run: run, world, scratch, crowd };
-        wait_for(&server.world, server.world.host())?;
+        let place = place(&world, &scratch, built, 0);
+        let server = case.server(&place);
+        let run = if side.is_loopback() {
+            let shell = side.line(program, &case.ports(), vec!["sh".to_owned()])?;
+            let shell = world.command(world.server(), &shell);
+            Run::Paired(Pair::start(shell, side.is_ours(), &server, &scratch.0)?)
+        } else {
+            let line = side.line(program, &case.ports(), server)?;
+            let mut command = world.command(world.server(), &line);
+            command.stderr(std::fs::File::create(scratch.0.join("server-errors"))?);
+            Run::Alone(Running(command.spawn().context("server")?))
+        };
+        let mut server = Self { run, world, scratch, built };
+        server.wait()?;
         Ok(server)
     }
 
     /// A sample for each reading of the case. Tried again for a while where there is no figure: iperf3's server does not
     /// listen for a moment after each test.
-    pub fn measure(&self, case: &Case, seconds: u32) -> Result<Vec<Sample>> {
+    pub fn measure(&mut self, case: &Case, seconds: u32) -> Result<Vec<Sample>> {
         let end = Instant::now() + Duration::from_secs(5);
         loop {
             interrupt::check()?;
@@ -48,51 +76,83 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn try_to_measure(&self, case: &Case, seconds: u32) -> Result<Vec<Sample>> {
-        let (host, scratch) = (self.world.host(), &self.scratch.0);
-        let line = (case.client)(&Place { host, seconds, scratch, crowd: self.crowd });
-        let before = busy()?;
-        let start = Instant::now();
-        let client =
-            self.world.command(self.world.client(), &line).stdout(Stdio::piped()).output()?;
-        let cores = (busy()? - before) / start.elapsed().as_secs_f64();
-        let text = String::from_utf8_lossy(&client.stdout);
+    fn try_to_measure(&mut self, case: &Case, seconds: u32) -> Result<Vec<Sample>> {
+        let client = case.client(&place(&self.world, &self.scratch, self.built, seconds));
+        let (busy, used, start) = (cpu::busy()?, self.used()?, Instant::now());
+        let said = self.ask(&client, seconds + PATIENCE)?;
+        let took = start.elapsed().as_secs_f64();
+        let cores = (cpu::busy()? - busy) / took;
+        let parts = Some(cpu::between(used, self.used()?, took));
         let values: Option<Vec<f64>> =
-            case.readings.iter().map(|reading| (reading.read)(&text)).collect();
+            case.readings.iter().map(|reading| (reading.read)(&said.out)).collect();
         match values {
-            Some(values) => Ok(values.into_iter().map(|value| Sample { value, cores }).collect()),
-            None => bail!(
-                "{} ({}): no figure in\n{text}{}",
-                case.name,
-                self.world.side,
-                String::from_utf8_lossy(&client.stderr)
-            ),
+            Some(values) => {
+                Ok(values.into_iter().map(|value| Sample { value, cores, parts }).collect())
+            }
+            None => bail!("no figure in {:?} {:?}", said.out.trim(), said.errors.trim()),
         }
     }
-}
 
-fn wait_for(world: &World, host: &str) -> Result<()> {
-    let script = format!("import socket; socket.create_connection(('{host}',{PORT}),1).close()");
-    let line = ["python3".to_owned(), "-c".to_owned(), script];
-    let end = Instant::now() + Duration::from_secs(15);
-    while !world.command(world.client(), &line).status()?.success() {
-        ensure!(Instant::now() < end, "{}: no server on {host}:{PORT}", world.side);
-        interrupt::sleep(Duration::from_millis(50))?;
+    /// Runs a client to its end, or for so many seconds.
+    fn ask(&mut self, client: &[String], seconds: u32) -> Result<Said> {
+        let words = ["timeout", "-k", "5", &seconds.to_string()].map(str::to_owned);
+        let line = [&words[..], client].concat();
+        let command = self.world.command(self.world.client(), &line);
+        match &mut self.run {
+            Run::Paired(pair) => {
+                let (out, errors) = pair.run(&line)?;
+                Ok(Said { out, errors })
+            }
+            Run::Alone(_) => {
+                let mut command = command;
+                let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                Ok(Said { out: text(&output.stdout), errors: text(&output.stderr) })
+            }
+        }
     }
-    Ok(())
+
+    /// Seconds of CPU that each has used so far.
+    fn used(&self) -> Result<Parts> {
+        let run = match &self.run {
+            Run::Paired(pair) => return pair.used(),
+            Run::Alone(run) => run.0.id(),
+        };
+        // Clients are ours: they have ended, and were waited for.
+        let client = cpu::of_ended_children(std::process::id())?;
+        Ok(if self.world.side.is_ours() {
+            Parts { client, program: cpu::of_descendants(run)?, engine: cpu::of(run)? }
+        } else {
+            Parts { client, program: cpu::of_tree(run)?, engine: 0. }
+        })
+    }
+
+    /// Until it accepts connections.
+    fn wait(&mut self) -> Result<()> {
+        let host = self.world.host();
+        let load = self.built.load.display().to_string();
+        let line = [load, "reach".to_owned(), format!("{host}:{PORT}")];
+        let end = Instant::now() + Duration::from_secs(15);
+        while self.ask(&line, PATIENCE)?.out.trim() != "\"there\"" {
+            interrupt::check()?;
+            let has_ended = match &mut self.run {
+                Run::Alone(run) => run.0.try_wait()?.is_some(),
+                Run::Paired(_) => false,
+            };
+            let errors = self.scratch.0.join("server-errors");
+            let errors = std::fs::read_to_string(errors).unwrap_or_default();
+            ensure!(!has_ended, "the server ended: {}", errors.trim());
+            ensure!(Instant::now() < end, "no server on {host}:{PORT}: {}", errors.trim());
+            interrupt::sleep(Duration::from_millis(50))?;
+        }
+        Ok(())
+    }
 }
 
-/// Seconds of CPU that this machine spent so far, all cores.
-fn busy() -> Result<f64> {
-    let text = std::fs::read_to_string("/proc/stat")?;
-    let fields: Vec<f64> = text
-        .lines()
-        .next()
-        .context("/proc/stat")?
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|f| f.parse().ok())
-        .collect();
-    let idle = fields.get(3).copied().unwrap_or(0.) + fields.get(4).copied().unwrap_or(0.);
-    Ok((fields.iter().take(8).sum::<f64>() - idle) / 100.)
+/// Seconds that a client may take longer than it was told to.
+const PATIENCE: u32 = 60;
+
+fn place<'a>(world: &World, scratch: &'a Scratch, built: &'a Built, seconds: u32) -> Place<'a> {
+    let (crowd, load) = (&*built.crowd, &*built.load);
+    Place { host: world.host(), seconds, scratch: &scratch.0, crowd, load }
 }

@@ -6,19 +6,25 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::cases::PORT;
+use super::peers::Peer;
 
 /// Where the server runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Side {
     /// In a namespace behind a veth pair, on the kernel's TCP.
     Kernel,
-    /// Under `towpath run`.
+    /// Client and server in one namespace, on the kernel's loopback.
+    KernelLoopback,
+    /// Under `towpath run`, its client on the kernel.
     Ours(Hosting, Uplink),
+    /// Client and server under one `towpath run`, on its loopback.
+    Loopback,
+    /// What another project's stack makes of it.
+    Peer(Peer),
 }
 
 /// Who turns the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
 pub enum Hosting {
     /// A thread beside the program: `towpath run`.
     Run,
@@ -26,10 +32,12 @@ pub enum Hosting {
     Shards,
     /// The program's own threads: `towpath run --inline`.
     Inline,
+    /// A thread beside client and server, which are both in one run, beside both on the kernel's loopback.
+    Both,
 }
 
 /// How the program is reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Uplink {
     /// `--tap`.
     Tap,
@@ -41,7 +49,7 @@ impl Hosting {
     /// What `towpath run` is given for it.
     pub fn flags(self) -> &'static [&'static str] {
         match self {
-            Self::Run => &[],
+            Self::Run | Self::Both => &[],
             Self::Shards => &["--shards", "2"],
             Self::Inline => &["--inline"],
         }
@@ -60,14 +68,50 @@ impl Hosting {
 }
 
 impl Side {
-    /// The command that starts `server` there.
-    pub fn line(self, towpath: &Path, server: Vec<String>) -> Result<Vec<String>> {
-        let Self::Ours(hosting, uplink) = self else { return Ok(server) };
-        let mut line = vec![towpath.to_str().context("path")?.to_owned()];
+    /// What it is compared with. Nothing: others are with it.
+    pub fn baseline(self) -> Option<Self> {
+        match self {
+            Self::Kernel | Self::KernelLoopback => None,
+            Self::Ours(..) | Self::Peer(_) => Some(Self::Kernel),
+            Self::Loopback => Some(Self::KernelLoopback),
+        }
+    }
+
+    /// Whether client and server are in one network, whose loopback they use.
+    pub fn is_loopback(self) -> bool {
+        matches!(self, Self::KernelLoopback | Self::Loopback)
+    }
+
+    /// Whether there is a `towpath` that runs the server.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Self::Ours(..) | Self::Loopback)
+    }
+
+    /// The command that starts `server` there, which has `ports`. `program` is the `towpath` or the peer.
+    pub fn line(
+        self,
+        program: &Path,
+        ports: &[String],
+        server: Vec<String>,
+    ) -> Result<Vec<String>> {
+        let program = program.to_str().context("path")?.to_owned();
+        let (hosting, uplink) = match self {
+            Self::Kernel | Self::KernelLoopback => return Ok(server),
+            Self::Peer(peer) => return Ok(std::iter::once(program).chain(peer.words()).collect()),
+            Self::Ours(hosting, uplink) => (hosting, Some(uplink)),
+            Self::Loopback => (Hosting::Both, None),
+        };
+        let mut line = vec![program];
         line.extend(["run", "-q"].iter().chain(hosting.flags()).map(|&word| word.to_owned()));
         match uplink {
-            Uplink::Tap => line.push("--tap".into()),
-            Uplink::Rootless => line.extend(["-p".to_owned(), format!("127.0.0.1:{PORT}:{PORT}")]),
+            None => {}
+            Some(Uplink::Tap) => line.push("--tap".into()),
+            Some(Uplink::Rootless) => {
+                for port in ports {
+                    let number = port.split('/').next().unwrap_or(port);
+                    line.extend(["-p".to_owned(), format!("127.0.0.1:{number}:{port}")]);
+                }
+            }
         }
         line.push("--".into());
         line.extend(server);
@@ -79,6 +123,9 @@ impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (hosting, uplink) = match self {
             Self::Kernel => return f.write_str("kernel"),
+            Self::KernelLoopback => return f.write_str("kernel, loopback"),
+            Self::Loopback => return f.write_str("both ends, loopback"),
+            Self::Peer(peer) => return peer.fmt(f),
             Self::Ours(hosting, uplink) => (hosting, uplink),
         };
         f.write_str(match uplink {
@@ -86,7 +133,7 @@ impl fmt::Display for Side {
             Uplink::Rootless => "rootless",
         })?;
         match hosting {
-            Hosting::Run => Ok(()),
+            Hosting::Run | Hosting::Both => Ok(()),
             Hosting::Shards => f.write_str(", 2 shards"),
             Hosting::Inline => f.write_str(", inline"),
         }
@@ -101,12 +148,19 @@ mod tests {
     fn a_server_is_started_as_its_side_says() {
         let line = |side: Side| {
             let server = vec!["a".to_owned(), "b".to_owned()];
-            side.line(Path::new("/t"), server).expect("a path").join(" ")
+            let ports = ["7900".to_owned(), "7901/udp".to_owned()];
+            side.line(Path::new("/t"), &ports, server).expect("a path").join(" ")
         };
         assert_eq!(line(Side::Kernel), "a b");
         assert_eq!(line(Side::Ours(Hosting::Run, Uplink::Tap)), "/t run -q --tap -- a b");
         let shards = Side::Ours(Hosting::Shards, Uplink::Rootless);
-        assert_eq!(line(shards), "/t run -q --shards 2 -p 127.0.0.1:7900:7900 -- a b");
+        assert_eq!(
+            line(shards),
+            "/t run -q --shards 2 -p 127.0.0.1:7900:7900 -p 127.0.0.1:7901:7901/udp -- a b"
+        );
+        assert_eq!(line(Side::Loopback), "/t run -q -- a b");
+        assert_eq!(line(Side::KernelLoopback), "a b");
+        assert_eq!(line(Side::Peer(Peer::Go)), "/t net 7900");
         assert_eq!(shards.to_string(), "rootless, 2 shards");
     }
 

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
-use super::Side;
-use super::sides::Uplink;
+use super::peers::Network;
+use super::sides::{Side, Uplink};
 use crate::running::ip;
 
 /// A folder for what a server writes.
@@ -29,6 +29,12 @@ impl Drop for Scratch {
     }
 }
 
+/// The server's end of a veth pair, or the TAP device of a peer.
+pub const DEVICE: &str = "v1";
+/// Addresses of client and server that are not under `towpath run`.
+const HERE: &str = "10.78.0.1/24";
+pub const THERE: &str = "10.78.0.2/24";
+
 /// The namespaces of one measurement; gone with it.
 pub struct World {
     pub side: Side,
@@ -39,7 +45,7 @@ impl World {
     pub fn new(side: Side) -> Result<Self> {
         static WORLDS: AtomicU32 = AtomicU32::new(0);
         let id = format!("{}-{}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
-        let ends: &[&str] = if side == Side::Kernel { &["a", "b"] } else { &["a"] };
+        let ends: &[&str] = if Self::has_two_hosts(side) { &["a", "b"] } else { &["a"] };
         let mut world = Self { side, names: Vec::new() };
         for end in ends {
             let name = format!("tpb-{id}-{end}");
@@ -47,17 +53,47 @@ impl World {
             world.names.push(name.clone());
             ip(&["-n", &name, "link", "set", "lo", "up"])?;
         }
-        if let [a, b] = &world.names[..] {
-            ip(&["-n", a, "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", b])?;
-            for (name, device, address) in [(a, "v0", "10.78.0.1/24"), (b, "v1", "10.78.0.2/24")] {
-                ip(&["-n", name, "addr", "add", address, "dev", device])?;
-                ip(&["-n", name, "link", "set", device, "up"])?;
-                // Ours is CUBIC; the kernel's default may be anything.
-                let net = "10.78.0.0/24";
-                ip(&["-n", name, "route", "replace", net, "dev", device, "congctl", "cubic"])?;
-            }
+        match side {
+            Side::Kernel => world.join(true)?,
+            Side::Peer(peer) => match peer.network() {
+                Network::Kernel => world.join(true)?,
+                Network::Packet => world.join(false)?,
+                Network::Tap => {
+                    let a = world.client();
+                    ip(&["-n", a, "tuntap", "add", "dev", DEVICE, "mode", "tap"])?;
+                    set_up(a, DEVICE, Some(HERE))?;
+                }
+            },
+            Side::KernelLoopback | Side::Loopback | Side::Ours(..) => {}
         }
         Ok(world)
+    }
+
+    fn has_two_hosts(side: Side) -> bool {
+        match side {
+            Side::Kernel => true,
+            Side::Peer(peer) => peer.network() != Network::Tap,
+            Side::KernelLoopback | Side::Loopback | Side::Ours(..) => false,
+        }
+    }
+
+    /// A veth pair between client and server. Without an address the kernel leaves the server's end to who reads it.
+    fn join(&self, has_address: bool) -> Result<()> {
+        let (a, b) = (self.client(), self.server());
+        let peer = ["type", "veth", "peer", "name", DEVICE, "netns", b];
+        ip(&[&["-n", a, "link", "add", "v0"], &peer[..]].concat())?;
+        set_up(a, "v0", Some(HERE))?;
+        set_up(b, DEVICE, has_address.then_some(THERE))
+    }
+
+    /// Lets a client close many connections: their ports are used again after a second.
+    pub fn allow_many_ports(&self) -> Result<()> {
+        let script = "echo 10000 65535 > /proc/sys/net/ipv4/ip_local_port_range && \
+                      echo 1 > /proc/sys/net/ipv4/tcp_tw_reuse";
+        let line = ["sh", "-c", script].map(str::to_owned);
+        let status = self.command(self.client(), &line).status().context("ip netns exec")?;
+        ensure!(status.success(), "the namespace's ports cannot be set");
+        Ok(())
     }
 
     pub fn client(&self) -> &str {
@@ -71,9 +107,9 @@ impl World {
     /// The server's address for the client.
     pub fn host(&self) -> &'static str {
         match self.side {
-            Side::Kernel => "10.78.0.2",
+            Side::Kernel | Side::Peer(_) => "10.78.0.2",
             Side::Ours(_, Uplink::Tap) => "10.77.0.2",
-            Side::Ours(_, Uplink::Rootless) => "127.0.0.1",
+            Side::Ours(_, Uplink::Rootless) | Side::KernelLoopback | Side::Loopback => "127.0.0.1",
         }
     }
 
@@ -83,6 +119,19 @@ impl World {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
+}
+
+fn set_up(name: &str, device: &str, address: Option<&str>) -> Result<()> {
+    if let Some(address) = address {
+        ip(&["-n", name, "addr", "add", address, "dev", device])?;
+    }
+    ip(&["-n", name, "link", "set", device, "up"])?;
+    if address.is_some() {
+        // Ours is CUBIC; the kernel's default may be anything.
+        let net = "10.78.0.0/24";
+        ip(&["-n", name, "route", "replace", net, "dev", device, "congctl", "cubic"])?;
+    }
+    Ok(())
 }
 
 impl Drop for World {

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::figures::{Figure, Median, Ratio, Sample};
+use crate::figures::{Figure, Interval, Median, Sample};
 use trace::Counts;
 
 #[derive(clap::Args)]
@@ -107,7 +107,7 @@ fn times(example: &Path, all: &[&Work], options: &Options) -> Result<Value> {
         let [one, two, apart] = rounds(example, work, options)?;
         let values = [&one, &two, &apart].map(|side| Median::of(&side.values));
         let packets = [&one, &two].map(|side| Median::of(&side.packets));
-        let ratios = [&two, &apart].map(|side| Ratio::of(&side.values, &one.values));
+        let ratios = [&two, &apart].map(|side| Interval::of_ratios(&side.values, &one.values));
         let mail = two.mail / two.packets.iter().map(|sample| sample.value).sum::<f64>();
         table.row(&[
             &work.name,
@@ -165,8 +165,8 @@ fn rounds(example: &Path, work: &Work, options: &Options) -> Result<[Side; SIDES
             // The threads of all shards, which are never idle.
             let cores = (hosts * shards) as f64;
             let side = &mut sides[at];
-            side.values.push(Sample { value: fields[work.field] * work.scale, cores });
-            side.packets.push(Sample { value: fields[PACKETS], cores });
+            side.values.push(Sample { value: fields[work.field] * work.scale, cores, parts: None });
+            side.packets.push(Sample { value: fields[PACKETS], cores, parts: None });
             side.mail += fields[MAIL];
         }
     }

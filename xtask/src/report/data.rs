@@ -1,0 +1,97 @@
+//! What a run of `cargo xtask bench` found: the JSON that it writes, and that the tables and the page are made from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::figures::{Interval, Median, Sample};
+
+#[derive(PartialEq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Changes when a reader of the earlier one would misread it.
+    pub format: u32,
+    /// Of the beginning, in UTC: 2026-11-23.
+    pub date: String,
+    pub machine: Machine,
+    /// Programs that took part, and their versions.
+    pub versions: BTreeMap<String, String>,
+    /// Seconds of each run of a client.
+    pub seconds: u32,
+    /// Rounds.
+    pub repeat: usize,
+    /// Sides that could not take part at all, and why.
+    pub missing: BTreeMap<String, String>,
+    pub measurements: Vec<Measurement>,
+}
+
+/// The format that this program writes and reads.
+pub const FORMAT: u32 = 1;
+
+#[derive(PartialEq, Debug, Serialize, Deserialize)]
+pub struct Machine {
+    pub cpu: String,
+    pub cores: usize,
+    pub kernel: String,
+    pub memory_bytes: u64,
+}
+
+/// A row of the table.
+#[derive(PartialEq, Debug, Serialize, Deserialize)]
+pub struct Measurement {
+    pub group: String,
+    /// Of the case, which may have several rows.
+    pub case: String,
+    /// Which of them it is; nothing where there is one.
+    pub which: String,
+    pub unit: String,
+    /// Of times less is better, of rates more.
+    pub is_less_better: bool,
+    /// In the order of the table's columns.
+    pub sides: Vec<Entry>,
+}
+
+#[derive(PartialEq, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    pub side: String,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+#[derive(PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Measured(Measured),
+    /// Why there is no figure.
+    Missing(String),
+}
+
+#[derive(PartialEq, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub value: Interval,
+    /// The sample in the middle.
+    pub middle: Sample,
+    /// To the side that it is compared with, which has none.
+    pub ratio: Option<Ratio>,
+    /// One from each round.
+    pub samples: Vec<Sample>,
+}
+
+#[derive(PartialEq, Debug, Serialize, Deserialize)]
+pub struct Ratio {
+    pub to: String,
+    #[serde(flatten)]
+    pub interval: Interval,
+}
+
+impl Measured {
+    pub fn of(samples: Vec<Sample>, ratio: Option<Ratio>) -> Self {
+        let value = Interval::of(samples.iter().map(|sample| sample.value));
+        Self { value, middle: Median::of(&samples).0, ratio, samples }
+    }
+}
+
+impl Measurement {
+    pub fn name(&self) -> String {
+        format!("{}{}", self.case, self.which)
+    }
+}
