@@ -31,6 +31,7 @@ impl<'a> Server<'a> {
         let run = Running(world.command(world.server(), &line).spawn().context("server")?);
         let server = Self { _run: run, world, scratch, crowd };
         wait_for(&server.world, server.world.host())?;
+        server.world.use_cubic()?;
         Ok(server)
     }
 
