@@ -59,6 +59,7 @@ impl<'a> Server<'a> {
         };
         let mut server = Self { run, world, scratch, built };
         server.wait()?;
+        server.world.use_cubic()?;
         Ok(server)
     }
 

@@ -96,6 +96,20 @@ impl World {
         Ok(())
     }
 
+    /// Once the server is there: the client's kernel sends as the servers do, by CUBIC. Its default may be anything.
+    pub fn use_cubic(&self) -> Result<()> {
+        let route = match self.side {
+            // Their routes say so from the beginning; under towpath no end is the kernel's.
+            Side::Kernel | Side::Peer(_) | Side::Loopback => return Ok(()),
+            Side::Ours(_, Uplink::Tap) => "10.77.0.0/24 dev towpath0 src 10.77.0.1",
+            Side::Ours(_, Uplink::Rootless) | Side::KernelLoopback => {
+                "local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1"
+            }
+        };
+        let line = format!("-n {} route replace {route} congctl cubic", self.client());
+        ip(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
     pub fn client(&self) -> &str {
         &self.names[0]
     }
@@ -127,7 +141,6 @@ fn set_up(name: &str, device: &str, address: Option<&str>) -> Result<()> {
     }
     ip(&["-n", name, "link", "set", device, "up"])?;
     if address.is_some() {
-        // Ours is CUBIC; the kernel's default may be anything.
         let net = "10.78.0.0/24";
         ip(&["-n", name, "route", "replace", net, "dev", device, "congctl", "cubic"])?;
     }
