@@ -60,6 +60,9 @@ fn write(report: &Report, options: &Options) -> Result<()> {
         let text = serde_json::to_string_pretty(report)?;
         std::fs::write(file, text + "\n").with_context(|| file.display().to_string())?;
     }
+    if let Some(file) = &options.html {
+        crate::report::write_page(report, file)?;
+    }
     Ok(())
 }
 

@@ -65,6 +65,9 @@ pub struct Options {
     /// Writes all that was measured, as JSON.
     #[arg(long, value_name = "FILE", conflicts_with = "beside")]
     json: Option<PathBuf>,
+    /// Writes a page with plots of it.
+    #[arg(long, value_name = "FILE", conflicts_with = "beside")]
+    html: Option<PathBuf>,
 }
 
 impl Options {

@@ -1,4 +1,126 @@
-//! What `cargo xtask bench` found, as data and as tables.
+//! What `cargo xtask bench` found, as data, as tables and as a page.
+//!
+//! Reading order: `data` is what is written and read, `table` and `page` show it, `chart` draws.
 
+pub mod chart;
 pub mod data;
+pub mod page;
 pub mod table;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use data::{FORMAT, Report};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// What `cargo xtask bench --json FILE` wrote.
+    file: PathBuf,
+    /// The page.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Makes the page of a report.
+pub fn run(options: &Options) -> Result<()> {
+    let report = read(&options.file).with_context(|| options.file.display().to_string())?;
+    write_page(&report, &options.output)
+}
+
+pub fn write_page(report: &Report, file: &Path) -> Result<()> {
+    std::fs::write(file, page::of(report)).with_context(|| file.display().to_string())
+}
+
+fn read(file: &Path) -> Result<Report> {
+    parse(&std::fs::read_to_string(file)?)
+}
+
+fn parse(text: &str) -> Result<Report> {
+    let any: serde_json::Value = serde_json::from_str(text)?;
+    let format = any["format"].as_u64().context("it is not a report of the bench")?;
+    ensure!(format == u64::from(FORMAT), "format {format}; this xtask reads {FORMAT}");
+    Ok(serde_json::from_value(any)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::data::{Entry, Machine, Measured, Measurement, Outcome, Ratio};
+    use super::*;
+    use crate::figures::{Interval, Parts, Sample};
+
+    /// Three rows of one case, of three sides, of which one is missing.
+    pub fn example() -> Report {
+        let row = |which: &str, unit: &str, values: [f64; 2]| Measurement {
+            group: "rr".into(),
+            case: "1 KiB and back".into(),
+            which: which.into(),
+            unit: unit.into(),
+            is_less_better: unit == "µs",
+            sides: vec![
+                measured("kernel", values, None),
+                measured("both & <all>", [12.5, 13.5], Some("kernel")),
+                Entry { side: "netpoll".into(), outcome: Outcome::Missing("it has no UDP".into()) },
+            ],
+        };
+        Report {
+            format: FORMAT,
+            date: "2026-11-23".into(),
+            machine: Machine {
+                cpu: "A & B".into(),
+                cores: 2,
+                kernel: "6.18".into(),
+                memory_bytes: 1 << 32,
+            },
+            versions: [("wrk".to_owned(), "4.1.0".to_owned())].into(),
+            seconds: 1,
+            repeat: 2,
+            missing: [("netpoll".to_owned(), "it has no UDP".to_owned())].into(),
+            measurements: vec![
+                row("", "requests/s", [1000., 1100.]),
+                row(", p50", "µs", [10., 11.]),
+                row(", p99", "µs", [90., 110.]),
+            ],
+        }
+    }
+
+    fn measured(side: &str, values: [f64; 2], to: Option<&str>) -> Entry {
+        let parts = Some(Parts { client: 0.5, program: 0.25, engine: 0.25 });
+        let samples = values.map(|value| Sample { value, cores: 1.5, parts }).to_vec();
+        let interval = Interval { median: 1., low: 0.5, high: 2. };
+        let ratio = to.map(|to| Ratio { to: to.to_owned(), interval });
+        Entry { side: side.to_owned(), outcome: Outcome::Measured(Measured::of(samples, ratio)) }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let report = example();
+        let text = serde_json::to_string_pretty(&report).unwrap();
+        assert_eq!(parse(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn another_format_or_file_is_refused() {
+        let error = |text: &str| parse(text).unwrap_err().to_string();
+        assert!(error("{\"format\": 99}").contains("99"));
+        assert!(error("{}").contains("report"));
+        assert!(parse("").is_err() && parse("{\"format\": 1}").is_err());
+    }
+
+    #[test]
+    fn tables_say_what_is_missing_and_whose_the_processors_were() {
+        let report = example();
+        let columns =
+            [("kernel".to_owned(), false), ("both".to_owned(), true), ("netpoll".to_owned(), true)];
+        let head = table::head(&columns);
+        let row = table::row(&report.measurements[0], &columns);
+        let columns_of = |line: &str| line.matches('|').count();
+        assert_eq!(columns_of(&row), columns_of(head.lines().next().unwrap()), "{head}\n{row}");
+        assert!(row.contains("| missing | missing |") && row.contains("1.00 (0.50 to 2.00)"));
+        let processors = table::processors(&report);
+        assert!(processors.contains("| kernel | 0.50 | 0.25 | 0.25 | 1.50 |"), "{processors}");
+        // A line for each side of the one case that was measured.
+        assert_eq!(processors.lines().count(), 4);
+        assert_eq!(table::missing(&report), ["netpoll: it has no UDP"]);
+    }
+}
