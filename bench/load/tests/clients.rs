@@ -1,0 +1,106 @@
+//! Each client with the server, over the kernel's loopback.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The server, which ends with it.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        // Three neighbours are mostly free; where not, others are.
+        (0..20).find_map(|_| Self::try_to_start()).expect("three free ports")
+    }
+
+    fn try_to_start() -> Option<Self> {
+        let port = TcpListener::bind(("127.0.0.1", 0)).ok()?.local_addr().ok()?.port();
+        let mut process = load(&["serve", &port.to_string()]);
+        let mut process = process.stderr(Stdio::null()).spawn().expect("it starts");
+        let address = format!("127.0.0.1:{port}");
+        let end = Instant::now() + Duration::from_secs(10);
+        while process.try_wait().expect("it is ours").is_none() && Instant::now() < end {
+            if load(&["reach", &address]).output().expect("it starts").status.success() {
+                return Some(Self { process, address });
+            }
+        }
+        let _ = process.kill().and_then(|()| process.wait());
+        None
+    }
+
+    fn ask(&self, line: &str) -> Value {
+        let words = line.replace("HOST", &self.address);
+        let output = load(&words.split(' ').collect::<Vec<_>>()).output().expect("it starts");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill().and_then(|()| self.process.wait());
+    }
+}
+
+fn load(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_load"));
+    command.args(words);
+    command
+}
+
+#[track_caller]
+fn is_positive(said: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(said[field].as_f64().is_some_and(|value| value > 0.), "{field}: {said}");
+    }
+}
+
+#[test]
+fn requests_come_back_whatever_their_size_and_number() {
+    let server = Server::start();
+    for line in ["ask HOST 1 1 1", "ask HOST 40 200000 1"] {
+        is_positive(&server.ask(line), &["rate", "average", "p50", "p99"]);
+    }
+}
+
+#[test]
+fn connections_come_and_go_and_users_are_answered() {
+    let server = Server::start();
+    is_positive(&server.ask("churn HOST 4 100 1"), &["rate", "p50", "p99"]);
+    let said = server.ask("users HOST 50 6 100 1");
+    is_positive(&said, &["average", "p99"]);
+    // Ten times in the second, and more than once however busy the machine is.
+    let asked = said["answers"].as_u64().unwrap() + said["unanswered"].as_u64().unwrap();
+    assert!(asked > 50, "{said}");
+}
+
+#[test]
+fn bulk_ends_though_the_last_bytes_come_with_the_end() {
+    let server = Server::start();
+    for _ in 0..3 {
+        is_positive(&server.ask("bulk HOST both 3 1"), &["in", "out", "both"]);
+    }
+    assert_eq!(server.ask("bulk HOST in 1 1")["out"], 0.);
+}
+
+#[test]
+fn datagrams_come_back_and_are_counted() {
+    let server = Server::start();
+    is_positive(&server.ask("echo HOST 1 64 1"), &["rate", "p50", "p99"]);
+    is_positive(&server.ask("echo HOST 32 1400 1"), &["rate"]);
+    let said = server.ask("cast HOST 1400 1");
+    is_positive(&said, &["received", "sent"]);
+    assert!(said["received"].as_f64() <= said["sent"].as_f64(), "{said}");
+}
+
+#[test]
+fn a_client_without_a_server_fails() {
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let output = load(&["ask", &format!("127.0.0.1:{port}"), "1", "1", "1"]).output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty());
+}
