@@ -1,7 +1,7 @@
 //! How `cargo xtask packets` measures: the same for Towpath and for its peers that are written in Rust.
 //!
 //! A program is called as `PROGRAM MILLISECONDS [PART]`. It measures each case whose name contains PART for about so
-//! long, and says of each, with tabs between them: the name, ns a packet, allocations a packet, bytes allocated a packet,
+//! long (or, with `NUMBERx` instead, so many times, as is wanted where instructions are counted), and says of each, with tabs between them: the name, ns a packet, allocations a packet, bytes allocated a packet,
 //! and a word about what was made. That word is the same in all programs that do the same work.
 //!
 //! ```no_run
@@ -31,9 +31,16 @@ pub use headers::{DST_PORT, DST_V4, DST_V6, Kind, SEQ, SRC_PORT, SRC_V4, SRC_V6,
 
 /// What a program was told to measure, and what it found of the last case.
 pub struct Run {
-    time: Duration,
+    limit: Limit,
     part: String,
     last: Figures,
+}
+
+/// How long to measure a case.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    Time(Duration),
+    Calls(u64),
 }
 
 /// What one packet costs.
@@ -51,10 +58,13 @@ impl Run {
     /// What is wrong with it.
     pub fn from_arguments() -> Result<Self, Box<dyn Error>> {
         let mut words = std::env::args().skip(1);
-        let ms: u64 = words.next().ok_or("MILLISECONDS [PART]")?.parse()?;
+        let limit = words.next().ok_or("MILLISECONDS [PART], or NUMBERx [PART]")?;
+        let limit = match limit.strip_suffix('x') {
+            Some(calls) => Limit::Calls(calls.parse::<u64>()?.max(1)),
+            None => Limit::Time(Duration::from_millis(limit.parse::<u64>()?.max(1))),
+        };
         let part = words.next().unwrap_or_default();
-        let time = Duration::from_millis(ms.max(1));
-        Ok(Self { time, part, last: Figures::default() })
+        Ok(Self { limit, part, last: Figures::default() })
     }
 
     /// Whether a case is to be measured.
@@ -77,15 +87,13 @@ impl Run {
             start.elapsed()
         };
         // Warms caches and whatever is allocated once, and says how many calls fill the time.
-        let (mut count, least) = (1, self.time / 8);
-        let per_call = loop {
-            let took = calls(count);
-            if took >= least {
-                break took.as_secs_f64() / count as f64;
+        let count = match self.limit {
+            Limit::Time(time) => calls_in(time, &mut calls),
+            Limit::Calls(count) => {
+                calls(count);
+                count
             }
-            count *= 2;
         };
-        let count = ((self.time.as_secs_f64() / per_call) as u64).max(1);
         let before = allocator::counted();
         let took = calls(count);
         let after = allocator::counted();
@@ -105,5 +113,18 @@ impl Run {
         let Figures { ns, allocations, bytes } = self.last;
         writeln!(std::io::stdout(), "{name}\t{ns:.3}\t{allocations:.6}\t{bytes:.3}\t{made}")?;
         Ok(())
+    }
+}
+
+/// How many calls take so long.
+fn calls_in(time: Duration, calls: &mut impl FnMut(u64) -> Duration) -> u64 {
+    let mut count = 1;
+    loop {
+        let took = calls(count);
+        if took >= time / 8 {
+            let each = took.as_secs_f64() / count as f64;
+            return ((time.as_secs_f64() / each) as u64).max(1);
+        }
+        count *= 2;
     }
 }

@@ -1,8 +1,8 @@
 // What a UDP datagram costs gVisor's netstack from the socket's call to a device that drops it: the peer of
 // bench/packets/src/write.rs.
 //
-// It is called, and says what it measured, as the programs in bench/measure are: MILLISECONDS [PART], and for each case
-// its name, ns, allocations and bytes allocated a packet, and a word about what was made, with tabs between them.
+// It is called, and says what it measured, as bench/measure has it: MILLISECONDS [PART] or NUMBERx [PART], and for each
+// case its name, ns, allocations and bytes allocated a packet, and a word about what was made, with tabs between them.
 package main
 
 import (
@@ -148,26 +148,48 @@ func (s *sender) check() (string, error) {
 	return fmt.Sprintf("%d B frame", len(frame)), nil
 }
 
+// How long to measure a case: for a time, or so many calls.
+type limit struct {
+	time  time.Duration
+	calls int
+}
+
+func parseLimit(word string) (limit, error) {
+	if calls, is := strings.CutSuffix(word, "x"); is {
+		n, err := strconv.Atoi(calls)
+		return limit{calls: max(1, n)}, err
+	}
+	ms, err := strconv.Atoi(word)
+	return limit{time: time.Duration(max(1, ms)) * time.Millisecond}, err
+}
+
+// Has all allocated that is allocated once, and says how many packets fill the limit.
+func (s *sender) warm(limit limit) (int, error) {
+	if limit.calls > 0 {
+		return limit.calls, s.send(limit.calls)
+	}
+	for count := 1; ; count *= 2 {
+		start := time.Now()
+		if err := s.send(count); err != nil {
+			return 0, err
+		}
+		if took := time.Since(start); took >= limit.time/8 {
+			each := took.Seconds() / float64(count)
+			return max(1, int(limit.time.Seconds()/each)), nil
+		}
+	}
+}
+
 // Sends so long that it means something, and says what one packet cost.
-func (s *sender) measure(name string, limit time.Duration) error {
+func (s *sender) measure(name string, limit limit) error {
 	made, err := s.check()
 	if err != nil {
 		return err
 	}
-	// Warms what is allocated once, and says how many fill the time.
-	count, each := 1, 0.
-	for {
-		start := time.Now()
-		if err := s.send(count); err != nil {
-			return err
-		}
-		if took := time.Since(start); took >= limit/8 {
-			each = took.Seconds() / float64(count)
-			break
-		}
-		count *= 2
+	count, err := s.warm(limit)
+	if err != nil {
+		return err
 	}
-	count = max(1, int(limit.Seconds()/each))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()
@@ -188,14 +210,13 @@ func (s *sender) measure(name string, limit time.Duration) error {
 
 func run(words []string) error {
 	if len(words) == 0 {
-		return errors.New("MILLISECONDS [PART]")
+		return errors.New("MILLISECONDS [PART], or NUMBERx [PART]")
 	}
-	ms, err := strconv.Atoi(words[0])
+	limit, err := parseLimit(words[0])
 	if err != nil {
 		return err
 	}
 	part := strings.Join(words[1:], " ")
-	limit := time.Duration(max(1, ms)) * time.Millisecond
 	for _, offloads := range []bool{false, true} {
 		how := "checksum computed"
 		if offloads {
