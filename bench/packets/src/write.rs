@@ -194,6 +194,9 @@ impl Null {
 
 impl Port for Null {
     fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, _: usize) -> usize {
+        if self.answers.is_empty() {
+            return 0;
+        }
         let count = self.answers.len();
         out.append(&mut self.answers);
         count
