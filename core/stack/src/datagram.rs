@@ -512,6 +512,7 @@ fn payload_len_max(remote: IpAddr, echo: bool) -> usize {
 }
 
 /// A UDP datagram, or with `segment_size` one that is to be cut into several.
+#[inline]
 fn udp_packet(
     flow: &Flow,
     payload: &Payload<'_>,
