@@ -129,9 +129,9 @@ fn built(peer: &Peer, root: &Path, target: &Path) -> Result<PathBuf> {
     progress("");
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let mut lines = said.lines().filter(|line| !line.trim().is_empty());
-        let first = lines.clone().find(|line| line.contains("error")).or_else(|| lines.next());
-        bail!("{compiler} build: {}: {}", output.status, first.unwrap_or("it does not say why"));
+        // Compilers say what they do first, and what went wrong last.
+        let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+        bail!("{compiler} build: {}: {}", output.status, last.unwrap_or("it does not say why"));
     }
     Ok(target.join(peer.program))
 }
@@ -305,7 +305,7 @@ mod tests {
         assert!(format!("{:#}", built(&peer, here, here).unwrap_err()).contains("/no/such/compil"));
         let fails = |_: &Path, _: &Path| {
             let mut command = Command::new("sh");
-            command.args(["-c", "echo one >&2; echo 'error: two' >&2; exit 3"]);
+            command.args(["-c", "echo one >&2; echo two >&2; exit 3"]);
             command
         };
         let peer = Peer { build: fails, ..peer };

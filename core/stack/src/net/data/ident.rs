@@ -80,7 +80,8 @@ impl Idents {
         let (begin, share) = self.range;
         let more = count.saturating_sub(1);
         let next = u64::from(counter.last) + 1 + jump as u64;
-        let mut first = (next % u64::from(share)) as u32;
+        // A power of two: no division a packet.
+        let mut first = (next & u64::from(share - 1)) as u32;
         // The pieces of one packet do not reach beyond the range.
         if first + more >= share {
             first = if share == 1 << u16::BITS { first } else { 0 };
