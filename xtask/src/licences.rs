@@ -1,8 +1,11 @@
 //! Every crate we link must be usable under permissive terms.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+
+use crate::workspace::{self, BESIDE};
 
 /// Licences we accept. A crate under `A OR B` needs one of them, under `A AND B` all of them.
 const ACCEPTED: &[&str] = &[
@@ -19,21 +22,24 @@ const ACCEPTED: &[&str] = &[
     "Unlicense",
 ];
 
-/// Looks at the licence of every dependency, those of tests and builds included.
+/// Looks at the licence of every dependency, those of tests, builds and packages beside the workspace included.
 pub fn run(root: &Path) -> Result<()> {
-    let metadata = crate::workspace::metadata(root)?;
-    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
-    let mut refused = Vec::new();
-    for package in packages {
-        let licence = package["license"].as_str().unwrap_or("none stated");
-        if !accepted(licence) {
-            refused.push(format!("{} {}: {licence}", package["name"], package["version"]));
+    let beside = BESIDE.iter().map(|folder| root.join(folder));
+    let (mut seen, mut refused) = (BTreeSet::new(), Vec::new());
+    for folder in std::iter::once(root.to_owned()).chain(beside) {
+        let metadata = workspace::metadata(&folder)?;
+        for package in metadata["packages"].as_array().map_or(&[][..], Vec::as_slice) {
+            let name = format!("{} {}", package["name"], package["version"]);
+            let licence = package["license"].as_str().unwrap_or("none stated");
+            if seen.insert(name.clone()) && !accepted(licence) {
+                refused.push(format!("{name}: {licence}"));
+            }
         }
     }
     if !refused.is_empty() {
         bail!("not permissively licensed:\n  {}", refused.join("\n  "));
     }
-    println!("licences: {} crates, all permissive", packages.len());
+    println!("licences: {} crates, all permissive", seen.len());
     Ok(())
 }
 

@@ -11,10 +11,12 @@ mod findings;
 mod fuzz;
 mod interrupt;
 mod licences;
+mod packets;
 mod report;
 mod requirements;
 mod running;
 mod shards;
+mod table;
 mod test;
 mod tidy;
 mod workspace;
@@ -35,6 +37,8 @@ enum Chore {
     Crowd(crowd::Options),
     /// Two shards on two processors beside one, over a port in memory, and what a packet costs with up to eight.
     Shards(shards::Options),
+    /// What a packet costs the core, beside gVisor's netstack and smoltcp (Go for the one, both from the network).
+    Packets(packets::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
     /// Layer edges, circles of files, unsafe-code bans, the tests that docs/findings.md names, and file hygiene.
@@ -53,6 +57,7 @@ fn main() -> Result<()> {
         Chore::Report(options) => report::run(&options),
         Chore::Crowd(options) => crowd::run(&root, &options),
         Chore::Shards(options) => shards::run(&root, &options),
+        Chore::Packets(options) => packets::run(&root, &options),
         Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::Tidy => tidy::run(&root),
         Chore::Licences => licences::run(&root),

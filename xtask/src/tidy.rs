@@ -26,11 +26,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tests", &[]),
     ("bench/load", &[]),
     ("fuzz", &["engine", "core/", "memory/"]),
+    ("bench/measure", &[]),
+    ("bench/", &["bench/measure", "core/", "memory/"]),
     ("xtask", &[]),
 ];
 
 /// Folders whose every crate root must say `#![forbid(unsafe_code)]`.
-const NO_UNSAFE: &[&str] = &["core/", "control/", "fuzz", "bench/load", "xtask", "memory/pool"];
+const NO_UNSAFE: &[&str] =
+    &["core/", "control/", "fuzz", "bench/load", "xtask", "memory/pool", "bench/packets"];
 
 /// Folders without variables that are global to a process: what is hosted twice in one, or in two processes, is to
 /// be an object. A thread's own ones are no such thing; [`THREADS`] makes those of the ring. Nor are those of libc,

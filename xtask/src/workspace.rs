@@ -11,7 +11,10 @@ pub fn root() -> PathBuf {
     here.parent().expect("xtask lies in the workspace").to_path_buf()
 }
 
-/// What `cargo metadata` says about the workspace and its dependencies, the optional ones included.
+/// Packages that are beside the workspace, with dependencies and a lock file of their own.
+pub const BESIDE: &[&str] = &["bench/peers/smoltcp"];
+
+/// What `cargo metadata` says about the workspace in a folder and its dependencies, the optional ones included.
 pub fn metadata(root: &Path) -> Result<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--all-features"])

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_ring::Payload;
 use towpath_tcp::Instant;
-use towpath_wire::{IpProtocol, addr, ipv4, ipv6, udp};
+use towpath_wire::{addr, ipv4, ipv6, udp};
 
 use crate::active::{canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::bind_addr::Table;
@@ -18,9 +18,10 @@ use crate::host::{
 };
 use crate::lengths::Lengths;
 use crate::limits::DATAGRAM_SEGMENTS_MAX;
-use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route, datagrams};
-use crate::socket::{Alike, Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, MulticastOut};
+use crate::net::{self, EchoOut, Fragmenting, IfaceId, datagrams};
+use crate::socket::{Alike, Bound, Classes, Datagram, HopLimits, Kind, MulticastOut, Target};
 use crate::stack::Stack;
+use crate::target::udp_ip;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
 const ECHO_HEADER_LEN: u32 = 8;
@@ -59,7 +60,7 @@ impl Datagram {
             lengths: Lengths::default(),
             memberships: Vec::new(),
             shadow_of: None,
-            route: None,
+            last_target: None,
         }
     }
 
@@ -85,7 +86,7 @@ impl Datagram {
     }
 
     /// TTL or hop limit towards `remote` of messages that name none; `None`: the default.
-    fn ttl_towards(&self, remote: IpAddr) -> Option<u8> {
+    pub(crate) fn ttl_towards(&self, remote: IpAddr) -> Option<u8> {
         match remote {
             IpAddr::V4(group) if group.is_multicast() => Some(self.multicast_ttl),
             IpAddr::V6(group) if group.is_multicast() => Some(self.multicast_hops),
@@ -94,7 +95,7 @@ impl Datagram {
     }
 
     /// How it sends to groups of `remote`'s family.
-    fn multicast_towards(&self, remote: IpAddr) -> &MulticastOut {
+    pub(crate) fn multicast_towards(&self, remote: IpAddr) -> &MulticastOut {
         if remote.is_ipv4() { &self.multicast_v4 } else { &self.multicast_v6 }
     }
 
@@ -105,7 +106,7 @@ impl Datagram {
     }
 
     /// The source address for a group that IP_MULTICAST_IF named; otherwise the route chooses one.
-    fn source_towards(&self, remote: IpAddr) -> Option<IpAddr> {
+    pub(crate) fn source_towards(&self, remote: IpAddr) -> Option<IpAddr> {
         self.multicast_towards(remote).source.filter(|_| remote.is_multicast())
     }
 
@@ -113,16 +114,6 @@ impl Datagram {
     pub(crate) fn hears_errors_of(&self, remote: IpAddr) -> bool {
         if remote.is_ipv4() { self.recv_errors } else { self.recv_errors_v6 }
     }
-}
-
-/// Where a datagram goes.
-struct Target {
-    flow: Flow,
-    route: Route,
-    ip: Ip,
-    looped: bool,
-    /// Whether UDP's checksum is computed. Over IPv6 it always is (RFC 8200 §8.1).
-    checksum: bool,
 }
 
 impl<H: Host> Stack<H> {
@@ -183,6 +174,7 @@ impl<H: Host> Stack<H> {
             let socket = stack.sockets.get_mut(index);
             if let Some(Kind::Datagram(datagram)) = socket.map(|socket| &mut socket.kind) {
                 datagram.peer = Some(flow);
+                datagram.last_target = None;
             }
             let binds = stack.binds_mut(table);
             binds.receivers.remove(bound.addr, bound.port, index);
@@ -214,6 +206,7 @@ impl<H: Host> Stack<H> {
         if datagram.peer.take().is_none() {
             return;
         }
+        datagram.last_target = None;
         let table = datagram.table();
         let device = datagram.device;
         let sharing = bound.options.sharing();
@@ -407,60 +400,6 @@ impl<H: Host> Stack<H> {
         self.net.send_echo(now, &route, out, data, pool).map_err(SendError::from)
     }
 
-    /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not bound.
-    fn target(
-        &mut self,
-        now: Instant,
-        id: SocketId,
-        index: u32,
-        out: &DatagramOut,
-    ) -> Result<Target, SendError> {
-        let Some(socket) = self.sockets.get(index) else { return Err(SendError::Invalid) };
-        let family = socket.family;
-        self.auto_bind(id)?;
-        let Some(socket) = self.sockets.get_mut(index) else { return Err(SendError::Invalid) };
-        let bound = socket.bound.as_deref().copied().ok_or(SendError::NoPort)?;
-        let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
-        let (remote, remote_port, scope) = match (out.remote, datagram.peer) {
-            (Some(remote), _) if remote.port() == 0 && !datagram.echo => {
-                return Err(SendError::Invalid);
-            }
-            (Some(remote), _) => {
-                let remote = canonical(remote, family).ok_or(SendError::Invalid)?;
-                (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
-            }
-            // Port 0 too: as on Linux a socket that is connected to it may send there, and gets the error that
-            // the port is unreachable.
-            (None, Some(peer)) => (peer.remote, peer.remote_port, None),
-            (None, None) => return Err(SendError::NotConnected),
-        };
-        let source = out.local.or(datagram.peer.map(|peer| peer.local)).or(bound.source());
-        let source = source.filter(|ip| addr::is_unicast(*ip) && !self.net.is_broadcast(*ip));
-        let way = datagram.way_to(remote);
-        let source = source.or(datagram.source_towards(remote));
-        let iface = out.iface.or(scope).or(way);
-        let route = cached_route(&mut self.net, now, &mut datagram.route, source, remote, iface)?;
-        if route.broadcast && !datagram.broadcast {
-            return Err(SendError::Forbidden);
-        }
-        let local = source.unwrap_or(route.src);
-        let (mtu, fragmenting) = datagram.lengths.limit(remote, &route);
-        let route = Route { mtu, ..route };
-        let ip = udp_ip(
-            out.ttl.or(datagram.ttl_towards(remote)),
-            out.tos.unwrap_or(datagram.classes.towards(remote)),
-            fragmenting,
-        );
-        let flow = Flow { local, remote, local_port: bound.port, remote_port };
-        let looped = if remote.is_multicast() {
-            datagram.multicast_towards(remote).looped
-        } else {
-            route.broadcast
-        };
-        let checksum = !datagram.no_checksum || remote.is_ipv6();
-        Ok(Target { flow, route, ip, looped, checksum })
-    }
-
     fn send_udp(
         &mut self,
         now: Instant,
@@ -573,6 +512,7 @@ fn payload_len_max(remote: IpAddr, echo: bool) -> usize {
 }
 
 /// A UDP datagram, or with `segment_size` one that is to be cut into several.
+#[inline]
 fn udp_packet(
     flow: &Flow,
     payload: &Payload<'_>,
@@ -601,32 +541,6 @@ fn udp_packet(
         packet.meta.segmentation = Some(Segmentation { protocol: Protocol::Udp, size, header_len });
     }
     Ok(packet)
-}
-
-fn udp_ip(ttl: Option<u8>, tos: u8, fragmenting: Fragmenting) -> Ip {
-    Ip { protocol: IpProtocol::UDP.0, ttl, tos, fragmenting, flow_label: 0 }
-}
-
-/// The route of the last datagram, if this one goes the same way and nothing has changed.
-fn cached_route(
-    net: &mut net::Net,
-    now: Instant,
-    cache: &mut Option<CachedRoute>,
-    src: Option<IpAddr>,
-    dst: IpAddr,
-    iface: Option<IfaceId>,
-) -> Result<Route, SendError> {
-    let (generation, mtus) = (net.route_generation(), net.path_mtu_generation());
-    if let Some(cached) = cache
-        && (cached.src, cached.dst, cached.iface) == (src, dst, iface)
-        && (cached.route.generation, cached.mtus) == (generation, mtus)
-        && cached.route.hop.is_none_or(|hop| net.next_hop(hop).is_some())
-    {
-        return Ok(cached.route);
-    }
-    let route = net.route_to_keep(now, src, dst, iface)?;
-    *cache = Some(CachedRoute { mtus, src, dst, iface, route });
-    Ok(route)
 }
 
 impl From<net::SendError> for SendError {

@@ -151,6 +151,7 @@ mod port;
 mod shards;
 mod socket;
 mod stack;
+mod target;
 mod tuning;
 mod unreached;
 

@@ -138,7 +138,10 @@ impl<H: Host> Stack<H> {
                 self.mark_dirty(index);
                 set
             }
-            Kind::Datagram(datagram) => set_datagram(datagram, option, interfaces),
+            Kind::Datagram(datagram) => {
+                datagram.last_target = None;
+                set_datagram(datagram, option, interfaces)
+            }
         }
     }
 
@@ -171,7 +174,7 @@ impl<H: Host> Stack<H> {
             }
             Kind::Datagram(datagram) => {
                 datagram.device = device;
-                datagram.route = None;
+                datagram.last_target = None;
                 receives = datagram.peer.is_none().then_some(datagram.table());
             }
             Kind::Stream(stream) => {

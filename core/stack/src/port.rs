@@ -66,6 +66,7 @@ impl<H: Host> Stack<H> {
             held = Some(bound);
             if let Some(socket) = stack.sockets.get_mut(index) {
                 socket.bound = Some(Box::new(bound));
+                socket.forget_target();
             }
             true
         };
@@ -151,6 +152,7 @@ impl<H: Host> Stack<H> {
         if !matches!(addr, BindAddr::Ip(_)) {
             socket.bound = None;
         }
+        socket.forget_target();
         if table == Table::Tcp {
             return self.tcp_binds.release(port, index);
         }

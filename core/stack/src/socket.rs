@@ -33,7 +33,7 @@ use crate::bind_addr::{BindAddr, Sharing, Table};
 use crate::flow::Flow;
 use crate::host::{BindOptions, Family, Host, ListenerNote, SocketId};
 use crate::lengths::Lengths;
-use crate::net::{IfaceId, Route};
+use crate::net::{IfaceId, Ip, Route};
 use crate::path::Path;
 use crate::shards::{Child, ShardId};
 use crate::slab::{List, NONE};
@@ -79,6 +79,13 @@ impl<H: Host> Socket<H> {
             Kind::Listener(listener) => listener.settings.device,
             Kind::Datagram(datagram) => datagram.device,
             Kind::EarlyAccept(_) | Kind::Stream(_) => None,
+        }
+    }
+
+    /// What its datagrams leave from has changed.
+    pub fn forget_target(&mut self) {
+        if let Kind::Datagram(datagram) = &mut self.kind {
+            datagram.last_target = None;
         }
     }
 
@@ -474,8 +481,8 @@ pub(crate) struct Datagram {
     pub memberships: Vec<Membership>,
     /// It stands for a socket of that shard.
     pub shadow_of: Option<ShardId>,
-    /// The way to the last destination.
-    pub route: Option<CachedRoute>,
+    /// Where the last datagram went; None again when something changes that it was worked out from.
+    pub last_target: Option<LastTarget>,
 }
 
 /// The neighbours of a socket in the list of those that are found by the same peer.
@@ -509,13 +516,26 @@ impl Membership {
     }
 }
 
-/// A route and what it was asked for.
+/// Where a datagram goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub flow: Flow,
+    pub route: Route,
+    pub ip: Ip,
+    /// A copy is for sockets of this host that hear the group or broadcast address.
+    pub looped: bool,
+    /// Whether UDP's checksum is computed. Over IPv6 it always is (RFC 8200 §8.1).
+    pub checksum: bool,
+}
+
+/// A target, and what it was asked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CachedRoute {
+pub(crate) struct LastTarget {
+    pub remote: Option<SocketAddr>,
+    pub local: Option<IpAddr>,
+    pub iface: Option<IfaceId>,
     /// Of the path MTUs, when it was found.
     pub mtus: u64,
-    pub src: Option<IpAddr>,
-    pub dst: IpAddr,
-    pub iface: Option<IfaceId>,
-    pub route: Route,
+    /// With the socket's own TTL and class.
+    pub target: Target,
 }

@@ -28,6 +28,12 @@ pub(crate) const fn be16(hi: u8, lo: u8) -> u16 {
     u16::from_be_bytes([hi, lo])
 }
 
+/// Four big-endian `u16` as they stand in a header.
+#[inline]
+pub(crate) const fn be64_of([a, b, c, d]: [u16; 4]) -> [u8; 8] {
+    ((a as u64) << 48 | (b as u64) << 32 | (c as u64) << 16 | d as u64).to_be_bytes()
+}
+
 /// The IPv4 address at `at`.
 #[inline]
 pub(crate) fn ipv4_at(data: &[u8], offset: usize) -> Result<Ipv4Addr, ParseError> {

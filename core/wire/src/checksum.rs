@@ -40,11 +40,9 @@ pub fn sum_at(data: &[u8], offset: usize, acc: u64) -> u64 {
 #[inline]
 #[must_use]
 pub const fn fold(acc: u64) -> u16 {
-    let acc = (acc >> 32) + (acc & 0xffff_ffff);
-    let acc = (acc >> 32) + (acc & 0xffff_ffff);
-    let acc = (acc >> 16) + (acc & 0xffff);
-    let acc = (acc >> 16) + (acc & 0xffff);
-    ((acc >> 16) + (acc & 0xffff)) as u16
+    // A number and its halves swapped, added: the upper half is the sum of both with the carry of the lower one.
+    let acc = (acc.wrapping_add(acc.rotate_left(32)) >> 32) as u32;
+    (acc.wrapping_add(acc.rotate_left(16)) >> 16) as u16
 }
 
 /// The checksum field for a running sum: its complement. Over bytes which include a correct
@@ -106,7 +104,7 @@ fn address_v6(addr: Ipv6Addr) -> u64 {
 #[inline]
 fn sum_words(data: &[u8]) -> u16 {
     // Whole machine words are summed in memory order; only the folded result is brought to network order.
-    let (blocks, rest) = data.as_chunks::<32>();
+    let (blocks, rest) = data.as_chunks::<BLOCK>();
     let acc = if blocks.is_empty() { 0 } else { sum_blocks(blocks) };
     let (words, tail) = rest.as_chunks::<8>();
     let acc = words.iter().fold(acc, |acc, w| add_carry(acc, u64::from_ne_bytes(*w)));
@@ -132,16 +130,28 @@ fn sum_tail(mut tail: &[u8]) -> u64 {
     acc
 }
 
-/// Four independent chains, so that the additions of one block do not wait for each other.
-fn sum_blocks(blocks: &[[u8; 32]]) -> u64 {
-    let mut lanes = [0u64; 4];
+/// Bytes that are added before a carry is kept: as many as the compiler makes one chain of additions with carry of.
+const BLOCK: usize = 64;
+
+/// The blocks as numbers of four words, added to each other: a carry goes into the next word, and from the last one it is
+/// counted. All words weigh the same here, since 2⁶⁴ is 1 more than a multiple of 2¹⁶ - 1.
+fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
+    let (mut a, mut b, mut c, mut d, mut carries) = (0u64, 0u64, 0u64, 0u64, 0u64);
+    let mut carry;
     for block in blocks {
         let (words, _) = block.as_chunks::<8>();
-        for (lane, word) in lanes.iter_mut().zip(words) {
-            *lane = add_carry(*lane, u64::from_ne_bytes(*word));
-        }
+        let word = |n: usize| u64::from_ne_bytes(words[n]);
+        (a, carry) = a.overflowing_add(word(0));
+        (b, carry) = b.carrying_add(word(1), carry);
+        (c, carry) = c.carrying_add(word(2), carry);
+        (d, carry) = d.carrying_add(word(3), carry);
+        (a, carry) = a.carrying_add(word(4), carry);
+        (b, carry) = b.carrying_add(word(5), carry);
+        (c, carry) = c.carrying_add(word(6), carry);
+        (d, carry) = d.carrying_add(word(7), carry);
+        carries += u64::from(carry);
     }
-    add_carry(add_carry(lanes[0], lanes[1]), add_carry(lanes[2], lanes[3]))
+    add_carry(add_carry(add_carry(a, b), add_carry(c, d)), carries)
 }
 
 #[inline]

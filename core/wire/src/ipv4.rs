@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 use core::ops::Range;
 
-use crate::bytes::{be16, head, head_mut};
+use crate::bytes::{be16, be64_of, head, head_mut};
 use crate::{IpProtocol, ParseError, checksum};
 
 /// Length of a header without options in bytes.
@@ -119,12 +119,13 @@ impl Header {
             + u64::from(hops)
             + u64::from(self.src.to_bits())
             + u64::from(self.dst.to_bits());
-        let sum = checksum::finish(checksum::sum(self.options.padded(), fields));
+        let sum = match self.options.is_empty() {
+            true => fields,
+            false => checksum::sum(self.options.padded(), fields),
+        };
+        let sum = checksum::finish(sum);
         let h = head_mut::<HEADER_LEN>(buf);
-        h[..2].copy_from_slice(&first.to_be_bytes());
-        h[2..4].copy_from_slice(&self.total_len.to_be_bytes());
-        h[4..6].copy_from_slice(&self.ident.to_be_bytes());
-        h[6..8].copy_from_slice(&fragment.to_be_bytes());
+        h[..8].copy_from_slice(&be64_of([first, self.total_len, self.ident, fragment]));
         h[8..10].copy_from_slice(&hops.to_be_bytes());
         h[10..12].copy_from_slice(&sum.to_be_bytes());
         h[12..16].copy_from_slice(&self.src.octets());

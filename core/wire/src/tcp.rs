@@ -6,6 +6,8 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, BitOr, BitOrAssign, Sub};
 
+use crate::bytes::be64_of;
+
 /// Length of a header without options.
 pub const HEADER_LEN_MIN: usize = 20;
 /// Length of a header with all the options that the 4-bit data offset can describe.
@@ -74,6 +76,7 @@ impl Header {
     ///
     /// A bad option ends the reading of options but does not cost the segment: what was understood
     /// before it counts.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Header, ParseError> {
         let Some((fixed, _)) = bytes.split_first_chunk::<HEADER_LEN_MIN>() else {
             return Err(ParseError::Truncated);
@@ -112,21 +115,23 @@ impl Header {
     ///
     /// # Panics
     /// When `out` is shorter than [`emitted_len`](Self::emitted_len): the caller sized it.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let len = self.emitted_len();
         let (fixed, options) = out[..len]
             .split_first_chunk_mut::<HEADER_LEN_MIN>()
             .expect("emitted_len is at least the fixed header");
-        fixed[0..2].copy_from_slice(&self.src_port.to_be_bytes());
-        fixed[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
-        fixed[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
-        fixed[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
-        let offset = (len as u16 / 4) << 12;
-        fixed[12..14].copy_from_slice(&(offset | (self.flags.0 & Flags::MASK)).to_be_bytes());
-        fixed[14..16].copy_from_slice(&self.window.to_be_bytes());
-        fixed[16..18].copy_from_slice(&self.checksum.to_be_bytes());
-        fixed[18..20].copy_from_slice(&self.urgent.to_be_bytes());
-        self.options.emit(options);
+        let halves = |n: u32| [(n >> 16) as u16, n as u16];
+        let ([q0, q1], [a0, a1]) = (halves(self.seq.0), halves(self.ack.0));
+        let bits = (len as u16 / 4) << 12 | (self.flags.0 & Flags::MASK);
+        // Few stores: the checksum may be computed next, by words, and a load that spans several stores waits for them.
+        fixed[..8].copy_from_slice(&be64_of([self.src_port, self.dst_port, q0, q1]));
+        fixed[8..16].copy_from_slice(&be64_of([a0, a1, bits, self.window]));
+        let last = u32::from(self.checksum) << 16 | u32::from(self.urgent);
+        fixed[16..].copy_from_slice(&last.to_be_bytes());
+        if !options.is_empty() {
+            self.options.emit(options);
+        }
         len
     }
 
@@ -190,7 +195,10 @@ impl Options {
                 ..Options::default()
             };
         }
-        Options::parse_any(bytes)
+        match bytes {
+            [] => Options::default(),
+            _ => Options::parse_any(bytes),
+        }
     }
 
     fn parse_any(mut bytes: &[u8]) -> Options {

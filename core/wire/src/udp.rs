@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use crate::bytes::{be16, head, head_mut};
+use crate::bytes::{be16, be64_of, head, head_mut};
 use crate::{ParseError, checksum};
 
 /// Length of the header in bytes.
@@ -56,10 +56,8 @@ impl Header {
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let h = head_mut::<HEADER_LEN>(buf);
-        h[..2].copy_from_slice(&self.src_port.to_be_bytes());
-        h[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
-        h[4..6].copy_from_slice(&self.length.to_be_bytes());
-        h[6..].copy_from_slice(&self.checksum.to_be_bytes());
+        // One store: the checksum may be computed next, by words, and a load that spans several stores waits for them.
+        *h = be64_of([self.src_port, self.dst_port, self.length, self.checksum]);
         HEADER_LEN
     }
 

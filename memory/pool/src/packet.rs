@@ -233,10 +233,14 @@ impl Packet {
     /// assert_eq!(packet.linear(), b"headers payload");
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[inline]
     pub fn linearize(&mut self, pool: &mut Pool) {
-        if self.tail.is_empty() {
-            return;
+        if !self.tail.is_empty() {
+            self.copy_tail(pool);
         }
+    }
+
+    fn copy_tail(&mut self, pool: &mut Pool) {
         let tail = std::mem::take(&mut self.tail);
         let n = tail.len() as usize;
         if n > self.tailroom() {

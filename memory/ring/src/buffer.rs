@@ -58,10 +58,13 @@ impl<'a> Payload<'a> {
     /// # Panics
     /// When it has fewer bytes than that.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
-        let part = self.slice(skip, to.len() as u32);
-        let (a, b) = to.split_at_mut(part.linear.len());
-        a.copy_from_slice(part.linear);
-        part.tail.copy_to(0, b);
+        let n = self.linear.len();
+        let from = (skip as usize).min(n);
+        let (a, b) = to.split_at_mut(to.len().min(n - from));
+        a.copy_from_slice(&self.linear[from..from + a.len()]);
+        if !b.is_empty() {
+            self.tail.copy_to(skip.saturating_sub(n as u32), b);
+        }
     }
 
     /// Copies all bytes into a mapping, from `offset` on.

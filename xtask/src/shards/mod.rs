@@ -7,7 +7,7 @@
 
 mod trace;
 
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::figures::{Figure, Interval, Median, Sample};
+use crate::table::{Table, progress};
 use trace::Counts;
 
 #[derive(clap::Args)]
@@ -88,7 +89,7 @@ fn times(example: &Path, all: &[&Work], options: &Options) -> Result<Value> {
     let processors = std::thread::available_parallelism()?.get();
     ensure!(processors >= 2, "two shards need two processors; --repeat 0 measures no times");
     let table = Table::new(
-        options,
+        !options.json,
         &[
             "work",
             "unit",
@@ -182,7 +183,7 @@ fn packets(example: &Path, all: &[&Work], options: &Options) -> Result<Value> {
         return Ok(Value::Null);
     }
     let table = Table::new(
-        options,
+        !options.json,
         &[
             "work",
             "shards",
@@ -269,32 +270,4 @@ fn fields(said: &str) -> Result<Vec<f64>> {
     let fields: Vec<f64> = line.split(' ').map_while(|word| word.parse().ok()).collect();
     ensure!(fields.len() == MAIL + 1, "the example says: {said}");
     Ok(fields)
-}
-
-fn progress(what: &str) {
-    if std::io::stderr().is_terminal() {
-        eprint!("\r{what:70}\r");
-    }
-}
-
-/// A table of Markdown, unless JSON is wanted.
-struct Table {
-    is_shown: bool,
-}
-
-impl Table {
-    fn new(options: &Options, heads: &[&str]) -> Self {
-        let table = Self { is_shown: !options.json };
-        if table.is_shown {
-            println!("\n| {} |\n|{}", heads.join(" | "), "---|".repeat(heads.len()));
-        }
-        table
-    }
-
-    fn row(&self, cells: &[&dyn std::fmt::Display]) {
-        if self.is_shown {
-            let cells: Vec<String> = cells.iter().map(ToString::to_string).collect();
-            println!("| {} |", cells.join(" | "));
-        }
-    }
 }

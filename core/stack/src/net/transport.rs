@@ -103,6 +103,7 @@ impl Net {
     ///
     /// # Errors
     /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not answer.
+    #[inline]
     #[allow(clippy::too_many_arguments)] // One call per packet; a struct would only rename them.
     pub fn send(
         &mut self,

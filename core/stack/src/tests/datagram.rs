@@ -502,6 +502,38 @@ fn unicast_limits_are_set_taken_back_and_apart_for_each_family() {
     assert_eq!(arrives(&mut w, v6, Some(0)), 0);
 }
 
+/// Where the last datagram went is kept, and nothing of it stays when the socket is told otherwise.
+#[test]
+fn a_socket_that_changes_sends_the_next_datagram_otherwise() {
+    let mut w = World::new(LinkConfig::default());
+    let (_, first) = bound(&mut w.b, "0.0.0.0:53");
+    let (_, second) = bound(&mut w.b, "0.0.0.0:54");
+    let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
+    let connect = |w: &mut World, to: &str| {
+        w.a.stack.connect_datagram(w.a.now, id, to.parse().unwrap()).unwrap();
+    };
+    let arrives = |w: &mut World, remote: Option<&str>| {
+        send(&mut w.a, id, remote, b"x").unwrap();
+        w.run(10);
+        let (whose, meta, _) = w.b.host.datagrams.pop().expect("a datagram");
+        let ours = w.a.info(id).unwrap().local.unwrap().port();
+        assert_eq!(meta.remote.port(), ours);
+        (whose, meta.ttl)
+    };
+    connect(&mut w, "10.0.0.2:53");
+    assert_eq!([(); 2].map(|()| arrives(&mut w, None)), [(first, 64); 2]);
+    w.a.stack.set_option(id, SocketOption::Ttl(std::num::NonZeroU8::new(7))).unwrap();
+    assert_eq!(arrives(&mut w, None), (first, 7));
+    connect(&mut w, "10.0.0.2:54");
+    assert_eq!(arrives(&mut w, None), (second, 7));
+    // The port was chosen, and the next one is another.
+    w.a.stack.disconnect(id);
+    assert_eq!(send(&mut w.a, id, None, b"x"), Err(SendError::NotConnected));
+    assert_eq!(arrives(&mut w, Some("10.0.0.2:53")), (first, 7));
+    w.a.stack.set_option(id, SocketOption::Device(Some(IfaceId(9)))).unwrap();
+    assert!(send(&mut w.a, id, Some("10.0.0.2:53"), b"x").is_err());
+}
+
 #[test]
 fn datagrams_go_without_a_checksum_over_ipv4_if_asked() {
     // Where the headers of IP and UDP leave the checksum of UDP.

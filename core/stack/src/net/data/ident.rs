@@ -55,22 +55,33 @@ impl Idents {
     /// milliseconds since its last use: of who else used it meanwhile, and how often, the jump says nothing.
     pub(super) fn take_v4(&mut self, now: Instant, src: IpAddr, dst: IpAddr, count: u32) -> u16 {
         let mut hasher = self.keys.build_hasher();
-        for addr in [src, dst] {
-            match addr {
-                IpAddr::V4(v4) => hasher.write_u32(v4.to_bits()),
-                IpAddr::V6(v6) => hasher.write_u128(v6.to_bits()),
+        match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                hasher.write_u64(u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits()));
             }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                hasher.write_u128(src.to_bits());
+                hasher.write_u128(dst.to_bits());
+            }
+            _ => debug_assert!(false, "a packet has addresses of one family"),
         }
         let which = hasher.finish();
         let counter = &mut self.counters[which as usize % COUNTERS];
-        hasher.write_u16(counter.last);
-        hasher.write_u64(now.0);
         let elapsed = now.millis().wrapping_sub(counter.at_ms);
-        let jump = (u128::from(hasher.finish()) * (u128::from(elapsed) + 1)) >> 64;
+        // Within a millisecond there is nothing to draw.
+        let jump = match elapsed {
+            0 => 0,
+            _ => {
+                hasher.write_u64(u64::from(counter.last));
+                hasher.write_u64(now.0);
+                (u128::from(hasher.finish()) * (u128::from(elapsed) + 1)) >> 64
+            }
+        };
         let (begin, share) = self.range;
         let more = count.saturating_sub(1);
         let next = u64::from(counter.last) + 1 + jump as u64;
-        let mut first = (next % u64::from(share)) as u32;
+        // A power of two: no division a packet.
+        let mut first = (next & u64::from(share - 1)) as u32;
         // The pieces of one packet do not reach beyond the range.
         if first + more >= share {
             first = if share == 1 << u16::BITS { first } else { 0 };

@@ -188,15 +188,20 @@ impl Output {
     pub fn hand_over(&mut self, take: impl FnOnce(&mut Batch)) -> usize {
         take(&mut self.packets);
         let taken = self.notes.len().saturating_sub(self.packets.len());
+        // Those of one sender that follow each other are looked up once.
+        let mut run = Note { load: Load::default(), sender: None };
         for Note { load, sender } in self.notes.drain(..taken) {
             self.load -= load;
             if is_connection(sender) {
                 self.connections -= load;
             }
-            if let Some(sender) = sender {
-                self.shares.take(sender, load.bytes as u32);
+            if sender != run.sender {
+                self.shares.take(run);
+                run = Note { load: Load::default(), sender };
             }
+            run.load += load;
         }
+        self.shares.take(run);
         self.is_behind = !self.packets.is_empty();
         debug_assert_eq!(self.notes.len(), self.packets.len(), "a port put packets into the queue");
         taken
@@ -254,6 +259,7 @@ impl Output {
 
     /// Puts a finished frame at the end. It was admitted, or is a piece of a packet that was: pieces stay together, so
     /// the last packet that is admitted may pass the limit.
+    #[inline]
     pub(crate) fn enqueue(&mut self, packet: Packet) {
         let note = Note { load: Load::of(&packet), sender: packet.meta.sender };
         self.load += note.load;
@@ -285,10 +291,11 @@ impl Shares {
         *self.bytes.entry(sender).or_insert(0) += bytes;
     }
 
-    fn take(&mut self, sender: NonZeroU32, bytes: u32) {
+    fn take(&mut self, Note { load, sender }: Note) {
+        let Some(sender) = sender else { return };
         let Some(share) = self.bytes.get_mut(&sender) else { return };
         let before = *share;
-        *share = before.saturating_sub(bytes);
+        *share = before.saturating_sub(load.bytes as u32);
         if before > SHARE_LOW && *share <= SHARE_LOW {
             self.drained.push(sender);
         }

@@ -184,6 +184,7 @@ impl Data {
     }
 
     /// Puts the IP header in front.
+    #[inline]
     fn push_ip(
         &mut self,
         now: Instant,
@@ -309,6 +310,7 @@ impl Data {
     }
 
     /// Makes frames of an IP packet, or keeps it until its next hop is known.
+    #[inline]
     fn transmit_to(
         &mut self,
         to: Result<LinkHeader, HopId>,
@@ -430,6 +432,7 @@ impl Data {
     }
 
     /// Puts the link header in front and hands the packet to the device.
+    #[inline]
     fn push_frame(&mut self, iface: IfaceId, link: &LinkHeader, mut packet: Packet) {
         let header = link.bytes();
         if !header.is_empty() {
@@ -440,6 +443,7 @@ impl Data {
     }
 
     /// Hands a finished frame to the device, which had room for what it is a part of.
+    #[inline]
     pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
         self.count_sent(&packet);
         self.outputs[iface.index()].enqueue(packet);

@@ -1,0 +1,79 @@
+//! The segments and datagrams of which headers are emitted and parsed: the same in all programs.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Of all packets.
+pub const SRC_PORT: u16 = 48_896;
+/// Of all packets.
+pub const DST_PORT: u16 = 80;
+/// Of TCP segments, which acknowledge nothing and have no options.
+pub const SEQ: u32 = 0x0123_4567;
+/// Of TCP segments.
+pub const WINDOW: u16 = 0x0123;
+/// Over IPv4.
+pub const SRC_V4: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
+/// Over IPv4.
+pub const DST_V4: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
+/// Over IPv6.
+pub const SRC_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+/// Over IPv6.
+pub const DST_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+
+/// One of the packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// A TCP segment; else a UDP datagram.
+    pub is_tcp: bool,
+    /// Over IPv6; else over IPv4.
+    pub is_v6: bool,
+    /// Bytes of payload.
+    pub len: usize,
+}
+
+impl Kind {
+    /// All of them: small ones, those of smoltcp's own benchmarks, and full ones of an Ethernet.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [64, 400, 1460].into_iter().flat_map(|len| {
+            [(true, false), (true, true), (false, false), (false, true)]
+                .map(|(is_tcp, is_v6)| Self { is_tcp, is_v6, len })
+        })
+    }
+
+    /// What a case is called that does `verb`.
+    pub fn name(&self, verb: &str) -> String {
+        let protocol = if self.is_tcp { "TCP" } else { "UDP" };
+        let version = if self.is_v6 { 6 } else { 4 };
+        format!("{verb} {protocol} over IPv{version}, {} B", self.len)
+    }
+
+    /// No byte like the next, so that one in a wrong place shows.
+    pub fn payload(&self) -> Vec<u8> {
+        (0..self.len).map(|n| (n * 7 + n / 251) as u8).collect()
+    }
+}
+
+/// A word by which two programs see that they made the same bytes (FNV-1a of 64 bits).
+pub fn digest(bytes: &[u8]) -> String {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_all_packets_apart() {
+        let mut names: Vec<String> = Kind::all().map(|kind| kind.name("emit")).collect();
+        assert_eq!(names[0], "emit TCP over IPv4, 64 B");
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 12);
+    }
+
+    #[test]
+    fn a_digest_is_that_of_the_papers() {
+        assert_eq!(digest(b""), "cbf29ce484222325");
+        assert_eq!(digest(b"a"), "af63dc4c8601ec8c");
+    }
+}

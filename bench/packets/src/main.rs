@@ -1,0 +1,21 @@
+//! What a packet costs Towpath's core: the side of `cargo xtask packets` that is ours.
+//!
+//! Reading order: `write` sends datagrams into a device that drops them, `headers` emits and parses headers.
+//! [`towpath_bench_measure`] says how they are measured and what is printed.
+#![forbid(unsafe_code)]
+
+mod headers;
+mod write;
+
+use std::error::Error;
+
+use towpath_bench_measure::{Counting, Run};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut run = Run::from_arguments()?;
+    write::measure(&mut run)?;
+    headers::measure(&mut run)
+}

@@ -1,0 +1,266 @@
+//! One UDP datagram from the socket's call to a device that takes it and drops it.
+//!
+//! The device has Ethernet's framing, and a neighbour that answered before anything is measured: its address is another
+//! one than ours, since what this host sends to itself goes over its loopback. The datagrams do not forbid routers to
+//! fragment them, so that each needs an identification.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use towpath_bench_measure::Run;
+use towpath_pool::{Batch, Checksum, Fragments, LinkType, Offloads, Packet, Pool, Port};
+use towpath_ring::{HeapRecv, HeapSend, Payload};
+use towpath_stack::net::InterfaceConfig;
+use towpath_stack::{
+    Budget, DatagramMeta, DatagramOut, EchoMeta, Family, Host, Instant, MtuDiscovery, PendingId,
+    SocketEvent, SocketId, SocketKind, SocketOption, Stack, StackConfig,
+};
+use towpath_wire::{IpProtocol, MacAddr, arp, checksum, ethernet, ipv4, udp};
+
+const OURS: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 1);
+const PEER: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 2);
+const PORT: u16 = 8080;
+const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+/// The longest packet that IPv4 can state.
+const MTU: u32 = 65_535;
+/// Datagrams of a turn where an engine is busy.
+const TURN: u64 = 32;
+/// Payload lengths in bytes.
+const LENGTHS: [usize; 13] = [2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1, 0];
+
+pub fn measure(run: &mut Run) -> Result<(), Box<dyn Error>> {
+    for (is_offloaded, checksum) in [(false, "checksum computed"), (true, "checksum offloaded")] {
+        for len in LENGTHS {
+            for (datagrams, how) in [(1, ""), (TURN, ", 32 a turn")] {
+                let name = format!("write {len} B, {checksum}{how}");
+                if run.wants(&name) {
+                    let mut sender = Sender::new(is_offloaded)?;
+                    let payload = vec![0x5a; len];
+                    sender.send(&payload, 1)?;
+                    let made = sender.check(&payload, is_offloaded)?;
+                    run.measure_batches(datagrams, || sender.send(black_box(&payload), datagrams));
+                    sender.end()?;
+                    run.say(&name, &made)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A stack with a connected socket.
+struct Sender {
+    stack: Stack<Nobody>,
+    pool: Pool,
+    ports: [Box<Null>; 1],
+    socket: SocketId,
+    now: Instant,
+    sent: u64,
+}
+
+impl Sender {
+    fn new(is_offloaded: bool) -> Result<Self, Box<dyn Error>> {
+        let now = Instant(1_000_000_000);
+        let port = Null { is_offloaded, ..Null::default() };
+        let mut stack = Stack::new(StackConfig::default(), [7; 32], now);
+        stack.net.add_interface(
+            now,
+            InterfaceConfig {
+                name: "eth0".to_owned(),
+                link: LinkType::Ethernet,
+                mac: OUR_MAC,
+                mtu: MTU,
+                offloads: port.offloads(),
+                addresses: vec![format!("{OURS}/24").parse()?],
+                slaac: false,
+                any_address: false,
+                kernel_cuts: false,
+            },
+        );
+        let socket = stack.open(SocketKind::Datagram, Family::V4, 0)?;
+        stack.set_option(socket, SocketOption::MtuDiscover(MtuDiscovery::Dont))?;
+        stack.connect_datagram(now, socket, SocketAddr::from((PEER, PORT)))?;
+        let ports = [Box::new(port)];
+        let mut sender = Self { stack, pool: Pool::default(), ports, socket, now, sent: 0 };
+        // The neighbour is asked for, and answers.
+        sender.send(&[], 1)?;
+        sender.turn();
+        sender.turn();
+        let null = &mut sender.ports[0];
+        if null.taken == 0 {
+            return Err("the neighbour was not found".into());
+        }
+        null.is_ready = true;
+        Ok(sender)
+    }
+
+    /// `count` datagrams in one turn: all of them have reached the device when it returns.
+    fn send(&mut self, payload: &[u8], count: u64) -> Result<(), towpath_stack::SendError> {
+        let out = DatagramOut::default();
+        for _ in 0..count {
+            let payload = Payload::new(payload, Fragments::empty());
+            self.stack.send_datagram(self.now, self.socket, &out, &payload, &mut self.pool)?;
+        }
+        self.sent += count;
+        self.turn();
+        Ok(())
+    }
+
+    fn turn(&mut self) {
+        // Nobody reads a clock here: the stack is told the time, which an engine reads once a turn.
+        self.now += Duration::from_micros(1);
+        let Self { stack, pool, ports, now, .. } = self;
+        stack.turn(*now, &mut Nobody, ports, pool, Budget::default());
+    }
+
+    /// Whether the last frame carries what was sent. Returns what all senders have in common of it.
+    fn check(&mut self, payload: &[u8], is_offloaded: bool) -> Result<String, Box<dyn Error>> {
+        let null = &mut self.ports[0];
+        null.keeps = true;
+        self.send(payload, 1)?;
+        let null = &mut self.ports[0];
+        null.keeps = false;
+        let frame = null.kept.take().ok_or("no frame came")?;
+        let (link, at) = ethernet::Header::parse(frame.linear())?;
+        let bytes = &frame.linear()[at..];
+        let (ip, data) = ipv4::Header::parse(bytes)?;
+        let datagram = &bytes[data.clone()];
+        let (header, range) = udp::Header::parse(datagram)?;
+        let pseudo = checksum::pseudo_v4(ip.src, ip.dst, IpProtocol::UDP, header.length);
+        let is_summed = match frame.meta.checksum {
+            Checksum::Partial { .. } => is_offloaded,
+            _ => !is_offloaded && header.checksum != 0 && udp::checksum_ok_v4(datagram, pseudo),
+        };
+        let is_right = link.dst == PEER_MAC
+            && checksum::finish(checksum::sum(&bytes[..data.start], 0)) == 0
+            && !ip.dont_fragment
+            && header.dst_port == PORT
+            && &datagram[range] == payload;
+        if !is_right || !is_summed {
+            return Err(format!("a wrong frame: {link:?} {ip:?} {header:?}").into());
+        }
+        let made = format!("{} B frame", frame.len());
+        self.pool.give(frame);
+        Ok(made)
+    }
+
+    /// Whether every datagram reached the device.
+    fn end(&self) -> Result<(), Box<dyn Error>> {
+        let taken = self.ports[0].taken;
+        if taken != self.sent {
+            return Err(format!("{taken} of {} datagrams reached the device", self.sent).into());
+        }
+        Ok(())
+    }
+}
+
+/// A device that takes everything and sends it nowhere. Before it is ready it answers who asks for the neighbour.
+#[derive(Default)]
+struct Null {
+    is_offloaded: bool,
+    is_ready: bool,
+    answers: Batch,
+    keeps: bool,
+    kept: Option<Packet>,
+    /// Frames that carry IP.
+    taken: u64,
+}
+
+impl Null {
+    /// The neighbour's answer to a frame, if that is a question.
+    fn answer(&self, frame: &Packet, pool: &mut Pool) -> Option<Packet> {
+        let (_, at) = ethernet::Header::parse(frame.linear()).ok()?;
+        let (asked, _) = arp::Packet::parse(frame.linear().get(at..)?).ok()?;
+        let answer = arp::Packet {
+            op: arp::Op::Reply,
+            sender_mac: PEER_MAC,
+            sender_ip: PEER,
+            target_mac: asked.sender_mac,
+            target_ip: asked.sender_ip,
+        };
+        let mut packet = pool.take(ethernet::HEADER_LEN + arp::PACKET_LEN);
+        let bytes = packet.push_back(ethernet::HEADER_LEN + arp::PACKET_LEN)?;
+        let ethertype = ethernet::EtherType::ARP;
+        let link = ethernet::Header { dst: OUR_MAC, src: PEER_MAC, vlan: None, ethertype };
+        let at = link.emit(bytes);
+        answer.emit(&mut bytes[at..]);
+        Some(packet)
+    }
+}
+
+impl Port for Null {
+    fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, _: usize) -> usize {
+        if self.answers.is_empty() {
+            return 0;
+        }
+        let count = self.answers.len();
+        out.append(&mut self.answers);
+        count
+    }
+
+    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let count = batch.len();
+        for packet in batch.drain(..) {
+            if !self.is_ready
+                && let Some(answer) = self.answer(&packet, pool)
+            {
+                self.answers.push_back(answer);
+                pool.give(packet);
+                continue;
+            }
+            self.taken += 1;
+            match self.keeps {
+                true => self.kept = Some(packet),
+                false => pool.give(packet),
+            }
+        }
+        count
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads { checksum: self.is_offloaded, ..Offloads::default() }
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ethernet
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Nothing is received.
+struct Nobody;
+
+impl Host for Nobody {
+    type Recv = HeapRecv;
+    type Send = HeapSend;
+
+    fn recv_room(&self, _: u32) -> u32 {
+        0
+    }
+
+    fn accept(
+        &mut self,
+        _: u32,
+        _: SocketId,
+        _: SocketAddr,
+        _: SocketAddr,
+    ) -> Option<(u32, HeapRecv, HeapSend)> {
+        None
+    }
+
+    fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
+        false
+    }
+
+    fn event(&mut self, _: u32, _: SocketEvent) {}
+    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
+    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
+    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
+}

@@ -1,0 +1,129 @@
+//! Where a datagram goes: its addresses, its route, and what its IP header says.
+//!
+//! A socket keeps what was worked out for its last datagram, since the next one mostly goes there, too. Whoever changes
+//! what it was worked out from (options, the peer, what the socket is bound to) forgets it; for routes and path MTUs it is
+//! looked whether they have changed.
+
+use std::net::IpAddr;
+
+use towpath_tcp::Instant;
+use towpath_wire::{IpProtocol, addr};
+
+use crate::active::{canonical, loopback_if_unspecified, scope_of};
+use crate::error::SendError;
+use crate::flow::Flow;
+use crate::host::{DatagramOut, Host, SocketId};
+use crate::net::{Fragmenting, IfaceId, Ip, Net, Route, RouteError};
+use crate::socket::{Kind, LastTarget, Socket, Target};
+use crate::stack::Stack;
+
+impl<H: Host> Stack<H> {
+    /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not bound.
+    #[inline]
+    pub(crate) fn target(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        index: u32,
+        out: &DatagramOut,
+    ) -> Result<Target, SendError> {
+        let Self { sockets, net, .. } = self;
+        let Some(socket) = sockets.get(index) else { return Err(SendError::Invalid) };
+        let Kind::Datagram(datagram) = &socket.kind else { return Err(SendError::Invalid) };
+        let target = match &datagram.last_target {
+            Some(last) if is_for(last, out, net) => {
+                debug_assert_eq!(
+                    work_out(socket, net, out, |_, _, _, _| Ok(last.target.route)),
+                    Ok(last.target),
+                    "whoever changed the socket has to forget the target"
+                );
+                last.target
+            }
+            _ => self.find_target(now, id, index, out)?,
+        };
+        let Target { ip, .. } = target;
+        let ip = Ip { ttl: out.ttl.or(ip.ttl), tos: out.tos.unwrap_or(ip.tos), ..ip };
+        Ok(Target { ip, ..target })
+    }
+
+    /// The same for one that goes elsewhere than the last one, and has to be kept.
+    fn find_target(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        index: u32,
+        out: &DatagramOut,
+    ) -> Result<Target, SendError> {
+        self.auto_bind(id)?;
+        let Self { sockets, net, .. } = self;
+        let Some(socket) = sockets.get_mut(index) else { return Err(SendError::Invalid) };
+        let target = work_out(socket, net, out, |net, source, remote, iface| {
+            net.route_to_keep(now, source, remote, iface)
+        })?;
+        let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
+        let DatagramOut { remote, local, iface, .. } = *out;
+        let mtus = net.path_mtu_generation();
+        datagram.last_target = Some(LastTarget { remote, local, iface, mtus, target });
+        Ok(target)
+    }
+}
+
+/// Whether the last target is where `out` goes, and the way there is still the same.
+#[inline]
+fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
+    let route = &last.target.route;
+    (last.remote, last.local, last.iface) == (out.remote, out.local, out.iface)
+        && (route.generation, last.mtus) == (net.route_generation(), net.path_mtu_generation())
+        && route.hop.is_none_or(|hop| net.next_hop(hop).is_some())
+}
+
+/// Where a datagram of a bound socket goes, with the socket's own TTL and class. `find` is asked for the route.
+fn work_out<H: Host>(
+    socket: &Socket<H>,
+    net: &mut Net,
+    out: &DatagramOut,
+    find: impl FnOnce(&mut Net, Option<IpAddr>, IpAddr, Option<IfaceId>) -> Result<Route, RouteError>,
+) -> Result<Target, SendError> {
+    let bound = socket.bound.as_deref().copied().ok_or(SendError::NoPort)?;
+    let Kind::Datagram(datagram) = &socket.kind else { return Err(SendError::Invalid) };
+    let (remote, remote_port, scope) = match (out.remote, datagram.peer) {
+        (Some(remote), _) if remote.port() == 0 && !datagram.echo => {
+            return Err(SendError::Invalid);
+        }
+        (Some(remote), _) => {
+            let remote = canonical(remote, socket.family).ok_or(SendError::Invalid)?;
+            (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
+        }
+        // Port 0 too: as on Linux a socket that is connected to it may send there, and gets the error that
+        // the port is unreachable.
+        (None, Some(peer)) => (peer.remote, peer.remote_port, None),
+        (None, None) => return Err(SendError::NotConnected),
+    };
+    let source = out.local.or(datagram.peer.map(|peer| peer.local)).or(bound.source());
+    let source = source.filter(|ip| addr::is_unicast(*ip) && !net.is_broadcast(*ip));
+    let way = datagram.way_to(remote);
+    let source = source.or(datagram.source_towards(remote));
+    let iface = out.iface.or(scope).or(way);
+    let route = find(net, source, remote, iface)?;
+    if route.broadcast && !datagram.broadcast {
+        return Err(SendError::Forbidden);
+    }
+    let local = source.unwrap_or(route.src);
+    let (mtu, fragmenting) = datagram.lengths.limit(remote, &route);
+    let ip = udp_ip(datagram.ttl_towards(remote), datagram.classes.towards(remote), fragmenting);
+    let looped = match remote.is_multicast() {
+        true => datagram.multicast_towards(remote).looped,
+        false => route.broadcast,
+    };
+    Ok(Target {
+        flow: Flow { local, remote, local_port: bound.port, remote_port },
+        route: Route { mtu, ..route },
+        ip,
+        looped,
+        checksum: !datagram.no_checksum || remote.is_ipv6(),
+    })
+}
+
+pub(crate) fn udp_ip(ttl: Option<u8>, tos: u8, fragmenting: Fragmenting) -> Ip {
+    Ip { protocol: IpProtocol::UDP.0, ttl, tos, fragmenting, flow_label: 0 }
+}

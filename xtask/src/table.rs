@@ -1,0 +1,32 @@
+//! How measurements are shown while and after they are made.
+
+use std::fmt::Display;
+use std::io::IsTerminal;
+
+/// A table of Markdown, a row as soon as it is known, unless JSON is wanted.
+pub struct Table {
+    is_shown: bool,
+}
+
+impl Table {
+    pub fn new(is_shown: bool, heads: &[&str]) -> Self {
+        if is_shown {
+            println!("\n| {} |\n|{}", heads.join(" | "), "---|".repeat(heads.len()));
+        }
+        Self { is_shown }
+    }
+
+    pub fn row(&self, cells: &[&dyn Display]) {
+        if self.is_shown {
+            let cells: Vec<String> = cells.iter().map(ToString::to_string).collect();
+            println!("| {} |", cells.join(" | "));
+        }
+    }
+}
+
+/// Says on a terminal what is going on, in place of what it said before; nothing when nothing is.
+pub fn progress(what: &str) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r{what:70}\r");
+    }
+}
