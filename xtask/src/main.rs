@@ -4,6 +4,7 @@
 
 mod bench;
 mod circles;
+mod counts;
 mod crowd;
 mod debian;
 mod figures;
@@ -28,6 +29,8 @@ enum Chore {
     Test(test::Options),
     /// Ours beside the kernel's in one run: throughput, requests a second, idle CPU (needs root).
     Bench(bench::Options),
+    /// What a request, a connection and a byte cost in things that are counted.
+    Counts(counts::Options),
     /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
     Crowd(crowd::Options),
     /// Two shards on two processors beside one, over a port in memory, and what a packet costs with up to eight.
@@ -47,6 +50,7 @@ fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Test(options) => test::run(&root, &options),
         Chore::Bench(options) => bench::run(&root, &options),
+        Chore::Counts(options) => counts::run(&root, &options),
         Chore::Crowd(options) => crowd::run(&root, &options),
         Chore::Shards(options) => shards::run(&root, &options),
         Chore::Fuzz(options) => fuzz::run(&root, &options),

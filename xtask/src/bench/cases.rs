@@ -5,11 +5,14 @@ use std::path::Path;
 /// The port of every server.
 pub const PORT: u16 = 7900;
 
+/// The command of a server or a client.
+pub type Words = fn(&Place<'_>) -> Vec<String>;
+
 /// Rows of the table that one client gives.
 pub struct Case {
     pub name: &'static str,
-    pub server: fn(&Place<'_>) -> Vec<String>,
-    pub client: fn(&Place<'_>) -> Vec<String>,
+    pub server: Words,
+    pub client: Words,
     /// At least one.
     pub readings: &'static [Reading],
 }
@@ -30,8 +33,8 @@ pub struct Place<'a> {
     pub seconds: u32,
     /// A folder of the server's own.
     pub scratch: &'a Path,
-    /// The program `tests/src/bin/crowd.rs`.
-    pub crowd: &'a Path,
+    /// A folder with the programs of `tests/src/bin`.
+    pub programs: &'a Path,
 }
 
 const fn rate(unit: &'static str, read: fn(&str) -> Option<f64>) -> Reading {
@@ -104,7 +107,7 @@ fn gbits(text: &str) -> Option<f64> {
     Some(report["end"]["sum_received"]["bits_per_second"].as_f64()? / 1e9)
 }
 
-fn nginx(at: &Place<'_>) -> Vec<String> {
+pub fn nginx(at: &Place<'_>) -> Vec<String> {
     let scratch = at.scratch;
     let root = scratch.display();
     let config = format!(
@@ -131,7 +134,7 @@ fn wrk_rate(text: &str) -> Option<f64> {
     text.lines().find_map(|l| l.strip_prefix("Requests/sec:"))?.trim().parse().ok()
 }
 
-fn redis(_: &Place<'_>) -> Vec<String> {
+pub fn redis(_: &Place<'_>) -> Vec<String> {
     words(&format!(
         "redis-server --port {PORT} --bind 0.0.0.0 --protected-mode no --save --appendonly no"
     ))
@@ -149,7 +152,8 @@ fn redis_rate(text: &str) -> Option<f64> {
 }
 
 fn crowd(at: &Place<'_>, line: &str) -> Vec<String> {
-    std::iter::once(at.crowd.display().to_string()).chain(words(line)).collect()
+    let program = at.programs.join("crowd").display().to_string();
+    std::iter::once(program).chain(words(line)).collect()
 }
 
 fn nth_word(text: &str, n: usize) -> Option<f64> {

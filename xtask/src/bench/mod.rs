@@ -7,9 +7,9 @@
 //!
 //! Reading order: `sides` says where servers run, `cases` which, `server` starts and measures them in a `world`.
 
-mod cases;
-mod server;
-mod sides;
+pub mod cases;
+pub mod server;
+pub mod sides;
 mod world;
 
 use std::io::IsTerminal;
@@ -63,7 +63,8 @@ impl Options {
 /// What was built.
 struct Built {
     towpath: PathBuf,
-    crowd: PathBuf,
+    /// The folder of all programs.
+    programs: PathBuf,
 }
 
 /// Measures and prints the table. Needs root.
@@ -75,8 +76,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     build.args(["build", "--release", "-p", "towpath", "-p", "towpath-tests", "--bins"]);
     ensure!(build.current_dir(root).status()?.success(), "the release build failed");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
-    let binary = |name: &str| target.join("release").join(name);
-    let built = Built { towpath: binary("towpath"), crowd: binary("crowd") };
+    let programs = target.join("release");
+    let built = Built { towpath: programs.join("towpath"), programs };
     if let Some(other) = &options.beside {
         let other = other.canonicalize().with_context(|| other.display().to_string())?;
         return beside(&other, &built, options);
@@ -185,7 +186,7 @@ fn rounds(
         }
         let servers = sides
             .iter()
-            .map(|&(side, towpath)| Server::start(case, side, towpath, &built.crowd))
+            .map(|&(side, towpath)| Server::start(case.server, side, towpath, &built.programs))
             .collect::<Result<Vec<_>>>()?;
         let mut order: Vec<usize> = (0..servers.len()).collect();
         if round % 2 == 1 {
@@ -238,7 +239,7 @@ fn cpu_of(pid: u32) -> Result<f64> {
 }
 
 /// What a process has started, and what that has, as long as it lives.
-fn descendants(pid: u32) -> Result<Vec<u32>> {
+pub fn descendants(pid: u32) -> Result<Vec<u32>> {
     let mut all = Vec::new();
     let mut left = vec![pid];
     while let Some(parent) = left.pop() {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Side;
-use super::cases::{Case, PORT, Place};
+use super::cases::{Case, PORT, Place, Words};
+use super::sides::Side;
 use super::world::{Scratch, World};
 use crate::figures::Sample;
 use crate::interrupt;
@@ -16,22 +16,33 @@ use crate::running::Running;
 /// A server that runs on one of the sides, ready for its client. Gone with it.
 pub struct Server<'a> {
     // Ends first, its namespaces next.
-    _run: Running,
-    world: World,
+    run: Running,
+    pub world: World,
     scratch: Scratch,
-    crowd: &'a Path,
+    programs: &'a Path,
 }
 
 impl<'a> Server<'a> {
-    pub fn start(case: &Case, side: Side, towpath: &Path, crowd: &'a Path) -> Result<Self> {
+    /// `programs` is the folder of `tests/src/bin`, built.
+    pub fn start(
+        server: Words,
+        side: Side,
+        towpath: &Path,
+        programs: &'a Path,
+    ) -> Result<Self> {
         let world = World::new(side)?;
         let scratch = Scratch::new(&world.names[0])?;
-        let place = Place { host: world.host(), seconds: 0, scratch: &scratch.0, crowd };
-        let line = side.line(towpath, (case.server)(&place))?;
+        let place = Place { host: world.host(), seconds: 0, scratch: &scratch.0, programs };
+        let line = side.line(towpath, server(&place))?;
         let run = Running(world.command(world.server(), &line).spawn().context("server")?);
-        let server = Self { _run: run, world, scratch, crowd };
+        let server = Self { run, world, scratch, programs };
         wait_for(&server.world, server.world.host())?;
         Ok(server)
+    }
+
+    /// The process that was started: the program, or towpath.
+    pub fn pid(&self) -> u32 {
+        self.run.0.id()
     }
 
     /// A sample for each reading of the case. Tried again for a while where there is no figure: iperf3's server does not
@@ -50,7 +61,7 @@ impl<'a> Server<'a> {
 
     fn try_to_measure(&self, case: &Case, seconds: u32) -> Result<Vec<Sample>> {
         let (host, scratch) = (self.world.host(), &self.scratch.0);
-        let line = (case.client)(&Place { host, seconds, scratch, crowd: self.crowd });
+        let line = (case.client)(&Place { host, seconds, scratch, programs: self.programs });
         let before = busy()?;
         let start = Instant::now();
         let client =
