@@ -16,12 +16,15 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
 /// What a request of bulk data counts, and what is written and read at once.
 const MIB: usize = 1 << 20;
 const AT_ONCE: usize = 128 << 10;
+/// A client that is not answered for so long fails.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -109,6 +112,8 @@ fn connections(to: SocketAddr, count: usize) -> Result<()> {
 fn open(to: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(to)?;
     stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     Ok(stream)
 }
 

@@ -186,7 +186,7 @@ fn rounds(
         }
         let servers = sides
             .iter()
-            .map(|&(side, towpath)| Server::start(case.server, side, towpath, &built.programs))
+            .map(|&(side, towpath)| Server::start(case.server, side, towpath, &[], &built.programs))
             .collect::<Result<Vec<_>>>()?;
         let mut order: Vec<usize> = (0..servers.len()).collect();
         if round % 2 == 1 {

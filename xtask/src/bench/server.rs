@@ -23,17 +23,18 @@ pub struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// `programs` is the folder of `tests/src/bin`, built.
+    /// `wrap` is put before its command. `programs` is the folder of `tests/src/bin`, built.
     pub fn start(
         server: Words,
         side: Side,
         towpath: &Path,
+        wrap: &[String],
         programs: &'a Path,
     ) -> Result<Self> {
         let world = World::new(side)?;
         let scratch = Scratch::new(&world.names[0])?;
         let place = Place { host: world.host(), seconds: 0, scratch: &scratch.0, programs };
-        let line = side.line(towpath, server(&place))?;
+        let line = [wrap, &side.line(towpath, server(&place))?].concat();
         let run = Running(world.command(world.server(), &line).spawn().context("server")?);
         let server = Self { run, world, scratch, programs };
         wait_for(&server.world, server.world.host())?;

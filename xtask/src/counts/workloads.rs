@@ -15,11 +15,19 @@ use crate::bench::sides::Side;
 use crate::interrupt;
 use crate::running::Running;
 
+/// What one of them is, for which counts are given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    Request,
+    Connection,
+    Mib,
+    Packet,
+}
+
 /// A server, its client, and how much of it is counted.
 pub struct Workload {
     pub name: &'static str,
-    /// What is one of them.
-    pub unit: &'static str,
+    pub unit: Unit,
     server: Words,
     /// Of `tests/src/bin/lockstep.rs`.
     client: &'static str,
@@ -30,7 +38,7 @@ pub struct Workload {
 pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "redis GET",
-        unit: "request",
+        unit: Unit::Request,
         server: cases::redis,
         client: "redis",
         warm: 200,
@@ -38,7 +46,7 @@ pub const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "nginx, keep-alive",
-        unit: "request",
+        unit: Unit::Request,
         server: cases::nginx,
         client: "http",
         warm: 200,
@@ -46,7 +54,7 @@ pub const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "nginx, connection each",
-        unit: "connection",
+        unit: Unit::Connection,
         server: cases::nginx,
         client: "connections",
         warm: 100,
@@ -54,7 +62,7 @@ pub const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "bulk to the program",
-        unit: "MiB",
+        unit: Unit::Mib,
         server: bytes,
         client: "send",
         warm: 64,
@@ -62,7 +70,7 @@ pub const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "bulk from the program",
-        unit: "MiB",
+        unit: Unit::Mib,
         server: bytes,
         client: "receive",
         warm: 64,
@@ -98,11 +106,12 @@ pub struct Costs {
 const QUIET: Duration = Duration::from_millis(300);
 
 impl Workload {
-    /// Runs it on one side.
-    pub fn count(&self, side: Side, towpath: &Path, programs: &Path) -> Result<Costs> {
-        let server = Server::start(self.server, side, towpath, programs)?;
+    /// Runs it on one side. `programs` is the folder of all that was built.
+    pub fn count(&self, side: Side, programs: &Path) -> Result<Costs> {
+        let (towpath, alone) = (programs.join("towpath"), one_at_a_time()?);
+        let server = Server::start(self.server, side, &towpath, &alone, programs)?;
         let tracer = Tracer::new()?;
-        let mut client = Client::start(self, &server, programs)?;
+        let mut client = Client::start(self, &server, &alone, programs)?;
         let (engine, program) = processes(&server)?;
         interrupt::sleep(QUIET)?;
         let all: Vec<u32> = engine.iter().chain(&program).copied().collect();
@@ -120,16 +129,22 @@ impl Workload {
             owner.is_some_and(|process| engine.contains(process))
         };
         let (of_engine, of_program) = calls.into_iter().partition(|((it, _), _)| is_engines(it));
-        let cost = |calls, which: usize| Cost {
-            calls,
-            scheduled: after[which].since(&before[which]),
-        };
+        let cost = |calls, n: usize| Cost { calls, scheduled: after[n].since(&before[n]) };
         Ok(Costs {
             engine: (!engine.is_empty()).then(|| cost(of_engine, 0)),
             program: cost(of_program, 1),
             count: self.count,
         })
     }
+}
+
+/// Server, engine and client on one processor, where who is woken waits until the one that runs sleeps (sched(7),
+/// SCHED_BATCH). Otherwise it depends on chance who finds whom asleep, and with it doorbells and looks at descriptors.
+fn one_at_a_time() -> Result<Vec<String>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let all = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let first = all.and_then(|all| all.trim().split([',', '-']).next()).context("a processor")?;
+    Ok(["taskset", "-c", first, "chrt", "-b", "0"].map(str::to_owned).to_vec())
 }
 
 /// towpath itself, if it is there, and the program's processes. The guardian, which sleeps, is neither.
@@ -160,15 +175,20 @@ struct Client {
 }
 
 impl Client {
-    fn start(workload: &Workload, server: &Server<'_>, programs: &Path) -> Result<Self> {
-        let to = format!("{}:{PORT}", server.world.host());
-        let line = [
+    fn start(
+        workload: &Workload,
+        server: &Server<'_>,
+        wrap: &[String],
+        programs: &Path,
+    ) -> Result<Self> {
+        let client = [
             programs.join("lockstep").display().to_string(),
             workload.client.into(),
-            to,
+            format!("{}:{PORT}", server.world.host()),
             workload.warm.to_string(),
             workload.count.to_string(),
         ];
+        let line = [wrap, &client].concat();
         let mut command = server.world.command(server.world.client(), &line);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().context("the client")?;

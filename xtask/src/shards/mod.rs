@@ -8,7 +8,7 @@
 mod trace;
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -63,11 +63,7 @@ const COUNTS: &[usize] = &[1, 2, 4, 8];
 
 /// Measures and prints the tables.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "-p", "towpath-stack", "--example", "shards"]);
-    ensure!(build.current_dir(root).status()?.success(), "the release build failed");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
-    let example = target.join("release/examples/shards");
+    let example = build(root)?;
     let work: Vec<&Work> = WORK.iter().filter(|it| it.name.contains(&options.only)).collect();
     ensure!(!work.is_empty(), "{}: there is no such work", options.only);
     let mut report = json!({});
@@ -81,6 +77,33 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         println!("{report:#}");
     }
     Ok(())
+}
+
+/// Builds the example and says where it is.
+fn build(root: &Path) -> Result<PathBuf> {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--release", "-p", "towpath-stack", "--example", "shards"]);
+    ensure!(build.current_dir(root).status()?.success(), "the release build failed");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
+    Ok(target.join("release/examples/shards"))
+}
+
+/// Kinds of work whose name contains `only`, and how many instructions a packet of each takes in a host of one shard.
+/// Needs valgrind.
+pub fn instructions(root: &Path, only: &str) -> Result<Vec<(&'static str, f64)>> {
+    /// Fewer than the default of `cargo xtask shards`, which also follows lines of memory.
+    const TURNS: u32 = 16;
+    let work: Vec<&Work> = WORK.iter().filter(|it| it.name.contains(only)).collect();
+    if work.is_empty() {
+        return Ok(Vec::new());
+    }
+    let example = build(root)?;
+    work.into_iter()
+        .map(|work| {
+            let (counts, fields) = traced(&example, work, 1, TURNS)?;
+            Ok((work.name, counts.instructions as f64 / fields[PACKETS]))
+        })
+        .collect()
 }
 
 /// What is done in a second.
