@@ -111,9 +111,8 @@ fn mount() -> Result<PathBuf> {
 fn parse(line: &str) -> Option<(u32, i64)> {
     let (before, after) = line.rsplit_once(": sys_enter: NR ")?;
     let number = after.split(' ').next()?.parse().ok()?;
-    // From the end on: time, flags, processor.
-    let mut words = before.trim_end().rsplitn(4, char::is_whitespace);
-    let who = words.nth(3)?;
+    // Behind the processor are flags and the time, which have no brackets.
+    let (who, _) = before.rsplit_once('[')?;
     Some((who.trim_end().rsplit_once('-')?.1.parse().ok()?, number))
 }
 

@@ -138,13 +138,13 @@ impl Workload {
     }
 }
 
-/// Server, engine and client on one processor, where who is woken waits until the one that runs sleeps (sched(7),
-/// SCHED_BATCH). Otherwise it depends on chance who finds whom asleep, and with it doorbells and looks at descriptors.
+/// Server, engine and client on one processor, where who is woken waits until the one that runs sleeps, and nobody else
+/// comes between (sched(7), SCHED_FIFO). Otherwise it depends on chance who finds whom asleep, and with it doorbells and looks at descriptors.
 fn one_at_a_time() -> Result<Vec<String>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let all = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let first = all.and_then(|all| all.trim().split([',', '-']).next()).context("a processor")?;
-    Ok(["taskset", "-c", first, "chrt", "-b", "0"].map(str::to_owned).to_vec())
+    Ok(["taskset", "-c", first, "chrt", "-f", "1"].map(str::to_owned).to_vec())
 }
 
 /// towpath itself, if it is there, and the program's processes. The guardian, which sleeps, is neither.
