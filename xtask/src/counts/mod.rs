@@ -73,7 +73,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     }
     if is_wanted(INSTRUCTIONS) {
         progress(INSTRUCTIONS);
-        let instructions = crate::shards::instructions(root, "")?;
+        let instructions = crate::shards::instructions(root)?;
         progress("");
         rows.add_instructions(&instructions);
         counted.extend(instructions.into_iter().map(|(name, each)| Counted {

@@ -5,6 +5,7 @@
 //! nothing is to be handed from shard to shard; where something was, it is said. Each shard's thread makes the packets of
 //! its queue, too: figures are of stack, device and clients together, and mean something beside each other.
 
+mod callgrind;
 mod trace;
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::figures::{Figure, Median, Ratio, Sample};
+pub use callgrind::instructions;
 use trace::Counts;
 
 #[derive(clap::Args)]
@@ -86,24 +88,6 @@ fn build(root: &Path) -> Result<PathBuf> {
     ensure!(build.current_dir(root).status()?.success(), "the release build failed");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     Ok(target.join("release/examples/shards"))
-}
-
-/// Kinds of work whose name contains `only`, and how many instructions a packet of each takes in a host of one shard.
-/// Needs valgrind.
-pub fn instructions(root: &Path, only: &str) -> Result<Vec<(&'static str, f64)>> {
-    /// Fewer than the default of `cargo xtask shards`, which also follows lines of memory.
-    const TURNS: u32 = 16;
-    let work: Vec<&Work> = WORK.iter().filter(|it| it.name.contains(only)).collect();
-    if work.is_empty() {
-        return Ok(Vec::new());
-    }
-    let example = build(root)?;
-    work.into_iter()
-        .map(|work| {
-            let (counts, fields) = traced(&example, work, 1, TURNS)?;
-            Ok((work.name, counts.instructions as f64 / fields[PACKETS]))
-        })
-        .collect()
 }
 
 /// What is done in a second.
