@@ -16,6 +16,7 @@ use towpath_shm::control::{DATA_MAX, DESCRIPTORS_MAX, Reply, Request, TOKENS_MAX
 use towpath_shm::layout::{Command, Plain, SHARDS_MAX, Slot, VERSION, op, shard_of};
 use towpath_shm::token::Run;
 
+use crate::ahead::Ahead;
 use crate::syscall::SignalsBlocked;
 use crate::wheel::{Wheel, Who};
 use crate::{Error, HighFd, Process, Socket, lifeline, wait};
@@ -62,6 +63,7 @@ struct End {
     rung: Rung,
     commands: Lock<()>,
     calls: Lock<()>,
+    ahead: Ahead,
 }
 
 /// What a process needs that is about to be forked, executed or spawned: a channel of its own.
@@ -282,15 +284,38 @@ impl Client {
         let place = u64::from(turn.wrapping_mul(0x9e37_79b9));
         let first = ((place * self.ends.len() as u64) >> 32) as usize;
         let shards = self.ends.len();
-        let mut answer = self.call_at(&self.ends[first % shards], request);
+        let mut answer = self.open_at(&self.ends[first % shards], request);
         for next in 1..shards {
             const FULL: i32 = Errno::NOBUFS.raw_os_error();
             if !matches!(answer, Err(Error::Refused(errno)) if errno == FULL) {
                 break;
             }
-            answer = self.call_at(&self.ends[(first + next) % shards], request);
+            answer = self.open_at(&self.ends[(first + next) % shards], request);
         }
         answer
+    }
+
+    fn open_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
+        let (family, protocol) = (request.a, request.b);
+        if let Some(Socket { slot, generation }) = end.ahead.take(family, protocol) {
+            // Of an engine that has ended there is nothing to be had, nor in a child of what was its parent's.
+            return match self.is_abandoned() {
+                true => Err(Error::Forked),
+                false if self.is_dead() => Err(Error::Dead),
+                false => Ok(Reply { slot, generation, ..Reply::default() }),
+            };
+        }
+        let slot = end.ahead.wanted(family, protocol);
+        let reply = self.call_at(end, &Request { slot, ..*request })?;
+        for pair in reply.payload().chunks_exact(8) {
+            let word =
+                |at: usize| pair[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+            let further = Socket { slot: word(0), generation: word(4) };
+            if let Err(socket) = end.ahead.put(family, protocol, further) {
+                self.socket_command(socket, op::CLOSE, 0, 0);
+            }
+        }
+        Ok(reply)
     }
 
     /// Nothing interrupts a request, and there is one at a time.
@@ -612,6 +637,7 @@ fn ends(
         rung: Rung::default(),
         commands: Lock::new(()),
         calls: Lock::new(()),
+        ahead: Ahead::default(),
     };
     Ok(each.map(end).collect())
 }

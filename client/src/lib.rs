@@ -18,6 +18,7 @@
 #![warn(missing_docs)]
 
 mod access;
+mod ahead;
 mod buffer;
 mod client;
 mod deadline;

@@ -12,8 +12,9 @@ const SERVED_WITHIN: Duration = Duration::from_secs(60);
 fn start(ns: &Namespace, mode: Mode, ports: &[u16], options: &[&str], command: &[&str]) -> Process {
     let (towpath, own) = (towpath(), mode.options(ports));
     let mut line = vec![towpath.as_str(), "run", "--inline"];
-    // The environment of the tests may ask for it, too, and it may be given once.
-    let own = own.iter().map(String::as_str).filter(|word| *word != "--inline");
+    // The environment of the tests may ask for it, too, and it may be given once; or for several shards, which it has not.
+    let goes_with_it = |word: &&str| *word != "--inline" && !word.starts_with("--shards");
+    let own = own.iter().map(String::as_str).filter(goes_with_it);
     line.extend(own.chain(options.iter().copied()));
     line.push("--");
     line.extend(command);

@@ -83,7 +83,8 @@ socks[0].send(b'end')
 fn start(ns: &Namespace, mode: Mode, count: &str, more: &[&str], script: &[&str]) -> Process {
     let (towpath, options) = (towpath(), mode.options(&[8090]));
     let mut line = vec![towpath.as_str(), "run", "--shards", count];
-    let own = |option: &&str| !option.starts_with("--shards");
+    // The environment of the tests may say how many, or put the stack where there is one.
+    let own = |option: &&str| !option.starts_with("--shards") && *option != "--inline";
     line.extend(options.iter().map(String::as_str).filter(own));
     line.extend(more);
     line.extend(["--", "python3", "-c"]);
@@ -200,7 +201,8 @@ fn many_processors_are_made_use_of_when_they_are_needed() {
             let (ns, towpath, options) = (Namespace::new(), towpath(), mode.options(&[]));
             let mut line: Vec<&str> = if steered { Vec::new() } else { without.to_vec() };
             line.extend(["env", &fake, &towpath, "run", "--stats=json"]);
-            let own = |option: &&str| !option.starts_with("--shards");
+            // The environment of the tests may say how many, or put the stack where there is one.
+            let own = |option: &&str| !option.starts_with("--shards") && *option != "--inline";
             line.extend(options.iter().map(String::as_str).filter(own));
             if mode == Mode::Rootless {
                 line.extend(["-p", "127.0.0.1:8090:8090/udp"]);

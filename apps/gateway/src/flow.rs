@@ -358,10 +358,10 @@ pub(crate) fn open_towards_next(tour: &mut Tour, ttl: u8, class: u8) -> Result<F
     Err(refused)
 }
 
-/// Options of every host connection: what the program sends is sent as it sends it, a peer that
-/// vanished is noticed some day, since the program's own keepalive ends at the gateway, and urgent
-/// bytes stay in their place, where programs find them. A close is a reset until the program's stream
-/// is whole.
+/// Options of every host connection, or of the listener from which it has them (sk_clone_lock in net/core/sock.c): what the
+/// program sends is sent as it sends it, a peer that vanished is noticed some day, since the program's own keepalive ends
+/// at the gateway, and urgent bytes stay in their place, where programs find them. A close is a reset until the program's
+/// stream is whole.
 pub(crate) fn prepare(host: &Fd) {
     reset(host);
     let _ = sockopt::set_tcp_nodelay(host, true);

@@ -11,7 +11,6 @@ use towpath_shm::{Fd, opened};
 use crate::config::ForwardProtocol;
 use crate::context::{Context, FifoHost, Shared};
 use crate::events::Readiness;
-use crate::flow;
 use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, DATAGRAMS_PER_TURN, HELD_MAX};
 use crate::listeners::{Listener, Listeners};
 use crate::order::{Candidate, Next};
@@ -238,7 +237,6 @@ impl Listener {
             Ok((host, client)) => {
                 let client = client.and_then(|addr| SocketAddr::try_from(addr).ok());
                 let Some(client) = client else { return Ok(None) };
-                flow::prepare(&host);
                 cx.shared.counters.tcp_accepted += 1;
                 let presented = cx.shared.config.presented(client, self.port);
                 Ok(Some(Accepted { host, client: client.ip(), presented, flight: None }))

@@ -28,8 +28,8 @@ use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Forwards;
 use crate::limits::{
     DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX, EVENTS_MAX,
-    HANDED_MAX, HANDED_PART, HELD_PART, LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX,
-    UDP_CLIENTS_MAX, UDP_FLOWS_MAX,
+    HANDED_MAX, HANDED_PART, HELD_PART, LINK_PACKETS_MAX, LISTEN_EVERY_NS, ROUNDS_MAX,
+    TCP_FLOWS_MAX, UDP_CLIENTS_MAX, UDP_FLOWS_MAX,
 };
 use crate::link::{LINK, Link, OFFLOADS};
 use crate::listeners::{Bound, Opened};
@@ -52,6 +52,10 @@ pub struct Gateway {
     unsettled: bool,
     /// The host's sockets had more to say than was heard at once.
     unheard: bool,
+    /// They have something to say, as whoever turns this has seen.
+    woken: bool,
+    /// When they were last asked.
+    listened_ns: u64,
 }
 
 /// What the inner stack calls back: tables of flows by protocol.
@@ -123,6 +127,8 @@ impl Gateway {
             link,
             unsettled: false,
             unheard: false,
+            woken: true,
+            listened_ns: 0,
         }
     }
 
@@ -200,9 +206,17 @@ impl Gateway {
         &self.stack
     }
 
+    /// Whether the host's sockets may have something to say. To ask them is a system call, and most turns of a busy stack
+    /// are about something else.
+    fn is_time_to_listen(&mut self) -> bool {
+        let since = self.host.shared.now_ns.saturating_sub(self.listened_ns);
+        std::mem::take(&mut self.woken) || self.unheard || since >= LISTEN_EVERY_NS
+    }
+
     /// Hears what the host's sockets have to say.
     fn listen_to_host(&mut self) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
+        self.listened_ns = shared.now_ns;
         let mut taken = 0;
         let mut events: EventList = [const { MaybeUninit::uninit() }; EVENTS_MAX];
         for (token, ready) in shared.events.take(&mut events) {
@@ -278,7 +292,9 @@ impl Port for Gateway {
         self.host.shared.now_ns = now_ns;
         self.host.tcp.landings.settle();
         if self.link.queues().to_program.len() < max {
-            self.listen_to_host();
+            if self.is_time_to_listen() {
+                self.listen_to_host();
+            }
             self.serve(now, pool);
             self.work(now, pool);
         }
@@ -318,6 +334,10 @@ impl Port for Gateway {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.host.shared.events.fd())
+    }
+
+    fn woken(&mut self) {
+        self.woken = true;
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {

@@ -128,3 +128,6 @@ pub const ERRORS_PER_TURN: usize = 64;
 /// The default TTL and hop limit of Towpath and of Linux (RFC 1700: 64). A packet that has it is taken to ask for none
 /// of its own, and leaves with the host's default (net.ipv4.ip_default_ttl).
 pub const PLAIN_TTL: u8 = 64;
+
+/// How long the host's sockets are not asked by a stack that never sleeps, in ns.
+pub const LISTEN_EVERY_NS: u64 = 20_000;

@@ -12,6 +12,7 @@ use rustix::net::{SocketFlags, SocketType, bind, getsockname, listen, socket_wit
 
 use crate::config::{Forward, ForwardError, ForwardProtocol};
 use crate::events::{Events, Interest, Token, family};
+use crate::flow;
 use crate::limits::BACKLOG;
 use crate::mapping::Port;
 use crate::order::Order;
@@ -172,6 +173,8 @@ fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr),
     }
     if protocol == ForwardProtocol::Tcp {
         sockopt::set_socket_reuseaddr(&socket, true)?;
+        // What it accepts has them from the beginning.
+        flow::prepare(&socket);
     }
     bind(&socket, &addr)?;
     match protocol {

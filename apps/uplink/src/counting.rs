@@ -101,6 +101,10 @@ impl<P: Port + Counted> Port for Counting<P> {
         self.port.wake_fd()
     }
 
+    fn woken(&mut self) {
+        self.port.woken();
+    }
+
     fn blocked(&self) -> bool {
         self.port.blocked()
     }

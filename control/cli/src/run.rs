@@ -389,7 +389,11 @@ fn serve_sockets(host: Host, args: &RunArgs, messages: &Messages) -> Option<Inst
     let instance = Instance::serve(move || {
         let pid = std::process::id();
         let answer = match host.sockets() {
-            Ok(sockets) => serde_json::to_vec(&Answer { pid, program: program.clone(), sockets }),
+            Ok(mut sockets) => {
+                // As on Linux what is nowhere is not listed: a program may not even have opened it yet.
+                sockets.retain(|socket| socket.local.is_some() || socket.remote.is_some());
+                serde_json::to_vec(&Answer { pid, program: program.clone(), sockets })
+            }
             Err(why) => serde_json::to_vec(&Silence { pid, why }),
         };
         answer.unwrap_or_default()

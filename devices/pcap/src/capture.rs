@@ -362,6 +362,10 @@ impl<P: Port> Port for Capture<P> {
         self.port.wake_fd()
     }
 
+    fn woken(&mut self) {
+        self.port.woken();
+    }
+
     fn blocked(&self) -> bool {
         self.port.blocked()
     }

@@ -18,6 +18,7 @@
 mod hand_over;
 mod host;
 mod open;
+mod pace;
 mod queues;
 mod rx;
 mod steering;

@@ -6,6 +6,7 @@ use towpath_shm::Fd;
 
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 
+use crate::pace::Pace;
 use crate::sys;
 
 /// A TAP device, non-persistent unless somebody else made it so: it vanishes with this value, also
@@ -17,6 +18,7 @@ pub struct Tap {
     pub(crate) udp_segmentation: bool,
     /// The large packet that the next read goes into.
     pub(crate) spare: Option<Packet>,
+    pub(crate) pace: Pace,
     pub(crate) blocked: bool,
     pub(crate) gone: bool,
     on_gone: OnGone,
@@ -179,6 +181,7 @@ impl Tap {
             name,
             udp_segmentation,
             spare: None,
+            pace: Pace::default(),
             blocked: false,
             gone: false,
             on_gone: OnGone(None),
@@ -271,6 +274,10 @@ impl Port for Tap {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.fd.as_fd())
+    }
+
+    fn woken(&mut self) {
+        self.pace.woken();
     }
 
     fn is_gone(&self) -> bool {

@@ -22,10 +22,13 @@ impl Tap {
         max: usize,
     ) -> usize {
         let mut received = 0;
+        if self.pace.pauses() {
+            return received;
+        }
         // Each read counts, also of what is dropped; the descriptor stays readable if there is more.
-        for _ in 0..max {
-            if self.gone {
-                break;
+        for read in 0..max {
+            if self.gone || read == 1 && !self.pace.asks_on(now_ns) {
+                return received;
             }
             let mut packet = self.spare.take().unwrap_or_else(|| pool.take(Pool::LARGE));
             let mut header = [0; HEADER_LEN];
@@ -48,6 +51,7 @@ impl Tap {
                 }
             }
         }
+        self.pace.found(received);
         received
     }
 

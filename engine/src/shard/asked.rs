@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use towpath_ring::{EngineRecv, EngineSend};
 use towpath_shm::control::{
-    DATA_MAX, IF_FAILED, Interface, Reply, Request, Route, call, route_origin,
+    DATA_MAX, IF_FAILED, Interface, Reply, Request, Route, SOCKETS_MAX, call, route_origin,
 };
 use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, event, flags, option_bit};
 use towpath_stack::net::Origin;
@@ -28,6 +28,8 @@ use crate::shard::slots::{AF_INET, AF_INET6, present_on};
 /// Linux's `somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
+/// Bytes of a slot and a generation.
+const PAIR: usize = 8;
 
 impl Shard {
     /// Answers a request of a process. EOPNOTSUPP: it is none of those that are answered here; but if it is not about a
@@ -40,7 +42,7 @@ impl Shard {
                 self.command(now, id, &Command::from_bytes(request.payload()));
                 return Ok(Reply::default());
             }
-            call::SOCKET => return self.socket(id, request.a, request.b),
+            call::SOCKET => return self.open_sockets(id, request),
             call::INTERFACES => return Ok(self.interfaces()),
             call::ROUTES => return Ok(self.routes(request.a)),
             _ => {}
@@ -115,7 +117,23 @@ impl Shard {
         Ok(request.slot)
     }
 
-    fn socket(&mut self, id: ChannelId, family: u32, protocol: u32) -> Result<Reply, Errno> {
+    /// A socket, and further ones that are wanted, as many of them as there can be.
+    fn open_sockets(&mut self, id: ChannelId, request: &Request) -> Result<Reply, Errno> {
+        let (family, protocol) = (request.a, request.b);
+        let (slot, generation) = self.socket(id, family, protocol)?;
+        let mut reply = Reply { slot, generation, ..Reply::default() };
+        let further = SOCKETS_MAX.min(request.slot as usize).saturating_sub(1);
+        for pair in reply.data.chunks_exact_mut(PAIR).take(further) {
+            let Ok((slot, generation)) = self.socket(id, family, protocol) else { break };
+            self.host.counters.work(1);
+            pair[..4].copy_from_slice(&slot.to_ne_bytes());
+            pair[4..].copy_from_slice(&generation.to_ne_bytes());
+            reply.len += PAIR as u32;
+        }
+        Ok(reply)
+    }
+
+    fn socket(&mut self, id: ChannelId, family: u32, protocol: u32) -> Result<(u32, u32), Errno> {
         let stack_family = match family {
             AF_INET => Family::V4,
             AF_INET6 => Family::V6,
@@ -153,7 +171,7 @@ impl Shard {
         }
         self.host.slots.publish(slot);
         self.hold(id, slot);
-        Ok(Reply { slot, generation, ..Reply::default() })
+        Ok((slot, generation))
     }
 
     fn bind(&mut self, slot: u32, addr: &RawAddr) -> Result<Reply, Errno> {

@@ -121,8 +121,9 @@ impl Shard {
                 Source::Gone(id) => self.detach(now, id),
                 Source::Registry => self.registry_calls = true,
                 Source::Shard(number) => self.shards_call |= 1 << number,
-                // Rings, ports and orders are looked at in every turn.
-                Source::Doorbell | Source::Port | Source::Mail => {}
+                Source::Port => self.ports.iter_mut().for_each(|port| port.woken()),
+                // Rings and orders are looked at in every turn.
+                Source::Doorbell | Source::Mail => {}
             }
         }
         self.woken = woken;

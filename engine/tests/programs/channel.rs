@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::program::{self, PATIENCE, Program, Running, eventually};
 use towpath_engine::EngineConfig;
 use towpath_ring::{Waiter, lock_tx, program_fifo};
-use towpath_shm::control::{Interface, Request, TOKENS_MAX, call, purpose};
+use towpath_shm::control::{Interface, Request, SOCKETS_MAX, TOKENS_MAX, call, purpose};
 use towpath_shm::futex::Woken;
 use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, Plain, RawAddr, event, flags, op, setting, shut};
 
@@ -617,4 +617,31 @@ fn there_are_only_so_many_processes() {
     drop(children);
     engine.wait_for("channels", 1);
     parent.fork();
+}
+
+/// Further sockets that a program asks for are as good as the first, and end with it like any other.
+#[test]
+fn sockets_come_several_at_once() {
+    let engine = engine();
+    let program = engine.program();
+    let ask = |slot| {
+        let request = Request { call: call::SOCKET, a: 2, b: 6, slot, ..Request::default() };
+        let reply = program.call(&request).expect("there is room");
+        let word = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().expect("four bytes"));
+        let further = reply.payload().chunks_exact(8);
+        let further: Vec<_> = further
+            .map(|pair| program::Handle { slot: word(&pair[..4]), generation: word(&pair[4..]) })
+            .collect();
+        further
+    };
+    assert_eq!([0, 1].map(|wanted| ask(wanted).len()), [0, 0]);
+    assert_eq!(ask(u32::MAX).len() + 1, SOCKETS_MAX);
+    let further = ask(5);
+    assert_eq!(further.len(), 4);
+    for handle in further {
+        program.bind(handle, "127.0.0.1:0").expect("it is a socket of this program");
+    }
+    engine.wait_for("sockets", 2 + SOCKETS_MAX as u64 + 5);
+    drop(program);
+    engine.wait_for("sockets", 0);
 }

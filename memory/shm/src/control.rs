@@ -24,6 +24,8 @@ pub const DATA_MAX: usize = 1024;
 /// meanwhile.
 pub const TOKENS_MAX: usize = 16;
 
+/// Most sockets of one [`call::SOCKET`].
+pub const SOCKETS_MAX: usize = 16;
 /// Most descriptors that come with one message: those of HELLO's answer where there are [`SHARDS_MAX`] shards.
 pub const DESCRIPTORS_MAX: usize = 6 + SHARDS_MAX as usize;
 const _: () = assert!(DESCRIPTORS_MAX >= TOKENS_MAX);
@@ -110,7 +112,8 @@ pub mod call {
     /// Reply: `b` = their number; descriptors: control socket, memory of the channels, own doorbell, the doorbell of each
     /// shard. (Region and status pages are the same.)
     pub const CLONE: u32 = 2;
-    /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58). Reply: slot, generation.
+    /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58), `slot` = how many are wanted, at least one, at
+    /// most [`super::SOCKETS_MAX`]. Reply: slot, generation; `data` = (slot, generation) pairs of u32 of further ones.
     pub const SOCKET: u32 = 3;
     /// bind(2): `addr`. The bound address is in the slot afterwards.
     pub const BIND: u32 = 4;

@@ -38,6 +38,7 @@ impl<'a> Server<'a> {
         let run = Running(world.command(world.server(), &line).spawn().context("server")?);
         let server = Self { run, world, scratch, programs };
         wait_for(&server.world, server.world.host())?;
+        server.world.use_cubic()?;
         Ok(server)
     }
 

@@ -52,12 +52,24 @@ impl World {
             for (name, device, address) in [(a, "v0", "10.78.0.1/24"), (b, "v1", "10.78.0.2/24")] {
                 ip(&["-n", name, "addr", "add", address, "dev", device])?;
                 ip(&["-n", name, "link", "set", device, "up"])?;
-                // Ours is CUBIC; the kernel's default may be anything.
                 let net = "10.78.0.0/24";
                 ip(&["-n", name, "route", "replace", net, "dev", device, "congctl", "cubic"])?;
             }
         }
         Ok(world)
+    }
+
+    /// Once the server is there: the client's kernel sends as the servers do, by CUBIC. Its default may be anything.
+    pub fn use_cubic(&self) -> Result<()> {
+        let route = match self.side {
+            Side::Kernel => return Ok(()),
+            Side::Ours(_, Uplink::Tap) => "10.77.0.0/24 dev towpath0 src 10.77.0.1",
+            Side::Ours(_, Uplink::Rootless) => {
+                "local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1"
+            }
+        };
+        let line = format!("-n {} route replace {route} congctl cubic", self.client());
+        ip(&line.split_whitespace().collect::<Vec<_>>())
     }
 
     pub fn client(&self) -> &str {

@@ -1,0 +1,124 @@
+//! Sockets that the engine has made before the program asks for them, so that a program that opens many does not wait for
+//! each: a request wakes two threads, which takes longer than all the rest of socket(2).
+//!
+//! A process gets the more of them at once the more it has opened, and has at most [`AT_ONCE`] less one of a kind in each
+//! shard. What it never opens ends with it. They are taken without a lock: a signal handler may open a socket, too.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use towpath_shm::control::SOCKETS_MAX;
+
+use crate::Socket;
+
+/// Sockets of one kind from one request, at most.
+const AT_ONCE: u32 = 16;
+/// A process that opens fewer asks for one at a time.
+const FREQUENT: u32 = 8;
+const _: () = assert!(AT_ONCE as usize <= SOCKETS_MAX);
+
+/// Those of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead([Shelf; 4]);
+
+/// Those of one kind.
+#[derive(Debug, Default)]
+struct Shelf {
+    /// The kind: 0, or address family and protocol. It is set once.
+    kind: AtomicU64,
+    opened: AtomicU32,
+    /// 0, or generation and slot of one.
+    sockets: [AtomicU64; AT_ONCE as usize - 1],
+}
+
+impl Ahead {
+    /// Takes one of a kind, if there is one.
+    pub fn take(&self, family: u32, protocol: u32) -> Option<Socket> {
+        let shelf = self.shelf(family, protocol)?;
+        let mut filled = shelf.sockets.iter().filter(|cell| cell.load(Relaxed) != 0);
+        let taken = filled.find_map(|cell| match cell.swap(0, Acquire) {
+            0 => None,
+            socket => Some(unpacked(socket)),
+        })?;
+        shelf.opened.fetch_add(1, Relaxed);
+        Some(taken)
+    }
+
+    /// How many to ask for when there was none.
+    pub fn wanted(&self, family: u32, protocol: u32) -> u32 {
+        self.shelf(family, protocol).map_or(1, |shelf| {
+            let opened = shelf.opened.fetch_add(1, Relaxed);
+            (opened / FREQUENT * 2).clamp(1, AT_ONCE)
+        })
+    }
+
+    /// Puts one there. It comes back if there is no room: others have asked for some at the same time.
+    pub fn put(&self, family: u32, protocol: u32, socket: Socket) -> Result<(), Socket> {
+        let shelf = self.shelf(family, protocol).ok_or(socket)?;
+        let is_in =
+            |cell: &AtomicU64| cell.compare_exchange(0, packed(socket), Release, Relaxed).is_ok();
+        if shelf.sockets.iter().any(is_in) { Ok(()) } else { Err(socket) }
+    }
+
+    /// None: there are four kinds already.
+    fn shelf(&self, family: u32, protocol: u32) -> Option<&Shelf> {
+        let kind = u64::from(family) << 32 | u64::from(protocol);
+        self.0.iter().find(|shelf| match shelf.kind.load(Relaxed) {
+            0 => shelf
+                .kind
+                .compare_exchange(0, kind, Relaxed, Relaxed)
+                .map_or_else(|other| other == kind, |_| true),
+            known => known == kind,
+        })
+    }
+}
+
+/// The generation of a socket that is open is odd, so that this is not 0.
+fn packed(socket: Socket) -> u64 {
+    u64::from(socket.generation) << 32 | u64::from(socket.slot)
+}
+
+fn unpacked(packed: u64) -> Socket {
+    Socket { slot: packed as u32, generation: (packed >> 32) as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: (u32, u32) = (2, 6);
+
+    #[test]
+    fn who_opens_few_sockets_gets_them_one_by_one() {
+        let ahead = Ahead::default();
+        let wanted: Vec<u32> = (0..80).map(|_| ahead.wanted(STREAM.0, STREAM.1)).collect();
+        assert!(wanted[..FREQUENT as usize].iter().all(|wanted| *wanted == 1));
+        assert!(wanted.is_sorted());
+        assert_eq!(wanted.last(), Some(&AT_ONCE));
+    }
+
+    #[test]
+    fn each_is_taken_once_and_as_what_it_is() {
+        let ahead = Ahead::default();
+        let socket = |slot| Socket { slot, generation: 1 };
+        for slot in 0..AT_ONCE - 1 {
+            assert_eq!(ahead.put(2, 6, socket(slot)), Ok(()));
+        }
+        assert_eq!(ahead.put(2, 6, socket(99)), Err(socket(99)), "there is no room");
+        assert_eq!(ahead.take(10, 6), None, "it is another kind");
+        let mut taken: Vec<_> = std::iter::from_fn(|| ahead.take(2, 6)).collect();
+        taken.sort();
+        assert_eq!(taken, (0..AT_ONCE - 1).map(socket).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn of_further_kinds_none_are_kept() {
+        let ahead = Ahead::default();
+        let all = [(2, 6), (10, 6), (2, 17), (10, 17)];
+        assert!(all.iter().all(|(family, protocol)| ahead.wanted(*family, *protocol) == 1));
+        let socket = Socket { slot: 1, generation: 1 };
+        assert_eq!(ahead.put(2, 1, socket), Err(socket));
+        assert_eq!(ahead.take(2, 1), None);
+        assert!((0..99).all(|_| ahead.wanted(2, 1) == 1));
+    }
+}

@@ -1,0 +1,109 @@
+//! When to ask a device for another frame, which is a system call also where there is none.
+//!
+//! Frames that come alone, each after a pause, as requests on one connection do, cost two such calls that find nothing: one
+//! after the frame, and one when the answer is sent. Both are left out as long as frames come alone. Nothing is lost by
+//! that: before the stack sleeps, the kernel says whether there are any, and while it does not sleep it asks again in its
+//! next turn but one.
+
+/// How frames have come lately.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Looks in a row that found one frame and no second; up to [`ALONE`].
+    alone: u8,
+    /// Frames since the last one after which a second one was asked for.
+    unasked: u8,
+    /// When the last frame came, in ns.
+    last_ns: u64,
+    /// The next look is left out.
+    pausing: bool,
+}
+
+/// So many frames in a row that came alone make another one likely.
+const ALONE: u8 = 8;
+/// It is still asked for after each so many.
+const ASK_EVERY: u8 = 16;
+/// Frames that come closer than this, in ns, may be of several at once.
+const CLOSE_NS: u64 = 5_000;
+
+impl Pace {
+    /// Before the first read of a look: whether to leave it out.
+    pub fn pauses(&mut self) -> bool {
+        std::mem::take(&mut self.pausing)
+    }
+
+    /// The device was seen to have something.
+    pub fn woken(&mut self) {
+        self.pausing = false;
+    }
+
+    /// After the first frame of a look: whether to ask for a second one.
+    pub fn asks_on(&mut self, now_ns: u64) -> bool {
+        let is_close =
+            now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;
+        if self.alone < ALONE || is_close || self.unasked >= ASK_EVERY {
+            self.unasked = 0;
+            return true;
+        }
+        self.unasked += 1;
+        self.pausing = true;
+        false
+    }
+
+    /// After a look that asked on: how many frames there were.
+    pub fn found(&mut self, frames: usize) {
+        match frames {
+            0 => {}
+            1 => self.alone = (self.alone + 1).min(ALONE),
+            _ => self.alone = 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames that come alone, 50 µs apart from `ns` on: after how many of them another one was asked for.
+    fn asked_after(pace: &mut Pace, ns: u64, count: u64) -> usize {
+        let asked = (1..=count).filter(|n| {
+            pace.woken();
+            let asks = !pace.pauses() && pace.asks_on(ns + n * 50_000);
+            if asks {
+                pace.found(1);
+            }
+            asks
+        });
+        asked.count()
+    }
+
+    #[test]
+    fn of_frames_that_come_alone_few_are_asked_after() {
+        let mut pace = Pace::default();
+        assert_eq!(asked_after(&mut pace, 0, ALONE.into()), ALONE.into());
+        assert_eq!(asked_after(&mut pace, 1 << 30, 17 * 10), 10);
+        // Two at once.
+        while !pace.asks_on(1 << 40) {}
+        pace.found(2);
+        assert_eq!(asked_after(&mut pace, 1 << 41, ALONE.into()), ALONE.into());
+    }
+
+    #[test]
+    fn one_look_is_left_out_unless_the_device_has_something() {
+        let mut pace = Pace::default();
+        asked_after(&mut pace, 0, 20);
+        assert!(!pace.asks_on(1 << 40));
+        assert!(pace.pauses());
+        assert!(!pace.pauses(), "not for ever");
+        assert!(!pace.asks_on(1 << 41));
+        pace.woken();
+        assert!(!pace.pauses());
+    }
+
+    #[test]
+    fn frames_that_follow_each_other_are_asked_for() {
+        let mut pace = Pace::default();
+        asked_after(&mut pace, 0, 20);
+        assert!(!pace.asks_on(1 << 40));
+        assert!(pace.asks_on((1 << 40) + CLOSE_NS - 1));
+    }
+}
