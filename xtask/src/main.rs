@@ -25,11 +25,11 @@ use clap::Parser;
 /// Chores of the Towpath project.
 #[derive(Parser)]
 enum Chore {
-    /// Everything that CI checks: format, lints, tidy, licences, unit tests, loom, real programs.
+    /// Everything that CI checks: format, lints, tidy, licences, unit tests, loom, real programs, counts.
     Test(test::Options),
     /// Ours beside the kernel's in one run: throughput, requests a second, idle CPU (needs root).
     Bench(bench::Options),
-    /// What a request, a connection and a byte cost in things that are counted.
+    /// System calls and sleeps a request, a connection and a MiB, and instructions a packet, held to numbers (needs root).
     Counts(counts::Options),
     /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
     Crowd(crowd::Options),

@@ -106,7 +106,8 @@ impl Rows {
             println!("|---|---|---|---|---|---|---|---|---|");
         }
         for row in rows {
-            if !self.is_json {
+            // Towpath's own process has nothing to do where the program has the engine.
+            if !self.is_json && row.calls > 0. {
                 let often = row.by_name.iter().filter(|(_, each)| *each >= LISTED_MIN);
                 let names: Vec<String> =
                     often.map(|(name, each)| format!("{name} {each:.2}")).collect();
