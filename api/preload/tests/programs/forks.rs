@@ -1,5 +1,6 @@
 //! fork with handlers, and functions of libc that fork.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -11,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::harness::Case;
-use crate::processes::wait;
+use crate::processes::{fork, wait};
 use crate::sockets::{errno, get, pair, set};
 
 pub const CASES: &[Case] = &[
@@ -22,6 +23,7 @@ pub const CASES: &[Case] = &[
     ("forked_in_a_handler_of_a_waiting_call", forked_in_a_handler_of_a_waiting_call),
     ("forked_in_a_handler_of_a_connect", forked_in_a_handler_of_a_connect),
     ("forked_where_malloc_is_locked_in_handlers", forked_where_malloc_is_locked_in_handlers),
+    ("forked_by_one_that_opens_many", forked_by_one_that_opens_many),
 ];
 
 unsafe extern "C" {
@@ -351,4 +353,50 @@ fn fork_where_malloc_is_locked(folder: &Path) {
     }
     done.store(true, Ordering::Relaxed);
     allocating.join().unwrap();
+}
+
+/// A program that opens many sockets, its threads at the same time, and its children: each socket is one of its own, and
+/// those of a child end with it.
+fn forked_by_one_that_opens_many() {
+    let served = |listener: TcpListener| {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, from) = listener.accept().unwrap();
+        assert_eq!(from, client.local_addr().unwrap());
+        (server, client)
+    };
+    let opens_many = || {
+        let pairs: Vec<_> =
+            (0..100).map(|_| served(TcpListener::bind("127.0.0.1:0").unwrap())).collect();
+        for (n, (server, client)) in pairs.iter().enumerate() {
+            (&mut &*server).write_all(&[n as u8]).unwrap();
+            let mut got = [0];
+            (&mut &*client).read_exact(&mut got).unwrap();
+            assert_eq!(got, [n as u8]);
+        }
+        let own: HashSet<_> = pairs
+            .iter()
+            .map(|(server, client)| [server, client].map(|it| it.local_addr().unwrap()))
+            .collect();
+        assert_eq!(own.len(), pairs.len());
+    };
+    let many_at_once = || {
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| drop(scope.spawn(opens_many)));
+        });
+    };
+    many_at_once();
+    let (mut server, client) = served(TcpListener::bind("127.0.0.1:0").unwrap());
+    let children: Vec<_> = (0..3)
+        .map(|_| {
+            fork(|| {
+                many_at_once();
+            })
+        })
+        .collect();
+    many_at_once();
+    for child in children {
+        assert_eq!(wait(child), 0);
+    }
+    drop(client);
+    assert_eq!(server.read(&mut [0]).unwrap(), 0, "nobody else has it");
 }
