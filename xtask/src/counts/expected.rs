@@ -33,11 +33,12 @@ struct Number {
 impl Number {
     /// As it is written.
     fn new(each: f64, unit: Unit) -> Self {
-        // In lockstep counts are the same each time but for what happens by the clock. How bulk data comes in portions
+        // In lockstep counts are the same each time but for what happens by the clock, as when the gateway looks at its
+        // sockets though nothing was said of them: up to 0.3 a request on a busy machine. How bulk data comes in portions
         // is not; and the same code takes a few instructions more or less with each change of the code around it.
         let within = match unit {
-            Unit::Request => 0.15,
-            Unit::Connection => (each * 0.03).max(0.2),
+            Unit::Request => (each * 0.06).max(0.15),
+            Unit::Connection => (each * 0.05).max(0.2),
             Unit::Mib => (each * 0.15).max(0.3),
             Unit::Packet => each * 0.02,
         };
@@ -133,12 +134,12 @@ mod tests {
         assert_eq!(expected.worse(&counted(7.)), ["redis GET, calls is 7.00 and has no number"]);
         expected.update(&counted(7.), true).unwrap();
         let mut expected = Expected::read(&root).unwrap();
-        for each in [6.9, 7., 7.1] {
+        for each in [6.7, 7., 7.3] {
             assert!(expected.worse(&counted(each)).is_empty());
             assert!(expected.better(&counted(each)).is_empty());
         }
-        let worse = expected.worse(&counted(7.2));
-        assert_eq!(worse, ["redis GET, calls rose from 7.00 to 7.20 (0.15 more are tolerated)"]);
+        let worse = expected.worse(&counted(8.));
+        assert_eq!(worse, ["redis GET, calls rose from 7.00 to 8.00 (0.42 more are tolerated)"]);
         assert_eq!(expected.better(&counted(6.)), ["redis GET, calls fell from 7.00 to 6.00"]);
         assert_eq!(expected.forgotten(&[]).len(), 1);
         // Of a part, the rest stays.
