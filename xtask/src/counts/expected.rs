@@ -39,7 +39,7 @@ impl Number {
         let within = match unit {
             Unit::Request => (each * 0.06).max(0.15),
             Unit::Connection => (each * 0.05).max(0.2),
-            Unit::Mib => (each * 0.15).max(0.3),
+            Unit::Mib => (each * 0.15).max(1.),
             Unit::Packet => each * 0.02,
         };
         Self { each, within }
