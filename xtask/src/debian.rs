@@ -1,4 +1,4 @@
-//! The Debian packages that the tests with real programs need.
+//! The Debian packages that the tests with real programs, and counts, need.
 
 use std::process::Command;
 
@@ -22,6 +22,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iputils-ping", "/usr/bin/ping"),
     ("procps", "/usr/bin/pgrep"),
     ("gcc", "/usr/bin/gcc"),
+    ("valgrind", "/usr/bin/valgrind"),
 ];
 
 /// Other places where a program that is no Debian package may stand instead.

@@ -4,6 +4,7 @@
 
 mod bench;
 mod circles;
+mod counts;
 mod crowd;
 mod debian;
 mod figures;
@@ -27,12 +28,14 @@ use clap::Parser;
 /// Chores of the Towpath project.
 #[derive(Parser)]
 enum Chore {
-    /// Everything that CI checks: format, lints, tidy, licences, unit tests, loom, real programs.
+    /// Everything that CI checks: format, lints, tidy, licences, unit tests, loom, real programs, counts.
     Test(test::Options),
     /// Ours beside the kernel's in one run: throughput, requests a second, idle CPU (needs root).
     Bench(bench::Options),
     /// A page with plots, of what `bench --json` wrote.
     Report(report::Options),
+    /// System calls and sleeps a request, a connection and a MiB, and instructions a packet, held to numbers (needs root).
+    Counts(counts::Options),
     /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
     Crowd(crowd::Options),
     /// Two shards on two processors beside one, over a port in memory, and what a packet costs with up to eight.
@@ -55,6 +58,7 @@ fn main() -> Result<()> {
         Chore::Test(options) => test::run(&root, &options),
         Chore::Bench(options) => bench::run(&root, &options),
         Chore::Report(options) => report::run(&options),
+        Chore::Counts(options) => counts::run(&root, &options),
         Chore::Crowd(options) => crowd::run(&root, &options),
         Chore::Shards(options) => shards::run(&root, &options),
         Chore::Packets(options) => packets::run(&root, &options),

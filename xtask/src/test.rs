@@ -51,7 +51,12 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     step("real programs on two shards", two)?;
     let mut inline = real_programs(root, "2", INLINE);
     inline.env("TOWPATH_TEST_HOSTING", "inline");
-    step("real programs with the stack in them", inline)
+    step("real programs with the stack in them", inline)?;
+    println!("== counts");
+    let start = Instant::now();
+    crate::counts::run(root, &crate::counts::Options::default())?;
+    println!("== counts: {:.0} s", start.elapsed().as_secs_f32());
+    Ok(())
 }
 
 /// How many shards an engine has in tests that ask for none.

@@ -142,25 +142,25 @@ const CASES: &[Case] = &[
     ),
     program(
         "nginx, wrk -c64, keep-alive",
-        nginx,
+        |at| nginx(at.scratch),
         |at| wrk(at, &[]),
         &[rate("requests/s", wrk_rate)],
     ),
     program(
         "nginx, wrk -c64, connection each",
-        nginx,
+        |at| nginx(at.scratch),
         |at| wrk(at, &["-H", "Connection: close"]),
         &[rate("requests/s", wrk_rate)],
     ),
     program(
         "redis GET, 50 clients",
-        redis,
+        |_| redis(),
         |at| redis_get(at, 1),
         &[rate("requests/s", redis_rate)],
     ),
     program(
         "redis GET, 50 clients, pipeline 16",
-        redis,
+        |_| redis(),
         |at| redis_get(at, 16),
         &[rate("requests/s", redis_rate)],
     ),
@@ -203,8 +203,8 @@ fn gbits(text: &str) -> Option<f64> {
     Some(report["end"]["sum_received"]["bits_per_second"].as_f64()? / 1e9)
 }
 
-fn nginx(at: &Place<'_>) -> Vec<String> {
-    let scratch = at.scratch;
+/// nginx with one worker, whose files are in the folder.
+pub fn nginx(scratch: &Path) -> Vec<String> {
     let root = scratch.display();
     let config = format!(
         "daemon off; worker_processes 1; pid {root}/pid; error_log {root}/error.log; events {{}} \
@@ -230,7 +230,8 @@ fn wrk_rate(text: &str) -> Option<f64> {
     text.lines().find_map(|l| l.strip_prefix("Requests/sec:"))?.trim().parse().ok()
 }
 
-fn redis(_: &Place<'_>) -> Vec<String> {
+/// redis without a file.
+pub fn redis() -> Vec<String> {
     words(&format!(
         "redis-server --port {PORT} --bind 0.0.0.0 --protected-mode no --save --appendonly no"
     ))

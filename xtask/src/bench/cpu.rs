@@ -68,7 +68,7 @@ impl Times {
 }
 
 /// What a process has started, and what that has, as long as it lives.
-fn descendants(pid: u32) -> Result<Vec<u32>> {
+pub fn descendants(pid: u32) -> Result<Vec<u32>> {
     let mut all = Vec::new();
     let mut left = vec![pid];
     while let Some(parent) = left.pop() {

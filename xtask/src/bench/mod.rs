@@ -8,16 +8,16 @@
 //! Reading order: `sides` says where servers run (`peers` are those of others), `cases` and `loads` which, `server` starts and
 //! measures them in a `world` (`pair` where the client is in it, too), `comparison` makes the report.
 
-mod cases;
+pub mod cases;
 mod comparison;
-mod cpu;
+pub mod cpu;
 mod loads;
 mod pair;
 mod peers;
 mod server;
-mod sides;
+pub mod sides;
 mod versions;
-mod world;
+pub mod world;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -5,10 +5,11 @@
 //! nothing is to be handed from shard to shard; where something was, it is said. Each shard's thread makes the packets of
 //! its queue, too: figures are of stack, device and clients together, and mean something beside each other.
 
+mod callgrind;
 mod trace;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::figures::{Figure, Interval, Median, Sample};
 use crate::table::{Table, progress};
+pub use callgrind::instructions;
 use trace::Counts;
 
 #[derive(clap::Args)]
@@ -64,11 +66,7 @@ const COUNTS: &[usize] = &[1, 2, 4, 8];
 
 /// Measures and prints the tables.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "-p", "towpath-stack", "--example", "shards"]);
-    ensure!(build.current_dir(root).status()?.success(), "the release build failed");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
-    let example = target.join("release/examples/shards");
+    let example = build(root)?;
     let work: Vec<&Work> = WORK.iter().filter(|it| it.name.contains(&options.only)).collect();
     ensure!(!work.is_empty(), "{}: there is no such work", options.only);
     let mut report = json!({});
@@ -82,6 +80,15 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         println!("{report:#}");
     }
     Ok(())
+}
+
+/// Builds the example and says where it is.
+fn build(root: &Path) -> Result<PathBuf> {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--release", "-p", "towpath-stack", "--example", "shards"]);
+    ensure!(build.current_dir(root).status()?.success(), "the release build failed");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
+    Ok(target.join("release/examples/shards"))
 }
 
 /// What is done in a second.

@@ -1,0 +1,214 @@
+//! What is done in lockstep, and what it costs in calls and wake-ups.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::server::{Server, Words};
+use super::threads::{Scheduled, scheduled, threads};
+use super::tracer::{Calls, Tracer};
+use crate::bench::cases::{self, PORT};
+use crate::bench::cpu::descendants;
+use crate::bench::sides::Side;
+use crate::interrupt;
+use crate::running::Running;
+
+/// What one of them is, for which counts are given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    Request,
+    Connection,
+    Mib,
+    Packet,
+}
+
+/// A server, its client, and how much of it is counted.
+pub struct Workload {
+    pub name: &'static str,
+    pub unit: Unit,
+    server: Words,
+    /// Of `tests/src/bin/lockstep.rs`.
+    client: &'static str,
+    warm: u32,
+    count: u32,
+}
+
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "redis GET",
+        unit: Unit::Request,
+        server: |_, _| cases::redis(),
+        client: "redis",
+        warm: 200,
+        count: 2000,
+    },
+    Workload {
+        name: "nginx, keep-alive",
+        unit: Unit::Request,
+        server: |_, scratch| cases::nginx(scratch),
+        client: "http",
+        warm: 200,
+        count: 2000,
+    },
+    Workload {
+        name: "nginx, connection each",
+        unit: Unit::Connection,
+        server: |_, scratch| cases::nginx(scratch),
+        client: "connections",
+        warm: 100,
+        count: 500,
+    },
+    Workload {
+        name: "bulk to the program",
+        unit: Unit::Mib,
+        server: bytes,
+        client: "send",
+        warm: 64,
+        count: 512,
+    },
+    Workload {
+        name: "bulk from the program",
+        unit: Unit::Mib,
+        server: bytes,
+        client: "receive",
+        warm: 64,
+        count: 512,
+    },
+];
+
+fn bytes(programs: &Path, _: &Path) -> Vec<String> {
+    let program = programs.join("lockstep").display().to_string();
+    vec![program, "serve".into(), PORT.to_string()]
+}
+
+/// What some processes did in all that was counted.
+#[derive(Default)]
+pub struct Cost {
+    /// Thread and number.
+    pub calls: Calls,
+    pub scheduled: Scheduled,
+}
+
+/// The parts of a run, which have processes of their own.
+pub struct Costs {
+    /// towpath's own process. None on the kernel.
+    pub engine: Option<Cost>,
+    /// The program's processes.
+    pub program: Cost,
+    /// Requests, connections or MiB.
+    pub count: u32,
+}
+
+/// What is begun before is over by then, and what follows too: acknowledgements that are delayed, threads that look
+/// whether there is more, processes that end.
+const QUIET: Duration = Duration::from_millis(300);
+
+impl Workload {
+    /// Runs it on one side. `programs` is the folder of all that was built.
+    pub fn count(&self, side: Side, programs: &Path) -> Result<Costs> {
+        let alone = one_at_a_time()?;
+        let server = Server::start(self.server, side, &alone, programs)?;
+        let tracer = Tracer::new()?;
+        let mut client = Client::start(self, &server, &alone, programs)?;
+        let (engine, program) = processes(&server)?;
+        interrupt::sleep(QUIET)?;
+        let all: Vec<u32> = engine.iter().chain(&program).copied().collect();
+        let owners = threads(&all)?;
+        let before = [scheduled(&engine)?, scheduled(&program)?];
+        tracer.begin(&owners.keys().copied().collect::<Vec<_>>())?;
+        client.go_on()?;
+        interrupt::sleep(QUIET)?;
+        let calls = tracer.end()?;
+        let after = [scheduled(&engine)?, scheduled(&program)?];
+        // Threads that were begun meanwhile are the program's where there is no other.
+        let owners_after = threads(&all)?;
+        let is_engines = |thread: &u32| {
+            let owner = owners.get(thread).or_else(|| owners_after.get(thread));
+            owner.is_some_and(|process| engine.contains(process))
+        };
+        let (of_engine, of_program) = calls.into_iter().partition(|((it, _), _)| is_engines(it));
+        let cost = |calls, n: usize| Cost { calls, scheduled: after[n].since(&before[n]) };
+        Ok(Costs {
+            engine: (!engine.is_empty()).then(|| cost(of_engine, 0)),
+            program: cost(of_program, 1),
+            count: self.count,
+        })
+    }
+}
+
+/// Server, engine and client on one processor, where who is woken waits until the one that runs sleeps, and nobody else
+/// comes between (sched(7), SCHED_FIFO). Otherwise it depends on chance who finds whom asleep, and with it doorbells and looks at descriptors.
+fn one_at_a_time() -> Result<Vec<String>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let all = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let first = all.and_then(|all| all.trim().split([',', '-']).next()).context("a processor")?;
+    Ok(["taskset", "-c", first, "chrt", "-f", "1"].map(str::to_owned).to_vec())
+}
+
+/// towpath itself, if it is there, and the program's processes. The guardian, which sleeps, is neither.
+fn processes(server: &Server) -> Result<(Vec<u32>, Vec<u32>)> {
+    let first = server.pid();
+    let below = descendants(first)?;
+    let is_towpath = |pid: &u32| -> Result<bool> {
+        Ok(std::fs::read_link(format!("/proc/{pid}/exe"))?.ends_with("towpath"))
+    };
+    let mut program = Vec::new();
+    for pid in below {
+        if !is_towpath(&pid)? {
+            program.push(pid);
+        }
+    }
+    if is_towpath(&first)? {
+        ensure!(!program.is_empty(), "towpath has started no program");
+        return Ok((vec![first], program));
+    }
+    program.push(first);
+    Ok((Vec::new(), program))
+}
+
+/// The client, which has done what it does not count.
+struct Client {
+    running: Running,
+    said: BufReader<std::process::ChildStdout>,
+}
+
+impl Client {
+    fn start(
+        workload: &Workload,
+        server: &Server,
+        wrap: &[String],
+        programs: &Path,
+    ) -> Result<Self> {
+        let client = [
+            programs.join("lockstep").display().to_string(),
+            workload.client.into(),
+            format!("{}:{PORT}", server.world.host()),
+            workload.warm.to_string(),
+            workload.count.to_string(),
+        ];
+        let line = [wrap, &client].concat();
+        let mut command = server.world.command(server.world.client(), &line);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().context("the client")?;
+        let said = BufReader::new(child.stdout.take().context("piped")?);
+        let mut client = Self { running: Running(child), said };
+        client.expect("ready")?;
+        Ok(client)
+    }
+
+    /// What is counted.
+    fn go_on(&mut self) -> Result<()> {
+        writeln!(self.running.0.stdin.as_mut().context("piped")?)?;
+        self.expect("done")
+    }
+
+    fn expect(&mut self, what: &str) -> Result<()> {
+        let mut line = String::new();
+        self.said.read_line(&mut line)?;
+        ensure!(line.trim() == what, "the client ended before it was {what}");
+        Ok(())
+    }
+}
