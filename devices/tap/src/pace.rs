@@ -36,10 +36,14 @@ impl Pace {
         self.pausing = false;
     }
 
-    /// After the first frame of a look: whether to ask for a second one.
-    pub fn asks_on(&mut self, now_ns: u64) -> bool {
+    /// After the first frame of a look, which is a long one or not: whether to ask for a second one.
+    pub fn asks_on(&mut self, now_ns: u64, is_long: bool) -> bool {
         let is_close =
             now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;
+        if is_long {
+            // It is part of more.
+            self.alone = 0;
+        }
         if self.alone < ALONE || is_close || self.unasked >= ASK_EVERY {
             self.unasked = 0;
             return true;
@@ -67,7 +71,7 @@ mod tests {
     fn asked_after(pace: &mut Pace, ns: u64, count: u64) -> usize {
         let asked = (1..=count).filter(|n| {
             pace.woken();
-            let asks = !pace.pauses() && pace.asks_on(ns + n * 50_000);
+            let asks = !pace.pauses() && pace.asks_on(ns + n * 50_000, false);
             if asks {
                 pace.found(1);
             }
@@ -82,7 +86,7 @@ mod tests {
         assert_eq!(asked_after(&mut pace, 0, ALONE.into()), ALONE.into());
         assert_eq!(asked_after(&mut pace, 1 << 30, 17 * 10), 10);
         // Two at once.
-        while !pace.asks_on(1 << 40) {}
+        while !pace.asks_on(1 << 40, false) {}
         pace.found(2);
         assert_eq!(asked_after(&mut pace, 1 << 41, ALONE.into()), ALONE.into());
     }
@@ -91,19 +95,28 @@ mod tests {
     fn one_look_is_left_out_unless_the_device_has_something() {
         let mut pace = Pace::default();
         asked_after(&mut pace, 0, 20);
-        assert!(!pace.asks_on(1 << 40));
+        assert!(!pace.asks_on(1 << 40, false));
         assert!(pace.pauses());
         assert!(!pace.pauses(), "not for ever");
-        assert!(!pace.asks_on(1 << 41));
+        assert!(!pace.asks_on(1 << 41, false));
         pace.woken();
         assert!(!pace.pauses());
+    }
+
+    #[test]
+    fn long_frames_are_followed_by_others() {
+        let mut pace = Pace::default();
+        asked_after(&mut pace, 0, 20);
+        assert!(pace.asks_on(1 << 40, true));
+        pace.found(1);
+        assert!(pace.asks_on(1 << 41, false));
     }
 
     #[test]
     fn frames_that_follow_each_other_are_asked_for() {
         let mut pace = Pace::default();
         asked_after(&mut pace, 0, 20);
-        assert!(!pace.asks_on(1 << 40));
-        assert!(pace.asks_on((1 << 40) + CLOSE_NS - 1));
+        assert!(!pace.asks_on(1 << 40, false));
+        assert!(pace.asks_on((1 << 40) + CLOSE_NS - 1, false));
     }
 }

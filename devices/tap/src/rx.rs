@@ -27,7 +27,8 @@ impl Tap {
         }
         // Each read counts, also of what is dropped; the descriptor stays readable if there is more.
         for read in 0..max {
-            if self.gone || read == 1 && !self.pace.asks_on(now_ns) {
+            let is_long = || out.back().is_some_and(|packet| packet.len() > COPY_MAX);
+            if self.gone || read == 1 && !self.pace.asks_on(now_ns, is_long()) {
                 return received;
             }
             let mut packet = self.spare.take().unwrap_or_else(|| pool.take(Pool::LARGE));
