@@ -61,6 +61,7 @@ impl Datagram {
             memberships: Vec::new(),
             shadow_of: None,
             last_target: None,
+            went_elsewhere: 0,
         }
     }
 

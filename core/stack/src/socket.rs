@@ -483,6 +483,8 @@ pub(crate) struct Datagram {
     pub shadow_of: Option<ShardId>,
     /// Where the last datagram went; None again when something changes that it was worked out from.
     pub last_target: Option<LastTarget>,
+    /// So many in a row went elsewhere than [`Self::last_target`] says; it may begin again.
+    pub went_elsewhere: u8,
 }
 
 /// The neighbours of a socket in the list of those that are found by the same peer.

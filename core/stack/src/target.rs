@@ -4,7 +4,7 @@
 //! what it was worked out from (options, the peer, what the socket is bound to) forgets it; for routes and path MTUs it is
 //! looked whether they have changed.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, addr};
@@ -17,6 +17,11 @@ use crate::net::{Fragmenting, IfaceId, Ip, Net, Route, RouteError};
 use crate::socket::{Kind, LastTarget, Socket, Target};
 use crate::stack::Stack;
 
+/// Targets in a row that were kept in vain, and show that the next one will be, too.
+const ELSEWHERE_MAX: u8 = 4;
+/// One in so many is kept nevertheless.
+const KEEP_EVERY: u8 = 32;
+
 impl<H: Host> Stack<H> {
     /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not bound.
     #[inline]
@@ -28,16 +33,21 @@ impl<H: Host> Stack<H> {
         out: &DatagramOut,
     ) -> Result<Target, SendError> {
         let Self { sockets, net, .. } = self;
-        let Some(socket) = sockets.get(index) else { return Err(SendError::Invalid) };
-        let Kind::Datagram(datagram) = &socket.kind else { return Err(SendError::Invalid) };
+        let Some(socket) = sockets.get_mut(index) else { return Err(SendError::Invalid) };
+        let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
         let target = match &datagram.last_target {
             Some(last) if is_for(last, out, net) => {
+                let mut target = last.target;
+                if let Some(remote) = out.remote {
+                    target.flow.remote_port = remote.port();
+                }
+                datagram.went_elsewhere = 0;
                 debug_assert_eq!(
-                    work_out(socket, net, out, |_, _, _, _| Ok(last.target.route)),
-                    Ok(last.target),
+                    work_out(socket, net, out, |_, _, _, _| Ok(target.route)),
+                    Ok(target),
                     "whoever changed the socket has to forget the target"
                 );
-                last.target
+                target
             }
             _ => self.find_target(now, id, index, out)?,
         };
@@ -46,7 +56,8 @@ impl<H: Host> Stack<H> {
         Ok(Target { ip, ..target })
     }
 
-    /// The same for one that goes elsewhere than the last one, and has to be kept.
+    /// The same for one that goes elsewhere than the last one. It is kept, unless the socket sends to another host each time,
+    /// as that of a server with many clients does.
     fn find_target(
         &mut self,
         now: Instant,
@@ -57,6 +68,13 @@ impl<H: Host> Stack<H> {
         self.auto_bind(id)?;
         let Self { sockets, net, .. } = self;
         let Some(socket) = sockets.get_mut(index) else { return Err(SendError::Invalid) };
+        let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
+        datagram.went_elsewhere = datagram.went_elsewhere.wrapping_add(1);
+        if datagram.went_elsewhere > ELSEWHERE_MAX && datagram.went_elsewhere % KEEP_EVERY != 0 {
+            return work_out(socket, net, out, |net, source, remote, iface| {
+                net.route(now, source, remote, iface)
+            });
+        }
         let target = work_out(socket, net, out, |net, source, remote, iface| {
             net.route_to_keep(now, source, remote, iface)
         })?;
@@ -68,13 +86,29 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Whether the last target is where `out` goes, and the way there is still the same.
+/// Whether the last target is where `out` goes, its port excepted, and the way there is still the same.
 #[inline]
 fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
     let route = &last.target.route;
-    (last.remote, last.local, last.iface) == (out.remote, out.local, out.iface)
+    is_same_host(last.remote, out.remote)
+        && (last.local, last.iface) == (out.local, out.iface)
         && (route.generation, last.mtus) == (net.route_generation(), net.path_mtu_generation())
         && route.hop.is_none_or(|hop| net.next_hop(hop).is_some())
+}
+
+/// Port 0 may be refused, which is not asked here.
+#[inline]
+fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
+    match (last, next) {
+        (Some(SocketAddr::V4(last)), Some(SocketAddr::V4(next))) => {
+            last.ip() == next.ip() && next.port() != 0
+        }
+        (Some(SocketAddr::V6(last)), Some(SocketAddr::V6(next))) => {
+            (last.ip(), last.scope_id()) == (next.ip(), next.scope_id()) && next.port() != 0
+        }
+        (None, None) => true,
+        _ => false,
+    }
 }
 
 /// Where a datagram of a bound socket goes, with the socket's own TTL and class. `find` is asked for the route.
