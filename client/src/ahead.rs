@@ -2,7 +2,8 @@
 //! each: a request wakes two threads, which takes longer than all the rest of socket(2).
 //!
 //! A process gets the more of them at once the more it has opened, and has at most [`AT_ONCE`] less one of a kind in each
-//! shard. What it never opens ends with it. They are taken without a lock: a signal handler may open a socket, too.
+//! shard. What it never opens ends with it. A program that it spawns and that does not say what it has holds what the process
+//! held, some seconds longer than that: so what was made before is given back then. They are taken without a lock: a signal handler may open a socket, too.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -42,6 +43,15 @@ impl Ahead {
         })?;
         shelf.opened.fetch_add(1, Relaxed);
         Some(taken)
+    }
+
+    /// Takes all of every kind.
+    pub fn take_all(&self) -> impl Iterator<Item = Socket> {
+        let cells = self.0.iter().flat_map(|shelf| &shelf.sockets);
+        cells.filter_map(|cell| match cell.swap(0, Acquire) {
+            0 => None,
+            socket => Some(unpacked(socket)),
+        })
     }
 
     /// How many to ask for when there was none.
@@ -109,6 +119,11 @@ mod tests {
         let mut taken: Vec<_> = std::iter::from_fn(|| ahead.take(2, 6)).collect();
         taken.sort();
         assert_eq!(taken, (0..AT_ONCE - 1).map(socket).collect::<Vec<_>>());
+        for kind in [(2, 6), (10, 17)] {
+            assert_eq!(ahead.put(kind.0, kind.1, socket(1)), Ok(()));
+        }
+        assert_eq!(ahead.take_all().count(), 2);
+        assert_eq!(ahead.take(2, 6), None);
     }
 
     #[test]

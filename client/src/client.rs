@@ -41,6 +41,8 @@ pub struct Client {
     ends: Box<[End]>,
     /// The shard that is asked for the next socket.
     next: AtomicU32,
+    /// Counts [`Self::spawned`].
+    spawned: AtomicU32,
     /// The channels'.
     number: u32,
     control: HighFd,
@@ -131,6 +133,7 @@ impl Client {
             run,
             ends: ends(process, statuses, channels, bells)?,
             next: AtomicU32::new(number),
+            spawned: AtomicU32::new(0),
             number,
             control,
             bell: high(bell),
@@ -211,6 +214,7 @@ impl Client {
             run: self.run,
             ends: ends(process, statuses, cloned.channels, cloned.engine_bells)?,
             next: AtomicU32::new(cloned.number),
+            spawned: AtomicU32::new(0),
             number: cloned.number,
             control: cloned.control,
             bell: high(cloned.bell),
@@ -306,6 +310,7 @@ impl Client {
             };
         }
         let slot = end.ahead.wanted(family, protocol);
+        let spawned = self.spawned.load(Ordering::Acquire);
         let reply = self.call_at(end, &Request { slot, ..*request })?;
         for pair in reply.payload().chunks_exact(8) {
             let word =
@@ -315,7 +320,25 @@ impl Client {
                 self.socket_command(socket, op::CLOSE, 0, 0);
             }
         }
+        if self.spawned.load(Ordering::Acquire) != spawned {
+            self.give_back_ahead();
+        }
         Ok(reply)
+    }
+
+    /// Tells the engine that the programs that this process has spawned run, or never will. From now on they get none of the
+    /// sockets that it opens.
+    pub fn spawned(&self) {
+        self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
+        // They may hold those that the engine has made ahead, which other calls may have asked for and not got yet.
+        self.spawned.fetch_add(1, Ordering::AcqRel);
+        self.give_back_ahead();
+    }
+
+    fn give_back_ahead(&self) {
+        for socket in self.ends.iter().flat_map(|end| end.ahead.take_all()) {
+            self.socket_command(socket, op::CLOSE, 0, 0);
+        }
     }
 
     /// Nothing interrupts a request, and there is one at a time.

@@ -26,6 +26,7 @@ fn static_programs_hold_what_they_were_given_and_no_more() {
         out.stdout,
         "fork_and_exec: ended True, running True, others True\n\
          spawn: ended True, running True, others True\n\
+         later: ended True\n\
          given: held True, then ended True\n"
     );
 }

@@ -7,7 +7,7 @@ use towpath_client::descriptors::Entry;
 use towpath_client::{Client, Cloned, Error, HighFd, LockGuard, syscall};
 use towpath_shm::Fd;
 use towpath_shm::control::purpose;
-use towpath_shm::layout::{Command, op};
+use towpath_shm::layout::op;
 
 use crate::environment::{Environment, Place};
 use crate::errno::fail;
@@ -201,7 +201,7 @@ impl Drop for Spawning {
             let _ = seat.become_duplicate(self.client.blank(), false);
         }
         self.control.close();
-        self.client.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
+        self.client.spawned();
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct Pace {
     last_ns: u64,
     /// The next look is left out.
     pausing: bool,
+    /// The last one was, and nobody has said that the device has something.
+    left_out: bool,
 }
 
 /// So many frames in a row that came alone make another one likely.
@@ -23,25 +25,27 @@ const ALONE: u8 = 8;
 /// It is still asked for after each so many.
 const ASK_EVERY: u8 = 16;
 /// Frames that come closer than this, in ns, may be of several at once.
-const CLOSE_NS: u64 = 5_000;
+const CLOSE_NS: u64 = 15_000;
 
 impl Pace {
     /// Before the first read of a look: whether to leave it out.
     pub fn pauses(&mut self) -> bool {
-        std::mem::take(&mut self.pausing)
+        let pauses = std::mem::take(&mut self.pausing);
+        self.left_out |= pauses;
+        pauses
     }
 
     /// The device was seen to have something.
     pub fn woken(&mut self) {
-        self.pausing = false;
+        (self.pausing, self.left_out) = (false, false);
     }
 
     /// After the first frame of a look, which is a long one or not: whether to ask for a second one.
     pub fn asks_on(&mut self, now_ns: u64, is_long: bool) -> bool {
         let is_close =
             now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;
-        if is_long {
-            // It is part of more.
+        // A long one is part of more; and a stack that does not sleep asks too seldom for frames that come then.
+        if is_long || std::mem::take(&mut self.left_out) {
             self.alone = 0;
         }
         if self.alone < ALONE || is_close || self.unasked >= ASK_EVERY {
@@ -96,11 +100,15 @@ mod tests {
         let mut pace = Pace::default();
         asked_after(&mut pace, 0, 20);
         assert!(!pace.asks_on(1 << 40, false));
-        assert!(pace.pauses());
-        assert!(!pace.pauses(), "not for ever");
-        assert!(!pace.asks_on(1 << 41, false));
         pace.woken();
         assert!(!pace.pauses());
+        assert!(!pace.asks_on(1 << 41, false));
+        assert!(pace.pauses());
+        assert!(!pace.pauses(), "not for ever");
+        assert!(
+            pace.asks_on(1 << 42, false),
+            "it has come while nobody looked, and others may have"
+        );
     }
 
     #[test]

@@ -128,4 +128,30 @@ mod tests {
             assert_eq!(tap.counters.rx_malformed, 4 * turn);
         }
     }
+
+    /// Frames that come at once after others that came alone, to a stack that goes on turning for another reason.
+    #[test]
+    fn a_burst_after_lonely_frames_does_not_wait() {
+        let (kernel, ours) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        kernel.set_nonblocking(true).unwrap();
+        let mut tap = Tap::over(std::os::fd::OwnedFd::from(ours).into(), "test".into(), false);
+        let frame = [0; HEADER_LEN + 64];
+        let (mut pool, mut out) = (Pool::default(), Batch::new());
+        let mut now = 1 << 30;
+        for _ in 0..20 {
+            kernel.send(&frame).unwrap();
+            tap.pace.woken();
+            now += 50_000;
+            assert_eq!(tap.receive(now, &mut pool, &mut out, 64), 1);
+        }
+        let sent = (0..50).take_while(|_| kernel.send(&frame).is_ok()).count();
+        assert!(sent > 5, "{sent}");
+        let turns = |_| {
+            now += 100_000;
+            tap.receive(now, &mut pool, &mut out, 64)
+        };
+        let got: usize = (0..3).map(turns).sum();
+        assert_eq!(got, sent);
+    }
 }

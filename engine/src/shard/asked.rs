@@ -117,12 +117,17 @@ impl Shard {
         Ok(request.slot)
     }
 
-    /// A socket, and further ones that are wanted, as many of them as there can be.
+    /// A socket, and further ones that are wanted, as many of them as there can be; none where others would have to hold them,
+    /// too, or where few are left for all.
     fn open_sockets(&mut self, id: ChannelId, request: &Request) -> Result<Reply, Errno> {
         let (family, protocol) = (request.a, request.b);
         let (slot, generation) = self.socket(id, family, protocol)?;
         let mut reply = Reply { slot, generation, ..Reply::default() };
-        let further = SOCKETS_MAX.min(request.slot as usize).saturating_sub(1);
+        let has_clones = self.host.channels.get(id).is_some_and(|it| !it.clones.is_empty());
+        let further = match has_clones || self.host.slots.is_almost_full() {
+            true => 0,
+            false => SOCKETS_MAX.min(request.slot as usize).saturating_sub(1),
+        };
         for pair in reply.data.chunks_exact_mut(PAIR).take(further) {
             let Ok((slot, generation)) = self.socket(id, family, protocol) else { break };
             self.host.counters.work(1);

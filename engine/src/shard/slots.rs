@@ -540,6 +540,11 @@ impl Slots {
         self.first
     }
 
+    /// Whether less than an eighth of the table is free.
+    pub fn is_almost_full(&self) -> bool {
+        self.count >= (self.max - self.max / 8) as usize
+    }
+
     /// Number of sockets.
     pub fn len(&self) -> usize {
         self.count

@@ -50,6 +50,16 @@ def check(start, seconds):
 check(fork_and_exec, 3)
 check(spawn, 10)
 
+# Nor what the parent opens once it runs, however many sockets that has opened before.
+for opened in [socket.socket() for _ in range(200)]:
+    opened.close()
+pid = spawn()
+client, server = pair()
+server.close()
+print(f"later: ended {ends_within(client, 2)}")
+os.kill(pid, signal.SIGKILL)
+os.waitpid(pid, 0)
+
 # What it was given on purpose it holds, as on Linux, until it ends.
 client, server = pair()
 server.set_inheritable(True)
