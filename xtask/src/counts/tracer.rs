@@ -107,7 +107,7 @@ fn mount() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Thread and number of a line "  name-12 [001] ..... 3.456789: sys_enter: NR 0 (5, ...)". The name may be anything.
+/// Thread and number of a line `  name-12 [001] ..... 3.456789: sys_enter: NR 0 (5, ...)`. The name may be anything.
 fn parse(line: &str) -> Option<(u32, i64)> {
     let (before, after) = line.rsplit_once(": sys_enter: NR ")?;
     let number = after.split(' ').next()?.parse().ok()?;
