@@ -16,7 +16,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::bench::sides::{Hosting, Side, Uplink};
 use crate::interrupt;
@@ -48,6 +48,15 @@ const SIDES: [Side; 5] = [
 const AGAIN: usize = 2;
 /// The name of what is counted of the stack alone, and its work behind it.
 const INSTRUCTIONS: &str = "instructions";
+
+/// Whether the kernel writes down system calls, and lets this user say who runs first.
+pub fn is_possible() -> Result<()> {
+    crate::debian::install()?;
+    tracer::Tracer::new()?;
+    let first = Command::new("chrt").args(["-f", "1", "true"]).status().context("chrt")?;
+    ensure!(first.success(), "SCHED_FIFO is refused");
+    Ok(())
+}
 
 /// Counts, prints tables, and compares with what is expected. Needs root.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
