@@ -1,5 +1,7 @@
 //! The attachment of this process to its engine.
 
+mod opening;
+
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -278,67 +280,6 @@ impl Client {
         let shards = self.ends.len() as u32;
         // Any number may have come in place of a slot's: the first shard knows none like that, either.
         self.ends.get(shard_of(slot, shards) as usize).unwrap_or(&self.ends[0])
-    }
-
-    /// A new socket, in one shard or the other: in turn, but in an order without a period, since programs have some. If
-    /// one is full the next is asked.
-    fn open(&self, request: &Request) -> Result<Reply, Error> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        // Multiples of the golden section (Knuth, "The Art of Computer Programming" 6.4).
-        let place = u64::from(turn.wrapping_mul(0x9e37_79b9));
-        let first = ((place * self.ends.len() as u64) >> 32) as usize;
-        let shards = self.ends.len();
-        let mut answer = self.open_at(&self.ends[first % shards], request);
-        for next in 1..shards {
-            const FULL: i32 = Errno::NOBUFS.raw_os_error();
-            if !matches!(answer, Err(Error::Refused(errno)) if errno == FULL) {
-                break;
-            }
-            answer = self.open_at(&self.ends[(first + next) % shards], request);
-        }
-        answer
-    }
-
-    fn open_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
-        let (family, protocol) = (request.a, request.b);
-        if let Some(Socket { slot, generation }) = end.ahead.take(family, protocol) {
-            // Of an engine that has ended there is nothing to be had, nor in a child of what was its parent's.
-            return match self.is_abandoned() {
-                true => Err(Error::Forked),
-                false if self.is_dead() => Err(Error::Dead),
-                false => Ok(Reply { slot, generation, ..Reply::default() }),
-            };
-        }
-        let slot = end.ahead.wanted(family, protocol);
-        let spawned = self.spawned.load(Ordering::Acquire);
-        let reply = self.call_at(end, &Request { slot, ..*request })?;
-        for pair in reply.payload().chunks_exact(8) {
-            let word =
-                |at: usize| pair[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
-            let further = Socket { slot: word(0), generation: word(4) };
-            if let Err(socket) = end.ahead.put(family, protocol, further) {
-                self.socket_command(socket, op::CLOSE, 0, 0);
-            }
-        }
-        if self.spawned.load(Ordering::Acquire) != spawned {
-            self.give_back_ahead();
-        }
-        Ok(reply)
-    }
-
-    /// Tells the engine that the programs that this process has spawned run, or never will. From now on they get none of the
-    /// sockets that it opens.
-    pub fn spawned(&self) {
-        self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
-        // They may hold those that the engine has made ahead, which other calls may have asked for and not got yet.
-        self.spawned.fetch_add(1, Ordering::AcqRel);
-        self.give_back_ahead();
-    }
-
-    fn give_back_ahead(&self) {
-        for socket in self.ends.iter().flat_map(|end| end.ahead.take_all()) {
-            self.socket_command(socket, op::CLOSE, 0, 0);
-        }
     }
 
     /// Nothing interrupts a request, and there is one at a time.
