@@ -65,8 +65,9 @@ impl<S: Source> Poller<S> {
     }
 
     /// Sleeps for at most `timeout` (None: for ever). Zero: only looks. Gives everything that there is: the end of a
-    /// process must not come with a later look than a request that was made after that end.
-    pub fn wait(&mut self, timeout: Option<Duration>, woken: &mut Vec<S>) -> io::Result<()> {
+    /// process must not come with a later look than a request that was made after that end. False: a signal ended the
+    /// sleep, and nothing was looked at.
+    pub fn wait(&mut self, timeout: Option<Duration>, woken: &mut Vec<S>) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -80,10 +81,10 @@ impl<S: Source> Poller<S> {
             timeout.as_ref(),
         ) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
         woken.extend(self.events.iter().map(|event| S::of(event.data.u64())));
-        Ok(())
+        Ok(true)
     }
 }

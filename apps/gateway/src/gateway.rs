@@ -52,9 +52,9 @@ pub struct Gateway {
     unsettled: bool,
     /// The host's sockets had more to say than was heard at once.
     unheard: bool,
-    /// They have something to say, as whoever turns this has seen.
-    woken: bool,
-    /// When they were last asked.
+    /// Whether they have something to say, as whoever turns this has just seen.
+    seen: Option<bool>,
+    /// When they were last asked, or seen to have nothing to say.
     listened_ns: u64,
 }
 
@@ -127,7 +127,7 @@ impl Gateway {
             link,
             unsettled: false,
             unheard: false,
-            woken: true,
+            seen: None,
             listened_ns: 0,
         }
     }
@@ -209,8 +209,14 @@ impl Gateway {
     /// Whether the host's sockets may have something to say. To ask them is a system call, and most turns of a busy stack
     /// are about something else.
     fn is_time_to_listen(&mut self) -> bool {
-        let since = self.host.shared.now_ns.saturating_sub(self.listened_ns);
-        std::mem::take(&mut self.woken) || self.unheard || since >= LISTEN_EVERY_NS
+        let now_ns = self.host.shared.now_ns;
+        let seen = self.seen.take();
+        if seen == Some(false) {
+            self.listened_ns = now_ns;
+        }
+        seen == Some(true)
+            || self.unheard
+            || now_ns.saturating_sub(self.listened_ns) >= LISTEN_EVERY_NS
     }
 
     /// Hears what the host's sockets have to say.
@@ -336,8 +342,8 @@ impl Port for Gateway {
         Some(self.host.shared.events.fd())
     }
 
-    fn woken(&mut self) {
-        self.woken = true;
+    fn looked(&mut self, ready: bool) {
+        self.seen = Some(ready);
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {

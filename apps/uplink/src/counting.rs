@@ -101,8 +101,8 @@ impl<P: Port + Counted> Port for Counting<P> {
         self.port.wake_fd()
     }
 
-    fn woken(&mut self) {
-        self.port.woken();
+    fn looked(&mut self, ready: bool) {
+        self.port.looked(ready);
     }
 
     fn blocked(&self) -> bool {

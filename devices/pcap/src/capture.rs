@@ -362,8 +362,8 @@ impl<P: Port> Port for Capture<P> {
         self.port.wake_fd()
     }
 
-    fn woken(&mut self) {
-        self.port.woken();
+    fn looked(&mut self, ready: bool) {
+        self.port.looked(ready);
     }
 
     fn blocked(&self) -> bool {

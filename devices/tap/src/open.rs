@@ -276,8 +276,8 @@ impl Port for Tap {
         Some(self.fd.as_fd())
     }
 
-    fn woken(&mut self) {
-        self.pace.woken();
+    fn looked(&mut self, ready: bool) {
+        self.pace.looked(ready);
     }
 
     fn is_gone(&self) -> bool {

@@ -1,9 +1,9 @@
 //! When to ask a device for another frame, which is a system call also where there is none.
 //!
 //! Frames that come alone, each after a pause, as requests on one connection do, cost two such calls that find nothing: one
-//! after the frame, and one when the answer is sent. Both are left out as long as frames come alone. Nothing is lost by
-//! that: before the stack sleeps, the kernel says whether there are any, and while it does not sleep it asks again in its
-//! next turn but one.
+//! after the frame, and one when the answer is sent. Both are left out as long as frames come alone, and the one right
+//! after the kernel said that there is none. Nothing is lost by that: before the stack sleeps, the kernel says whether there
+//! are any, and while it does not sleep it asks again in its next turn but one.
 
 /// How frames have come lately.
 #[derive(Debug, Default)]
@@ -16,8 +16,10 @@ pub(crate) struct Pace {
     last_ns: u64,
     /// The next look is left out.
     pausing: bool,
-    /// The last one was, and nobody has said that the device has something.
+    /// The last one was, and nobody has looked whether the device has something.
     left_out: bool,
+    /// Somebody has, and it had nothing.
+    empty: bool,
 }
 
 /// So many frames in a row that came alone make another one likely.
@@ -32,12 +34,12 @@ impl Pace {
     pub fn pauses(&mut self) -> bool {
         let pauses = std::mem::take(&mut self.pausing);
         self.left_out |= pauses;
-        pauses
+        pauses || std::mem::take(&mut self.empty)
     }
 
-    /// The device was seen to have something.
-    pub fn woken(&mut self) {
-        (self.pausing, self.left_out) = (false, false);
+    /// The device was just seen to have something, or nothing.
+    pub fn looked(&mut self, ready: bool) {
+        *self = Self { pausing: false, left_out: false, empty: !ready, ..*self };
     }
 
     /// After the first frame of a look, which is a long one or not: whether to ask for a second one.
@@ -74,7 +76,7 @@ mod tests {
     /// Frames that come alone, 50 µs apart from `ns` on: after how many of them another one was asked for.
     fn asked_after(pace: &mut Pace, ns: u64, count: u64) -> usize {
         let asked = (1..=count).filter(|n| {
-            pace.woken();
+            pace.looked(true);
             let asks = !pace.pauses() && pace.asks_on(ns + n * 50_000, false);
             if asks {
                 pace.found(1);
@@ -100,7 +102,7 @@ mod tests {
         let mut pace = Pace::default();
         asked_after(&mut pace, 0, 20);
         assert!(!pace.asks_on(1 << 40, false));
-        pace.woken();
+        pace.looked(true);
         assert!(!pace.pauses());
         assert!(!pace.asks_on(1 << 41, false));
         assert!(pace.pauses());
@@ -109,6 +111,22 @@ mod tests {
             pace.asks_on(1 << 42, false),
             "it has come while nobody looked, and others may have"
         );
+    }
+
+    #[test]
+    fn a_device_that_was_seen_to_have_nothing_is_not_asked_at_once() {
+        let mut pace = Pace::default();
+        pace.looked(false);
+        assert_eq!([pace.pauses(), pace.pauses()], [true, false]);
+        pace.looked(false);
+        pace.looked(true);
+        assert!(!pace.pauses());
+        // Nothing has come while nobody looked.
+        asked_after(&mut pace, 0, 20);
+        assert!(!pace.asks_on(1 << 40, false));
+        pace.looked(false);
+        assert_eq!([pace.pauses(), pace.pauses()], [true, false]);
+        assert!(!pace.asks_on(1 << 41, false));
     }
 
     #[test]

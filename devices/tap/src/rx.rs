@@ -141,7 +141,7 @@ mod tests {
         let mut now = 1 << 30;
         for _ in 0..20 {
             kernel.send(&frame).unwrap();
-            tap.pace.woken();
+            tap.pace.looked(true);
             now += 50_000;
             assert_eq!(tap.receive(now, &mut pool, &mut out, 64), 1);
         }

@@ -109,7 +109,12 @@ impl Shard {
 
     fn poll(&mut self, timeout: Option<Duration>) {
         self.rounds.gather();
-        self.poller.wait(timeout, &mut self.woken).expect("the engine's own epoll works");
+        let looked = self.poller.wait(timeout, &mut self.woken);
+        if looked.expect("the engine's own epoll works") {
+            for (place, port) in (0..).zip(&mut self.ports) {
+                port.looked(self.woken.contains(&Source::Port(place)));
+            }
+        }
     }
 
     /// Detaches processes that are gone. Requests are answered after that, so that the answers reflect those ends.
@@ -121,9 +126,8 @@ impl Shard {
                 Source::Gone(id) => self.detach(now, id),
                 Source::Registry => self.registry_calls = true,
                 Source::Shard(number) => self.shards_call |= 1 << number,
-                Source::Port => self.ports.iter_mut().for_each(|port| port.woken()),
-                // Rings and orders are looked at in every turn.
-                Source::Doorbell | Source::Mail => {}
+                // Rings, orders and ports are looked at in every turn.
+                Source::Doorbell | Source::Mail | Source::Port(_) => {}
             }
         }
         self.woken = woken;

@@ -19,8 +19,8 @@ pub(crate) enum Source {
     Shard(u8),
     /// The registry, which is on another thread, has something to say.
     Mail,
-    /// A port has packets, or room again.
-    Port,
+    /// A port has packets, or room again: by its place among the shard's.
+    Port(u32),
     /// A process is gone.
     Gone(ChannelId),
 }
@@ -32,7 +32,7 @@ impl poller::Source for Source {
         match self {
             Self::Doorbell => KIND,
             Self::Registry => 2 * KIND,
-            Self::Port => 3 * KIND,
+            Self::Port(place) => 3 * KIND + u64::from(place),
             Self::Mail => 4 * KIND,
             Self::Shard(number) => 5 * KIND + u64::from(number),
             Self::Gone(id) => 6 * KIND + u64::from(id.0),
@@ -43,7 +43,7 @@ impl poller::Source for Source {
         match token / KIND {
             1 => Self::Doorbell,
             2 => Self::Registry,
-            3 => Self::Port,
+            3 => Self::Port(token as u32),
             4 => Self::Mail,
             5 => Self::Shard(token as u8),
             _ => Self::Gone(ChannelId(token as u32)),
@@ -55,7 +55,7 @@ impl poller::Source for Source {
     fn wanted(self) -> EventFlags {
         match self {
             Self::Doorbell | Self::Mail => EventFlags::IN | EventFlags::ET,
-            Self::Registry | Self::Shard(_) | Self::Port => EventFlags::IN,
+            Self::Registry | Self::Shard(_) | Self::Port(_) => EventFlags::IN,
             // What is there to be read is the registry's.
             Self::Gone(_) => EventFlags::empty(),
         }
@@ -79,11 +79,11 @@ pub(crate) fn watch_new(
     ports: &[Box<dyn Port + Send>],
     watched: &mut Vec<Watch>,
 ) -> io::Result<()> {
-    for port in ports {
+    for (place, port) in (0..).zip(ports) {
         let fd = port.wake_fd();
         watched.push(if fd.is_some() { Watch::Packets } else { Watch::Nothing });
         if let Some(fd) = fd {
-            poller.add(fd, Source::Port)?;
+            poller.add(fd, Source::Port(place))?;
         }
     }
     Ok(())
@@ -96,7 +96,7 @@ pub(crate) fn watch(
     ports: &[Box<dyn Port + Send>],
     watched: &mut [Watch],
 ) -> io::Result<()> {
-    for (port, watch) in ports.iter().zip(watched) {
+    for (place, (port, watch)) in (0..).zip(ports.iter().zip(watched)) {
         let wanted = match () {
             () if *watch == Watch::Nothing || port.is_gone() => Watch::Nothing,
             () if port.blocked() => Watch::Room,
@@ -107,11 +107,10 @@ pub(crate) fn watch(
         }
         let Some(fd) = port.wake_fd() else { continue };
         *watch = wanted;
+        let source = Source::Port(place);
         match wanted {
-            Watch::Packets => poller.change(fd, Source::Port, EventFlags::IN)?,
-            Watch::Room => {
-                poller.change(fd, Source::Port, EventFlags::IN | EventFlags::OUT)?;
-            }
+            Watch::Packets => poller.change(fd, source, EventFlags::IN)?,
+            Watch::Room => poller.change(fd, source, EventFlags::IN | EventFlags::OUT)?,
             Watch::Nothing => poller.remove(fd),
         }
     }
@@ -173,7 +172,7 @@ mod tests {
             poller.wait(Some(Duration::ZERO), &mut woken).unwrap();
             woken
         };
-        assert_eq!(look(&mut poller), [Source::Port]);
+        assert_eq!(look(&mut poller), [Source::Port(0)]);
         known.store(true, Relaxed);
         assert_eq!(look(&mut poller), []);
         assert_eq!(look(&mut poller), []);

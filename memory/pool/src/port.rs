@@ -97,9 +97,11 @@ pub trait Port {
     /// Becomes readable when `poll` has something to give; None when only time does that.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// `wake_fd` was seen readable, or writable where that was waited for. A port that is asked more often than it has
-    /// something may go by that.
-    fn woken(&mut self) {}
+    /// Its owner has just looked at `wake_fd`, and it was `ready`: readable, or writable where that was waited for. A port
+    /// that is asked more often than it has something may go by that.
+    fn looked(&mut self, ready: bool) {
+        let _ = ready;
+    }
 
     /// Whether `submit` refused packets and wants to be woken by writability of `wake_fd`.
     fn blocked(&self) -> bool {

@@ -32,13 +32,10 @@ struct Number {
 
 impl Number {
     /// As it is written.
-    fn new(what: &str, each: f64, unit: Unit) -> Self {
-        // In lockstep counts are the same each time but for what happens by the clock: the gateway looks at its sockets
-        // though nothing was said of them, up to once a turn on a busy machine. How bulk data comes in portions is not the
-        // same; and the same code takes a few instructions more or less with each change of the code around it.
-        let by_the_clock = what.contains("rootless") && what.ends_with("system calls");
+    fn new(each: f64, unit: Unit) -> Self {
+        // In lockstep counts are the same each time but for what happens by the clock. How bulk data comes in portions is
+        // not the same; and the same code takes a few instructions more or less with each change of the code around it.
         let within = match unit {
-            Unit::Request | Unit::Connection if by_the_clock => (each * 0.06).max(1.5),
             Unit::Request => (each * 0.06).max(0.15),
             Unit::Connection => (each * 0.05).max(0.2),
             Unit::Mib => (each * 0.15).max(1.),
@@ -99,8 +96,7 @@ impl Expected {
         if is_all {
             self.numbers.clear();
         }
-        let new =
-            counted.iter().map(|it| (it.what.clone(), Number::new(&it.what, it.each, it.unit)));
+        let new = counted.iter().map(|it| (it.what.clone(), Number::new(it.each, it.unit)));
         self.numbers.extend(new);
         std::fs::write(&self.path, text(&self.numbers))
             .with_context(|| self.path.display().to_string())
