@@ -67,7 +67,7 @@ mod several;
 mod shard;
 mod team;
 
-pub use config::{Buffers, EngineConfig, ResolverConfig, RouteConfig};
+pub use config::{BUSY_POLL, Buffers, EngineConfig, ResolverConfig, RouteConfig};
 pub use engine::{Engine, EngineError};
 pub use hand::Hand;
 pub use registry::Outsider;

@@ -43,6 +43,7 @@ impl Engine {
         loop {
             match self.turn() {
                 Next::Turn => {}
+                Next::Sleep(timeout) if self.busy_poll(timeout) => {}
                 Next::Sleep(timeout) => self.sleep(timeout),
                 Next::End => return self.finish(),
             }
@@ -89,6 +90,13 @@ impl Engine {
         if self.begin_sleep() {
             self.team().sleep(timeout);
         }
+    }
+
+    /// Instead of a sleep that a turn said may last so long: looks for something to do for a moment, if that has been worth
+    /// it, and lets other threads have the processor meanwhile; see [`crate::EngineConfig::busy_poll`]. True: there is
+    /// something, so do not sleep.
+    pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
+        self.team().busy_poll(timeout)
     }
 
     /// Before a sleep of the host's own, after a turn that ended with [`Next::Sleep`]: it lasts until the descriptor of the

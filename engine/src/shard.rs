@@ -110,9 +110,10 @@ pub(crate) struct Shard {
     pub idle_turns: u32,
     /// The registry has told it something since it fell asleep.
     pub told: bool,
-    spin: Spin,
-    /// There are processors beside those of a program and this shard.
-    to_spare: bool,
+    /// Whether it pays to look on before a sleep.
+    pub spin: Spin,
+    /// How long.
+    pub busy_poll: Duration,
     /// What the counter `work` was at the end of the last turn.
     worked: u64,
     /// What the registry is told next.
@@ -210,7 +211,7 @@ impl Shard {
             idle_turns: 0,
             told: false,
             spin: Spin::new(),
-            to_spare: towpath_ring::has_processors_to_spare(),
+            busy_poll: Duration::ZERO,
             worked: 0,
             notices: Vec::new(),
             rounds: Rounds::default(),

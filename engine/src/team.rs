@@ -93,7 +93,9 @@ impl Team<'_> {
         for other in &mut *self.others {
             match called & other.host.place.own() != 0 {
                 true if other.is_asleep => other.sleep(Some(Duration::ZERO)),
-                true => other.look(),
+                true => {
+                    other.look();
+                }
                 false if other.is_asleep && other.should_wake(now) => other.wake(),
                 false => {}
             }
@@ -104,8 +106,7 @@ impl Team<'_> {
             timeout = timeout.into_iter().chain(left).min();
         }
         if timeout != Some(Duration::ZERO) {
-            let found = self.spin();
-            return if found { Some(Duration::ZERO) } else { timeout };
+            return timeout;
         }
         // For all of them, whoever has something to do.
         self.first.look_in_time();
@@ -118,21 +119,34 @@ impl Team<'_> {
         timeout
     }
 
-    /// Looks for something to do for a moment before a sleep, if that has been worth it.
-    fn spin(&mut self) -> bool {
-        if !self.first.may_spin() {
+    /// Before a sleep of at most `timeout`: looks for something to do for a moment, if that has been worth it, and lets
+    /// others have the processor. Whether there is something.
+    pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
+        let most = self.first.busy_poll;
+        let is_short = timeout.is_some_and(|timeout| timeout < most);
+        if is_short || !self.first.spin.is_worthwhile(!most.is_zero()) {
             return false;
         }
-        let begin = self.first.clock.now();
-        let found = (0..Shard::SPINS).any(|_| {
-            std::hint::spin_loop();
-            self.all().any(|shard| shard.has_something())
-        });
-        self.first.spun(found);
-        if found {
-            self.first.look_in_time();
-        }
-        self.busy.spun += self.first.clock.now().since(begin);
+        // Of a shard alone nobody asks how busy it is.
+        let is_watched = !self.others.is_empty();
+        let used = || if is_watched { clock::used_by_thread() } else { Duration::ZERO };
+        let (begin, used_before) = (self.first.clock.now(), used());
+        let found = loop {
+            thread::yield_now();
+            if self.all().any(|shard| shard.has_something()) {
+                // Who always finds something looks at descriptors, too.
+                self.first.look_in_time();
+                break true;
+            }
+            if self.first.look() {
+                break true;
+            }
+            if self.first.clock.now().since(begin) >= most {
+                break false;
+            }
+        };
+        self.first.spin.learn(found);
+        self.busy.spun += used().saturating_sub(used_before);
         found
     }
 
@@ -213,7 +227,8 @@ impl Threads {
             if team.all().all(|shard| shard.stopped) {
                 return helpers;
             }
-            if !told && timeout != Some(Duration::ZERO) && team.begin_sleep() {
+            let is_idle = !told && timeout != Some(Duration::ZERO);
+            if is_idle && !team.busy_poll(timeout) && team.begin_sleep() {
                 team.sleep(timeout);
             }
             let (now, need) = (team.first.host.now, self.need.unwrap_or(BUSY));

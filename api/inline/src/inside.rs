@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use libc::c_int;
 use towpath_client::wheel::{self, Next};
@@ -48,6 +49,11 @@ impl wheel::Engine for Inside {
             towpath_engine::Next::Sleep(timeout) => Next::Sleep(timeout),
             towpath_engine::Next::End => Next::End,
         }
+    }
+
+    fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
+        let _whole = Whole::new();
+        self.engine.busy_poll(timeout)
     }
 
     fn begin_sleep(&mut self) -> bool {

@@ -263,7 +263,8 @@ mod tests {
         let addresses = vec!["10.0.2.15/24".parse().expect("a prefix")];
         let routes = Shape::default_routes(&addresses, towpath_pool::LinkType::Ip, |_| None);
         let (mac, mtu, newreno) = ([2, 0, 0, 0, 0, 1], 1500, true);
-        let shape = Shape { mac, addresses, mtu, routes, resolver: None, newreno };
+        let shape =
+            Shape { mac, addresses, mtu, routes, resolver: None, newreno, busy_poll_us: 20 };
         let forwards = (1..=ports).map(forward).collect();
         let link = Link::Gateway { config: Box::new(GatewayConfig::default()), forwards };
         Outfit { shape, link, strict: true, library: "/lib.so".into() }

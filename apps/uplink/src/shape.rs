@@ -1,6 +1,7 @@
 //! The stack's side of its link.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use towpath_engine::{EngineConfig, ResolverConfig, RouteConfig};
@@ -29,6 +30,8 @@ pub struct Shape {
     pub resolver: Option<Resolver>,
     /// Congestion control of connections whose program chooses none: NewReno, and not CUBIC.
     pub newreno: bool,
+    /// How long the stack looks for more to do before it sleeps: see [`EngineConfig::busy_poll`].
+    pub busy_poll_us: u32,
 }
 
 /// A route by way of the interface.
@@ -97,6 +100,7 @@ impl Shape {
         config.resolver = self
             .resolver
             .map(|Resolver { address, only_loopback }| ResolverConfig { address, only_loopback });
+        config.busy_poll = Duration::from_micros(self.busy_poll_us.into());
         config.stack.tcp.congestion =
             if self.newreno { CongestionKind::NewReno } else { CongestionKind::Cubic };
         config.routes.extend(self.routes.iter().map(|&Route { prefix, next_hop }| RouteConfig {

@@ -90,6 +90,7 @@ impl Turning {
                 return (Turned::Done, now);
             }
             if let Next::Sleep(timeout) = next
+                && !engine.busy_poll(timeout)
                 && engine.begin_sleep()
             {
                 self.is_asleep = true;

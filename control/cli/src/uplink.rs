@@ -41,6 +41,8 @@ pub struct Plan {
     pub dns: Option<Dns>,
     /// Of connections whose program chooses none.
     pub congestion: Congestion,
+    /// How long the stack looks for more to do before it sleeps.
+    pub busy_poll_us: u32,
     /// Where packets are recorded.
     pub capture: Option<CaptureFile>,
     /// To standard error.
@@ -135,6 +137,7 @@ impl Plan {
             host_loopback: !args.no_host_loopback,
             dns: args.dns,
             congestion: args.congestion,
+            busy_poll_us: args.busy_poll,
             capture,
             messages,
             strict: args.strict,
@@ -226,7 +229,8 @@ impl Plan {
         let program = program.context("an address is given or there is a default")?;
         let routes = Shape::default_routes(&addresses, LinkType::Ip, |_| None);
         let (mac, mtu, newreno) = ([0; 6], self.mtu, self.newreno());
-        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno };
+        let busy_poll_us = self.busy_poll_us;
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us };
         Ok(Rootless { config, shape, program })
     }
 
@@ -307,8 +311,8 @@ impl Plan {
             _ => None,
         };
         let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
-        let (mtu, newreno) = (self.mtu, self.newreno());
-        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno };
+        let (mtu, newreno, busy_poll_us) = (self.mtu, self.newreno(), self.busy_poll_us);
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us };
         Ok(Tapped { queues, shape, facts })
     }
 

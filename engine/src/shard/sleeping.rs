@@ -73,12 +73,14 @@ impl Shard {
         self.read_clocks();
     }
 
-    /// Looks at the descriptors without sleeping.
-    pub(crate) fn look(&mut self) {
+    /// Looks at the descriptors without sleeping. Whether there was something.
+    pub(crate) fn look(&mut self) -> bool {
         self.looked = self.host.now;
         self.watch_ports();
         self.poll(Some(Duration::ZERO));
+        let found = !self.woken.is_empty();
         self.serve();
+        found
     }
 
     /// [`Shard::registry_calls`] is set when this is readable.
@@ -154,20 +156,6 @@ impl Shard {
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
     }
 
-    /// So often at most [`Self::has_something`] is asked before a sleep: for some 20 µs, about what a sleep and its wake-up
-    /// cost.
-    pub(crate) const SPINS: u32 = 400;
-
-    /// Whether to look for something to do for a moment before a sleep, and say by [`Self::spun`] what came of it.
-    pub(crate) fn may_spin(&mut self) -> bool {
-        self.spin.is_worthwhile(self.to_spare)
-    }
-
-    /// Whether there was something.
-    pub(crate) fn spun(&mut self, found: bool) {
-        self.spin.learn(found);
-    }
-
     /// Whether a program or another shard has said something.
     pub(crate) fn has_something(&self) -> bool {
         self.host.channels.have_something() || self.stack.has_mail()
@@ -185,6 +173,7 @@ impl AsFd for Shard {
 mod tests {
     use std::os::fd::BorrowedFd;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use rustix::net::{RecvFlags, SendFlags, recv, send};
     use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
@@ -194,7 +183,35 @@ mod tests {
     use towpath_stack::net::InterfaceConfig;
     use towpath_wire::MacAddr;
 
-    use crate::{Engine, EngineConfig, Next};
+    use crate::{BUSY_POLL, Engine, EngineConfig, Next};
+
+    /// Before a sleep, what comes on a descriptor is found, too; as long as there is something as a rule.
+    #[test]
+    fn a_thread_looks_on_before_it_sleeps_as_long_as_that_pays() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let mut controls: Vec<_> = (0..4).map(|_| engine.open_channel().1).collect();
+        let settle = |engine: &mut Engine| {
+            engine.sleep(Some(Duration::ZERO));
+            while engine.turn() == Next::Turn {}
+        };
+        let mut is_found = |busy_poll, timeout| {
+            settle(&mut engine);
+            engine.shard.busy_poll = busy_poll;
+            let request = Request { call: call::REGION, ..Request::default() };
+            let control = controls.pop().expect("one for each");
+            send(&control, request.wire(), SendFlags::empty()).expect("room");
+            let is_found = engine.busy_poll(timeout);
+            settle(&mut engine);
+            assert!(recv(&control, &mut [0; 2048], RecvFlags::DONTWAIT).is_ok(), "in any case");
+            // Nothing else comes.
+            (0..20).for_each(|_| assert!(!engine.busy_poll(timeout)));
+            is_found
+        };
+        assert!(!is_found(Duration::ZERO, None));
+        assert!(!is_found(BUSY_POLL, Some(BUSY_POLL / 2)), "it has a deadline before that");
+        assert!(is_found(BUSY_POLL, None));
+        assert!(!is_found(BUSY_POLL, None), "it has not paid");
+    }
 
     /// A program that says something of no consequence after each look at its ring.
     struct Chatter(Arc<Mutex<Option<Channel>>>);
@@ -221,8 +238,7 @@ mod tests {
         }
     }
 
-    /// Where there are processors to spare, and a program always says something before the moment is over for which a
-    /// shard looks before it sleeps.
+    /// A program always says something before the moment is over for which a thread looks on before it sleeps.
     #[test]
     fn a_shard_that_always_finds_something_looks_at_its_descriptors() {
         let interface = InterfaceConfig {
@@ -240,7 +256,7 @@ mod tests {
         let channel = Arc::default();
         let port = Box::new(Chatter(Arc::clone(&channel)));
         let mut engine = Engine::new(config, vec![port], [7; 32]).expect("memory");
-        engine.shard.to_spare = true;
+        engine.shard.busy_poll = BUSY_POLL;
         let (one, _control) = engine.open_channel();
         let _given = channel.lock().expect("one thread").insert(engine.link(one).channel).clone();
         let (_other, control) = engine.open_channel();
@@ -248,7 +264,8 @@ mod tests {
         send(&control, request.wire(), SendFlags::empty()).expect("room");
         let start = std::time::Instant::now();
         while start.elapsed().as_millis() < 100 {
-            assert_eq!(engine.turn(), Next::Turn);
+            assert_eq!(engine.turn(), Next::Sleep(None));
+            assert!(engine.busy_poll(None));
             if recv(&control, &mut [0; 2048], RecvFlags::DONTWAIT).is_ok() {
                 return;
             }

@@ -1,6 +1,6 @@
 //! When to look again before a sleep, instead of sleeping at once.
 
-/// Whether looking for a moment before a sleep pays, as one sleeper has found out. Never on a machine where a
+/// Whether looking for a moment before a sleep pays, as one sleeper has found out. Never where a
 /// spinning thread would take the processor from the one that it waits for.
 #[derive(Debug, Clone, Copy)]
 pub struct Spin {
@@ -21,8 +21,8 @@ impl Spin {
         Self { score: Self::SCORE_MAX, skipped: 0 }
     }
 
-    /// Before a sleep: whether to look for a moment, and say by [`Self::learn`] what came of it. `to_spare`: see
-    /// [`has_processors_to_spare`].
+    /// Before a sleep: whether to look for a moment, and say by [`Self::learn`] what came of it. Not unless
+    /// there are processors `to_spare` for it.
     pub fn is_worthwhile(&mut self, to_spare: bool) -> bool {
         self.skipped += 1;
         (self.score > 0 || self.skipped >= Self::RETRY) && to_spare

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use towpath_client::wheel::{self, Wheel};
 use towpath_engine::{Engine, EngineConfig, Remote};
@@ -17,6 +18,9 @@ impl wheel::Engine for Inside {
             towpath_engine::Next::Sleep(timeout) => wheel::Next::Sleep(timeout),
             towpath_engine::Next::End => wheel::Next::End,
         }
+    }
+    fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
+        self.0.busy_poll(timeout)
     }
     fn begin_sleep(&mut self) -> bool {
         self.0.begin_sleep()
