@@ -35,8 +35,8 @@ pub struct Client {
     process: &'static Process,
     /// None: the engine is another process's, or has threads of its own.
     wheel: Option<&'static Wheel>,
-    /// There are processors beside those of this program and its engine.
-    to_spare: bool,
+    /// How many processors the process may use.
+    processors: u32,
     region: Region,
     run: Run,
     /// One for each shard of the engine.
@@ -130,7 +130,7 @@ impl Client {
         Ok(Self {
             process,
             wheel: None,
-            to_spare: towpath_ring::has_processors_to_spare(),
+            processors: towpath_ring::processors(),
             region,
             run,
             ends: ends(process, statuses, channels, bells)?,
@@ -211,7 +211,7 @@ impl Client {
             process,
             // It stays with the parent.
             wheel: None,
-            to_spare: self.to_spare,
+            processors: self.processors,
             region: self.region.clone(),
             run: self.run,
             ends: ends(process, statuses, cloned.channels, cloned.engine_bells)?,
@@ -251,6 +251,10 @@ impl Client {
             // Of an engine in this process, who waits sees to that.
             if self.wheel().is_none() {
                 self.ring(end);
+                let answered = || towpath_ring::answer_to(&end.channel, number);
+                if let Some(reply) = wait::look_for_answer(self, answered) {
+                    return Ok(reply);
+                }
             }
             self.wait_for_answer(end, number)
         })
@@ -463,9 +467,9 @@ impl Client {
         self.process
     }
 
-    /// Whether a thread that waits may look for a moment before it sleeps.
-    pub(crate) fn has_processors_to_spare(&self) -> bool {
-        self.to_spare
+    /// How many processors the process may use.
+    pub(crate) fn processors(&self) -> u32 {
+        self.processors
     }
 
     /// The memory of the run: slots and FIFOs of all its processes' sockets.

@@ -9,6 +9,7 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Acquire;
+use std::thread::LocalKey;
 use std::time::Duration;
 
 use towpath_ring::{Spin, Waiter};
@@ -22,6 +23,8 @@ use crate::{Client, Deadline, Error, Socket};
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
 /// Looks before the first sleep where that has been worth it: about 10 µs.
 const SPINS: u32 = 200;
+/// Looks for the answer to a request, likewise. An engine that is awake has it in less.
+const SPINS_FOR_ANSWER: u32 = 400;
 
 /// Most sockets of one wait. Each costs a write to its slot and a place in a table of the kernel's at every sleep;
 /// those who wait for more are told of all in one place ([`crate::reactor`]).
@@ -59,7 +62,12 @@ pub fn until_any<T>(
     debug_assert!((1..=SOCKETS_MAX).contains(&sockets.len()), "{}", sockets.len());
     // Who waits turns an engine of its own process: to look would be in vain.
     if client.wheel().is_none()
-        && let Some(done) = look_for_a_moment(client, SPINS / sockets.len() as u32, &mut attempt)
+        // The engine has a processor, and who sends something another one.
+        && client.processors() > 2
+        && let Some(done) = look_for_a_moment(&SPIN, SPINS / sockets.len() as u32, || {
+            let done = attempt();
+            (!matches!(done, Err(Error::WouldBlock))).then_some(done)
+        })
     {
         return done;
     }
@@ -256,28 +264,38 @@ fn wait_for_one((word, expected): (&AtomicU32, u32), until: usize) -> Result<usi
 std::thread_local! {
     // A signal handler that waits while its thread is about to learn has learnt in vain.
     static SPIN: Cell<Spin> = const { Cell::new(Spin::new()) };
+    static SPIN_FOR_ANSWER: Cell<Spin> = const { Cell::new(Spin::new()) };
 }
 
-/// Tries again for about as long as a sleep and its wake-up cost, if that has paid. None: still nothing.
+/// Before a sleep until a request is answered: what `answer` gives, if that is soon.
+pub(crate) fn look_for_answer<T>(client: &Client, answer: impl FnMut() -> Option<T>) -> Option<T> {
+    // Alone with the engine.
+    if client.processors() < 2 {
+        return None;
+    }
+    look_for_a_moment(&SPIN_FOR_ANSWER, SPINS_FOR_ANSWER, answer)
+}
+
+/// Tries for about as long as a sleep and its wake-up cost, if that has paid. None: still nothing.
 fn look_for_a_moment<T>(
-    client: &Client,
+    spin: &'static LocalKey<Cell<Spin>>,
     looks: u32,
-    attempt: &mut impl FnMut() -> Result<T, Error>,
-) -> Option<Result<T, Error>> {
-    let mut spin = SPIN.get();
-    let is_worthwhile = spin.is_worthwhile(client.has_processors_to_spare());
-    SPIN.set(spin);
+    mut attempt: impl FnMut() -> Option<T>,
+) -> Option<T> {
+    let mut learnt = spin.get();
+    let is_worthwhile = learnt.is_worthwhile();
+    spin.set(learnt);
     if !is_worthwhile {
         return None;
     }
-    let done = (0..looks).find_map(|_| match attempt() {
-        Err(Error::WouldBlock) => {
+    let done = (0..looks).find_map(|_| {
+        let done = attempt();
+        if done.is_none() {
             std::hint::spin_loop();
-            None
         }
-        done => Some(done),
+        done
     });
-    spin.learn(done.is_some());
-    SPIN.set(spin);
+    learnt.learn(done.is_some());
+    spin.set(learnt);
     done
 }

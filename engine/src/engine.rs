@@ -304,8 +304,8 @@ fn shard(
     let mut shard = Shard::new(stack, host, (ports, status), clock)?;
     (shard.resolver, shard.leave_stalled) = (config.resolver, config.leave_stalled);
     // Who is waited for needs the only one.
-    let several = rustix::thread::sched_getaffinity(None).is_ok_and(|it| it.count() > 1);
-    shard.busy_poll = if several { config.busy_poll } else { Duration::ZERO };
+    let are_several = towpath_ring::processors() > 1;
+    shard.busy_poll = if are_several { config.busy_poll } else { Duration::ZERO };
     let next = place.number + 1;
     shard.next_shard = (next < place.of).then(|| first_slot(next, place.of));
     Ok(shard)

@@ -124,7 +124,7 @@ impl Team<'_> {
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         let most = self.first.busy_poll;
         let is_short = timeout.is_some_and(|timeout| timeout < most);
-        if is_short || !self.first.spin.is_worthwhile(!most.is_zero()) {
+        if is_short || most.is_zero() || !self.first.spin.is_worthwhile() {
             return false;
         }
         // Of a shard alone nobody asks how busy it is.

@@ -107,7 +107,7 @@ pub use ring::{
     ChannelError, EngineChannel, Full, LastEvent, cancel_sleep, events_waiting, has_ended,
     pop_event, prepare_sleep, push_command, take_events_lost,
 };
-pub use spin::{Spin, has_processors_to_spare};
+pub use spin::{Spin, processors};
 pub use status::{EngineStatus, Rung, Status, ring_engine};
 pub use wait::{Waiter, wake};
 pub use windows::{KEPT_MAX, Windows, WindowsUse};

@@ -1,7 +1,7 @@
 //! When to look again before a sleep, instead of sleeping at once.
 
-/// Whether looking for a moment before a sleep pays, as one sleeper has found out. Never where a
-/// spinning thread would take the processor from the one that it waits for.
+/// Whether looking for a moment before a sleep pays, as one sleeper has found out. Nobody is to ask where it
+/// would take the processor from the one that it waits for: see [`processors`].
 #[derive(Debug, Clone, Copy)]
 pub struct Spin {
     /// Recent successes, 0 to [`Spin::SCORE_MAX`].
@@ -21,11 +21,10 @@ impl Spin {
         Self { score: Self::SCORE_MAX, skipped: 0 }
     }
 
-    /// Before a sleep: whether to look for a moment, and say by [`Self::learn`] what came of it. Not unless
-    /// there are processors `to_spare` for it.
-    pub fn is_worthwhile(&mut self, to_spare: bool) -> bool {
+    /// Before a sleep: whether to look for a moment, and say by [`Self::learn`] what came of it.
+    pub fn is_worthwhile(&mut self) -> bool {
         self.skipped += 1;
-        (self.score > 0 || self.skipped >= Self::RETRY) && to_spare
+        self.score > 0 || self.skipped >= Self::RETRY
     }
 
     /// Whether there was something before the moment was over.
@@ -45,10 +44,10 @@ impl Default for Spin {
     }
 }
 
-/// Whether there is a processor beside those of a program and its engine. A system call, to be made once: a program
+/// How many processors the calling thread may use; 1 where that is not told. A system call, to be made once: a program
 /// may forbid itself system calls later (seccomp).
-pub fn has_processors_to_spare() -> bool {
-    rustix::thread::sched_getaffinity(None).is_ok_and(|processors| processors.count() > 2)
+pub fn processors() -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(1, |processors| processors.count())
 }
 
 #[cfg(all(test, not(loom)))]
@@ -57,12 +56,11 @@ mod tests {
 
     #[test]
     fn what_does_not_pay_is_tried_now_and_then() {
-        assert!(!Spin::new().is_worthwhile(false));
         let mut spin = Spin::new();
         let tries = |spin: &mut Spin, pays: bool| {
             let sleeps = 0..10 * Spin::RETRY;
             let tried = sleeps.filter(|_| {
-                let tried = spin.is_worthwhile(true);
+                let tried = spin.is_worthwhile();
                 if tried {
                     spin.learn(pays);
                 }
