@@ -408,7 +408,7 @@ impl Client {
                 return;
             }
             if let Some(mut helm) = self.wheel().and_then(|wheel| wheel.take(Who::Waits)) {
-                helm.turn(|| true);
+                helm.turn(None, || true);
                 continue;
             }
             let pause =

@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::config::{EngineConfig, RouteConfig};
 use crate::control::Control;
 use crate::domain::Domain;
+use crate::lookout::Lookout;
 use crate::registry::{Outsider, Registry};
 use crate::remote::Remote;
 use crate::report::Counters;
@@ -305,7 +306,7 @@ fn shard(
     (shard.resolver, shard.leave_stalled) = (config.resolver, config.leave_stalled);
     // Who is waited for needs the only one.
     let are_several = towpath_ring::processors() > 1;
-    shard.busy_poll = if are_several { config.busy_poll } else { Duration::ZERO };
+    shard.lookout = Lookout::new(if are_several { config.busy_poll } else { Duration::ZERO });
     let next = place.number + 1;
     shard.next_shard = (next < place.of).then(|| first_slot(next, place.of));
     Ok(shard)

@@ -56,6 +56,7 @@ mod errno;
 mod hand;
 mod ids;
 mod link;
+mod lookout;
 mod mail;
 mod poller;
 mod registry;

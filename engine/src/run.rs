@@ -43,8 +43,7 @@ impl Engine {
         loop {
             match self.turn() {
                 Next::Turn => {}
-                Next::Sleep(timeout) if self.busy_poll(timeout) => {}
-                Next::Sleep(timeout) => self.sleep(timeout),
+                Next::Sleep(timeout) => self.team().rest(timeout),
                 Next::End => return self.finish(),
             }
         }
@@ -94,7 +93,7 @@ impl Engine {
 
     /// Instead of a sleep that a turn said may last so long: looks for something to do for a moment, if that has been worth
     /// it, and lets other threads have the processor meanwhile; see [`crate::EngineConfig::busy_poll`]. True: there is
-    /// something, so do not sleep.
+    /// something, so do not sleep. After false, up to twice that time has passed, or more where others took the processor.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         self.team().busy_poll(timeout)
     }

@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_pool::{Pool, Port};
-use towpath_ring::{EngineStatus, Spin};
+use towpath_ring::EngineStatus;
 use towpath_shm::Fd;
 use towpath_stack::{SocketId, Stack};
 use towpath_tcp::Instant;
@@ -51,6 +51,7 @@ use towpath_tcp::Instant;
 use crate::clock::Clock;
 use crate::config::ResolverConfig;
 use crate::ids::ChannelId;
+use crate::lookout::Lookout;
 use crate::mail::Notice;
 use crate::poller::Poller;
 use crate::shard::askers::Rounds;
@@ -110,10 +111,7 @@ pub(crate) struct Shard {
     pub idle_turns: u32,
     /// The registry has told it something since it fell asleep.
     pub told: bool,
-    /// Whether it pays to look on before a sleep.
-    pub spin: Spin,
-    /// How long.
-    pub busy_poll: Duration,
+    pub lookout: Lookout,
     /// What the counter `work` was at the end of the last turn.
     worked: u64,
     /// What the registry is told next.
@@ -210,8 +208,7 @@ impl Shard {
             due: None,
             idle_turns: 0,
             told: false,
-            spin: Spin::new(),
-            busy_poll: Duration::ZERO,
+            lookout: Lookout::new(Duration::ZERO),
             worked: 0,
             notices: Vec::new(),
             rounds: Rounds::default(),

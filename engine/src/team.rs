@@ -28,6 +28,8 @@ const WATCHED: Duration = Duration::from_millis(100);
 /// A shard that had nothing to do in so many turns sleeps though its thread does not. What comes on its descriptors then is
 /// found when its thread looks at them.
 const IDLE_TURNS: u32 = 64;
+/// More looks than there is time for before a sleep.
+const LOOKS_MAX: u32 = 10_000;
 /// What a busy one uses of a processor, in percent.
 pub(crate) const BUSY: u32 = 80;
 
@@ -122,32 +124,43 @@ impl Team<'_> {
     /// Before a sleep of at most `timeout`: looks for something to do for a moment, if that has been worth it, and lets
     /// others have the processor. Whether there is something.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
-        let most = self.first.busy_poll;
-        let is_short = timeout.is_some_and(|timeout| timeout < most);
-        if is_short || most.is_zero() || !self.first.spin.is_worthwhile() {
-            return false;
-        }
+        let mut now = self.first.clock.now();
+        let Some(until) = self.first.lookout.until(now, timeout) else { return false };
         // Of a shard alone nobody asks how busy it is.
         let is_watched = !self.others.is_empty();
         let used = || if is_watched { clock::used_by_thread() } else { Duration::ZERO };
-        let (begin, used_before) = (self.first.clock.now(), used());
-        let found = loop {
+        let used_before = used();
+        let mut found = false;
+        // Of a clock that is turned by hand they are too many, and come to an end.
+        for _ in 0..LOOKS_MAX {
             thread::yield_now();
+            let before = std::mem::replace(&mut now, self.first.clock.now());
+            if self.first.lookout.is_taken(before, now) {
+                return false;
+            }
             if self.all().any(|shard| shard.has_something()) {
                 // Who always finds something looks at descriptors, too.
                 self.first.look_in_time();
-                break true;
+                found = true;
+            } else {
+                found = self.first.look();
             }
-            if self.first.look() {
-                break true;
+            if found || now >= until {
+                break;
             }
-            if self.first.clock.now().since(begin) >= most {
-                break false;
-            }
-        };
-        self.first.spin.learn(found);
+        }
+        self.first.lookout.learn(found);
         self.busy.spun += used().saturating_sub(used_before);
         found
+    }
+
+    /// After a turn that said that all may sleep for so long: sleeps, unless there is something all the same.
+    pub fn rest(&mut self, timeout: Option<Duration>) {
+        let due = timeout.map(|timeout| self.first.host.now + timeout);
+        if !self.busy_poll(timeout) && self.begin_sleep() {
+            let now = self.first.clock.now();
+            self.sleep(due.map(|due| due.since(now)));
+        }
     }
 
     /// False: do not sleep, there is something to do. No program's command is overlooked: see
@@ -227,9 +240,8 @@ impl Threads {
             if team.all().all(|shard| shard.stopped) {
                 return helpers;
             }
-            let is_idle = !told && timeout != Some(Duration::ZERO);
-            if is_idle && !team.busy_poll(timeout) && team.begin_sleep() {
-                team.sleep(timeout);
+            if !told && timeout != Some(Duration::ZERO) {
+                team.rest(timeout);
             }
             let (now, need) = (team.first.host.now, self.need.unwrap_or(BUSY));
             if !team.others.is_empty() && team.busy.is_high(now, need, clock::used_by_thread) {

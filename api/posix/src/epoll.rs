@@ -264,7 +264,7 @@ pub unsafe fn wait(
         if since.is_interrupted(true) {
             return fail(libc::EINTR);
         }
-        if !turning.turn(client) {
+        if !turning.turn(client, deadline) {
             continue;
         }
         let Some(bed) = stay.go_to_bed(client, epfd, turning.is_willing())? else {

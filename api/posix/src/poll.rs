@@ -79,7 +79,7 @@ pub unsafe fn poll(
             }
             continue;
         }
-        if !turning.turn(client)
+        if !turning.turn(client, deadline)
             && let Ok(mut hub) = posix.process.lock_reactor()
         {
             hub.drain(client);

@@ -1,7 +1,7 @@
 //! Calls that wait in lists of descriptors, where the engine is in this very process ([`towpath_client::wheel`]).
 
-use towpath_client::Client;
 use towpath_client::wheel::{Abed, Helm, Patience, Turned, Who};
+use towpath_client::{Client, Deadline};
 
 /// What a thread is to the engine of its process while it waits.
 #[derive(Debug, Default)]
@@ -20,14 +20,14 @@ pub(crate) enum Next<'a> {
 }
 
 impl<'a> Turning<'a> {
-    /// Before a sleep is prepared: turns the engine if nobody else does. False: there are events.
-    pub fn turn(&mut self, client: &'a Client) -> bool {
+    /// Before a sleep is prepared, until `deadline` at most: turns the engine if nobody else does. False: there are events.
+    pub fn turn(&mut self, client: &'a Client, deadline: Option<Deadline>) -> bool {
         let Some(wheel) = client.wheel() else { return true };
         if self.helm.is_none() && self.is_willing() {
             self.helm = wheel.take(Who::Waits);
         }
         let Some(helm) = self.helm.as_mut() else { return true };
-        let is_to_leave = match helm.turn(|| client.has_events()) {
+        let is_to_leave = match helm.turn(deadline, || client.has_events()) {
             Turned::Done => return false,
             Turned::Ended => true,
             Turned::Idle | Turned::Busy => helm.has_ended(&mut self.patience),

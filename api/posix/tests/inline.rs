@@ -49,7 +49,7 @@ fn host_alone(posix: &'static Posix) -> (&'static Wheel, Remote) {
         });
         while !is_attached.load(Relaxed) {
             let mut helm = wheel.take(Who::Waits).expect("nobody else");
-            assert_ne!(helm.turn(|| true), Turned::Ended);
+            assert_ne!(helm.turn(None, || true), Turned::Ended);
         }
     });
     (wheel, remote)

@@ -47,12 +47,13 @@ impl<'a> Helm<'a> {
         Self { wheel, me, is_lost: false, forks, until: None, signals, _of_this_thread }
     }
 
-    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing to do.
-    pub fn turn(&mut self, mut is_done: impl FnMut() -> bool) -> Turned {
+    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing to do. `own`: a time limit
+    /// of the thread.
+    pub fn turn(&mut self, own: Option<Deadline>, mut is_done: impl FnMut() -> bool) -> Turned {
         debug_assert!(!self.is_lost);
         let wheel = self.wheel;
         wheel.turns.store(wheel.turns.load(Relaxed).wrapping_add(1), Relaxed);
-        let (turned, until) = self.seat().turn(&mut is_done);
+        let (turned, until) = self.seat().turn(own, &mut is_done);
         self.until = until;
         if turned == Turned::Ended {
             wheel.has_ended.store(true, Release);
@@ -134,7 +135,7 @@ impl<'a> Helm<'a> {
         const EINTR: i32 = 4;
         let limited = deadline.is_some();
         loop {
-            if matches!(self.turn(&mut has_changed), Turned::Done | Turned::Ended) {
+            if matches!(self.turn(deadline, &mut has_changed), Turned::Done | Turned::Ended) {
                 return Ok(());
             }
             if self.has_ended(patience) {
@@ -157,7 +158,7 @@ impl<'a> Helm<'a> {
 
     /// The same with signals blocked, and until a descriptor is readable if one is given.
     pub(crate) fn drive_blocked(mut self, own: Option<i32>, mut is_done: impl FnMut() -> bool) {
-        while matches!(self.turn(&mut is_done), Turned::Idle | Turned::Busy) {
+        while matches!(self.turn(None, &mut is_done), Turned::Idle | Turned::Busy) {
             let limit = self.until.map(Deadline::timespec);
             let _ = self.sleep(place(limit.as_ref()), own);
         }

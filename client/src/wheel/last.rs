@@ -23,7 +23,7 @@ impl Wheel {
                 let _ = rustix::thread::nanosleep(&AGAIN);
                 continue;
             };
-            match helm.turn(|| false) {
+            match helm.turn(None, || false) {
                 Turned::Ended => return,
                 Turned::Busy | Turned::Done => {}
                 Turned::Idle => {

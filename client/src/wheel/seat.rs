@@ -14,6 +14,10 @@ const TURNS_MAX: u32 = 32;
 /// this often, which costs a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
+/// For so long the thread goes on, at most, where there is something for others each time that it was about to sleep: its
+/// own descriptors and signals are not looked at meanwhile.
+const LOOKS_ON: Duration = Duration::from_micros(100);
+
 /// How turning the engine has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turned {
@@ -58,16 +62,25 @@ impl Seat {
     }
 
     /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing to do. With that, until
-    /// when the thread may sleep.
-    pub fn turn(&mut self, is_done: &mut dyn FnMut() -> bool) -> (Turned, Option<Deadline>) {
+    /// when the thread may sleep. `own`: its own time limit.
+    pub fn turn(
+        &mut self,
+        own: Option<Deadline>,
+        is_done: &mut dyn FnMut() -> bool,
+    ) -> (Turned, Option<Deadline>) {
         let Self { stack, turning } = self;
-        stack.call(|| placed(turning.lowest, || turning.turn(is_done)))
+        stack.call(|| placed(turning.lowest, || turning.turn(own, is_done)))
     }
 }
 
 impl Turning {
-    fn turn(&mut self, is_done: &mut dyn FnMut() -> bool) -> (Turned, Option<Deadline>) {
+    fn turn(
+        &mut self,
+        own: Option<Deadline>,
+        is_done: &mut dyn FnMut() -> bool,
+    ) -> (Turned, Option<Deadline>) {
         let now = Some(Deadline::after(Duration::ZERO));
+        let until = Deadline::after(LOOKS_ON);
         let Some(engine) = self.engine.as_mut() else { return (Turned::Ended, now) };
         if std::mem::take(&mut self.is_asleep) {
             engine.end_sleep();
@@ -89,12 +102,14 @@ impl Turning {
                 }
                 return (Turned::Done, now);
             }
-            if let Next::Sleep(timeout) = next
-                && !engine.busy_poll(timeout)
-                && engine.begin_sleep()
-            {
-                self.is_asleep = true;
-                return (Turned::Idle, timeout.map(Deadline::after));
+            if let Next::Sleep(timeout) = next {
+                let deadline = timeout.map(Deadline::after);
+                let timeout = timeout.into_iter().chain(own.map(Deadline::left)).min();
+                let goes_on = !until.left().is_zero() && engine.busy_poll(timeout);
+                if !goes_on && engine.begin_sleep() {
+                    self.is_asleep = true;
+                    return (Turned::Idle, deadline);
+                }
             }
         }
         (Turned::Busy, now)

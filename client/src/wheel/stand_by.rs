@@ -34,7 +34,7 @@ impl Wheel {
     fn stand_in(&self) {
         let Some(mut helm) = self.take(Who::StandsBy) else { return };
         loop {
-            match helm.turn(|| self.relay.has_followers()) {
+            match helm.turn(None, || self.relay.has_followers()) {
                 Turned::Done | Turned::Ended => return,
                 Turned::Busy => {}
                 Turned::Idle if helm.stand_by() && !self.relay.has_followers() => {}

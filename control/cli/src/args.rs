@@ -172,7 +172,7 @@ pub struct RunArgs {
     /// To be woken costs a thread some 10 to 50 µs, so that requests that follow each other are answered sooner, and more
     /// of them, when it stays awake between them. It uses a processor in that time, gives it to whoever else wants it, and
     /// does so only as long as it finds something as a rule: an idle stack sleeps. 0: it sleeps at once, as it does where
-    /// there is one processor.
+    /// there is one processor, or a quota of the time of one, and where others compute.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = BUSY_POLL.as_micros() as u32)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
     pub busy_poll: u32,

@@ -129,6 +129,8 @@ impl Plan {
             );
             return Err(Failure::error(ExitCode::Failed, message));
         }
+        // Who may use no more than the time of one processor, a container for instance, has none to look on with.
+        let are_several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
         Ok(Self {
             publish,
             tap,
@@ -137,7 +139,7 @@ impl Plan {
             host_loopback: !args.no_host_loopback,
             dns: args.dns,
             congestion: args.congestion,
-            busy_poll_us: args.busy_poll,
+            busy_poll_us: if are_several { args.busy_poll } else { 0 },
             capture,
             messages,
             strict: args.strict,

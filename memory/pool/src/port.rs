@@ -98,7 +98,7 @@ pub trait Port {
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Its owner has just looked at `wake_fd`, and it was `ready`: readable, or writable where that was waited for. A port
-    /// that is asked more often than it has something may go by that.
+    /// that is asked more often than it has something may go by that. Without a `wake_fd` it is never ready.
     fn looked(&mut self, ready: bool) {
         let _ = ready;
     }

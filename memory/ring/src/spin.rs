@@ -31,7 +31,7 @@ impl Spin {
     pub fn learn(&mut self, found: bool) {
         self.skipped = 0;
         self.score = if found {
-            (self.score + 2).min(Self::SCORE_MAX)
+            (self.score + 1).min(Self::SCORE_MAX)
         } else {
             self.score.saturating_sub(1)
         };

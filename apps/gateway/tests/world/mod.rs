@@ -134,6 +134,9 @@ impl Port for Shared {
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.wake.as_fd())
     }
+    fn looked(&mut self, ready: bool) {
+        self.gateway.borrow_mut().looked(ready);
+    }
     fn next_timeout_ns(&self) -> Option<u64> {
         self.gateway.borrow().next_timeout_ns()
     }
@@ -311,7 +314,9 @@ impl World {
         let wait = Duration::from_nanos(due.saturating_sub(now)).min(most);
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as i64 };
         let mut fds = [PollFd::from_borrowed_fd(self.ports[0].wake_fd().unwrap(), PollFlags::IN)];
-        let _ = poll(&mut fds, Some(&wait));
+        if let Ok(ready) = poll(&mut fds, Some(&wait)) {
+            self.ports[0].looked(ready > 0);
+        }
     }
 
     pub fn user(&mut self) -> u32 {
