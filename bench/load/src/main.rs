@@ -1,7 +1,7 @@
 //! A server that echoes, swallows and pours, and the clients that measure it: what `cargo xtask bench` compares stacks by.
 //!
 //! ```text
-//! load serve PORT                               the server, see `serve`
+//! load serve PORT                               the server, which says when it is there; see `serve`
 //! load ask HOST:PORT CONNECTIONS BYTES SECONDS  each connection sends BYTES and waits for their return
 //! load churn HOST:PORT CLIENTS BYTES SECONDS    each client connects, asks once and closes
 //! load users HOST:PORT USERS BYTES MS SECONDS   each user sends BYTES every MS milliseconds, answered or not

@@ -30,6 +30,8 @@ pub fn run(port: u16) -> Result<()> {
         bytes: vec![0; CHUNK],
     };
     server.listen(&[(at(0), Role::Echo), (at(1), Role::Sink), (at(2), Role::Source)])?;
+    // For whoever waits until it is there.
+    let _ = writeln!(std::io::stdout(), "serving on {port} to {}", port + 2);
     let mut events = Events::with_capacity(1024);
     loop {
         // Who has had its part of a turn and could go on goes on after the others.
