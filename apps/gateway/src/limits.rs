@@ -130,4 +130,4 @@ pub const ERRORS_PER_TURN: usize = 64;
 pub const PLAIN_TTL: u8 = 64;
 
 /// How long the host's sockets are not asked by a stack that never sleeps, in ns.
-pub const LISTEN_EVERY_NS: u64 = 50_000;
+pub const LISTEN_EVERY_NS: u64 = 20_000;
