@@ -2,8 +2,9 @@
 //! each: a request wakes two threads, which takes longer than all the rest of socket(2).
 //!
 //! A process gets the more of them at once the more it has opened, and has at most [`AT_ONCE`] less one of a kind in each
-//! shard. What it never opens ends with it. A program that it spawns and that does not say what it has holds what the process
-//! held, some seconds longer than that: so what was made before is given back then. They are taken without a lock: a signal handler may open a socket, too.
+//! shard. What it never opens ends with it. A program that it spawns and that does not say what it has holds what the
+//! process held, some seconds longer than that: so what was made before is given back then. They are taken without a lock: a
+//! signal handler may open a socket, too.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};

@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(Lookout::new(Duration::ZERO).until(at(0), None), None);
     }
 
-    /// Of requests that come now and then, each brings something to do twice: itself, and its answer soon after that.
+    /// Here every third one does.
     #[test]
     fn half_of_the_looks_have_to_pay() {
         let mut lookout = Lookout::new(BUSY_POLL);
