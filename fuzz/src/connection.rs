@@ -139,13 +139,13 @@ impl Case {
             10 => self.read(u32::from(input.u16())),
             11 => {
                 self.now += Duration::from_micros(u64::from(input.u16()) * 40);
-                self.connection.on_timeout(self.now);
+                self.connection.on_timeout(self.now, self.now);
             }
             12 => {
                 if let Some((at, _)) = self.connection.next_timeout() {
                     self.now = self.now.max(at);
                 }
-                self.connection.on_timeout(self.now);
+                self.connection.on_timeout(self.now, self.now);
             }
             13 => self.set_option(input),
             14 => {

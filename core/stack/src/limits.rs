@@ -112,6 +112,10 @@ pub const TX_COPY_MAX: u32 = 256;
 /// Timers fired in one turn, and timers moved in the wheel, before packets have their turn again.
 pub const TIMERS_A_TURN: usize = 4_096;
 
+/// Timers that are late fire together when they are due within this time, before packets have their turn again. Far
+/// less than what lies between an acknowledgement that is put off and the retransmission that it saves.
+pub const TIMERS_AT_ONCE: Duration = Duration::from_millis(10);
+
 /// Multicast groups one socket joins: Linux's `igmp_max_memberships`.
 pub const MEMBERSHIPS_MAX: usize = 20;
 

@@ -113,7 +113,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// A connection's timer fired, or one that was put off since it was armed.
-    pub(crate) fn on_socket_timeout(&mut self, now: Instant, index: u32) {
+    pub(crate) fn on_socket_timeout(&mut self, until: Instant, now: Instant, index: u32) {
         let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return;
@@ -121,8 +121,8 @@ impl<H: Host> Stack<H> {
         stream.timer = TimerId::NONE;
         let Some(connection) = &mut stream.connection else { return };
         match connection.next_timeout() {
-            Some((due, _)) if due <= now => {
-                connection.on_timeout(now);
+            Some((due, _)) if due <= until => {
+                connection.on_timeout(until, now);
                 self.mark_dirty(index);
             }
             // The deadline was put off after the timer had been armed: arm it for the new one.

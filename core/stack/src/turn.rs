@@ -118,12 +118,15 @@ impl<H: Host> Stack<H> {
         while let Some(error) = self.net.take_error() {
             self.receive_error(now, host, &error);
         }
+        // After a stall packets come between: what is answered to the first timers may spare the others.
+        let first = self.wheel.next_timeout();
+        let until = first.map_or(now, |due| now.min(due + limits::TIMERS_AT_ONCE));
         let mut moves = limits::TIMERS_A_TURN;
         for _ in 0..limits::TIMERS_A_TURN {
-            let Some(owner) = self.wheel.pop(now, &mut moves) else { break };
+            let Some(owner) = self.wheel.pop(until, &mut moves) else { break };
             self.counters.timers_fired += 1;
             match owner {
-                TimerOwner::Socket(index) => self.on_socket_timeout(now, index),
+                TimerOwner::Socket(index) => self.on_socket_timeout(until, now, index),
                 TimerOwner::HalfOpen(index) => {
                     self.on_half_open_timeout(now, host, index, pool);
                 }

@@ -37,30 +37,31 @@ impl Connection {
         (earliest.0 != Instant::FAR).then_some(earliest)
     }
 
-    /// Does everything that is due at `now`; afterwards `plan` may have work.
-    pub fn on_timeout(&mut self, now: Instant) {
-        if self.timers.delayed_ack <= now {
+    /// Does everything that is due until `due`, which is `now` or before; afterwards `plan` may have work. An owner who
+    /// is late goes on in steps, so that what the peer answers to the first of them comes before the next.
+    pub fn on_timeout(&mut self, due: Instant, now: Instant) {
+        if self.timers.delayed_ack <= due {
             self.timers.delayed_ack = Instant::FAR;
             self.owed.ack = true;
             // No answer came in time to carry it.
             self.when_read = WhenRead::Nothing;
         }
-        let held = self.timers.hold <= now;
+        let held = self.timers.hold <= due;
         if held && self.state != State::FinWait2 {
             self.timers.hold = Instant::FAR;
             self.owed.cork_flush = true;
         }
-        if self.user_deadline() <= now {
+        if self.user_deadline() <= due {
             return self.give_up();
         }
-        if self.timers.retransmit <= now {
+        if self.timers.retransmit <= due {
             match (self.timers.persisting, self.state) {
                 (true, _) => self.on_persist_timeout(),
                 (false, State::SynSent | State::SynReceived) => self.on_syn_timeout(now),
                 (false, _) => self.on_retransmit_timeout(now),
             }
         }
-        if self.watch.as_ref().is_some_and(|watch| watch.keepalive <= now) {
+        if self.watch.as_ref().is_some_and(|watch| watch.keepalive <= due) {
             self.on_keepalive_timeout(now);
         }
         if held && self.state == State::FinWait2 {

@@ -102,7 +102,7 @@ impl Lab {
         let (at, next) = self.connection.next_timeout().expect("a timer");
         assert_eq!(next, kind);
         self.now = at;
-        self.connection.on_timeout(self.now);
+        self.connection.on_timeout(self.now, self.now);
         self.sent()
     }
 
@@ -234,7 +234,7 @@ fn a_user_timeout_is_kept_while_nothing_is_asked_for() {
         let (at, _) = lab.connection.next_timeout().expect("a timer");
         assert!(at >= lab.now && at - start <= ms(2000));
         lab.now = at;
-        lab.connection.on_timeout(at);
+        lab.connection.on_timeout(at, at);
     }
     assert_eq!(lab.now - start, ms(2000));
 }

@@ -361,7 +361,7 @@ impl Victim {
             }
             Step::Wait(ms) => {
                 self.now += Duration::from_millis(ms);
-                self.connection.on_timeout(self.now);
+                self.connection.on_timeout(self.now, self.now);
             }
             Step::Write(len) => self.send_len = (self.send_len + len).min(CAPACITY),
             Step::Read => {

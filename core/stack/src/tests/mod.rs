@@ -12,5 +12,6 @@ mod peers;
 mod robust;
 mod scale;
 mod shards;
+mod stalls;
 mod stream;
 mod world;

@@ -559,7 +559,7 @@ impl Pair {
             }
             Life::Open(connection) => {
                 host.timeouts.extend(connection.next_timeout().map(|timeout| timeout.1));
-                connection.on_timeout(now);
+                connection.on_timeout(now, now);
                 self.turn(side);
             }
             Life::TimeWait(_) => (host.life, host.waited) = (Life::Gone, true),

@@ -1,0 +1,52 @@
+//! A host that nobody turned for a while, though time passed.
+
+use super::world::{Conn, LinkConfig, MS, World};
+use crate::Instant;
+
+/// A connection over loopback within host a, whose first segments (which are acknowledged at once) are over.
+fn connected(w: &mut World) -> (Conn, Conn) {
+    let (listener, _) = w.a.listen("127.0.0.1:80", 8);
+    let client = w.a.connect("127.0.0.1:80");
+    w.wait(10, "accept", |w| !w.a.host.accepted.is_empty());
+    let server = w.a.accept(listener).unwrap();
+    for _ in 0..40 {
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            w.a.write(from, b"before");
+            w.wait(100, "what was sent", |w| !w.a.read(to).is_empty());
+        }
+    }
+    w.run(1000);
+    (client, server)
+}
+
+/// The congestion window in segments, and segments in flight.
+fn windows(w: &World, conn: &Conn) -> (u32, u32) {
+    let tcp = w.a.info(conn.id).unwrap().tcp.unwrap();
+    (tcp.cwnd, tcp.unacked)
+}
+
+/// An acknowledgement that was put off and the timer of what it acknowledges, both late: the timer waits until the
+/// acknowledgement has come.
+#[test]
+fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
+    for both_ways in [false, true] {
+        for stall in [100, 300, 5_000] {
+            let mut w = World::new(LinkConfig::default());
+            let (client, server) = connected(&mut w);
+            let before = [&client, &server].map(|it| windows(&w, it).0);
+            w.a.write(&client, b"request");
+            if both_ways {
+                w.a.write(&server, b"request too");
+            }
+            w.settle();
+            assert_eq!(windows(&w, &client).1, 1, "it is not acknowledged at once");
+            assert_eq!(windows(&w, &server).1, u32::from(both_ways));
+            w.a.now = Instant(w.a.now.0 + stall * MS);
+            w.b.now = w.a.now;
+            w.settle();
+            let after = [&client, &server].map(|it| windows(&w, it));
+            assert_eq!(after, before.map(|cwnd| (cwnd, 0)), "after {stall} ms, {both_ways}");
+            assert_eq!(w.a.stack.counters().tcp_retransmits, 0, "after {stall} ms, {both_ways}");
+        }
+    }
+}
