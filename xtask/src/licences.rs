@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::workspace::{self, BESIDE};
+use crate::workspace;
 
 /// Licences we accept. A crate under `A OR B` needs one of them, under `A AND B` all of them.
 const ACCEPTED: &[&str] = &[
@@ -24,7 +24,7 @@ const ACCEPTED: &[&str] = &[
 
 /// Looks at the licence of every dependency, those of tests, builds and packages beside the workspace included.
 pub fn run(root: &Path) -> Result<()> {
-    let beside = BESIDE.iter().map(|folder| root.join(folder));
+    let beside = workspace::beside(root)?;
     let (mut seen, mut refused) = (BTreeSet::new(), Vec::new());
     for folder in std::iter::once(root.to_owned()).chain(beside) {
         let metadata = workspace::metadata(&folder)?;

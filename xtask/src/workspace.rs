@@ -11,8 +11,13 @@ pub fn root() -> PathBuf {
     here.parent().expect("xtask lies in the workspace").to_path_buf()
 }
 
-/// Packages that are beside the workspace, with dependencies and a lock file of their own.
-pub const BESIDE: &[&str] = &["bench/peers/smoltcp"];
+/// Folders of packages that are beside the workspace, with dependencies and a lock file of their own.
+pub fn beside(root: &Path) -> Result<Vec<PathBuf>> {
+    let peers = root.join("bench/peers");
+    let entries = std::fs::read_dir(&peers).with_context(|| peers.display().to_string())?;
+    let folders = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    Ok(folders.into_iter().filter(|folder| folder.join("Cargo.toml").exists()).collect())
+}
 
 /// What `cargo metadata` says about the workspace in a folder and its dependencies, the optional ones included.
 pub fn metadata(root: &Path) -> Result<serde_json::Value> {
