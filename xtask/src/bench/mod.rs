@@ -55,8 +55,8 @@ pub struct Options {
     /// Ways to run the engine, each beside the kernel in the same run; several with commas between them.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "run")]
     hosting: Vec<Hosting>,
-    /// Other stacks and servers in the same rounds: smoltcp, gvisor, go, netpoll, or all; several with commas between
-    /// them. Each is built first; one that cannot be built is reported as missing.
+    /// Other stacks and servers in the same rounds: smoltcp, lwip, netstack-smoltcp, gvisor, go, netpoll, or all; several
+    /// with commas between them. Each is built first; one that cannot be built is reported as missing.
     #[arg(long, value_delimiter = ',', conflicts_with = "beside")]
     peers: Vec<String>,
     /// Another `towpath`, an earlier build for instance, to measure beside this one instead of the kernel.

@@ -15,6 +15,10 @@ use super::world::{DEVICE, THERE};
 pub enum Peer {
     /// smoltcp on a TAP device.
     Smoltcp,
+    /// lwIP on a TAP device.
+    Lwip,
+    /// netstack-smoltcp, smoltcp for programs that terminate a TUN device's connections, on such a device.
+    NetstackSmoltcp,
     /// gVisor's netstack on a packet socket at a veth.
     Gvisor,
     /// Go's net package on the kernel.
@@ -32,15 +36,20 @@ pub enum Network {
     Packet,
     /// A TAP device in the client's namespace.
     Tap,
+    /// A TUN device there: packets without Ethernet's header.
+    Tun,
 }
 
 impl Peer {
-    pub const ALL: [Self; 4] = [Self::Smoltcp, Self::Gvisor, Self::Go, Self::Netpoll];
+    pub const ALL: [Self; 6] =
+        [Self::Smoltcp, Self::Lwip, Self::NetstackSmoltcp, Self::Gvisor, Self::Go, Self::Netpoll];
 
     /// What `--peers` calls it.
     pub fn key(self) -> &'static str {
         match self {
             Self::Smoltcp => "smoltcp",
+            Self::Lwip => "lwip",
+            Self::NetstackSmoltcp => "netstack-smoltcp",
             Self::Gvisor => "gvisor",
             Self::Go => "go",
             Self::Netpoll => "netpoll",
@@ -49,7 +58,8 @@ impl Peer {
 
     pub fn network(self) -> Network {
         match self {
-            Self::Smoltcp => Network::Tap,
+            Self::Smoltcp | Self::Lwip => Network::Tap,
+            Self::NetstackSmoltcp => Network::Tun,
             Self::Gvisor => Network::Packet,
             Self::Go | Self::Netpoll => Network::Kernel,
         }
@@ -58,6 +68,8 @@ impl Peer {
     fn folder(self) -> &'static str {
         match self {
             Self::Smoltcp => "smoltcp-tap",
+            Self::Lwip => "lwip-server",
+            Self::NetstackSmoltcp => "netstack-smoltcp-tun",
             Self::Gvisor => "gvisor-server",
             Self::Go | Self::Netpoll => "go-echo",
         }
@@ -67,7 +79,9 @@ impl Peer {
     pub fn words(self) -> Vec<String> {
         let port = PORT.to_string();
         let words: &[&str] = match self {
-            Self::Smoltcp | Self::Gvisor => &[DEVICE, THERE, &port],
+            Self::Smoltcp | Self::Lwip | Self::NetstackSmoltcp | Self::Gvisor => {
+                &[DEVICE, THERE, &port]
+            }
             Self::Go => &["net", &port],
             Self::Netpoll => &["netpoll", &port],
         };
@@ -93,7 +107,7 @@ impl Peer {
         let folder = root.join("bench/peers").join(self.folder());
         let out = target.join("peers");
         let program = match self {
-            Self::Smoltcp => {
+            Self::Smoltcp | Self::Lwip | Self::NetstackSmoltcp => {
                 let mut cargo = Command::new(env!("CARGO"));
                 cargo.args(["build", "--release", "--locked", "--target-dir"]).arg(&out);
                 succeed(cargo.current_dir(&folder))?;
@@ -115,7 +129,10 @@ impl Peer {
         let folder = root.join("bench/peers").join(self.folder());
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
         let found = match self {
-            Self::Smoltcp => locked(&read("Cargo.lock"), "smoltcp").map(|it| ("smoltcp", it)),
+            // lwIP is in a package of the same name, whose version is not lwIP's own.
+            Self::Smoltcp | Self::Lwip | Self::NetstackSmoltcp => {
+                locked(&read("Cargo.lock"), self.key()).map(|it| (self.key(), it))
+            }
             Self::Gvisor => required(&read("go.mod"), "gvisor.dev/gvisor").map(|it| ("gvisor", it)),
             Self::Go => super::versions::said("go", &["version"]).map(|it| ("go", it)),
             Self::Netpoll => {
@@ -180,8 +197,8 @@ mod tests {
         let named = |words: &str| named(&words.split(',').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(named("go,smoltcp,go").unwrap(), [Peer::Go, Peer::Smoltcp]);
         assert_eq!(named("go,all").unwrap(), Peer::ALL);
-        let error = named("lwip").unwrap_err().to_string();
-        assert!(error.contains("lwip") && error.contains("netpoll"), "{error}");
+        let error = named("ixy").unwrap_err().to_string();
+        assert!(error.contains("ixy") && error.contains("netpoll"), "{error}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The server's end of a veth pair, or the TAP device of a peer.
+/// The server's end of a veth pair, or the device of a peer that has one.
 pub const DEVICE: &str = "v1";
 /// Addresses of client and server that are not under `towpath run`.
 const HERE: &str = "10.78.0.1/24";
@@ -58,11 +58,8 @@ impl World {
             Side::Peer(peer) => match peer.network() {
                 Network::Kernel => world.join(true)?,
                 Network::Packet => world.join(false)?,
-                Network::Tap => {
-                    let a = world.client();
-                    ip(&["-n", a, "tuntap", "add", "dev", DEVICE, "mode", "tap"])?;
-                    set_up(a, DEVICE, Some(HERE))?;
-                }
+                Network::Tap => world.add_device("tap")?,
+                Network::Tun => world.add_device("tun")?,
             },
             Side::KernelLoopback | Side::Loopback | Side::Ours(..) => {}
         }
@@ -72,7 +69,10 @@ impl World {
     fn has_two_hosts(side: Side) -> bool {
         match side {
             Side::Kernel => true,
-            Side::Peer(peer) => peer.network() != Network::Tap,
+            Side::Peer(peer) => match peer.network() {
+                Network::Kernel | Network::Packet => true,
+                Network::Tap | Network::Tun => false,
+            },
             Side::KernelLoopback | Side::Loopback | Side::Ours(..) => false,
         }
     }
@@ -84,6 +84,16 @@ impl World {
         ip(&[&["-n", a, "link", "add", "v0"], &peer[..]].concat())?;
         set_up(a, "v0", Some(HERE))?;
         set_up(b, DEVICE, has_address.then_some(THERE))
+    }
+
+    /// What a peer opens by its name; the client's end is the kernel's. Its queue holds what a thousand connections send
+    /// at once (500 packets, the default, would be overrun): peers without offloads get each segment as a packet.
+    fn add_device(&self, mode: &str) -> Result<()> {
+        const QUEUE: &str = "10000";
+        let a = self.client();
+        ip(&["-n", a, "tuntap", "add", "dev", DEVICE, "mode", mode])?;
+        ip(&["-n", a, "link", "set", DEVICE, "txqueuelen", QUEUE])?;
+        set_up(a, DEVICE, Some(HERE))
     }
 
     /// Lets a client close many connections: their ports are used again after a second.

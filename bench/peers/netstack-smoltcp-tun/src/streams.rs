@@ -1,0 +1,52 @@
+//! Connections: a task for each.
+
+use std::io::Result;
+
+use futures::StreamExt;
+use netstack_smoltcp::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Bytes of a read or write: as many as iperf3's.
+const CHUNK: usize = 128 * 1024;
+/// Of the first read of who is answered: most connections carry little.
+const LITTLE: usize = 4096;
+
+/// Who comes at another port than those three is closed.
+pub async fn serve(mut listener: TcpListener, port: u16) {
+    while let Some((stream, _, to)) = listener.next().await {
+        match to.port().wrapping_sub(port) {
+            0 => drop(tokio::spawn(echo(stream))),
+            1 => drop(tokio::spawn(swallow(stream))),
+            2 => drop(tokio::spawn(pour(stream))),
+            _ => {}
+        }
+    }
+}
+
+async fn echo(mut stream: TcpStream) -> Result<()> {
+    let mut bytes = vec![0; LITTLE];
+    loop {
+        let len = stream.read(&mut bytes).await?;
+        if len == 0 {
+            return Ok(());
+        }
+        stream.write_all(&bytes[..len]).await?;
+        if len == bytes.len() && len < CHUNK {
+            bytes.resize(2 * len, 0);
+        }
+    }
+}
+
+async fn swallow(mut stream: TcpStream) -> Result<()> {
+    let mut bytes = vec![0; CHUNK];
+    while stream.read(&mut bytes).await? > 0 {}
+    Ok(())
+}
+
+/// Until the client has gone: then writing fails.
+async fn pour(mut stream: TcpStream) -> Result<()> {
+    let bytes = vec![0; CHUNK];
+    loop {
+        stream.write_all(&bytes).await?;
+    }
+}
