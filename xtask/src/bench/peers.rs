@@ -129,10 +129,11 @@ impl Peer {
         let folder = root.join("bench/peers").join(self.folder());
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
         let found = match self {
-            // lwIP is in a package of the same name, whose version is not lwIP's own.
-            Self::Smoltcp | Self::Lwip | Self::NetstackSmoltcp => {
+            Self::Smoltcp | Self::NetstackSmoltcp => {
                 locked(&read("Cargo.lock"), self.key()).map(|it| (self.key(), it))
             }
+            // lwIP's own version is another one.
+            Self::Lwip => locked(&read("Cargo.lock"), "lwip").map(|it| ("crate lwip", it)),
             Self::Gvisor => required(&read("go.mod"), "gvisor.dev/gvisor").map(|it| ("gvisor", it)),
             Self::Go => super::versions::said("go", &["version"]).map(|it| ("go", it)),
             Self::Netpoll => {
