@@ -88,6 +88,24 @@ impl fmt::Display for Interval {
     }
 }
 
+/// How times spread: parts of all, from 0 to 1, and the time in µs that so many took at most.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Spread(pub Vec<(f64, f64)>);
+
+impl Spread {
+    /// The medians of several: for each part that all of them have, in the order of the first. None: there are none.
+    pub fn of(spreads: &[Self]) -> Option<Self> {
+        let of = |spread: &Self, part: f64| spread.0.iter().find(|it| it.0 == part).map(|it| it.1);
+        let median = |part: f64| -> Option<(f64, f64)> {
+            let times: Option<Vec<f64>> = spreads.iter().map(|it| of(it, part)).collect();
+            Some((part, Interval::of(times?).median))
+        };
+        let points: Vec<_> = spreads.first()?.0.iter().filter_map(|it| median(it.0)).collect();
+        (!points.is_empty()).then_some(Self(points))
+    }
+}
+
 /// A figure with as many digits as mean something.
 pub struct Figure(pub f64);
 
@@ -103,6 +121,19 @@ mod tests {
 
     fn samples(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
         values.into_iter().map(|value| Sample { value, cores: 1., parts: None }).collect()
+    }
+
+    #[test]
+    fn a_spread_is_the_median_of_those_of_all_rounds() {
+        let spread = |half: f64, all: f64| Spread(vec![(0.5, half), (1., all)]);
+        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(
+            Spread::of(&[spread(1., 9.), spread(2., 3.), spread(3., 4.)]),
+            Some(spread(2., 4.))
+        );
+        // What one of them does not say is not made up.
+        let short = Spread(vec![(0.5, 1.)]);
+        assert_eq!(Spread::of(&[spread(3., 4.), short]), Some(Spread(vec![(0.5, 2.)])));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 const EDGES: &[(&str, &[&str])] = &[
     ("memory/shm", &[]),
     ("memory/", &["memory/"]),
-    ("core/wire", &[]),
+    ("core/wire", &["memory/sum"]),
     ("core/tcp", &["core/wire"]),
     ("core/", &["core/", "memory/"]),
     ("devices/", &["memory/", "devices/pcap"]),

@@ -82,7 +82,10 @@ fn emit_tcp(ends: &(IpAddr, IpAddr), payload: &[u8], buffer: &mut [u8]) {
     };
     let len = header.emit(buffer);
     buffer[len..].copy_from_slice(payload);
-    let sum = checksum::finish(checksum::sum(buffer, pseudo(ends, IpProtocol::TCP, buffer.len())));
+    // Of the payload where it was: what was just written is not read again.
+    let pseudo = pseudo(ends, IpProtocol::TCP, buffer.len());
+    let sum = checksum::sum(payload, checksum::sum(&buffer[..len], pseudo));
+    let sum = checksum::finish(sum);
     buffer[tcp::CHECKSUM_OFFSET..tcp::CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
@@ -101,7 +104,7 @@ fn emit_udp(ends: &(IpAddr, IpAddr), payload: &[u8], buffer: &mut [u8]) {
     let mut header = udp::Header { src_port: SRC_PORT, dst_port: DST_PORT, length, checksum: 0 };
     buffer[udp::HEADER_LEN..].copy_from_slice(payload);
     let pseudo = pseudo(ends, IpProtocol::UDP, buffer.len());
-    header.checksum = header.checksum_for(pseudo, checksum::sum(&buffer[udp::HEADER_LEN..], 0));
+    header.checksum = header.checksum_for(pseudo, checksum::sum(payload, 0));
     header.emit(buffer);
 }
 

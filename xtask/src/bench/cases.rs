@@ -159,6 +159,12 @@ const CASES: &[Case] = &[
         &[rate("requests/s", redis_rate)],
     ),
     program(
+        "redis SET, 50 clients",
+        |_| redis(),
+        |at| redis_benchmark(at, "set", 1),
+        &[rate("requests/s", redis_rate)],
+    ),
+    program(
         "redis GET, 50 clients, pipeline 16",
         |_| redis(),
         |at| redis_get(at, 16),
@@ -238,13 +244,19 @@ pub fn redis() -> Vec<String> {
 }
 
 fn redis_get(at: &Place<'_>, pipeline: u32) -> Vec<String> {
+    redis_benchmark(at, "get", pipeline)
+}
+
+fn redis_benchmark(at: &Place<'_>, what: &str, pipeline: u32) -> Vec<String> {
     let Place { host, seconds, .. } = at;
     let n = seconds * 100_000 * pipeline.min(8);
-    words(&format!("redis-benchmark -h {host} -p {PORT} -n {n} -c 50 -P {pipeline} -t get --csv"))
+    words(&format!(
+        "redis-benchmark -h {host} -p {PORT} -n {n} -c 50 -P {pipeline} -t {what} --csv"
+    ))
 }
 
 fn redis_rate(text: &str) -> Option<f64> {
-    let line = text.lines().find(|l| l.starts_with("\"GET\""))?;
+    let line = text.lines().find(|l| ["\"GET\"", "\"SET\""].iter().any(|it| l.starts_with(it)))?;
     line.split(',').nth(1)?.trim_matches('"').parse().ok()
 }
 

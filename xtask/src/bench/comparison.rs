@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::cases::Case;
+use super::cases::{Case, Reading};
 use super::peers::{self, Peer};
 use super::sides::Side;
-use super::{Built, Options, Outcome, idle, idlers, is_of, rounds, versions};
-use crate::figures::Interval;
+use super::{Built, Options, Outcome, Taken, idle, idlers, is_of, rounds, versions};
+use crate::figures::{Interval, Spread};
 use crate::report::data::{self, Entry, FORMAT, Measured, Measurement, Ratio, Report};
 use crate::report::table;
 
@@ -152,16 +152,21 @@ impl<'a> Field<'a> {
         let entry = |&side: &Side| {
             let outcome = match &outcomes[&side] {
                 Err(why) => data::Outcome::Missing(why.clone()),
-                Ok(samples) => {
+                Ok(taken) => {
+                    let samples = |taken: &Taken| taken.samples[n].clone();
                     let baseline = side.baseline().filter(|it| outcomes[it].is_ok());
                     let ratio = baseline.map(|to| Ratio {
                         to: to.to_string(),
                         interval: Interval::of_ratios(
-                            &samples[n],
-                            &outcomes[&to].as_ref().expect("it was filtered")[n],
+                            &samples(taken),
+                            &samples(outcomes[&to].as_ref().expect("it was filtered")),
                         ),
                     });
-                    data::Outcome::Measured(Measured::of(samples[n].clone(), ratio))
+                    // It belongs to the first of the rows that have times.
+                    let times = case.readings.iter().position(Reading::is_less_better);
+                    let spread = Spread::of(&taken.spreads).filter(|_| times == Some(n));
+                    let measured = Measured::of(samples(taken), ratio);
+                    data::Outcome::Measured(Measured { spread, ..measured })
                 }
             };
             Entry { side: side.to_string(), outcome }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::cases::{Case, Client, Group, Reading, Serves};
+use crate::figures::Spread;
 
 const REQUESTS: &[Reading] =
     &[Reading { which: "", unit: "requests/s", read: |text| field(text, "rate") }, P50, P99];
@@ -106,6 +107,12 @@ pub const CASES: &[Case] = &[
     load(Group::Udp, "UDP, 1400 B one way", "cast HOST 1400 SECONDS", RECEIVED),
 ];
 
+/// How the times spread that a client has measured.
+pub fn spread(text: &str) -> Option<Spread> {
+    let mut said = serde_json::from_str::<Value>(text).ok()?;
+    serde_json::from_value(said["spread"].take()).ok()
+}
+
 fn field(text: &str, name: &str) -> Option<f64> {
     serde_json::from_str::<Value>(text).ok()?[name].as_f64()
 }
@@ -121,6 +128,9 @@ mod tests {
         assert_eq!(field(said, "p50"), None);
         assert_eq!(field(said, "p99"), None);
         assert_eq!(field("connect: refused", "rate"), None);
+        assert_eq!(spread(said), None);
+        let said = r#"{"spread": [[0.5, 12.0], [1.0, 15.5]]}"#;
+        assert_eq!(spread(said), Some(Spread(vec![(0.5, 12.), (1., 15.5)])));
     }
 
     #[test]

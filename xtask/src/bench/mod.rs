@@ -27,7 +27,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::figures::{Interval, Median, Sample};
+use crate::figures::{Interval, Median, Sample, Spread};
 use crate::interrupt;
 use crate::running::Running;
 use cases::{Case, Group};
@@ -151,7 +151,7 @@ fn beside(other: &Path, built: &Built, options: &Options) -> Result<()> {
             let ours = ours.as_ref().map_err(|why| anyhow!("{}, {side}: {why}", case.name))?;
             let theirs = theirs.as_ref().map_err(|why| anyhow!("{}, {side}: {why}", case.name))?;
             for (n, reading) in case.readings.iter().enumerate() {
-                let (theirs, ours) = (&theirs[n], &ours[n]);
+                let (theirs, ours) = (&theirs.samples[n], &ours.samples[n]);
                 println!(
                     "| {}{} | {} | {side} | {} | {} | {} |",
                     case.name,
@@ -198,8 +198,16 @@ fn is_of(side: &Side, hostings: &[Hosting]) -> bool {
     }
 }
 
-/// What one side gave in all rounds: for each reading the samples, or why there are none.
-type Outcome = Result<Vec<Vec<Sample>>, String>;
+/// What one side gave in all rounds, or why it gave nothing.
+type Outcome = Result<Taken, String>;
+
+#[derive(Clone)]
+struct Taken {
+    /// For each reading, from each round.
+    samples: Vec<Vec<Sample>>,
+    /// From rounds whose client told it.
+    spreads: Vec<Spread>,
+}
 
 /// For each server and reading, a sample from each round. In a round all servers run, and the client goes from one to
 /// the next: what another tenant of the machine takes changes within seconds, and hits neighbours alike. Every second
@@ -212,8 +220,8 @@ fn rounds(
     built: &Built,
     options: &Options,
 ) -> Result<Vec<Outcome>> {
-    let mut outcomes: Vec<Outcome> =
-        sides.iter().map(|_| Ok(vec![Vec::new(); case.readings.len()])).collect();
+    let nothing = Taken { samples: vec![Vec::new(); case.readings.len()], spreads: Vec::new() };
+    let mut outcomes: Vec<Outcome> = sides.iter().map(|_| Ok(nothing.clone())).collect();
     for round in 0..options.repeat.max(1) {
         if std::io::stderr().is_terminal() {
             eprint!("\r{}: round {} of {} ", case.name, round + 1, options.repeat.max(1));
@@ -233,8 +241,10 @@ fn rounds(
             let measured = server.measure(case, options.seconds);
             interrupt::check()?;
             let measured = keep(measured, &mut outcomes[at]);
-            if let (Some(measured), Ok(samples)) = (measured, &mut outcomes[at]) {
-                samples.iter_mut().zip(measured).for_each(|(all, sample)| all.push(sample));
+            if let (Some(measured), Ok(taken)) = (measured, &mut outcomes[at]) {
+                let samples = taken.samples.iter_mut().zip(measured.samples);
+                samples.for_each(|(all, sample)| all.push(sample));
+                taken.spreads.extend(measured.spread);
             }
         }
     }

@@ -40,7 +40,7 @@ impl Pair {
         let errors = pair.file("server-errors");
         let server = quoted(server);
         let said = pair.order(&format!(
-            "{server} </dev/null >/dev/null 2>{errors} & trap \"kill $!\" EXIT; trap exit TERM; echo $$ $!"
+            "{server} </dev/null >/dev/null 2>{errors} & trap \"kill $!; wait $!\" EXIT; trap exit TERM; echo $$ $!"
         ))?;
         let (shell, server) = said.split_once(' ').with_context(|| format!("{said:?}"))?;
         (pair.shell, pair.server) = (shell.parse()?, server.parse()?);
@@ -80,7 +80,7 @@ impl Pair {
 }
 
 impl Drop for Pair {
-    /// Has the shell end its server, and gives it a while for that.
+    /// Has the shell end its server and wait for that, and gives both a while.
     fn drop(&mut self) {
         let end = Instant::now() + Duration::from_secs(5);
         let told = writeln!(self.orders, "exit");

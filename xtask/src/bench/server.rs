@@ -10,8 +10,8 @@ use super::cases::{Case, Group, PORT, Place};
 use super::pair::Pair;
 use super::sides::Side;
 use super::world::{Scratch, World};
-use super::{Built, cpu};
-use crate::figures::{Parts, Sample};
+use super::{Built, cpu, loads};
+use crate::figures::{Parts, Sample, Spread};
 use crate::interrupt;
 use crate::running::Running;
 
@@ -29,6 +29,13 @@ enum Run {
     Alone(Running),
     /// Client and server are started by one shell.
     Paired(Pair),
+}
+
+/// What a client has measured.
+pub struct Measured {
+    /// For each reading of its case.
+    pub samples: Vec<Sample>,
+    pub spread: Option<Spread>,
 }
 
 /// What a client said.
@@ -65,7 +72,7 @@ impl<'a> Server<'a> {
 
     /// A sample for each reading of the case. Tried again for a while where there is no figure: iperf3's server does not
     /// listen for a moment after each test.
-    pub fn measure(&mut self, case: &Case, seconds: u32) -> Result<Vec<Sample>> {
+    pub fn measure(&mut self, case: &Case, seconds: u32) -> Result<Measured> {
         let end = Instant::now() + Duration::from_secs(5);
         loop {
             interrupt::check()?;
@@ -77,7 +84,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn try_to_measure(&mut self, case: &Case, seconds: u32) -> Result<Vec<Sample>> {
+    fn try_to_measure(&mut self, case: &Case, seconds: u32) -> Result<Measured> {
         let client = case.client(&place(&self.world, &self.scratch, self.built, seconds));
         let (busy, used, start) = (cpu::busy()?, self.used()?, Instant::now());
         let said = self.ask(&client, seconds + PATIENCE)?;
@@ -88,7 +95,9 @@ impl<'a> Server<'a> {
             case.readings.iter().map(|reading| (reading.read)(&said.out)).collect();
         match values {
             Some(values) => {
-                Ok(values.into_iter().map(|value| Sample { value, cores, parts }).collect())
+                let sample = |value| Sample { value, cores, parts };
+                let spread = loads::spread(&said.out);
+                Ok(Measured { samples: values.into_iter().map(sample).collect(), spread })
             }
             None => bail!("no figure in {:?} {:?}", said.out.trim(), said.errors.trim()),
         }

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use super::page::escaped;
-use crate::figures::{Figure, Interval};
+use crate::figures::{Figure, Interval, Spread};
 
 /// What a side is, which gives it its colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +83,62 @@ pub fn times(title: &str, lines: &[Line<'_, (f64, f64)>]) -> String {
     let _ = write!(svg, "{} to {} µs, ", 10_f64.powf(least), 10_f64.powf(most));
     svg.push_str("on a scale on which ten times as much is always as far</p>");
     svg
+}
+
+/// A step of times for each side: how many of all took so long at most, on a scale of times like that of [`times`]. Upwards
+/// each tenth of what is left is as far: 90 %, 99 %, 99.9 %.
+pub fn spreads(title: &str, lines: &[Line<'_, Spread>]) -> String {
+    const HEIGHT: f64 = 220.;
+    const FOOT: f64 = 18.;
+    /// Of the parts that are told apart, the largest below all.
+    const NINES: f64 = 4.;
+    let there = || lines.iter().filter_map(|line| Some((line, line.value.as_ref()?)));
+    let all = || there().flat_map(|(_, spread)| &spread.0).map(|point| point.1.max(1e-3).log10());
+    let (least, most) =
+        (all().fold(f64::INFINITY, f64::min).floor(), all().fold(-3., f64::max).ceil());
+    if there().next().is_none() || most <= least {
+        return String::new();
+    }
+    let x = |time: f64| {
+        LABELS / 2. + (WIDTH - LABELS) * (time.max(1e-3).log10() - least) / (most - least)
+    };
+    let y =
+        |part: f64| HEIGHT - FOOT - (HEIGHT - FOOT - 8.) * (-(1. - part).max(1e-4).log10()) / NINES;
+    let mut text = format!(
+        "<h4>{title}</h4><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">",
+        title = escaped(title)
+    );
+    for (part, name) in [(0., "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")]
+    {
+        grid(&mut text, format!("M{:.1} {:.1}H{:.1}", LABELS / 2., y(part), WIDTH - LABELS / 2.));
+        word(&mut text, "none", 0., y(part) + 4., name);
+    }
+    for power in least as i32..=most as i32 {
+        let time = 10_f64.powi(power);
+        grid(&mut text, format!("M{:.1} {:.1}V{:.1}", x(time), y(0.), y(1.)));
+        word(&mut text, "none", x(time) - 12., HEIGHT - 4., format!("{time} µs"));
+    }
+    let mut key = Vec::new();
+    for (n, (line, spread)) in there().enumerate() {
+        let points: Vec<String> =
+            spread.0.iter().map(|&(part, time)| format!("{:.1} {:.1}", x(time), y(part))).collect();
+        let (class, side, path) = (line.kind.class(), escaped(line.side), points.join("L"));
+        let _ = write!(
+            text,
+            "<path class=\"spread {class}\" d=\"M{path}\"><title>{side}</title></path>"
+        );
+        // Each number at another height, where lines that lie close leave it room.
+        let height = [0.9999, 0.9, 0.99, 0.5, 0.999, 0.95][n % 6];
+        if let Some(&(part, time)) = spread.0.iter().rfind(|point| point.0 <= height) {
+            word(&mut text, "side", x(time) + 3., y(part) + 10., n + 1);
+        }
+        key.push(format!("{} {side}", n + 1));
+    }
+    text + "</svg><p class=\"scale\">" + &key.join(", ") + "</p>"
+}
+
+fn grid(text: &mut String, path: String) {
+    let _ = write!(text, "<path class=\"grid\" d=\"{path}\"/>");
 }
 
 /// What each side's bar is made of, in the order of these classes.

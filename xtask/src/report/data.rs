@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{Interval, Median, Sample};
+use crate::figures::{Interval, Median, Sample, Spread};
 
 #[derive(PartialEq, Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -74,6 +74,9 @@ pub struct Measured {
     pub ratio: Option<Ratio>,
     /// One from each round.
     pub samples: Vec<Sample>,
+    /// Of the case, with the first of its rows that has times; where its client tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
 }
 
 #[derive(PartialEq, Debug, Serialize, Deserialize)]
@@ -86,7 +89,7 @@ pub struct Ratio {
 impl Measured {
     pub fn of(samples: Vec<Sample>, ratio: Option<Ratio>) -> Self {
         let value = Interval::of(samples.iter().map(|sample| sample.value));
-        Self { value, middle: Median::of(&samples).0, ratio, samples }
+        Self { value, middle: Median::of(&samples).0, ratio, samples, spread: None }
     }
 }
 

@@ -47,7 +47,7 @@ fn parse(text: &str) -> Result<Report> {
 mod tests {
     use super::data::{Entry, Machine, Measured, Measurement, Outcome, Ratio};
     use super::*;
-    use crate::figures::{Interval, Parts, Sample};
+    use crate::figures::{Interval, Parts, Sample, Spread};
 
     /// Three rows of one case, of three sides, of which one is missing.
     pub fn example() -> Report {
@@ -89,7 +89,9 @@ mod tests {
         let samples = values.map(|value| Sample { value, cores: 1.5, parts }).to_vec();
         let interval = Interval { median: 1., low: 0.5, high: 2. };
         let ratio = to.map(|to| Ratio { to: to.to_owned(), interval });
-        Entry { side: side.to_owned(), outcome: Outcome::Measured(Measured::of(samples, ratio)) }
+        let spread = Some(Spread(vec![(0., 8.), (0.5, values[0]), (0.99, 90.), (1., 2000.)]));
+        let measured = Measured { spread, ..Measured::of(samples, ratio) };
+        Entry { side: side.to_owned(), outcome: Outcome::Measured(measured) }
     }
 
     #[test]

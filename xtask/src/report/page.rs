@@ -98,6 +98,10 @@ fn section(rows: &[Measurement]) -> String {
         let title = format!("{} ● and {} ○, µs (less is better)", names[0], names[1]);
         text += &chart::times(&title, &pairs(first, last));
     }
+    if let Some(first) = times.first() {
+        let title = "how many were answered in a time or less (further left is better)";
+        text += &chart::spreads(title, &lines(first, |measured| measured.spread.clone()));
+    }
     text += &cpu(rate.unwrap_or(&rows[0]));
     text += &figures(rows);
     text + "</section>"
@@ -203,6 +207,7 @@ text{font:12px system-ui,sans-serif;fill:var(--text)}text.none{fill:var(--soft);
 .client{fill:var(--client);background:var(--client)}.program{fill:var(--program);background:var(--program)}\
 .engine{fill:var(--engine);background:var(--engine)}.rest{fill:var(--rest);background:var(--rest)}\
 rect{stroke:none}circle{stroke-width:2}circle.empty{fill:var(--back)}\
+path.spread{fill:none;stroke-width:2}.grid{stroke:var(--edge);fill:none}\
 .line{stroke:var(--text);stroke-width:1.2;fill:none}.hover{fill:transparent}\
 .legend span{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .6em;border-radius:2px}\
 .scale{font-size:.75rem;color:var(--soft);margin:.1rem 0}\
@@ -217,7 +222,8 @@ mod tests {
     #[test]
     fn a_page_has_all_that_was_measured_and_what_was_not() {
         let page = of(&example());
-        for part in ["12.5", "both &amp; &lt;all&gt;", "1 KiB and back", "it has no UDP", "p99 ○"]
+        for part in
+            ["12.5", "both &amp; &lt;all&gt;", "1 KiB and back", "it has no UDP", "p99 ○", "99.9 %"]
         {
             assert!(page.contains(part), "{part}");
         }
