@@ -108,6 +108,9 @@ impl World {
             ip(&["-n", name, "tuntap", "add", "dev", device, "mode", "tap"])?;
             ip(&["-n", name, "link", "set", "dev", device, "txqueuelen", DEVICE_FRAMES])?;
             ip(&["-n", name, "addr", "add", address, "dev", device])?;
+            // Neighbour discovery would send frames as soon as one end is up, and the other end is not there yet.
+            let is_off = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
+            self.shell(name, &format!("test ! -e {is_off} || echo 1 > {is_off}"))?;
         }
         let held = ends.map(|(name, device, _)| (name, device));
         self.link = Some(Carrier::start(program, link, held, seed)?);
