@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use super::link::Link;
+
 /// The port of every server, and the first of those of [`Serves::Load`].
 pub const PORT: u16 = 7900;
 
@@ -12,6 +14,8 @@ pub struct Case {
     pub name: &'static str,
     pub serves: Serves,
     pub client: Client,
+    /// What the client reaches the server over, where that is asked for.
+    pub link: Option<Link>,
     /// At least one.
     pub readings: &'static [Reading],
 }
@@ -31,9 +35,14 @@ pub enum Group {
     Bulk,
     /// Datagrams.
     Udp,
+    /// Bulk over a link with 20 ms and loss.
+    Loss,
     /// All of them.
     All,
 }
+
+/// Enough for slow start and what the first losses make of it to be a small part.
+const LINK_SECONDS: u32 = 8;
 
 /// What a server offers.
 pub enum Serves {
@@ -90,6 +99,14 @@ impl Case {
         }
     }
 
+    /// Seconds of each run of its client, unless others are asked for.
+    pub fn seconds(&self) -> u32 {
+        match self.link {
+            Some(_) => LINK_SECONDS,
+            None => 1,
+        }
+    }
+
     /// The ports that the server has, as `towpath run -p` names them.
     pub fn ports(&self) -> Vec<String> {
         match self.serves {
@@ -118,6 +135,7 @@ impl fmt::Display for Group {
             Self::Users => "users",
             Self::Bulk => "bulk",
             Self::Udp => "udp",
+            Self::Loss => "loss",
             Self::All => "all",
         })
     }
@@ -125,7 +143,7 @@ impl fmt::Display for Group {
 
 /// All there are.
 pub fn cases() -> impl Iterator<Item = &'static Case> {
-    CASES.iter().chain(super::loads::CASES)
+    CASES.iter().chain(super::loads::CASES).chain(super::losses::CASES)
 }
 
 const fn rate(unit: &'static str, read: fn(&str) -> Option<f64>) -> Reading {
@@ -188,23 +206,23 @@ const fn program(
     readings: &'static [Reading],
 ) -> Case {
     let (serves, client) = (Serves::Program(server), Client::Program(client));
-    Case { group: Group::Programs, name, serves, client, readings }
+    Case { group: Group::Programs, name, serves, client, link: None, readings }
 }
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-fn iperf_server(_: &Place<'_>) -> Vec<String> {
+pub fn iperf_server(_: &Place<'_>) -> Vec<String> {
     words(&format!("iperf3 -s -p {PORT}"))
 }
 
-fn iperf(at: &Place<'_>, more: &[&str]) -> Vec<String> {
+pub fn iperf(at: &Place<'_>, more: &[&str]) -> Vec<String> {
     let Place { host, seconds, .. } = at;
     words(&format!("iperf3 -J -C cubic -c {host} -p {PORT} -t {seconds} {}", more.join(" ")))
 }
 
-fn gbits(text: &str) -> Option<f64> {
+pub fn gbits(text: &str) -> Option<f64> {
     let report: serde_json::Value = serde_json::from_str(text).ok()?;
     Some(report["end"]["sum_received"]["bits_per_second"].as_f64()? / 1e9)
 }

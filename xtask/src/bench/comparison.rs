@@ -101,7 +101,7 @@ impl<'a> Field<'a> {
             date: versions::today()?,
             machine: versions::machine()?,
             versions,
-            seconds: self.options.seconds,
+            seconds: self.seconds(),
             repeat: self.options.repeat.max(1),
             missing: missing.collect(),
             measurements: Vec::new(),
@@ -131,13 +131,15 @@ impl<'a> Field<'a> {
         Ok((rows, failed))
     }
 
+    /// Of each run of most clients.
+    fn seconds(&self) -> u32 {
+        let seconds = self.options.cases().map(|case| self.options.seconds(case));
+        seconds.min().unwrap_or_default()
+    }
+
     /// Why a side has no part in a case.
     fn absence(&self, side: Side, case: &Case) -> Option<String> {
-        let lacks = match side {
-            Side::Peer(peer) => peer.lacks(case),
-            _ => None,
-        };
-        self.missing.get(&side).cloned().or(lacks.map(str::to_owned))
+        self.missing.get(&side).cloned().or(side.lacks(case).map(str::to_owned))
     }
 
     fn program(&self, side: Side) -> &Path {
@@ -177,6 +179,7 @@ impl<'a> Field<'a> {
             which: reading.which.to_owned(),
             unit: reading.unit.to_owned(),
             is_less_better: reading.is_less_better(),
+            seconds: Some(self.options.seconds(case)).filter(|&it| it != self.seconds()),
             sides: self.sides.iter().map(entry).collect(),
         }
     }

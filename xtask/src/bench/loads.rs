@@ -18,7 +18,7 @@ const fn load(
     client: &'static str,
     readings: &'static [Reading],
 ) -> Case {
-    Case { group, name, serves: Serves::Load, client: Client::Load(client), readings }
+    Case { group, name, serves: Serves::Load, client: Client::Load(client), link: None, readings }
 }
 
 /// Request and response of one size on some connections.

@@ -5,13 +5,16 @@
 //! cores in every case, so ratios mean something and absolute figures little. CPU is what the
 //! whole machine spent, in cores, while the client ran.
 //!
-//! Reading order: `sides` says where servers run (`peers` are those of others), `cases` and `loads` which, `server` starts and
-//! measures them in a `world` (`pair` where the client is in it, too), `comparison` makes the report.
+//! Reading order: `sides` says where servers run (`peers` are those of others), `cases`, `loads` and `losses` which, `server`
+//! starts and measures them in a `world` (`pair` where the client is in it, too; `link` where it is behind delay and loss),
+//! `comparison` makes the report.
 
 pub mod cases;
 mod comparison;
 pub mod cpu;
+mod link;
 mod loads;
+mod losses;
 mod pair;
 mod peers;
 mod server;
@@ -37,9 +40,9 @@ use world::World;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Seconds of each run of a client.
-    #[arg(long, default_value_t = 1)]
-    seconds: u32,
+    /// Seconds of each run of a client: 1, and 8 for those of `loss`, unless given.
+    #[arg(long)]
+    seconds: Option<u32>,
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 15)]
     repeat: usize,
@@ -71,13 +74,18 @@ pub struct Options {
 }
 
 impl Options {
-    /// Both ways out of each hosting.
+    /// Both ways out of each hosting, as far as they have a part in something.
     fn sides(&self) -> impl Iterator<Item = Side> {
         let all = |&hosting: &Hosting| match hosting {
             Hosting::Both => vec![Side::Loopback],
             _ => [Uplink::Tap, Uplink::Rootless].map(|uplink| Side::Ours(hosting, uplink)).to_vec(),
         };
-        self.hosting.iter().flat_map(all)
+        let has_part = |&side: &Side| self.cases().any(|case| side.lacks(case).is_none());
+        self.hosting.iter().flat_map(all).filter(has_part)
+    }
+
+    fn seconds(&self, case: &Case) -> u32 {
+        self.seconds.unwrap_or(case.seconds())
     }
 
     fn cases(&self) -> impl Iterator<Item = &'static Case> {
@@ -96,6 +104,7 @@ pub struct Built {
     towpath: PathBuf,
     crowd: PathBuf,
     load: PathBuf,
+    link: PathBuf,
 }
 
 /// Measures and prints the table. Needs root.
@@ -105,6 +114,10 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         options.cases().for_each(|case| println!("{:9} {}", case.group.to_string(), case.name));
         return Ok(());
     }
+    ensure!(
+        options.sides().next().is_some(),
+        "nothing that --hosting names has a part in these measurements"
+    );
     interrupt::hold()?;
     crate::debian::install()?;
     if options.cases().any(|case| case.group == Group::Users) {
@@ -112,11 +125,17 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     }
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--bins"]);
-    build.args(["-p", "towpath", "-p", "towpath-tests", "-p", "towpath-load"]);
+    let packages = ["towpath", "towpath-tests", "towpath-load", "towpath-link"];
+    build.args(packages.iter().flat_map(|package| ["-p", package]));
     ensure!(build.current_dir(root).status()?.success(), "the release build failed");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     let binary = |name: &str| target.join("release").join(name);
-    let built = Built { towpath: binary("towpath"), crowd: binary("crowd"), load: binary("load") };
+    let built = Built {
+        towpath: binary("towpath"),
+        crowd: binary("crowd"),
+        load: binary("load"),
+        link: binary("link"),
+    };
     if let Some(other) = &options.beside {
         let other = other.canonicalize().with_context(|| other.display().to_string())?;
         return beside(&other, &built, options);
@@ -144,7 +163,8 @@ fn beside(other: &Path, built: &Built, options: &Options) -> Result<()> {
     println!("| measurement | unit | side | other (cores) | this (cores) | ratio |");
     println!("|---|---|---|---|---|---|");
     for case in options.cases() {
-        for side in options.sides().filter(|side| !is_of(side, &missing)) {
+        let has_part = |side: &Side| !is_of(side, &missing) && side.lacks(case).is_none();
+        for side in options.sides().filter(has_part) {
             let servers = [(side, other), (side, &*built.towpath)];
             let samples = rounds(case, &servers, built, options)?;
             let [theirs, ours] = &samples[..] else { unreachable!("two of them") };
@@ -228,7 +248,8 @@ fn rounds(
         }
         let mut servers: Vec<Option<Server<'_>>> = Vec::new();
         for (&(side, program), outcome) in sides.iter().zip(&mut outcomes) {
-            let server = outcome.is_ok().then(|| Server::start(case, side, program, built));
+            let server =
+                outcome.is_ok().then(|| Server::start(case, side, program, built, round as u64));
             servers.push(server.and_then(|server| keep(server, outcome)));
             interrupt::check()?;
         }
@@ -238,13 +259,18 @@ fn rounds(
         }
         for at in order {
             let Some(server) = &mut servers[at] else { continue };
-            let measured = server.measure(case, options.seconds);
+            let measured = server.measure(case, options.seconds(case));
             interrupt::check()?;
             let measured = keep(measured, &mut outcomes[at]);
             if let (Some(measured), Ok(taken)) = (measured, &mut outcomes[at]) {
                 let samples = taken.samples.iter_mut().zip(measured.samples);
                 samples.for_each(|(all, sample)| all.push(sample));
                 taken.spreads.extend(measured.spread);
+            }
+        }
+        for (server, outcome) in servers.into_iter().zip(&mut outcomes) {
+            if let (Some(server), Ok(_)) = (server, &outcome) {
+                keep(server.end(), outcome);
             }
         }
     }

@@ -45,9 +45,18 @@ struct Said {
 }
 
 impl<'a> Server<'a> {
-    /// `program` is the `towpath` or the peer.
-    pub fn start(case: &Case, side: Side, program: &Path, built: &'a Built) -> Result<Self> {
-        let world = World::new(side)?;
+    /// `program` is the `towpath` or the peer. `seed` is that of the dice by which a link loses frames.
+    pub fn start(
+        case: &Case,
+        side: Side,
+        program: &Path,
+        built: &'a Built,
+        seed: u64,
+    ) -> Result<Self> {
+        let mut world = World::new(side)?;
+        if let Some(link) = &case.link {
+            world.move_client_behind(link, &built.link, seed)?;
+        }
         if case.group == Group::Churn {
             world.allow_many_ports()?;
         }
@@ -101,6 +110,11 @@ impl<'a> Server<'a> {
             }
             None => bail!("no figure in {:?} {:?}", said.out.trim(), said.errors.trim()),
         }
+    }
+
+    /// Ends it. An error if its link has lost frames beyond those that it was to lose.
+    pub fn end(mut self) -> Result<()> {
+        self.world.end_link()
     }
 
     /// Runs a client to its end, or for so many seconds.

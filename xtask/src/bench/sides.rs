@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::cases::Case;
 use super::peers::Peer;
 
 /// Where the server runs.
@@ -87,6 +88,19 @@ impl Side {
         matches!(self, Self::Ours(..) | Self::Loopback)
     }
 
+    /// Why it has no part in a case.
+    pub fn lacks(self, case: &Case) -> Option<&'static str> {
+        match self {
+            Self::Peer(peer) => peer.lacks(case),
+            // Where there is a link, both have the same forwarder between it and the server.
+            Self::Kernel | Self::Ours(_, Uplink::Tap) => None,
+            Self::Ours(_, Uplink::Rootless) | Self::KernelLoopback | Self::Loopback => case
+                .link
+                .as_ref()
+                .map(|_| "no packets between client and server for a link to carry"),
+        }
+    }
+
     /// The command that starts `server` there, which has `ports`. `program` is the `towpath` or the peer.
     pub fn line(
         self,
@@ -143,6 +157,7 @@ impl fmt::Display for Side {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::cases::Group;
 
     #[test]
     fn a_server_is_started_as_its_side_says() {
@@ -162,6 +177,22 @@ mod tests {
         assert_eq!(line(Side::KernelLoopback), "a b");
         assert_eq!(line(Side::Peer(Peer::Go)), "/t net 7900");
         assert_eq!(shards.to_string(), "rootless, 2 shards");
+    }
+
+    #[test]
+    fn a_link_is_for_sides_with_packets_and_all_else_is_for_all() {
+        for case in crate::bench::cases::cases() {
+            let over_tap = [Hosting::Run, Hosting::Shards, Hosting::Inline]
+                .map(|hosting| Side::Ours(hosting, Uplink::Tap));
+            assert!(over_tap.iter().chain(&[Side::Kernel]).all(|side| side.lacks(case).is_none()));
+            let has_link = case.link.is_some();
+            assert_eq!(has_link, case.group == Group::Loss);
+            let rootless = Side::Ours(Hosting::Run, Uplink::Rootless);
+            for side in [rootless, Side::Loopback, Side::KernelLoopback] {
+                assert_eq!(side.lacks(case).is_some(), has_link, "{side}: {}", case.name);
+            }
+            assert!(!has_link || Side::Peer(Peer::Gvisor).lacks(case).is_some());
+        }
     }
 
     #[test]

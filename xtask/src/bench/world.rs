@@ -1,11 +1,12 @@
 //! The namespaces and folders of a measurement, which go with it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
+use super::link::{Carrier, Link};
 use super::peers::Network;
 use super::sides::{Side, Uplink};
 use crate::running::ip;
@@ -31,14 +32,22 @@ impl Drop for Scratch {
 
 /// The server's end of a veth pair, or the device of a peer that has one.
 pub const DEVICE: &str = "v1";
+/// Frames that a device of a link keeps until they are read: more than the window of any connection.
+const DEVICE_FRAMES: &str = "16384";
 /// Addresses of client and server that are not under `towpath run`.
 const HERE: &str = "10.78.0.1/24";
 pub const THERE: &str = "10.78.0.2/24";
 
+/// The two ends of a link: what the client goes through, which has a namespace of its own then, and the client.
+const GATE: [&str; 3] = ["l0", "10.79.0.1/24", "10.79.0.1"];
+const BEHIND: [&str; 2] = ["l1", "10.79.0.2/24"];
+
 /// The namespaces of one measurement; gone with it.
 pub struct World {
     pub side: Side,
+    /// The client's is the first one, the server's the last one.
     pub names: Vec<String>,
+    link: Option<Carrier>,
 }
 
 impl World {
@@ -46,7 +55,7 @@ impl World {
         static WORLDS: AtomicU32 = AtomicU32::new(0);
         let id = format!("{}-{}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
         let ends: &[&str] = if Self::has_two_hosts(side) { &["a", "b"] } else { &["a"] };
-        let mut world = Self { side, names: Vec::new() };
+        let mut world = Self { side, names: Vec::new(), link: None };
         for end in ends {
             let name = format!("tpb-{id}-{end}");
             ip(&["netns", "add", &name])?;
@@ -96,18 +105,65 @@ impl World {
         set_up(a, DEVICE, Some(HERE))
     }
 
+    /// From now on there is a link between the client, which has a namespace of its own for that, and where it has been
+    /// until now. That forwards, so the server's way out of its namespace is the one that it has without a link.
+    pub fn move_client_behind(&mut self, link: &Link, program: &Path, seed: u64) -> Result<()> {
+        let gate = self.client().to_owned();
+        let client = format!("{gate}-c");
+        ip(&["netns", "add", &client])?;
+        self.names.insert(0, client.clone());
+        ip(&["-n", &client, "link", "set", "lo", "up"])?;
+        let ends = [(&*gate, GATE[0], GATE[1]), (&*client, BEHIND[0], BEHIND[1])];
+        for (name, device, address) in ends {
+            ip(&["-n", name, "tuntap", "add", "dev", device, "mode", "tap"])?;
+            ip(&["-n", name, "link", "set", "dev", device, "txqueuelen", DEVICE_FRAMES])?;
+            ip(&["-n", name, "addr", "add", address, "dev", device])?;
+            // Neighbour discovery would send frames as soon as one end is up, and the other end is not there yet.
+            let is_off = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
+            self.shell(name, &format!("test ! -e {is_off} || echo 1 > {is_off}"))?;
+        }
+        let held = ends.map(|(name, device, _)| (name, device));
+        self.link = Some(Carrier::start(program, link, held, seed)?);
+        // A device that somebody holds when it is set up sends from then on; otherwise the kernel takes up to a second.
+        for (name, device) in held {
+            ip(&["-n", name, "link", "set", "dev", device, "up"])?;
+        }
+        self.shell(&gate, "echo 1 > /proc/sys/net/ipv4/ip_forward").context("forwarding")?;
+        let route = |name: &str, via: &str| {
+            ip(&["-n", name, "route", "add", "default", "via", via, "congctl", "cubic"])
+        };
+        route(&client, GATE[2])?;
+        if self.side == Side::Kernel {
+            route(self.server(), HERE.trim_end_matches("/24"))?;
+        }
+        Ok(())
+    }
+
+    /// An error if the link, if there is one, has lost frames beyond those that it was to lose.
+    pub fn end_link(&mut self) -> Result<()> {
+        self.link.take().map_or(Ok(()), Carrier::end)
+    }
+
     /// Lets a client close many connections: their ports are used again after a second.
     pub fn allow_many_ports(&self) -> Result<()> {
         let script = "echo 10000 65535 > /proc/sys/net/ipv4/ip_local_port_range && \
                       echo 1 > /proc/sys/net/ipv4/tcp_tw_reuse";
+        self.shell(self.client(), script).context("the namespace's ports")
+    }
+
+    fn shell(&self, name: &str, script: &str) -> Result<()> {
         let line = ["sh", "-c", script].map(str::to_owned);
-        let status = self.command(self.client(), &line).status().context("ip netns exec")?;
-        ensure!(status.success(), "the namespace's ports cannot be set");
+        let status = self.command(name, &line).status().context("ip netns exec")?;
+        ensure!(status.success(), "{script} failed");
         Ok(())
     }
 
     /// Once the server is there: the client's kernel sends as the servers do, by CUBIC. Its default may be anything.
     pub fn use_cubic(&self) -> Result<()> {
+        if self.link.is_some() {
+            // Its only route says so.
+            return Ok(());
+        }
         let route = match self.side {
             // Their routes say so from the beginning; under towpath no end is the kernel's.
             Side::Kernel | Side::Peer(_) | Side::Loopback => return Ok(()),
@@ -159,6 +215,8 @@ fn set_up(name: &str, device: &str, address: Option<&str>) -> Result<()> {
 
 impl Drop for World {
     fn drop(&mut self) {
+        // Its devices are in the namespaces.
+        drop(self.link.take());
         for name in &self.names {
             if let Err(error) = ip(&["netns", "del", name]) {
                 eprintln!("{error}");

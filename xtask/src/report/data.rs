@@ -15,7 +15,7 @@ pub struct Report {
     pub machine: Machine,
     /// Programs that took part, and their versions.
     pub versions: BTreeMap<String, String>,
-    /// Seconds of each run of a client.
+    /// Seconds of each run of a client, where a measurement does not say otherwise.
     pub seconds: u32,
     /// Rounds.
     pub repeat: usize,
@@ -46,6 +46,9 @@ pub struct Measurement {
     pub unit: String,
     /// Of times less is better, of rates more.
     pub is_less_better: bool,
+    /// Of each run of its client, if those are not the report's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u32>,
     /// In the order of the table's columns.
     pub sides: Vec<Entry>,
 }

@@ -57,6 +57,7 @@ mod tests {
             which: which.into(),
             unit: unit.into(),
             is_less_better: unit == "µs",
+            seconds: None,
             sides: vec![
                 measured("kernel", values, None),
                 measured("both & <all>", [12.5, 13.5], Some("kernel")),
@@ -99,6 +100,17 @@ mod tests {
         let report = example();
         let text = serde_json::to_string_pretty(&report).unwrap();
         assert_eq!(parse(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn a_row_with_seconds_of_its_own_has_them_and_one_without_does_not() {
+        let mut report = example();
+        report.measurements.truncate(1);
+        let text = |report: &Report| serde_json::to_string(report).unwrap();
+        assert_eq!(text(&report).matches("seconds").count(), 1);
+        report.measurements[0].seconds = Some(8);
+        assert_eq!(parse(&text(&report)).unwrap(), report);
+        assert!(page::of(&report).contains("1 KiB and back (8 s each)"));
     }
 
     #[test]

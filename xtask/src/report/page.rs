@@ -41,7 +41,7 @@ fn head(report: &Report) -> String {
         report.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     let mut text = format!(
         "<h1>Towpath beside others</h1><p>Measured on {}: {}, {} cores, {:.0} GiB of memory, Linux {}. \
-         {} rounds, in each of which every side has {} s. {}.</p>",
+         {} rounds, in each of which every side has {} s unless a row says otherwise. {}.</p>",
         escaped(&report.date),
         escaped(&machine.cpu),
         machine.cores,
@@ -80,13 +80,15 @@ fn group_title(group: &str) -> &str {
         "users" => "Users who send now and then",
         "bulk" => "Bulk",
         "udp" => "Datagrams",
+        "loss" => "Bulk over 20 ms and loss",
         other => other,
     }
 }
 
 /// All rows of one case.
 fn section(rows: &[Measurement]) -> String {
-    let mut text = format!("<section><h3>{}</h3>", escaped(&rows[0].case));
+    let seconds = rows[0].seconds.map(|it| format!(" ({it} s each)")).unwrap_or_default();
+    let mut text = format!("<section><h3>{}{seconds}</h3>", escaped(&rows[0].case));
     let rate = rows.iter().find(|row| !row.is_less_better);
     if let Some(rate) = rate {
         let title = format!("{} (more is better)", rate.unit);
@@ -143,6 +145,7 @@ fn pairs<'a>(first: &'a Measurement, last: &Measurement) -> Vec<Line<'a, (f64, f
 fn cpu(row: &Measurement) -> String {
     let (what, scale) = match &*row.unit {
         "Gbit/s" => ("ms of CPU for each Gbit".to_owned(), 1e3),
+        "Mbit/s" => ("ms of CPU for each Mbit".to_owned(), 1e3),
         "µs" => ("processors that were busy".to_owned(), 1.),
         unit => (format!("µs of CPU for each of {}", unit.trim_end_matches("/s")), 1e6),
     };

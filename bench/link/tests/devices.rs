@@ -1,0 +1,189 @@
+//! The program between two network namespaces. These tests need root (in a container: CAP_SYS_ADMIN and CAP_NET_ADMIN)
+//! and /dev/net/tun, and say so when they cannot run.
+#![allow(clippy::print_stderr)] // Tests say what they leave out.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
+
+const DELAY: Duration = Duration::from_millis(10);
+
+/// Two namespaces with a link between them, and a socket in each that is connected to the other one.
+struct Link {
+    process: Child,
+    said: BufReader<ChildStdout>,
+    sockets: [UdpSocket; 2],
+    namespaces: [Namespace; 2],
+}
+
+/// Gone with it.
+struct Namespace(String);
+
+impl Link {
+    /// None: there are no privileges for it.
+    fn start(more: &[&str]) -> Option<Self> {
+        static LINKS: AtomicU32 = AtomicU32::new(0);
+        let id = LINKS.fetch_add(1, Ordering::Relaxed);
+        let name = |n: usize| format!("towpath-link-{}-{id}-{n}", std::process::id());
+        let namespaces = [Namespace::new(name(0))?, Namespace::new(name(1))?];
+        for (n, namespace) in namespaces.iter().enumerate() {
+            namespace.set_up(n + 1);
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_link"));
+        command.args(["--from", &name(0), "t", "--to", &name(1), "t"]);
+        command.args(["--delay-us", &DELAY.as_micros().to_string()]).args(more);
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut said = BufReader::new(process.stdout.take().expect("it is a pipe"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("a line, or the end");
+        assert_eq!(line, "ready\n");
+        // A device that somebody holds when it is set up sends from then on; otherwise the kernel takes up to a second.
+        namespaces.iter().for_each(|namespace| namespace.shell("ip link set dev t up"));
+        let sockets = [socket(&namespaces[0], 1), socket(&namespaces[1], 2)];
+        Some(Self { process, said, sockets, namespaces })
+    }
+
+    /// Ends it, and returns what it counted.
+    fn end(mut self) -> Value {
+        drop(self.process.stdin.take());
+        let mut counts = String::new();
+        self.said.read_to_string(&mut counts).expect("text");
+        assert!(self.process.wait().expect("it is ours").success());
+        drop(self.namespaces);
+        serde_json::from_str(&counts).expect("JSON")
+    }
+}
+
+impl Namespace {
+    fn new(name: String) -> Option<Self> {
+        let output = Command::new("ip").args(["netns", "add", &name]).output();
+        let is_made = output.is_ok_and(|output| output.status.success());
+        if !is_made || !std::path::Path::new("/dev/net/tun").exists() {
+            eprintln!("left out: no privileges for network namespaces, or no /dev/net/tun");
+            drop(is_made.then_some(Self(name)));
+            return None;
+        }
+        Some(Self(name))
+    }
+
+    /// The n-th end has address 10.0.0.n, and knows the other one: no frame is sent but those of the test.
+    fn set_up(&self, n: usize) {
+        let other = 3 - n;
+        let script = format!(
+            "set -e; echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; ip link set dev lo up; \
+             ip tuntap add dev t mode tap; ip link set dev t address 02:00:00:00:00:0{n}; \
+             ip addr add 10.0.0.{n}/24 dev t; \
+             ip neigh add 10.0.0.{other} lladdr 02:00:00:00:00:0{other} dev t nud permanent"
+        );
+        self.shell(&script);
+    }
+
+    fn shell(&self, script: &str) {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, "sh", "-c", script]);
+        assert!(command.status().expect("ip").success(), "{script}");
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// A socket stays in the namespace in which it was made, whoever uses it.
+fn socket(namespace: &Namespace, n: usize) -> UdpSocket {
+    let path = format!("/run/netns/{}", namespace.0);
+    let make = move || {
+        let namespace = std::fs::File::open(path).expect("it was made");
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(namespace.as_fd(), kind).expect("setns");
+        let socket = UdpSocket::bind((format!("10.0.0.{n}"), 7900)).expect("the address is there");
+        socket.connect((format!("10.0.0.{}", 3 - n), 7900)).expect("a route");
+        socket
+    };
+    std::thread::spawn(make).join().expect("a socket")
+}
+
+/// Sends the numbers below `count`.
+fn send(socket: &UdpSocket, count: u32) {
+    for n in 0..count {
+        socket.send(&n.to_be_bytes()).expect("there is room");
+    }
+}
+
+/// Reads numbers until none has come for a second.
+fn numbers(socket: &UdpSocket) -> Vec<u32> {
+    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a time");
+    let mut bytes = [0; 4];
+    std::iter::from_fn(|| socket.recv(&mut bytes).ok().map(|_| u32::from_be_bytes(bytes))).collect()
+}
+
+fn count(counts: &Value, way: &str, name: &str) -> u64 {
+    counts[way][name].as_u64().unwrap_or_else(|| panic!("{way} {name}: {counts}"))
+}
+
+#[test]
+fn frames_come_through_in_order_and_not_before_their_delay() {
+    let Some(link) = Link::start(&[]) else { return };
+    let [near, far] = &link.sockets;
+    for n in 0..20u32 {
+        let start = Instant::now();
+        near.send(&n.to_be_bytes()).expect("sent");
+        let mut bytes = [0; 4];
+        far.recv(&mut bytes).expect("it comes");
+        assert!(start.elapsed() >= DELAY);
+        far.send(&bytes).expect("sent");
+        near.recv(&mut bytes).expect("it comes back");
+        assert!(start.elapsed() >= 2 * DELAY);
+        assert_eq!(u32::from_be_bytes(bytes), n);
+    }
+    send(near, 200);
+    assert_eq!(numbers(far), (0..200).collect::<Vec<_>>());
+    let counts = link.end();
+    assert_eq!(count(&counts, "there", "carried"), 220);
+    assert_eq!(count(&counts, "back", "carried"), 20);
+    for name in ["lost", "full", "held"] {
+        assert_eq!(count(&counts, "there", name) + count(&counts, "back", name), 0, "{counts}");
+    }
+    assert_eq!(counts["dropped_by_devices"], 0);
+}
+
+#[test]
+fn what_is_lost_is_what_the_seed_says_and_is_counted() {
+    let lost = |seed: &str| -> Option<Vec<u32>> {
+        let link = Link::start(&["--loss", "0.2", "--seed", seed])?;
+        let [near, far] = &link.sockets;
+        send(near, 300);
+        let came = numbers(far);
+        let counts = link.end();
+        assert_eq!(count(&counts, "there", "carried"), came.len() as u64);
+        assert_eq!(count(&counts, "there", "lost"), 300 - came.len() as u64);
+        assert!((20..100).contains(&count(&counts, "there", "lost")), "{counts}");
+        assert!(came.is_sorted());
+        Some(came)
+    };
+    let Some(first) = lost("1") else { return };
+    assert_eq!(lost("1"), Some(first.clone()));
+    assert_ne!(lost("2"), Some(first));
+}
+
+#[test]
+fn a_link_that_cannot_be_made_is_an_error() {
+    for words in ["--from no-such-namespace t --to no-such-namespace t", "--loss 2", ""] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_link"));
+        let output = command.args(words.split_whitespace()).output().expect("it starts");
+        assert!(!output.status.success() && output.stdout.is_empty(), "{words}");
+        assert!(!output.stderr.is_empty());
+    }
+}
