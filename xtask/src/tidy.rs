@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("control/cli", &["engine", "core/", "memory/", "devices/", "apps/"]),
     ("tests", &[]),
     ("bench/load", &[]),
+    ("bench/copies", &[]),
     ("fuzz", &["engine", "core/", "memory/"]),
     ("bench/measure", &[]),
     ("bench/", &["bench/measure", "core/", "memory/"]),
