@@ -71,7 +71,7 @@ const INTRODUCTION: &str = "<p>Client and server share one machine: what a side 
     round. A bar ends at the median of the rounds; the line over it is the interval in which the true median lies with a \
     probability of 95 % (with fewer than six rounds, the least and the largest). Point at a row for its figures. \
     <em>Where the time is</em> comes from a round of its own, under perf, which has no figures: whose thread it was, and below it who \
-    called whom, each as wide as it took time; the kernel's functions have [k]. Click on one to see it larger, and on all to go back.</p>\
+    called whom, each as wide as it took time; the kernel's functions are grey and have [k], Towpath's are blue. Click on one to see it larger, and on all to go back.</p>\
     <p class=\"legend\"><span class=\"kernel\"></span>Linux <span class=\"towpath\"></span>Towpath \
     <span class=\"peer\"></span>others; CPU of <span class=\"client\"></span>client \
     <span class=\"program\"></span>program, with its stack where that is in it <span class=\"engine\"></span>engine \
