@@ -34,7 +34,7 @@ enum Chore {
     Bench(bench::Options),
     /// A page with plots, of what `bench --json` wrote.
     Report(report::Options),
-    /// System calls and sleeps a request, a connection and a MiB, and instructions a packet, held to numbers (needs root).
+    /// System calls, sleeps and copies a request, a connection and a MiB, and instructions a packet, held to numbers (needs root).
     Counts(counts::Options),
     /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
     Crowd(crowd::Options),

@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tests", &[]),
     ("bench/load", &[]),
     ("bench/link", &[]),
+    ("bench/copies", &[]),
     ("fuzz", &["engine", "core/", "memory/"]),
     ("bench/measure", &[]),
     ("bench/", &["bench/measure", "core/", "memory/"]),

@@ -9,8 +9,8 @@
 //! lockstep receive HOST:PORT WARM COUNT        MiB from it
 //! ```
 //!
-//! A client does WARM of them, says "ready", waits for a line, does COUNT, says "done", and waits for the end of its
-//! standard input. So whoever reads counters before and after reads them while all is quiet.
+//! A client does WARM of them and says "ready". For each line on its standard input it does COUNT and says "done", until
+//! that ends. So whoever reads counters before and after reads them while all is quiet.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
@@ -43,10 +43,12 @@ fn main() -> Result<()> {
             };
             client(warm.parse()?)?;
             say("ready")?;
-            std::io::stdin().read_line(&mut String::new())?;
-            client(count.parse()?)?;
-            say("done")?;
-            std::io::stdin().read_to_end(&mut Vec::new())?;
+            let count = count.parse()?;
+            for line in std::io::stdin().lines() {
+                line?;
+                client(count)?;
+                say("done")?;
+            }
             Ok(())
         }
         _ => bail!("serve PORT, or CLIENT HOST:PORT WARM COUNT"),

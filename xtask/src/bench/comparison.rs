@@ -10,7 +10,7 @@ use super::peers::{self, Peer};
 use super::sides::Side;
 use super::{Built, Options, Outcome, Taken, idle, idlers, is_of, rounds, versions};
 use crate::figures::{Interval, Spread};
-use crate::report::data::{self, Entry, FORMAT, Measured, Measurement, Ratio, Report};
+use crate::report::data::{self, Entry, FORMAT, Flame, Measured, Measurement, Ratio, Report};
 use crate::report::table;
 
 /// Who takes part.
@@ -33,9 +33,10 @@ pub fn run(root: &Path, target: &Path, built: &Built, options: &Options) -> Resu
     println!("{}", table::head(&columns));
     let mut failed = 0;
     for case in options.cases() {
-        let (measurements, failures) = field.measure(case)?;
+        let (measurements, flames, failures) = field.measure(case)?;
         measurements.iter().for_each(|it| println!("{}", table::row(it, &columns)));
         report.measurements.extend(measurements);
+        report.flames.extend(flames);
         failed += failures;
         // What has been measured is not lost if the next one is interrupted.
         write(&report, options)?;
@@ -105,11 +106,12 @@ impl<'a> Field<'a> {
             repeat: self.options.repeat.max(1),
             missing: missing.collect(),
             measurements: Vec::new(),
+            flames: Vec::new(),
         })
     }
 
-    /// The rows of a case, and how many of the sides that are not peers failed.
-    fn measure(&self, case: &Case) -> Result<(Vec<Measurement>, usize)> {
+    /// The rows of a case, its flame graphs, and how many of the sides that are not peers failed.
+    fn measure(&self, case: &Case) -> Result<(Vec<Measurement>, Vec<Flame>, usize)> {
         let mut outcomes: BTreeMap<Side, Outcome> = self
             .sides
             .iter()
@@ -128,7 +130,13 @@ impl<'a> Field<'a> {
         let failed = there.iter().zip(&measured).filter(|&it| has_failed(it)).count();
         outcomes.extend(there.iter().map(|&(side, _)| side).zip(measured));
         let rows = (0..case.readings.len()).map(|n| self.row(case, n, &outcomes)).collect();
-        Ok((rows, failed))
+        let mut flames = Vec::new();
+        if self.options.flame {
+            let works = |&(side, _): &(Side, &Path)| outcomes[&side].is_ok();
+            let there: Vec<_> = there.iter().copied().filter(works).collect();
+            flames = super::flames(case, &there, self.built, self.options)?;
+        }
+        Ok((rows, flames, failed))
     }
 
     /// Of each run of most clients.

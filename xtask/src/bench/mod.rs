@@ -7,7 +7,7 @@
 //!
 //! Reading order: `sides` says where servers run (`peers` are those of others), `cases`, `loads` and `losses` which, `server`
 //! starts and measures them in a `world` (`pair` where the client is in it, too; `link` where it is behind delay and loss),
-//! `comparison` makes the report.
+//! `comparison` makes the report. `profile` says where the time goes.
 
 pub mod cases;
 mod comparison;
@@ -17,6 +17,7 @@ mod loads;
 mod losses;
 mod pair;
 mod peers;
+mod profile;
 mod server;
 pub mod sides;
 mod versions;
@@ -32,6 +33,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::figures::{Interval, Median, Sample, Spread};
 use crate::interrupt;
+use crate::report::data::Flame;
+use crate::report::flame;
 use crate::running::Running;
 use cases::{Case, Group};
 use server::Server;
@@ -71,6 +74,10 @@ pub struct Options {
     /// Writes a page with plots of it.
     #[arg(long, value_name = "FILE", conflicts_with = "beside")]
     html: Option<PathBuf>,
+    /// One more round of each measurement, under perf (root; Debian's linux-perf) and without figures: the page shows where
+    /// the time went, as flame graphs of all sides.
+    #[arg(long, conflicts_with = "beside")]
+    flame: bool,
 }
 
 impl Options {
@@ -120,6 +127,11 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     );
     interrupt::hold()?;
     crate::debian::install()?;
+    if options.flame {
+        let is_shown = options.json.is_some() || options.html.is_some();
+        ensure!(is_shown, "--flame: flame graphs are in the page or its data: --html or --json");
+        profile::is_possible().context("--flame")?;
+    }
     if options.cases().any(|case| case.group == Group::Users) {
         allow_many_descriptors();
     }
@@ -278,6 +290,38 @@ fn rounds(
         eprint!("\r{:70}\r", "");
     }
     Ok(outcomes)
+}
+
+/// Where the time goes on each side, in a round of its own; what fails is said.
+fn flames(
+    case: &Case,
+    sides: &[(Side, &Path)],
+    built: &Built,
+    options: &Options,
+) -> Result<Vec<Flame>> {
+    let mut flames = Vec::new();
+    for &(side, program) in sides {
+        if std::io::stderr().is_terminal() {
+            eprint!("\r{}: where the time goes: {side:30} ", case.name);
+        }
+        // One server at a time: others would be in the stacks, if only by their timers.
+        let stacks = Server::start(case, side, program, built, 0)
+            .and_then(|mut server| server.profile(case, options.seconds(case)));
+        interrupt::check()?;
+        match stacks {
+            Ok(stacks) => flames.push(Flame {
+                case: case.name.to_owned(),
+                side: side.to_string(),
+                hz: profile::HZ,
+                stacks: flame::pruned(&stacks),
+            }),
+            Err(why) => eprintln!("\n{}, {side}: no flame graph: {why:#}", case.name),
+        }
+    }
+    if std::io::stderr().is_terminal() {
+        eprint!("\r{:70}\r", "");
+    }
+    Ok(flames)
 }
 
 /// Nothing, and its reason in the outcome, where something failed.

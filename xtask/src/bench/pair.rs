@@ -65,6 +65,11 @@ impl Pair {
         Ok(Parts { client, program: cpu::of_tree(self.server)?, engine })
     }
 
+    /// The shell, or the `towpath` that it is under; and the server.
+    pub fn pids(&self) -> (u32, u32) {
+        (self.run.0.id(), self.server)
+    }
+
     /// The line that the shell answers.
     fn order(&mut self, script: &str) -> Result<String> {
         writeln!(self.orders, "{script}")?;

@@ -1,5 +1,6 @@
 //! A server on one side, and its client.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::cases::{Case, Group, PORT, Place};
 use super::pair::Pair;
+use super::profile::{Owners, Profile, Stacks};
 use super::sides::Side;
 use super::world::{Scratch, World};
 use super::{Built, cpu, loads};
@@ -115,6 +117,26 @@ impl<'a> Server<'a> {
     /// Ends it. An error if its link has lost frames beyond those that it was to lose.
     pub fn end(mut self) -> Result<()> {
         self.world.end_link()
+    }
+
+    /// Where the time goes while the client runs. Its figures are not those of a run without that, and are left.
+    pub fn profile(&mut self, case: &Case, seconds: u32) -> Result<Stacks> {
+        let profile = Profile::begin(&self.scratch.0)?;
+        self.measure(case, seconds)?;
+        let client = case.client(&place(&self.world, &self.scratch, self.built, seconds));
+        profile.end(&self.owners(&client[0])?)
+    }
+
+    fn owners(&self, client: &str) -> Result<Owners> {
+        let client = client.rsplit('/').next().unwrap_or(client).to_owned();
+        let (run, server) = match &self.run {
+            Run::Paired(pair) => pair.pids(),
+            Run::Alone(run) => (run.0.id(), run.0.id()),
+        };
+        let mut program: BTreeSet<u32> = cpu::descendants(server)?.into_iter().collect();
+        program.insert(server);
+        let engine: BTreeSet<u32> = self.world.side.is_ours().then_some(run).into_iter().collect();
+        Ok(Owners { program: &program - &engine, engine, client })
     }
 
     /// Runs a client to its end, or for so many seconds.

@@ -1,9 +1,10 @@
 //! What a request, a connection and a byte cost in things that are counted and not timed, held to the numbers in
 //! `xtask/counts.json`: so that it is seen when one of them rises, on a machine that others use as well.
 //!
-//! Reading order: `workloads` is what is done and counted, with `tracer` for system calls and `threads` for sleeps;
+//! Reading order: `workloads` is what is done and counted, with `tracer` for system calls, `threads` for sleeps and `copies`;
 //! `report` has the tables, `expected` the numbers. Instructions of the stack alone are counted by `crate::shards`.
 
+mod copies;
 mod expected;
 mod names;
 mod report;
@@ -21,7 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::bench::sides::{Hosting, Side, Uplink};
 use crate::interrupt;
 use expected::{Counted, Expected};
-use report::{Row, Rows};
+use report::{COPIES, Row, Rows};
 use workloads::{Unit, WORKLOADS, Workload};
 
 #[derive(clap::Args, Default)]
@@ -32,6 +33,9 @@ pub struct Options {
     /// One JSON object instead of tables.
     #[arg(long)]
     json: bool,
+    /// Say which code copies, the first that copies the most.
+    #[arg(long, conflicts_with = "json")]
+    copies: bool,
     /// Write what was counted to xtask/counts.json.
     #[arg(long)]
     update: bool,
@@ -64,7 +68,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     crate::debian::install()?;
     let mut expected = Expected::read(root)?;
     let is_wanted = |name: &str| name.contains(&options.only);
-    let (mut counted, mut rows) = (Vec::new(), Rows::new(options.json));
+    let (mut counted, mut rows) = (Vec::new(), Rows::new(options.json, options.copies));
+    let mut has_copies = true;
     let work: Vec<&Workload> = WORKLOADS.iter().filter(|it| is_wanted(it.name)).collect();
     ensure!(
         !work.is_empty() || is_wanted(INSTRUCTIONS),
@@ -73,9 +78,14 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     );
     if !work.is_empty() {
         let programs = build(root)?;
+        if let Err(why) = copies::is_possible(&programs) {
+            eprintln!("copies are left out, for this machine does not let one count them: {why:#}");
+            has_copies = false;
+            expected.leave_out(&COPIES);
+        }
         for (work, side) in work.iter().flat_map(|&work| SIDES.map(|side| (work, side))) {
             progress(&format!("{}: {side}", work.name));
-            let (of_work, numbers) = count(work, side, &programs, &expected)?;
+            let (of_work, numbers) = count(work, side, &programs, has_copies, &expected)?;
             progress("");
             rows.add(of_work);
             counted.extend(numbers);
@@ -90,6 +100,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
             what: format!("{INSTRUCTIONS}, {name}"),
             each,
             unit: Unit::Packet,
+            is_kib: false,
         }));
     }
     rows.end();
@@ -127,10 +138,11 @@ fn count(
     work: &Workload,
     side: Side,
     programs: &Path,
+    has_copies: bool,
     expected: &Expected,
 ) -> Result<(Vec<Row>, Vec<Counted>)> {
     let once = || -> Result<(Vec<Row>, Vec<Counted>)> {
-        let rows = Row::of(work, side, &work.count(side, programs)?);
+        let rows = Row::of(work, side, &work.count(side, programs, has_copies)?);
         let asserted = rows.iter().filter(|_| side != Side::Kernel);
         let counted = asserted.flat_map(|row| row.asserted(work.unit)).collect();
         Ok((rows, counted))
@@ -152,7 +164,7 @@ fn count(
 /// The folder of what was built. Each by itself: together, their dependencies would have other features, and all of
 /// them be built once more.
 fn build(root: &Path) -> Result<PathBuf> {
-    for package in [&["towpath"][..], &["towpath-tests", "--bins"]] {
+    for package in [&["towpath"][..], &["towpath-tests", "--bins"], &["towpath-copies"]] {
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--release", "-p"]).args(package).current_dir(root);
         ensure!(build.status()?.success(), "the release build failed");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::copies::{self, Copied};
 use super::expected::Counted;
 use super::names::name;
 use super::workloads::{Cost, Costs, Unit, Workload};
@@ -12,6 +13,10 @@ use crate::figures::Figure;
 
 /// Calls that are rarer are not listed in a table.
 const LISTED_MIN: f64 = 0.05;
+/// Code that copies a smaller part of what is copied is not listed.
+const COPIED_MIN: f64 = 0.01;
+/// What of copies is held to a number.
+pub const COPIES: [&str; 2] = [", copies", ", KiB copied"];
 
 /// What one process, or all of a program's, did for each request, connection or MiB.
 pub struct Row {
@@ -25,6 +30,45 @@ pub struct Row {
     voluntary: f64,
     involuntary: f64,
     faults: f64,
+    copied: Option<Copies>,
+}
+
+/// What was copied for each of them.
+struct Copies {
+    copies: f64,
+    kib: f64,
+    /// KiB by place, the most first.
+    by_place: Vec<(String, f64)>,
+}
+
+impl Copies {
+    fn of(all: &[Copied], each: impl Fn(u64) -> f64) -> Self {
+        let mut by_place = BTreeMap::<&str, u64>::new();
+        for it in all {
+            *by_place.entry(&it.place).or_default() += it.bytes;
+        }
+        let kib = |bytes: u64| each(bytes) / 1024.;
+        let mut by_place: Vec<_> =
+            by_place.into_iter().map(|(place, bytes)| (place.to_owned(), kib(bytes))).collect();
+        by_place.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Self {
+            copies: each(all.iter().map(|it| it.copies).sum()),
+            kib: kib(all.iter().map(|it| it.bytes).sum()),
+            by_place,
+        }
+    }
+
+    /// Lines that say which code copies.
+    fn lines(&self) -> Vec<String> {
+        let mut by_name = BTreeMap::<String, f64>::new();
+        for (place, kib) in &self.by_place {
+            *by_name.entry(copies::name(place)).or_default() += kib;
+        }
+        by_name.retain(|_, kib| *kib >= self.kib * COPIED_MIN);
+        let mut by_name: Vec<_> = by_name.into_iter().collect();
+        by_name.sort_by(|a, b| b.1.total_cmp(&a.1));
+        by_name.iter().map(|(name, kib)| format!("  {kib:10.2} KiB  {name}")).collect()
+    }
 }
 
 impl Row {
@@ -49,27 +93,52 @@ impl Row {
                 voluntary: each(cost.scheduled.voluntary),
                 involuntary: each(cost.scheduled.involuntary),
                 faults: each(cost.scheduled.faults),
+                copied: cost.copied.as_ref().map(|all| Copies::of(all, each)),
             }
         };
         let engine = costs.engine.iter().map(|cost| row("engine", cost));
         engine.chain([row("program", &costs.program)]).collect()
     }
 
-    /// What is held to a number: system calls and sleeps.
-    pub fn asserted(&self, unit: Unit) -> [Counted; 2] {
+    /// What is held to a number: system calls, sleeps, and copies where they were counted.
+    pub fn asserted(&self, unit: Unit) -> Vec<Counted> {
         let Self { work, side, process, .. } = self;
-        [("system calls", self.calls), ("sleeps", self.voluntary)].map(|(count, each)| Counted {
-            what: format!("{work}, {side}, {process}, {count}"),
+        let mut all = vec![(", system calls", self.calls), (", sleeps", self.voluntary)];
+        if let Some(copied) = &self.copied {
+            all.extend([(COPIES[0], copied.copies), (COPIES[1], copied.kib)]);
+        }
+        let counted = |(count, each)| Counted {
+            what: format!("{work}, {side}, {process}{count}"),
             each,
             unit,
-        })
+            is_kib: count == COPIES[1],
+        };
+        all.into_iter().map(counted).collect()
+    }
+
+    fn line(&self) -> String {
+        let Self { work, unit, side, process, calls, .. } = self;
+        let Self { voluntary, involuntary, faults, .. } = self;
+        let often = self.by_name.iter().filter(|(_, each)| *each >= LISTED_MIN);
+        let names: Vec<String> = often.map(|(name, each)| format!("{name} {each:.2}")).collect();
+        let copied = match &self.copied {
+            Some(Copies { copies, kib, .. }) => format!("{copies:.2} | {kib:.2}"),
+            None => "missing | missing".to_owned(),
+        };
+        format!(
+            "| {work} | {unit} | {side} | {process} | {calls:.2} | {voluntary:.2} | {copied} | {involuntary:.2} | {faults:.2} | {} |",
+            names.join(", ")
+        )
     }
 
     fn json(&self) -> Value {
+        let copied = self.copied.as_ref();
         json!({
             "work": self.work, "unit": self.unit, "side": self.side, "process": self.process,
             "system_calls": self.calls, "by_name": self.by_name.iter().cloned().collect::<BTreeMap<_, _>>(),
             "sleeps": self.voluntary, "preemptions": self.involuntary, "page_faults": self.faults,
+            "copies": copied.map(|it| it.copies), "kib_copied": copied.map(|it| it.kib),
+            "kib_copied_by_place": copied.map(|it| it.by_place.iter().cloned().collect::<BTreeMap<_, _>>()),
         })
     }
 }
@@ -88,35 +157,32 @@ impl Unit {
 /// The report as it comes.
 pub struct Rows {
     is_json: bool,
+    /// Whether code that copies is listed.
+    has_places: bool,
     rows: Vec<Value>,
     instructions: Value,
 }
 
 impl Rows {
-    pub fn new(is_json: bool) -> Self {
-        Self { is_json, rows: Vec::new(), instructions: Value::Null }
+    pub fn new(is_json: bool, has_places: bool) -> Self {
+        Self { is_json, has_places, rows: Vec::new(), instructions: Value::Null }
     }
 
     /// Those of one workload and side.
     pub fn add(&mut self, rows: Vec<Row>) {
         if !self.is_json && self.rows.is_empty() {
             println!(
-                "| work | each | side | process | system calls | sleeps | preempted | page faults | calls by name |"
+                "| work | each | side | process | system calls | sleeps | copies | KiB copied | preempted | page faults | calls by name |"
             );
-            println!("|---|---|---|---|---|---|---|---|---|");
+            println!("|{}", "---|".repeat(11));
         }
         for row in rows {
             // Towpath's own process has nothing to do where the program has the engine.
             if !self.is_json && row.calls > 0. {
-                let often = row.by_name.iter().filter(|(_, each)| *each >= LISTED_MIN);
-                let names: Vec<String> =
-                    often.map(|(name, each)| format!("{name} {each:.2}")).collect();
-                let Row { work, unit, side, process, calls, .. } = &row;
-                let Row { voluntary, involuntary, faults, .. } = &row;
-                println!(
-                    "| {work} | {unit} | {side} | {process} | {calls:.2} | {voluntary:.2} | {involuntary:.2} | {faults:.2} | {} |",
-                    names.join(", ")
-                );
+                println!("{}", row.line());
+                if let Some(copied) = row.copied.as_ref().filter(|_| self.has_places) {
+                    copied.lines().iter().for_each(|line| println!("{line}"));
+                }
             }
             self.rows.push(row.json());
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::copies::{Copied, Copier};
 use super::server::{Server, Words};
 use super::threads::{Scheduled, scheduled, threads};
 use super::tracer::{Calls, Tracer};
@@ -90,6 +91,8 @@ pub struct Cost {
     /// Thread and number.
     pub calls: Calls,
     pub scheduled: Scheduled,
+    /// By thread and place. None: they could not be counted.
+    pub copied: Option<Vec<Copied>>,
 }
 
 /// The parts of a run, which have processes of their own.
@@ -107,8 +110,9 @@ pub struct Costs {
 const QUIET: Duration = Duration::from_millis(300);
 
 impl Workload {
-    /// Runs it on one side. `programs` is the folder of all that was built.
-    pub fn count(&self, side: Side, programs: &Path) -> Result<Costs> {
+    /// Runs it on one side. `programs` is the folder of all that was built. Copies are counted in a second turn of the same
+    /// server: that takes longer, and what happens by the clock would happen more often in the first one.
+    pub fn count(&self, side: Side, programs: &Path, has_copies: bool) -> Result<Costs> {
         let alone = one_at_a_time()?;
         let server = Server::start(self.server, side, &alone, programs)?;
         let tracer = Tracer::new()?;
@@ -123,6 +127,7 @@ impl Workload {
         interrupt::sleep(QUIET)?;
         let calls = tracer.end()?;
         let after = [scheduled(&engine)?, scheduled(&program)?];
+        let copied = has_copies.then(|| copies(&mut client, &all, programs)).transpose()?;
         // Threads that were begun meanwhile are the program's where there is no other.
         let owners_after = threads(&all)?;
         let is_engines = |thread: &u32| {
@@ -130,13 +135,25 @@ impl Workload {
             owner.is_some_and(|process| engine.contains(process))
         };
         let (of_engine, of_program) = calls.into_iter().partition(|((it, _), _)| is_engines(it));
-        let cost = |calls, n: usize| Cost { calls, scheduled: after[n].since(&before[n]) };
+        let cost = |calls, n: usize| {
+            let is_own = |it: &&Copied| is_engines(&it.thread) == (n == 0);
+            let copied = copied.as_ref().map(|all| all.iter().filter(is_own).cloned().collect());
+            Cost { calls, scheduled: after[n].since(&before[n]), copied }
+        };
         Ok(Costs {
             engine: (!engine.is_empty()).then(|| cost(of_engine, 0)),
             program: cost(of_program, 1),
             count: self.count,
         })
     }
+}
+
+/// What processes copy while the client does once more what is counted.
+fn copies(client: &mut Client, processes: &[u32], programs: &Path) -> Result<Vec<Copied>> {
+    let copier = Copier::begin(programs, processes)?;
+    client.go_on()?;
+    interrupt::sleep(QUIET)?;
+    copier.end()
 }
 
 /// Server, engine and client on one processor, where who is woken waits until the one that runs sleeps, and nobody else

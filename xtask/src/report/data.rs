@@ -22,6 +22,9 @@ pub struct Report {
     /// Sides that could not take part at all, and why.
     pub missing: BTreeMap<String, String>,
     pub measurements: Vec<Measurement>,
+    /// Where the time went, in rounds of their own. None unless that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flames: Vec<Flame>,
 }
 
 /// The format that this program writes and reads.
@@ -33,6 +36,17 @@ pub struct Machine {
     pub cores: usize,
     pub kernel: String,
     pub memory_bytes: u64,
+}
+
+/// Where the time went while the client of a case ran against one side.
+#[derive(PartialEq, Debug, Serialize, Deserialize)]
+pub struct Flame {
+    pub case: String,
+    pub side: String,
+    /// Samples a second of each processor.
+    pub hz: u32,
+    /// Samples by folded stack, `client;main;tcp_sendmsg_[k]`: first whose thread it was, then who called whom.
+    pub stacks: BTreeMap<String, u64>,
 }
 
 /// A row of the table.

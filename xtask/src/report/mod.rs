@@ -1,9 +1,10 @@
 //! What `cargo xtask bench` found, as data, as tables and as a page.
 //!
-//! Reading order: `data` is what is written and read, `table` and `page` show it, `chart` draws.
+//! Reading order: `data` is what is written and read, `table` and `page` show it, `chart` and `flame` draw.
 
 pub mod chart;
 pub mod data;
+pub mod flame;
 pub mod page;
 pub mod table;
 
@@ -45,7 +46,7 @@ fn parse(text: &str) -> Result<Report> {
 
 #[cfg(test)]
 mod tests {
-    use super::data::{Entry, Machine, Measured, Measurement, Outcome, Ratio};
+    use super::data::{Entry, Flame, Machine, Measured, Measurement, Outcome, Ratio};
     use super::*;
     use crate::figures::{Interval, Parts, Sample, Spread};
 
@@ -82,6 +83,12 @@ mod tests {
                 row(", p50", "µs", [10., 11.]),
                 row(", p99", "µs", [90., 110.]),
             ],
+            flames: vec![Flame {
+                case: "1 KiB and back".into(),
+                side: "kernel".into(),
+                hz: 499,
+                stacks: [("client;main;send<T>_[k]".to_owned(), 7)].into(),
+            }],
         }
     }
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::chart::{self, Kind, Line, PARTS};
-use super::data::{Entry, Measured, Measurement, Outcome, Report};
-use super::table;
+use super::data::{Entry, Flame, Measured, Measurement, Outcome, Report};
+use super::{flame, table};
 use crate::figures::{Interval, Median};
 
 /// The page.
@@ -19,14 +19,17 @@ pub fn of(report: &Report) -> String {
             group = &first.group;
             let _ = write!(body, "<h2>{}</h2>", escaped(group_title(group)));
         }
-        body += &section(rows);
+        let flames: Vec<&Flame> = report.flames.iter().filter(|it| it.case == first.case).collect();
+        body += &section(rows, &flames);
         rest = others;
     }
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>Towpath beside others</title><style>{STYLE}</style></head>\
-         <body><main>{body}</main></body></html>\n"
+         <title>Towpath beside others</title><style>{STYLE}{flames}</style></head>\
+         <body><main>{body}</main><script>{script}</script></body></html>\n",
+        flames = flame::STYLE,
+        script = flame::SCRIPT,
     )
 }
 
@@ -66,7 +69,9 @@ fn head(report: &Report) -> String {
 const INTRODUCTION: &str = "<p>Client and server share one machine: what a side gives beside the \
     others means something, a figure alone little. The client is the same on all sides, and goes from one to the next in each \
     round. A bar ends at the median of the rounds; the line over it is the interval in which the true median lies with a \
-    probability of 95 % (with fewer than six rounds, the least and the largest). Point at a row for its figures.</p>\
+    probability of 95 % (with fewer than six rounds, the least and the largest). Point at a row for its figures. \
+    <em>Where the time is</em> comes from a round of its own, under perf, which has no figures: whose thread it was, and below it who \
+    called whom, each as wide as it took time; the kernel's functions are grey and have [k], Towpath's are blue. Click on one to see it larger, and on all to go back.</p>\
     <p class=\"legend\"><span class=\"kernel\"></span>Linux <span class=\"towpath\"></span>Towpath \
     <span class=\"peer\"></span>others; CPU of <span class=\"client\"></span>client \
     <span class=\"program\"></span>program, with its stack where that is in it <span class=\"engine\"></span>engine \
@@ -85,8 +90,8 @@ fn group_title(group: &str) -> &str {
     }
 }
 
-/// All rows of one case.
-fn section(rows: &[Measurement]) -> String {
+/// All rows of one case, and where the time went.
+fn section(rows: &[Measurement], flames: &[&Flame]) -> String {
     let seconds = rows[0].seconds.map(|it| format!(" ({it} s each)")).unwrap_or_default();
     let mut text = format!("<section><h3>{}{seconds}</h3>", escaped(&rows[0].case));
     let rate = rows.iter().find(|row| !row.is_less_better);
@@ -106,6 +111,7 @@ fn section(rows: &[Measurement]) -> String {
     }
     text += &cpu(rate.unwrap_or(&rows[0]));
     text += &figures(rows);
+    text += &flame::of(flames);
     text + "</section>"
 }
 
@@ -225,9 +231,15 @@ mod tests {
     #[test]
     fn a_page_has_all_that_was_measured_and_what_was_not() {
         let page = of(&example());
-        for part in
-            ["12.5", "both &amp; &lt;all&gt;", "1 KiB and back", "it has no UDP", "p99 ○", "99.9 %"]
-        {
+        for part in [
+            "12.5",
+            "both &amp; &lt;all&gt;",
+            "1 KiB and back",
+            "it has no UDP",
+            "p99 ○",
+            "99.9 %",
+            "send&lt;T&gt;_[k]: 100.0 %",
+        ] {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("<all>") && !page.contains("NaN") && !page.contains("inf"));
@@ -238,7 +250,10 @@ mod tests {
     #[test]
     fn what_is_opened_is_closed() {
         let page = of(&example());
-        for name in ["svg", "section", "details", "table", "tr", "td", "text", "title", "h3", "p"] {
+        for name in [
+            "svg", "section", "details", "table", "tr", "td", "text", "title", "h3", "h4", "p",
+            "i", "div", "script",
+        ] {
             let opened = page.matches(&format!("<{name}>")).count()
                 + page.matches(&format!("<{name} ")).count();
             assert_eq!(opened, page.matches(&format!("</{name}>")).count(), "{name}");

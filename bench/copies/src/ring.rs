@@ -1,0 +1,144 @@
+//! What the kernel writes down on one processor, in memory that it shares.
+
+use std::fs::File;
+use std::io::Error;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, ensure};
+
+/// What a sample is made of: process and thread, registers of the program, and the top of its stack. There the call that
+/// it comes from has left where it returns to.
+pub const SAMPLE_TYPE: u64 = TID | REGS_USER | STACK_USER;
+const TID: u64 = 1 << 1;
+const REGS_USER: u64 = 1 << 12;
+const STACK_USER: u64 = 1 << 13;
+/// Of x86-64: rdx, the third argument (PERF_REG_X86_DX of asm/perf_regs.h).
+pub const SAMPLE_REGS: u64 = 1 << 3;
+/// Bytes of the stack.
+pub const SAMPLE_STACK: u32 = 8;
+
+/// One call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    pub process: u32,
+    pub thread: u32,
+    /// Bytes to copy.
+    pub len: u64,
+    /// Where it returns to. Zero: the kernel could not see.
+    pub caller: u64,
+}
+
+/// Bytes for samples, a power of two. One takes 64.
+const DATA: usize = 16 << 20;
+/// What the kernel calls a page of it, and the ring's first page, which has no samples.
+const PAGE: usize = 4096;
+
+/// Places of struct perf_event_mmap_page (linux/perf_event.h).
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
+
+/// The kinds of records that are known.
+const LOST: u32 = 2;
+const SAMPLE: u32 = 9;
+
+pub struct Ring {
+    base: NonNull<u8>,
+}
+
+impl Ring {
+    pub fn of(event: &File) -> Result<Self> {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let at = unsafe {
+            let len = PAGE + DATA;
+            libc::mmap(std::ptr::null_mut(), len, access, flags, event.as_raw_fd(), 0)
+        };
+        ensure!(at != libc::MAP_FAILED, "a ring: {}", Error::last_os_error());
+        Ok(Self { base: NonNull::new(at.cast()).context("mmap")? })
+    }
+
+    /// Takes out what is there, and says how many samples that were.
+    pub fn read(&mut self, of: &mut impl FnMut(Sample)) -> Result<u64> {
+        // The kernel writes a record before it moves the head.
+        let head = self.word(DATA_HEAD).load(Ordering::Acquire);
+        let mut tail = self.word(DATA_TAIL).load(Ordering::Relaxed);
+        let mut samples = 0;
+        while tail < head {
+            let (kind, len) = header(self.u64_at(tail));
+            ensure!(len >= 8 && len % 8 == 0 && len <= head - tail, "a record of {len} bytes");
+            ensure!(kind != LOST, "the ring of {DATA} bytes was full");
+            if kind == SAMPLE {
+                let words = (1..len / 8).map(|n| self.u64_at(tail + 8 * n));
+                of(parse(words).context("a sample is too short")?);
+                samples += 1;
+            }
+            tail += len;
+        }
+        // Only now may the kernel write there again.
+        self.word(DATA_TAIL).store(tail, Ordering::Release);
+        Ok(samples)
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at < PAGE, "{at} is not in the first page");
+        // SAFETY: inside the first page, which is mapped as long as this lives, and aligned as a page's place is.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// Eight bytes of the samples, which go round.
+    fn u64_at(&self, at: u64) -> u64 {
+        let at = (at % DATA as u64) as usize;
+        assert!(at.is_multiple_of(8), "records are aligned");
+        // SAFETY: behind the first page and inside the mapping, and aligned. The kernel does not write between tail and head.
+        unsafe { self.base.as_ptr().add(PAGE + at).cast::<u64>().read_volatile() }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: what `of` has mapped, of which there are no references any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE + DATA) };
+    }
+}
+
+/// Kind and length of a record: u32, u16 for flags, u16.
+fn header(word: u64) -> (u32, u64) {
+    (word as u32, word >> 48)
+}
+
+/// What is behind the header of a sample, in the order in which the kernel writes it.
+fn parse(mut words: impl Iterator<Item = u64>) -> Option<Sample> {
+    let ids = words.next()?;
+    // Whose registers: none, where the kernel could not see them.
+    let has_registers = words.next()? != 0;
+    let len = if has_registers { words.next()? } else { 0 };
+    // The stack: how long, the bytes, and how many of them were seen.
+    let stack = words.next()?;
+    let (top, seen) = if stack > 0 { (words.next()?, words.next()?) } else { (0, 0) };
+    let caller = if seen == u64::from(SAMPLE_STACK) { top } else { 0 };
+    Some(Sample { process: ids as u32, thread: (ids >> 32) as u32, len, caller })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_says_who_copied_how_much() {
+        let words = [7 | 9 << 32, 2, 1448, 8, 0xabc, 8];
+        let sample = Sample { process: 7, thread: 9, len: 1448, caller: 0xabc };
+        assert_eq!(parse(words.into_iter()), Some(sample));
+        // A stack that was not in memory, and none at all.
+        let caller = |words: &[u64]| parse(words.iter().copied()).map(|it| it.caller);
+        assert_eq!(caller(&[7, 2, 1448, 8, 0xabc, 0]), Some(0));
+        assert_eq!(caller(&[7, 2, 1448, 0]), Some(0));
+        assert_eq!(caller(&[7, 2, 1448]), None);
+    }
+
+    #[test]
+    fn a_header_is_kind_flags_and_length() {
+        assert_eq!(header(9 | 2 << 32 | 64 << 48), (SAMPLE, 64));
+    }
+}
