@@ -118,9 +118,17 @@ impl<H: Host> Stack<H> {
         while let Some(error) = self.net.take_error() {
             self.receive_error(now, host, &error);
         }
-        // After a stall packets come between: what is answered to the first timers may spare the others.
-        let first = self.wheel.next_timeout();
-        let until = first.map_or(now, |due| now.min(due + limits::TIMERS_AT_ONCE));
+        if let Some(due) = self.wheel.next_timeout().filter(|due| *due <= now) {
+            // After a stall packets come between: what is answered to the first timers may spare the others.
+            self.fire_until(now.min(due + limits::TIMERS_AT_ONCE), now, host, pool);
+        }
+        self.expire_time_waits(now);
+        self.expire_pending(now, host);
+        self.forget_old_mtus(now);
+        self.tell(host);
+    }
+
+    fn fire_until(&mut self, until: Instant, now: Instant, host: &mut H, pool: &mut Pool) {
         let mut moves = limits::TIMERS_A_TURN;
         for _ in 0..limits::TIMERS_A_TURN {
             let Some(owner) = self.wheel.pop(until, &mut moves) else { break };
@@ -132,10 +140,6 @@ impl<H: Host> Stack<H> {
                 }
             }
         }
-        self.expire_time_waits(now);
-        self.expire_pending(now, host);
-        self.forget_old_mtus(now);
-        self.tell(host);
     }
 
     /// Delivers the events that arose where no host was at hand. [`Stack::turn`] does, too.

@@ -103,18 +103,30 @@ fn address_v6(addr: Ipv6Addr) -> u64 {
 /// One's-complement sum of `data` as big-endian 16-bit words, the last one padded with zero.
 #[inline]
 fn sum_words(data: &[u8]) -> u16 {
+    if data.len() < WIDE_MIN { sum_narrow(data) } else { sum_wide(data) }
+}
+
+#[inline(always)]
+fn sum_narrow(data: &[u8]) -> u16 {
     // Whole machine words are summed in memory order; only the folded result is brought to network order.
-    let (acc, data) = match data.len() >= WIDE_MIN {
-        true => towpath_sum::wide(data).unwrap_or((0, data)),
-        false => (0, data),
-    };
     let (blocks, rest) = data.as_chunks::<BLOCK>();
-    let acc = if blocks.is_empty() { acc } else { add_carry(acc, sum_blocks(blocks)) };
+    let acc = if blocks.is_empty() { 0 } else { sum_blocks(blocks) };
     let (words, tail) = rest.as_chunks::<8>();
     let acc = words.iter().fold(acc, |acc, w| add_carry(acc, u64::from_ne_bytes(*w)));
     let acc = add_carry(acc, sum_tail(tail));
     u16::from_be(fold(acc))
 }
+
+/// The same, with the processor's wide registers where it has some.
+#[inline(never)]
+fn sum_wide(data: &[u8]) -> u16 {
+    let Some((acc, rest)) = towpath_sum::wide(data) else { return sum_narrow(data) };
+    let rest = sum_narrow(rest).to_be();
+    u16::from_be(fold(add_carry(acc, u64::from(rest))))
+}
+
+/// Of fewer bytes the sum is as fast without wide registers.
+const WIDE_MIN: usize = 128;
 
 /// The sum of up to 7 bytes, piece by piece: a copy into a padded word would stall the load after it.
 #[inline]
@@ -133,9 +145,6 @@ fn sum_tail(mut tail: &[u8]) -> u64 {
     }
     acc
 }
-
-/// Of fewer bytes the sum is as fast without wide registers.
-const WIDE_MIN: usize = 128;
 
 /// Bytes that are added before a carry is kept: as many as the compiler makes one chain of additions with carry of.
 const BLOCK: usize = 64;
