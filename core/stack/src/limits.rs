@@ -112,9 +112,12 @@ pub const TX_COPY_MAX: u32 = 256;
 /// Timers fired in one turn, and timers moved in the wheel, before packets have their turn again.
 pub const TIMERS_A_TURN: usize = 4_096;
 
-/// Timers that are late fire together when they are due within this time, before packets have their turn again. Far
-/// less than what lies between an acknowledgement that is put off and the retransmission that it saves.
+/// Timers that are late fire together when they are due within this time, before packets have their turn again, or within
+/// an eighth of what they are late, so that an owner who comes seldom catches up. Less than what lies between an
+/// acknowledgement that is put off (40 ms) and the retransmission that it saves (200 ms).
 pub const TIMERS_AT_ONCE: Duration = Duration::from_millis(10);
+/// The longest such time.
+pub const TIMERS_AT_ONCE_MAX: Duration = Duration::from_millis(100);
 
 /// Multicast groups one socket joins: Linux's `igmp_max_memberships`.
 pub const MEMBERSHIPS_MAX: usize = 20;

@@ -152,6 +152,11 @@ impl<O: Copy> Wheel<O> {
         self.take(index)
     }
 
+    /// Until when it has moved timers: those that were armed for an earlier time are due, whatever that was.
+    pub fn passed(&self) -> Instant {
+        Instant(self.elapsed << TICK_SHIFT)
+    }
+
     /// When [`Wheel::pop`] may have something: never later than that, earlier only after a cancel.
     pub fn next_timeout(&self) -> Option<Instant> {
         let Lists { levels, later, due } = &self.lists;

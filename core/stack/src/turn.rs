@@ -119,8 +119,11 @@ impl<H: Host> Stack<H> {
             self.receive_error(now, host, &error);
         }
         if let Some(due) = self.wheel.next_timeout().filter(|due| *due <= now) {
-            // After a stall packets come between: what is answered to the first timers may spare the others.
-            self.fire_until(now.min(due + limits::TIMERS_AT_ONCE), now, host, pool);
+            // After a stall packets come between: what is answered to the first timers may spare the others. What was armed
+            // for a time that is long past is no stall: all that the wheel has passed fires.
+            let step =
+                (now.since(due) / 8).clamp(limits::TIMERS_AT_ONCE, limits::TIMERS_AT_ONCE_MAX);
+            self.fire_until(now.min(due.max(self.wheel.passed()) + step), now, host, pool);
         }
         self.expire_time_waits(now);
         self.expire_pending(now, host);

@@ -16,7 +16,7 @@
 const BLOCK: usize = 32;
 
 /// The sum of `data` as numbers of 32 bits in the order of the machine's bytes, as far as there are whole blocks of 32 bytes,
-/// and what is left of it. Exact below 32 GiB. `None`: there are no wide registers.
+/// and what is left of it. Exact below 16 GiB. `None`: there are no wide registers.
 #[inline]
 #[must_use]
 pub fn wide(data: &[u8]) -> Option<(u64, &[u8])> {

@@ -1,7 +1,7 @@
 //! A host that nobody turned for a while, though time passed.
 
 use super::world::{Conn, LinkConfig, MS, World};
-use crate::Instant;
+use crate::{Instant, KeepAlive, SocketOption};
 
 /// A connection over loopback within host a, whose first segments (which are acknowledged at once) are over.
 fn connected(w: &mut World) -> (Conn, Conn) {
@@ -49,4 +49,36 @@ fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
             assert_eq!(w.a.stack.counters().tcp_retransmits, 0, "after {stall} ms, {both_ways}");
         }
     }
+}
+
+/// Options that say of several connections at once that their peers should have been heard long ago.
+#[test]
+fn timers_that_are_armed_for_the_past_fire_and_hold_up_no_others() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        silent.push(w.connected(listener, "10.0.0.2:80"));
+        w.run(10_000);
+    }
+    let (client, server) = connected(&mut w);
+    // Now the wheel has passed all those times.
+    w.a.write(&client, b"x");
+    w.run(60_000);
+    let second = std::time::Duration::from_secs(1);
+    for (conn, _) in &silent {
+        let keepalive = KeepAlive { idle: second, interval: 75 * second, probes: 9 };
+        w.a.stack.set_option(conn.id, SocketOption::KeepAlive(Some(keepalive))).unwrap();
+    }
+    w.a.write(&client, b"and it goes on");
+    for _ in 0..100 {
+        w.a.turn();
+    }
+    let next = w.a.next_timeout();
+    assert!(next.is_none_or(|next| next > w.now().0), "it turns without an end: {next:?}");
+    let sent = windows(&w, &client).1;
+    assert_eq!(sent, 1, "it is not acknowledged at once");
+    w.run(100);
+    assert_eq!(windows(&w, &client).1, 0, "the acknowledgement that was put off came");
+    assert!(!w.a.read(&server).is_empty());
 }
