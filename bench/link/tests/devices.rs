@@ -109,6 +109,8 @@ fn socket(namespace: &Namespace, n: usize) -> UdpSocket {
         let kind = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(namespace.as_fd(), kind).expect("setns");
         let socket = UdpSocket::bind((format!("10.0.0.{n}"), 7900)).expect("the address is there");
+        // What is lost fails the test, and does not hold it up.
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
         socket.connect((format!("10.0.0.{}", 3 - n), 7900)).expect("a route");
         socket
     };
