@@ -238,6 +238,7 @@ fn interface() -> InterfaceConfig {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     }
 }
 

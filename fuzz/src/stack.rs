@@ -126,6 +126,7 @@ impl Case {
             slaac: false,
             any_address: false,
             kernel_cuts: false,
+            in_process: false,
         };
         stack.net.add_interface(now, interface);
         let wire = Rc::new(RefCell::new(Wire { offloads, ..Wire::default() }));

@@ -63,6 +63,9 @@ pub(crate) enum Phase {
         second: Option<Presented>,
         /// Where the published port leads.
         to: SocketAddr,
+        /// How long an answer is waited for before the SYN is sent again: nothing is lost on this link, so that it was
+        /// dropped, as for an accept queue that is full.
+        wait_ns: u64,
     },
     /// Both are connected.
     Open(SocketId),

@@ -438,6 +438,7 @@ fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: In
             slaac: false,
             any_address: true,
             kernel_cuts: false,
+            in_process: true,
         },
     );
     debug_assert_eq!(iface, LINK);

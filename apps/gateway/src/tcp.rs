@@ -34,7 +34,8 @@ use crate::flow::{
     Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
 };
 use crate::limits::{
-    FAILED_WAIT_NS, HELD_PART, PLAIN_TTL, PORTS_TRIED_MAX, TCP_FLOWS_LEFT_TO_PROGRAM,
+    FAILED_WAIT_NS, HELD_PART, PLAIN_TTL, PORTS_TRIED_MAX, SYN_WAIT_NS, SYN_WAIT_NS_MAX,
+    TCP_FLOWS_LEFT_TO_PROGRAM,
 };
 use crate::nameservers::Tour;
 use crate::notice::Notice;
@@ -65,8 +66,8 @@ pub(crate) struct TcpFlows {
     /// The program has sent packets of some class: later ones are looked at.
     classes: bool,
     /// Flows that wait for something, by when they have waited for long enough: open ones whose host failed, for
-    /// the program to take what came before, and such as are connected to a nameserver that is not the last to be
-    /// tried. A flow that is removed is taken out, so that there are never more than flows.
+    /// the program to take what came before, those whose SYN the program has not answered, and such as are connected
+    /// to a nameserver that is not the last to be tried. A flow that is removed is taken out, so that there are never more than flows.
     deadlines: BTreeSet<(u64, Key)>,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
     hinted: HashSet<u16>,
@@ -254,7 +255,13 @@ impl TcpFlows {
                     cx.shared.counters.tcp_reset += 1;
                     self.drop_host(cx, key);
                 }
-                Phase::ProgramConnecting { .. } => {}
+                Phase::ProgramConnecting { socket, ref mut wait_ns, .. } => {
+                    cx.stack.repeat_syn(socket);
+                    cx.touched = true;
+                    *wait_ns = (*wait_ns * 2).min(SYN_WAIT_NS_MAX);
+                    let due = now_ns + *wait_ns;
+                    expire_at(&mut self.deadlines, key, flow, Some(due));
+                }
             }
         }
     }
@@ -271,7 +278,8 @@ impl TcpFlows {
         // The inner stack's connection carries the flow's key, so that the flow exists before it: this id is none
         // of a socket, and is replaced below.
         let to = first.program;
-        let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second, to };
+        let (socket, wait_ns) = (SocketId(u64::MAX), SYN_WAIT_NS);
+        let phase = Phase::ProgramConnecting { socket, second, to, wait_ns };
         let key = self.flows.insert(Flow { flight, ..Flow::new(host, phase) });
         self.clients += 1;
         if self.watch(cx.shared, key).is_err() {
@@ -384,14 +392,9 @@ impl TcpFlows {
     /// Gives a nameserver its time, if there is another one to be tried. The last one is waited for as any host.
     fn await_nameserver(&mut self, shared: &Shared, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else { return };
-        if let Some(due) = flow.expires_ns.take() {
-            self.deadlines.remove(&(due, key));
-        }
-        if flow.nameservers.as_ref().is_some_and(|tour| tour.goes_on()) {
-            let due = shared.now_ns + shared.nameservers.timeout_ns();
-            flow.expires_ns = Some(due);
-            self.deadlines.insert((due, key));
-        }
+        let goes_on = flow.nameservers.as_ref().is_some_and(|tour| tour.goes_on());
+        let due = goes_on.then(|| shared.now_ns + shared.nameservers.timeout_ns());
+        expire_at(&mut self.deadlines, key, flow, due);
     }
 
     fn watch(&self, shared: &Shared, key: Key) -> Result<(), Errno> {
@@ -411,6 +414,7 @@ impl TcpFlows {
             Phase::ProgramConnecting { socket, second, .. } => match flow.news.take() {
                 Some(News::Connected) => {
                     flow.phase = Phase::Open(socket);
+                    expire_at(&mut self.deadlines, key, flow, None);
                     if let Some(flight) = flow.flight.take() {
                         self.landings.push(flight);
                     }
@@ -469,9 +473,7 @@ impl TcpFlows {
         }
         // An ICMP error may have been reported during a handshake that then succeeded. SO_ERROR was read above.
         flow.host_side = HostSide::Open;
-        if let Some(due) = flow.expires_ns.take() {
-            self.deadlines.remove(&(due, key));
-        }
+        expire_at(&mut self.deadlines, key, flow, None);
         if flow.traced {
             // With IP_RECVERR the kernel fails established connections on ICMP errors that RFC 1122 §4.2.3.9 has them
             // survive.
@@ -528,12 +530,14 @@ impl TcpFlows {
     /// Connects a forwarded flow to the program with the client `shown` so, and failing that in the second way.
     fn connect_program(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, shown: Presented) {
         let Some(flow) = self.flows.get_mut(key) else { return };
-        let Phase::ProgramConnecting { socket, second, to } = &mut flow.phase else { return };
+        let Phase::ProgramConnecting { second, to, .. } = &mut flow.phase else { return };
         let (second, to) = (second.take_if(|second| *second != shown), *to);
         match connect_from(cx, key, shown) {
-            Ok(id) => {
-                *socket = id;
-                flow.phase = Phase::ProgramConnecting { socket: id, second, to };
+            Ok(socket) => {
+                let wait_ns = SYN_WAIT_NS;
+                flow.phase = Phase::ProgramConnecting { socket, second, to, wait_ns };
+                let due = cx.shared.now_ns + wait_ns;
+                expire_at(&mut self.deadlines, key, flow, Some(due));
             }
             Err(_) => self.on_program_refused(cx, key, second),
         }
@@ -576,10 +580,17 @@ impl TcpFlows {
 /// phases the flow ends at once.
 fn note_failure(deadlines: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flow: &mut Flow) {
     if flow.has_failed() && flow.expires_ns.is_none() && matches!(flow.phase, Phase::Open(_)) {
-        let due = now_ns + FAILED_WAIT_NS;
-        flow.expires_ns = Some(due);
-        deadlines.insert((due, key));
+        expire_at(deadlines, key, flow, Some(now_ns + FAILED_WAIT_NS));
     }
+}
+
+/// A flow's place among the deadlines, in place of the one that it had.
+fn expire_at(deadlines: &mut BTreeSet<(u64, Key)>, key: Key, flow: &mut Flow, due: Option<u64>) {
+    if let Some(before) = flow.expires_ns.take() {
+        deadlines.remove(&(before, key));
+    }
+    flow.expires_ns = due;
+    deadlines.extend(due.map(|due| (due, key)));
 }
 
 /// Connects to the program as the client that it is shown; from any port when the client's own is taken.

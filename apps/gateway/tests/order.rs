@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use towpath_gateway::{Forward, ForwardProtocol, Gateway, GatewayConfig};
-use towpath_stack::{BindOptions, Family, SocketKind};
+use towpath_stack::{BindOptions, DropReason, Family, SocketKind};
 use world::{PATIENCE, Sock, USERS_OF_A_SHARD, World, in_namespace};
 
 /// A host of several shards, and what decides which of them is turned next.
@@ -189,5 +189,38 @@ fn who_finds_a_full_queue_is_not_waited_for() {
         assert!(names[..9].is_sorted(), "{names:?}");
         names.sort_unstable();
         assert!(names.into_iter().eq(0..CLIENTS));
+    }
+}
+
+/// Clients that come at once, more than the program's queue holds, are not left waiting for a timeout of TCP's: as soon as
+/// the program accepts, the next ones come in, each with what it has sent.
+#[test]
+fn a_crowd_gets_in_as_fast_as_the_program_accepts() {
+    for count in [1, 2] {
+        let mut shards = Shards::new(count, 7);
+        let listener = shards.listen(0, 80, 8);
+        let port = shards.publish(80).port();
+        let _clients: Vec<_> =
+            (0..CLIENTS).map(|name| client(Ipv4Addr::LOCALHOST, port, name)).collect();
+        // Enough for all of them to have found the queue full, once or more often.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(100) {
+            shards.turn(8);
+        }
+        let mut accepted = Vec::new();
+        shards.until("all to be accepted", |shards| {
+            shards.accept(0, listener, &mut accepted);
+            accepted.len() == CLIENTS as usize
+        });
+        let mut names = shards.names(&accepted);
+        names.sort_unstable();
+        assert!(names.into_iter().eq(0..CLIENTS));
+        // Who loses the end of a handshake waits for a timeout of TCP's.
+        let dropped = |reason| {
+            let of = |world: &World| world.stack.net.counters().data.drops.of(reason);
+            shards.worlds.iter().map(of).sum::<u64>()
+        };
+        assert_eq!(dropped(DropReason::AcceptOverflow), 0);
+        assert!(dropped(DropReason::ListenOverflow) > 0);
     }
 }

@@ -120,6 +120,7 @@ impl Shape {
             any_address: false,
             // The gateway's sockets are the host's.
             kernel_cuts: on_ip_link,
+            in_process: on_ip_link,
         });
         config
     }

@@ -79,6 +79,7 @@ impl Sender {
                 slaac: false,
                 any_address: false,
                 kernel_cuts: false,
+                in_process: false,
             },
         );
         let socket = stack.open(SocketKind::Datagram, Family::V4, 0)?;

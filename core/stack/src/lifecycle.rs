@@ -125,6 +125,7 @@ impl<H: Host> Stack<H> {
         }
         let mut listener = Box::new(Listener::new(**settings, backlog));
         listener.among = self.member.as_ref().map(|member| Box::new(member.original(note)));
+        listener.publish();
         socket.kind = Kind::Listener(listener);
         let sharing = bound.options.sharing();
         self.in_order(Table::Tcp, index, bound.port, |stack| {
@@ -151,6 +152,19 @@ impl<H: Host> Stack<H> {
     /// gone do nothing.
     pub fn send_ready(&mut self, id: SocketId) {
         if let Some(index) = self.index(id) {
+            self.mark_dirty(index);
+        }
+    }
+
+    /// Sends the SYN of a connection that is being made once more, for an owner that knows that it was dropped. When the
+    /// connection is given up is not changed by it.
+    pub fn repeat_syn(&mut self, id: SocketId) {
+        let Some(index) = self.index(id) else { return };
+        if let Some(Kind::Stream(stream)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+            && let Some(connection) = &mut stream.connection
+        {
+            connection.repeat_syn();
             self.mark_dirty(index);
         }
     }

@@ -69,7 +69,9 @@ impl<H: Host> Stack<H> {
                 return Err(DropReason::TcpNoSocket);
             }
             None => Taker::Owner,
-            Some((_, listener)) if listener.is_full() => return Err(DropReason::ListenOverflow),
+            Some((_, listener)) if !self.may_come(listener, incoming.local.iface) => {
+                return Err(DropReason::ListenOverflow);
+            }
             Some((_, listener)) if !self.has_place(now, listener) => {
                 return Err(DropReason::SynCacheFull);
             }
@@ -79,6 +81,14 @@ impl<H: Host> Stack<H> {
         match incoming.segment.flags.contains(Flags::FIN) {
             true => Err(DropReason::TcpBadFlags),
             false => Ok(taker),
+        }
+    }
+
+    /// Whether the accept queue has a place for a connection that is opened on `iface` now.
+    fn may_come(&self, listener: &Listener, iface: IfaceId) -> bool {
+        match self.net.is_in_process(iface) {
+            true => listener.may_promise(),
+            false => !listener.is_full(),
         }
     }
 
@@ -111,6 +121,7 @@ impl<H: Host> Stack<H> {
             flow,
             half_open,
             iface: local.iface,
+            has_place: self.net.is_in_process(local.iface),
             since: now,
             timer: TimerId::NONE,
             parent,
@@ -185,7 +196,13 @@ impl<H: Host> Stack<H> {
         let line = match entry.parent {
             Parent::Listener(index) => {
                 match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-                    Some(Kind::Listener(listener)) => &mut listener.half_open,
+                    Some(Kind::Listener(listener)) => {
+                        if entry.has_place {
+                            listener.promised += 1;
+                            listener.publish();
+                        }
+                        &mut listener.half_open
+                    }
                     _ => unreachable!("the caller found the listener"),
                 }
             }
@@ -305,7 +322,8 @@ impl<H: Host> Stack<H> {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
         };
         let flow = incoming.flow;
-        let given = match state.is_full() {
+        let has_place = self.handshakes.half_open.get(at).is_some_and(|entry| entry.has_place);
+        let given = match state.turns_away(has_place) {
             true => None,
             false => {
                 let iface = self.net.link_of(incoming.local.iface, flow.local);
@@ -428,11 +446,17 @@ impl<H: Host> Stack<H> {
 
     /// Takes an entry out of the SYN cache; its flow is the caller's.
     fn forget_half_open(&mut self, at: u32) -> Option<HalfOpenFlow> {
-        let parent = self.handshakes.half_open.get(at)?.parent;
+        let HalfOpenFlow { parent, has_place, .. } = *self.handshakes.half_open.get(at)?;
         let line = match parent {
             Parent::Listener(index) => {
                 match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-                    Some(Kind::Listener(listener)) => &mut listener.half_open,
+                    Some(Kind::Listener(listener)) => {
+                        if has_place {
+                            listener.promised -= 1;
+                            listener.publish();
+                        }
+                        &mut listener.half_open
+                    }
                     _ => unreachable!("a listener takes its half-open connections with it"),
                 }
             }
@@ -447,6 +471,9 @@ impl<H: Host> Stack<H> {
     pub(crate) fn remove_half_open(&mut self, at: u32) {
         if let Some(entry) = self.forget_half_open(at) {
             self.flows.remove(self.keys.table.ends(&entry.flow), FlowRef::HalfOpen(at));
+            if let (Parent::Listener(index), true) = (entry.parent, entry.has_place) {
+                self.tell_of_room(index);
+            }
         }
     }
 
@@ -586,6 +613,7 @@ impl<H: Host> Stack<H> {
             flow,
             half_open,
             iface,
+            has_place: false,
             since: now,
             timer: TimerId::NONE,
             parent: Parent::EarlyAccept(index),
@@ -657,6 +685,7 @@ impl Listener {
             settings,
             backlog,
             waiting: 0,
+            promised: 0,
             half_open: Default::default(),
             lenient_until,
             among: None,

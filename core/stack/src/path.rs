@@ -201,6 +201,7 @@ mod tests {
                 slaac: false,
                 any_address: false,
                 kernel_cuts: false,
+                in_process: false,
             };
             net.add_interface(NOW, config);
         }

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
@@ -302,6 +302,10 @@ pub(crate) struct Listener {
     pub backlog: u32,
     /// Children that the program has not taken.
     pub waiting: u32,
+    /// Half-open connections that have a place in the queue already: those from within this process
+    /// ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)). Over other links a SYN takes none, since
+    /// a flood of SYNs would take all.
+    pub promised: u32,
     /// Its half-open connections, oldest first.
     pub half_open: List,
     /// Until then segments that belong to no connection are not answered by a reset: half-open connections were
@@ -313,13 +317,40 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// As Linux: the queue holds one more than the backlog.
+    /// Whether no place is left in the queue. As Linux: it holds one more than the backlog.
     pub fn is_full(&self) -> bool {
         match self.among.as_deref() {
-            Some(AmongShards::Shadow { is_full, unqueued, .. }) => {
-                is_full.load(Ordering::Relaxed) || !unqueued.is_empty()
+            Some(AmongShards::Shadow { room, unqueued, .. }) => {
+                room.load(Ordering::Relaxed) == 0 || !unqueued.is_empty()
             }
-            _ => self.waiting > self.backlog,
+            _ => self.room() == 0,
+        }
+    }
+
+    /// Places that are left in the queue of this shard.
+    pub fn room(&self) -> u32 {
+        let taken = self.waiting.saturating_add(self.promised);
+        self.backlog.saturating_add(1).saturating_sub(taken)
+    }
+
+    /// Whether a half-open connection may be promised a place. Shadows may promise the same one, or one that is taken by a
+    /// connection on its way to the queue: who comes too late waits at its shadow.
+    pub fn may_promise(&self) -> bool {
+        match self.among.as_deref() {
+            Some(AmongShards::Shadow { room, .. }) => {
+                !self.is_full() && self.promised < room.load(Ordering::Relaxed)
+            }
+            _ => !self.is_full(),
+        }
+    }
+
+    /// Whether there is no place for a connection whose handshake ends.
+    pub fn turns_away(&self, has_place: bool) -> bool {
+        match (has_place, self.among.as_deref()) {
+            (false, _) => self.is_full(),
+            (true, Some(AmongShards::Shadow { .. })) => false,
+            // The program may have made the queue shorter meanwhile.
+            (true, _) => self.waiting > self.backlog,
         }
     }
 }
@@ -329,8 +360,8 @@ impl Listener {
 pub(crate) enum AmongShards {
     /// The socket itself, which has the accept queue.
     Original {
-        /// Whether the queue is full, for the other shards.
-        is_full: Arc<AtomicBool>,
+        /// Places that are left in the queue, for the other shards.
+        room: Arc<AtomicU32>,
         /// Shards that have children for which there was no place, a bit each.
         turned_away: u16,
         /// The one that was told last that there is a place.
@@ -344,7 +375,7 @@ pub(crate) enum AmongShards {
         shard: ShardId,
         /// Its name there.
         id: SocketId,
-        is_full: Arc<AtomicBool>,
+        room: Arc<AtomicU32>,
         /// What its owner has to say.
         note: ListenerNote,
         /// Established children for which there was no place, the oldest first.

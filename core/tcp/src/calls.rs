@@ -128,6 +128,16 @@ impl Connection {
         self.settings.syn_retries = retries;
     }
 
+    /// Sends the SYN of an active open once more, if nothing has answered it. The timeouts are as they were: this is for
+    /// whoever knows that the SYN is lost, and counts as none of the retries.
+    pub fn repeat_syn(&mut self) {
+        if self.state == State::SynSent && self.snd_nxt != self.iss {
+            self.owed.syn = true;
+            let rare = self.counters.rare_mut();
+            rare.retransmitted = rare.retransmitted.wrapping_add(1);
+        }
+    }
+
     /// How long a closed socket waits for the peer's FIN, in place of [`Config::fin_wait2_timeout`](crate::Config::fin_wait2_timeout).
     pub fn set_fin_wait2_timeout(&mut self, timeout: Duration) {
         self.settings.fin_wait2_ms = millis(timeout);

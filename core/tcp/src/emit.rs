@@ -76,7 +76,10 @@ impl Connection {
             self.stop_timing();
             self.note_repeated(now);
         }
-        self.timers.retransmit = now + self.rtt.rto();
+        // Again: whoever saw to that has set it, or leaves it as it was (`repeat_syn`).
+        if first || reply {
+            self.timers.retransmit = now + self.rtt.rto();
+        }
         let mut out = Outgoing {
             options: Options {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1

@@ -256,6 +256,7 @@ mod tests {
             slaac: false,
             any_address: false,
             kernel_cuts: false,
+            in_process: false,
         };
         let config = EngineConfig { interfaces: vec![interface], ..EngineConfig::default() };
         let channel = Arc::default();

@@ -140,6 +140,7 @@ pub fn interface() -> InterfaceConfig {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     }
 }
 

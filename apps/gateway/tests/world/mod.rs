@@ -233,6 +233,7 @@ impl World {
                 slaac: false,
                 any_address: false,
                 kernel_cuts: false,
+                in_process: true,
             },
         );
         assert_eq!(iface, IfaceId(1));

@@ -54,6 +54,7 @@ fn link(offloads: Offloads) -> InterfaceConfig {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     }
 }
 

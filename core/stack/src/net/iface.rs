@@ -43,6 +43,9 @@ pub struct InterfaceConfig {
     /// Behind it the host's kernel sends packets on, and cuts them to what it knows of the network: its DF
     /// says nothing but what the program wants.
     pub kernel_cuts: bool,
+    /// Its other end is in this process: it loses nothing, answers at once and means no harm. A SYN from there takes its
+    /// place in the accept queue right away, so that the end of its handshake finds one.
+    pub in_process: bool,
 }
 
 /// An address of an interface.

@@ -146,6 +146,11 @@ impl Net {
         self.data.link_of(iface, local)
     }
 
+    /// Whether the other end of `iface` is in this process.
+    pub fn is_in_process(&self, iface: IfaceId) -> bool {
+        self.data.is_in_process(iface)
+    }
+
     /// Whether every unicast destination is local on `iface`.
     pub fn is_any_address(&self, iface: IfaceId) -> bool {
         self.data.is_any_address(iface)

@@ -212,6 +212,7 @@ mod tests {
             slaac: false,
             any_address: false,
             kernel_cuts: false,
+            in_process: false,
         };
         let id = first.add_interface(Instant(1), config);
         let Seat::First(shared) = &first.seat else { panic!("it runs control") };

@@ -73,6 +73,7 @@ pub struct Link {
     pub(super) offloads: Offloads,
     pub(super) any_address: bool,
     pub(super) kernel_cuts: bool,
+    pub(super) in_process: bool,
     pub(super) addresses: Arc<[Address]>,
 }
 

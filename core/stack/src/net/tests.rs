@@ -64,6 +64,7 @@ impl Host {
             slaac: false,
             any_address: false,
             kernel_cuts: false,
+            in_process: false,
         };
         change(&mut config);
         assert_eq!(net.add_interface(now, config), ETH);
@@ -880,6 +881,7 @@ fn an_address_of_another_interface_is_no_source_either() {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     };
     a.net.add_interface(a.now, second);
     a.pass(Duration::from_secs(5));

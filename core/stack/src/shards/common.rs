@@ -138,8 +138,8 @@ pub(crate) struct Shadow {
 /// What depends on the kind of the socket.
 #[derive(Debug, Clone)]
 pub(crate) enum ShadowKind {
-    /// With whether its accept queue is full, which its shard alone writes.
-    Listener { settings: Box<Settings>, is_full: Arc<AtomicBool>, note: ListenerNote },
+    /// With how many places its accept queue has left, which its shard alone writes.
+    Listener { settings: Box<Settings>, room: Arc<AtomicU32>, note: ListenerNote },
     /// With its peer.
     Datagram { echo: bool, peer: Option<Flow> },
 }

@@ -80,8 +80,8 @@ impl Member {
 
     /// A listener that is about to be known in all shards.
     pub fn original(&self, note: ListenerNote) -> AmongShards {
-        let is_full = Arc::default();
-        AmongShards::Original { is_full, turned_away: 0, told_last: self.id, note }
+        let room = Arc::default();
+        AmongShards::Original { room, turned_away: 0, told_last: self.id, note }
     }
 
     /// All shards, a bit each.

@@ -77,9 +77,9 @@ impl<H: Host> Stack<H> {
         let bound = socket.bound.as_deref().copied().filter(|bound| bound.has_port())?;
         let kind = match &socket.kind {
             Kind::Listener(listener) => match listener.among.as_deref()? {
-                AmongShards::Original { is_full, note, .. } => {
-                    let (settings, is_full) = (Box::new(listener.settings), is_full.clone());
-                    ShadowKind::Listener { settings, is_full, note: *note }
+                AmongShards::Original { room, note, .. } => {
+                    let (settings, room) = (Box::new(listener.settings), room.clone());
+                    ShadowKind::Listener { settings, room, note: *note }
                 }
                 AmongShards::Shadow { .. } => return None,
             },
@@ -144,10 +144,10 @@ impl<H: Host> Stack<H> {
     fn insert_shadow(&mut self, shadow: Shadow) -> u32 {
         let Shadow { shard, id, user, family, bound, device, kind } = shadow;
         let kind = match kind {
-            ShadowKind::Listener { settings, is_full, note } => {
+            ShadowKind::Listener { settings, room, note } => {
                 let mut listener = Listener::new(*settings, 0);
                 let unqueued = VecDeque::new();
-                let among = AmongShards::Shadow { shard, id, is_full, note, unqueued };
+                let among = AmongShards::Shadow { shard, id, room, note, unqueued };
                 listener.among = Some(Box::new(among));
                 Kind::Listener(Box::new(listener))
             }

@@ -28,6 +28,7 @@ fn with_two_interfaces() -> World {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     };
     assert_eq!(w.a.stack.net.add_interface(w.a.now, config), FAR);
     w.run(3000);

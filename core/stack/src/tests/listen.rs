@@ -92,6 +92,7 @@ fn a_syn_ack_leaves_by_the_listeners_device() {
             slaac: false,
             any_address: false,
             kernel_cuts: false,
+            in_process: false,
         };
         let other = w.b.stack.net.add_interface(now, config);
         w.b.stack.net.add_route("11.0.0.0/8".parse().unwrap(), None, other, 1);
@@ -175,6 +176,65 @@ fn a_slow_reader_over_loopback_does_not_stall() {
     }
     let took = w.now().since(start);
     assert!(took.as_millis() < 10, "{took:?}");
+}
+
+/// More clients at once than the accept queue has places: those that get none are told to come again by nothing but
+/// silence, and those that get one never come for nothing.
+#[test]
+fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.a.listen("127.0.0.1:80", 3);
+    let clients: Vec<_> = (0..10).map(|_| w.a.connect("127.0.0.1:80")).collect();
+    w.run(10);
+    let mut accepted = 0;
+    for round in [4, 4, 2] {
+        let connected = |w: &World| {
+            clients.iter().filter(|it| w.a.host.has(it.user, SocketEvent::Connected)).count()
+        };
+        assert_eq!(connected(&w), accepted + round);
+        assert_eq!(w.a.stack.handshakes.half_open.len(), 0);
+        for _ in 0..round {
+            w.a.accept(listener).expect("it is connected");
+        }
+        accepted += round;
+        // Without it they would wait for a second.
+        for client in &clients {
+            w.a.stack.repeat_syn(client.id);
+        }
+        w.run(10);
+    }
+    assert_eq!(w.a.drops(DropReason::ListenOverflow), 6 + 2);
+    assert_eq!(w.a.drops(DropReason::AcceptOverflow), 0);
+    assert_eq!(w.a.stack.counters().tcp_resets_sent, 0);
+}
+
+/// Handshakes that never end keep their places no longer than they last. Of a link on which others may be none has one.
+#[test]
+fn places_are_taken_within_the_process_alone_and_given_back() {
+    for in_process in [true, false] {
+        let link = LinkConfig { in_process, ..LinkConfig::default() };
+        let mut w = World::new(link);
+        let (listener, _) = w.b.listen("0.0.0.0:80", 3);
+        for n in 0..10 {
+            w.inject(&syn(0x0b00_0000 + n, 80));
+        }
+        w.run(10);
+        let places = if in_process { 4 } else { 10 };
+        assert_eq!(w.b.stack.handshakes.half_open.len(), places);
+        assert_eq!(w.b.drops(DropReason::ListenOverflow), 10 - places as u64);
+        if in_process {
+            w.run(100_000);
+            assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
+        }
+        for _ in 0..4 {
+            w.a.connect("10.0.0.2:80");
+        }
+        w.run(10);
+        for _ in 0..4 {
+            w.b.accept(listener).expect("there is a place for each");
+        }
+        assert_eq!(w.b.drops(DropReason::AcceptOverflow), 0);
+    }
 }
 
 /// Connects `count` clients, one each 100 ms, while `flood` SYNs per millisecond come from elsewhere.

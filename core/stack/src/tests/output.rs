@@ -79,6 +79,7 @@ fn who_waits_for_a_stuck_device_still_hears_and_ends() {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     };
     let far = w.a.stack.net.add_interface(w.a.now, far);
     w.a.stack.net.add_route(Prefix::host("10.0.0.2".parse().unwrap()), None, far, 0);
@@ -335,6 +336,7 @@ fn second(w: &mut World) -> IfaceId {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     };
     w.a.stack.net.add_interface(w.a.now, far)
 }

@@ -391,6 +391,8 @@ pub struct LinkConfig {
     /// Most packets that it takes in a millisecond, each way.
     pub rate: usize,
     pub offloads: Offloads,
+    /// As a link within one process.
+    pub in_process: bool,
 }
 
 impl Default for LinkConfig {
@@ -402,6 +404,7 @@ impl Default for LinkConfig {
             mtu: 1500,
             rate: usize::MAX,
             offloads: Offloads::default(),
+            in_process: false,
         }
     }
 }
@@ -666,6 +669,7 @@ impl World {
                 slaac: false,
                 any_address: any_address && end == 1,
                 kernel_cuts: false,
+                in_process: link.in_process,
             };
             let now = node.now;
             let iface = node.stack.net.add_interface(now, interface);

@@ -35,6 +35,7 @@ impl Control {
             slaac: false,
             any_address: false,
             kernel_cuts: false,
+            in_process: true,
         };
         self.add_interface(now, config);
     }

@@ -25,6 +25,7 @@ pub(super) struct Interface {
     pub(super) offloads: Offloads,
     pub(super) any_address: bool,
     pub(super) kernel_cuts: bool,
+    pub(super) in_process: bool,
     pub(super) addresses: Addresses,
     pub(super) discovery: Discovery,
     pub(super) groups: Groups,
@@ -43,6 +44,7 @@ impl Interface {
             offloads: config.offloads,
             any_address: config.any_address,
             kernel_cuts: config.kernel_cuts,
+            in_process: config.in_process,
             addresses: Addresses::new(hash),
             discovery: Discovery::new(slaac),
             groups: Groups::default(),
@@ -70,6 +72,7 @@ impl Interface {
             offloads: self.offloads,
             any_address: self.any_address,
             kernel_cuts: self.kernel_cuts,
+            in_process: self.in_process,
             addresses: self.addresses.shared(),
         }
     }

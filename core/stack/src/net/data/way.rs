@@ -39,6 +39,11 @@ impl Data {
             && (is_of_all_hosts(group) || self.here().locals.on(iface, group).joined)
     }
 
+    /// Whether the other end of `iface` is in this process.
+    pub(in crate::net) fn is_in_process(&self, iface: IfaceId) -> bool {
+        self.here().links.get(iface.index()).is_some_and(|link| link.in_process)
+    }
+
     /// Whether every unicast destination is local on `iface`.
     pub(in crate::net) fn is_any_address(&self, iface: IfaceId) -> bool {
         self.here().links.get(iface.index()).is_some_and(|link| link.any_address)

@@ -51,6 +51,7 @@ fn every_interface_answers_for_all_ipv4_addresses_of_the_host() {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     };
     a.net.add_interface(a.now, second);
     let question = |target| arp_frame(arp::Op::Request, ("10.0.0.2", MAC_B), target);

@@ -29,6 +29,7 @@ impl Sharded {
             slaac: false,
             any_address: false,
             kernel_cuts: false,
+            in_process: false,
         };
         assert_eq!(control.add_interface(now, config), ETH);
         let shards = [0, 1].map(|n| Data::new(&Keys::derive(&[8 + n as u8; 32]), now, (n, 2)));

@@ -76,6 +76,7 @@ fn an_address_may_be_the_broadcast_address_of_another_interface() {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     };
     let second = a.net.add_interface(a.now, second);
     let packet = ipv4_packet("10.0.0.2", "10.0.0.255", IpProtocol::UDP, &[0; 8]);

@@ -58,6 +58,7 @@ fn the_source_says_where_datagrams_to_everybody_go() {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     };
     a.net.add_interface(a.now, second);
     let out = |src: &str, dst: &str| {

@@ -442,6 +442,7 @@ fn add_link(
         slaac,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     };
     assert_eq!(stack.net.add_interface(now, interface), IfaceId(1));
 }

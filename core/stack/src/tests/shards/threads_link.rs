@@ -166,6 +166,7 @@ fn shards(totals: &Totals) -> Vec<Shard<'_>> {
         slaac: false,
         any_address: false,
         kernel_cuts: false,
+        in_process: false,
     };
     shards[0].stack.net.add_interface(Instant(1_000_000_000), config);
     shards
