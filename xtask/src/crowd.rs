@@ -50,7 +50,7 @@ struct Memory {
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     interrupt::hold()?;
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "-p", "towpath", "-p", "towpath-tests", "--bins"]);
+    build.args(["build", "--release", "-p", "towpath-cli", "-p", "towpath-tests", "--bins"]);
     ensure!(build.current_dir(root).status()?.success(), "the release build failed");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     let binary = |name: &str| target.join("release").join(name).display().to_string();

@@ -137,7 +137,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     }
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--bins"]);
-    let packages = ["towpath", "towpath-tests", "towpath-load", "towpath-link"];
+    let packages = ["towpath-cli", "towpath-tests", "towpath-bench-load", "towpath-bench-link"];
     build.args(packages.iter().flat_map(|package| ["-p", package]));
     ensure!(build.current_dir(root).status()?.success(), "the release build failed");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);

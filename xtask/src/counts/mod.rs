@@ -164,7 +164,7 @@ fn count(
 /// The folder of what was built. Each by itself: together, their dependencies would have other features, and all of
 /// them be built once more.
 fn build(root: &Path) -> Result<PathBuf> {
-    for package in [&["towpath"][..], &["towpath-tests", "--bins"], &["towpath-copies"]] {
+    for package in [&["towpath-cli"][..], &["towpath-tests", "--bins"], &["towpath-bench-copies"]] {
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--release", "-p"]).args(package).current_dir(root);
         ensure!(build.status()?.success(), "the release build failed");
