@@ -10,17 +10,21 @@ mod debian;
 mod figures;
 mod findings;
 mod fuzz;
+mod gate;
 mod interrupt;
 mod licences;
+mod nightly;
 mod packets;
 mod report;
 mod requirements;
 mod running;
 mod shards;
 mod table;
-mod test;
 mod tidy;
 mod workspace;
+
+use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
@@ -28,13 +32,15 @@ use clap::Parser;
 /// Chores of the Towpath project.
 #[derive(Parser)]
 enum Chore {
-    /// Everything that CI checks: format, lints, tidy, licences, unit tests, loom, real programs, counts.
-    Test(test::Options),
+    /// The gate: format, tidy, licences, requirements, lints, unit tests, loom, a choice of real programs.
+    Test(gate::Options),
+    /// What takes long or is judged over several runs: stress, times, whole hostings, fuzzing, counts. Ends with a table.
+    Nightly(nightly::Options),
     /// Ours beside the kernel's in one run: throughput, requests a second, idle CPU (needs root).
     Bench(bench::Options),
     /// A page with plots, of what `bench --json` wrote.
     Report(report::Options),
-    /// System calls, sleeps and copies a request, a connection and a MiB, and instructions a packet, held to numbers (needs root).
+    /// System calls, sleeps and copies a request, a connection and a MiB, and instructions a packet, beside another build's (needs root).
     Counts(counts::Options),
     /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
     Crowd(crowd::Options),
@@ -52,19 +58,30 @@ enum Chore {
     Requirements,
 }
 
-fn main() -> Result<()> {
-    let root = workspace::root();
-    match Chore::parse() {
-        Chore::Test(options) => test::run(&root, &options),
-        Chore::Bench(options) => bench::run(&root, &options),
+fn main() -> ExitCode {
+    match run(&workspace::root(), Chore::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without a backtrace, whatever RUST_BACKTRACE says: the error is about the project, not about this program.
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(root: &Path, chore: Chore) -> Result<()> {
+    match chore {
+        Chore::Test(options) => gate::run(root, &options),
+        Chore::Nightly(options) => nightly::run(root, &options),
+        Chore::Bench(options) => bench::run(root, &options),
         Chore::Report(options) => report::run(&options),
-        Chore::Counts(options) => counts::run(&root, &options),
-        Chore::Crowd(options) => crowd::run(&root, &options),
-        Chore::Shards(options) => shards::run(&root, &options),
-        Chore::Packets(options) => packets::run(&root, &options),
-        Chore::Fuzz(options) => fuzz::run(&root, &options),
-        Chore::Tidy => tidy::run(&root),
-        Chore::Licences => licences::run(&root),
-        Chore::Requirements => requirements::run(&root),
+        Chore::Counts(options) => counts::run(root, &options),
+        Chore::Crowd(options) => crowd::run(root, &options),
+        Chore::Shards(options) => shards::run(root, &options),
+        Chore::Packets(options) => packets::run(root, &options),
+        Chore::Fuzz(options) => fuzz::run(root, &options),
+        Chore::Tidy => tidy::run(root),
+        Chore::Licences => licences::run(root),
+        Chore::Requirements => requirements::run(root),
     }
 }

@@ -11,6 +11,20 @@ pub fn root() -> PathBuf {
     here.parent().expect("xtask lies in the workspace").to_path_buf()
 }
 
+/// The target folder of builds in a checkout of the workspace. CARGO_TARGET_DIR is for this checkout alone: cargo would take crates of two
+/// for the same ones.
+pub fn target(checkout: &Path) -> PathBuf {
+    let given = std::env::var_os("CARGO_TARGET_DIR").filter(|_| checkout == root());
+    given.map_or_else(|| checkout.join("target"), Into::into)
+}
+
+/// cargo in a checkout of the workspace, with its own target folder.
+pub fn cargo(checkout: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments).current_dir(checkout).env("CARGO_TARGET_DIR", target(checkout));
+    command
+}
+
 /// Folders of packages that are beside the workspace, with dependencies and a lock file of their own.
 pub fn beside(root: &Path) -> Result<Vec<PathBuf>> {
     let peers = root.join("bench/peers");

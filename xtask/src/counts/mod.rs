@@ -1,11 +1,11 @@
-//! What a request, a connection and a byte cost in things that are counted and not timed, held to the numbers in
-//! `xtask/counts.json`: so that it is seen when one of them rises, on a machine that others use as well.
+//! Costs of a request, a connection and a byte that are counted and not timed, so that they can be told apart on a machine that
+//! others use as well. With `--beside` they are compared with those of another commit's build, in turn on this machine.
 //!
 //! Reading order: `workloads` is what is done and counted, with `tracer` for system calls, `threads` for sleeps and `copies`;
-//! `report` has the tables, `expected` the numbers. Instructions of the stack alone are counted by `crate::shards`.
+//! `report` has the tables, `beside` the comparison. Instructions of the stack alone are counted by `crate::shards`.
 
+mod beside;
 mod copies;
-mod expected;
 mod names;
 mod report;
 mod server;
@@ -13,32 +13,37 @@ mod threads;
 mod tracer;
 mod workloads;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use crate::bench::sides::{Hosting, Side, Uplink};
 use crate::interrupt;
-use expected::{Counted, Expected};
-use report::{COPIES, Row, Rows};
-use workloads::{Unit, WORKLOADS, Workload};
+use crate::table::progress;
+use crate::workspace::{cargo, target};
+use beside::{Build, Comparison, Other};
+use report::{Counted, Row, Rows};
+use workloads::{Programs, WORKLOADS, Workload};
 
-#[derive(clap::Args, Default)]
+#[derive(clap::Args)]
 pub struct Options {
-    /// Only what has this in its name: "redis GET", "nginx", "bulk", "instructions".
+    /// Only the workloads whose names contain this: "redis GET", "nginx", "bulk", "instructions".
     #[arg(long, default_value = "")]
     only: String,
     /// One JSON object instead of tables.
     #[arg(long)]
     json: bool,
-    /// Say which code copies, the first that copies the most.
+    /// Lists the code that copies, the first that copies the most.
     #[arg(long, conflicts_with = "json")]
     copies: bool,
-    /// Write what was counted to xtask/counts.json.
-    #[arg(long)]
-    update: bool,
+    /// Builds this commit, too, and names what rose since: an error if anything did.
+    #[arg(long, value_name = "COMMIT")]
+    beside: Option<String>,
+    /// Runs of each build with --beside. A rise has to be larger than they differ.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), requires = "beside")]
+    runs: u32,
 }
 
 const SIDES: [Side; 5] = [
@@ -48,133 +53,138 @@ const SIDES: [Side; 5] = [
     Side::Ours(Hosting::Inline, Uplink::Tap),
     Side::Ours(Hosting::Inline, Uplink::Rootless),
 ];
-/// What is more than expected is counted again so often: something else may have happened on the machine.
-const AGAIN: usize = 2;
 /// The name of what is counted of the stack alone, and its work behind it.
 const INSTRUCTIONS: &str = "instructions";
 
-/// Whether the kernel writes down system calls, and lets this user say who runs first.
-pub fn is_possible() -> Result<()> {
-    crate::debian::install()?;
-    tracer::Tracer::new()?;
-    let first = Command::new("chrt").args(["-f", "1", "true"]).status().context("chrt")?;
-    ensure!(first.success(), "SCHED_FIFO is refused");
-    Ok(())
-}
-
-/// Counts, prints tables, and compares with what is expected. Needs root.
+/// Counts, prints tables, and compares. Needs root.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     interrupt::hold()?;
     crate::debian::install()?;
-    let mut expected = Expected::read(root)?;
+    is_possible()?;
     let is_wanted = |name: &str| name.contains(&options.only);
-    let (mut counted, mut rows) = (Vec::new(), Rows::new(options.json, options.copies));
-    let mut has_copies = true;
     let work: Vec<&Workload> = WORKLOADS.iter().filter(|it| is_wanted(it.name)).collect();
-    ensure!(
-        !work.is_empty() || is_wanted(INSTRUCTIONS),
-        "{}: there is no such count",
-        options.only
-    );
+    let has_instructions = is_wanted(INSTRUCTIONS);
+    ensure!(!work.is_empty() || has_instructions, "{}: there is no such count", options.only);
+    let other = options.beside.as_ref().map(|commit| Other::build(root, commit)).transpose()?;
+    let mut rows = Rows::new(options.json, options.copies);
+    let mut comparison = Comparison::default();
     if !work.is_empty() {
-        let programs = build(root)?;
-        if let Err(why) = copies::is_possible(&programs) {
-            eprintln!("copies are left out, for this machine does not let one count them: {why:#}");
-            has_copies = false;
-            expected.leave_out(&COPIES);
-        }
+        let counter = Counter::new(root, options, other.as_ref())?;
         for (work, side) in work.iter().flat_map(|&work| SIDES.map(|side| (work, side))) {
-            progress(&format!("{}: {side}", work.name));
-            let (of_work, numbers) = count(work, side, &programs, has_copies, &expected)?;
-            progress("");
-            rows.add(of_work);
-            counted.extend(numbers);
+            rows.add(counter.count(work, side, &mut comparison)?);
         }
     }
-    if is_wanted(INSTRUCTIONS) {
-        progress(INSTRUCTIONS);
-        let instructions = crate::shards::instructions(root)?;
-        progress("");
-        rows.add_instructions(&instructions);
-        counted.extend(instructions.into_iter().map(|(name, each)| Counted {
-            what: format!("{INSTRUCTIONS}, {name}"),
-            each,
-            unit: Unit::Packet,
-            is_kib: false,
-        }));
+    if has_instructions {
+        rows.add_instructions(&instructions(root, other.as_ref(), &mut comparison)?);
     }
-    rows.end();
-    let is_all = options.only.is_empty();
-    if options.update {
-        return expected.update(&counted, is_all);
-    }
-    compare(&expected, &counted, is_all)
+    rows.end(other.as_ref().map_or(Value::Null, |_| comparison.json()));
+    other.map_or(Ok(()), |other| judge(&other, &comparison))
 }
 
-/// An error if anything is worse than expected.
-fn compare(expected: &Expected, counted: &[Counted], is_all: bool) -> Result<()> {
-    let better = expected.better(counted);
-    if !better.is_empty() {
-        eprintln!(
-            "\nThese may be lowered, by `cargo xtask counts --update`:\n  {}",
-            better.join("\n  ")
-        );
+/// An error if the kernel does not tell system calls, or refuses SCHED_FIFO to this user.
+fn is_possible() -> Result<()> {
+    tracer::Tracer::new()?;
+    let first = Command::new("chrt").args(["-f", "1", "true"]).status().context("chrt")?;
+    ensure!(
+        first.success(),
+        "counts need SCHED_FIFO, which this user may not set (chrt -f 1 true)"
+    );
+    Ok(())
+}
+
+/// Names what changed. An error if anything rose.
+fn judge(other: &Other, comparison: &Comparison) -> Result<()> {
+    let Other { commit, .. } = other;
+    let list = |all: Vec<String>| all.join("\n  ");
+    let fallen = comparison.fallen();
+    if !fallen.is_empty() {
+        eprintln!("\nLower than with {commit}:\n  {}", list(fallen));
     }
-    let mut worse = expected.worse(counted);
-    if is_all {
-        worse.extend(expected.forgotten(counted));
-    }
-    if !worse.is_empty() {
-        bail!(
-            "counts (if it has to be so: `cargo xtask counts --update`):\n  {}",
-            worse.join("\n  ")
-        );
+    let risen = comparison.risen();
+    if !risen.is_empty() {
+        bail!("higher than with {commit}, beyond what the runs of both differ:\n  {}", list(risen));
     }
     Ok(())
 }
 
-/// One workload on one side: its rows, and what of them is asserted. The kernel's figures are there to compare with.
-fn count(
-    work: &Workload,
-    side: Side,
-    programs: &Path,
-    has_copies: bool,
-    expected: &Expected,
-) -> Result<(Vec<Row>, Vec<Counted>)> {
-    let once = || -> Result<(Vec<Row>, Vec<Counted>)> {
-        let rows = Row::of(work, side, &work.count(side, programs, has_copies)?);
-        let asserted = rows.iter().filter(|_| side != Side::Kernel);
-        let counted = asserted.flat_map(|row| row.asserted(work.unit)).collect();
-        Ok((rows, counted))
+/// Instructions a packet of this build; both builds' go into the comparison.
+fn instructions(
+    root: &Path,
+    other: Option<&Other>,
+    comparison: &mut Comparison,
+) -> Result<Vec<(&'static str, f64)>> {
+    progress(INSTRUCTIONS);
+    let counted = |all: &[(&'static str, f64)]| -> Vec<Counted> {
+        let what = |name: &str| format!("{INSTRUCTIONS}, {name}");
+        all.iter().map(|&(name, each)| Counted { what: what(name), each }).collect()
     };
-    let mut best = once()?;
-    for _ in 0..AGAIN {
-        let worse = expected.worse(&best.1).len();
-        if worse == 0 {
-            break;
-        }
-        let again = once()?;
-        if expected.worse(&again.1).len() < worse {
-            best = again;
-        }
+    if let Some(other) = other {
+        let before = crate::shards::instructions(&other.checkout)?;
+        comparison.add(Build::Before, counted(&before));
     }
-    Ok(best)
+    let now = crate::shards::instructions(root)?;
+    comparison.add(Build::Now, counted(&now));
+    progress("");
+    Ok(now)
+}
+
+/// What counts are made with.
+struct Counter {
+    /// The folder of this build, which has the tools that count as well.
+    folder: PathBuf,
+    /// The other build's `towpath`.
+    other: Option<PathBuf>,
+    runs: u32,
+    has_copies: bool,
+}
+
+impl Counter {
+    fn new(root: &Path, options: &Options, other: Option<&Other>) -> Result<Self> {
+        let folder = build(root)?;
+        let copies = copies::is_possible(&folder);
+        if let Err(why) = &copies {
+            eprintln!("copies are left out, for this machine does not let one count them: {why:#}");
+        }
+        let other = other.map(Other::towpath);
+        let runs = if other.is_some() { options.runs } else { 1 };
+        Ok(Self { folder, other, runs, has_copies: copies.is_ok() })
+    }
+
+    /// One workload on one side, both builds in turn. The rows are of this build's first run.
+    fn count(&self, work: &Workload, side: Side, comparison: &mut Comparison) -> Result<Vec<Row>> {
+        let tools = &*self.folder;
+        let own = tools.join("towpath");
+        let once = |towpath: &Path| -> Result<Vec<Row>> {
+            let programs = Programs { towpath, tools };
+            Ok(Row::of(work, side, &work.count(side, programs, self.has_copies)?))
+        };
+        // The kernel has no builds: it is there to compare with.
+        let other = self.other.as_ref().filter(|_| side != Side::Kernel);
+        let runs = if other.is_some() { self.runs } else { 1 };
+        let mut first = None;
+        for run in 1..=runs {
+            progress(&format!("{}: {side}, run {run} of {runs}", work.name));
+            if let Some(other) = other {
+                let rows = once(other)?;
+                comparison.add(Build::Before, rows.iter().flat_map(Row::counted).collect());
+            }
+            let rows = once(&own)?;
+            if other.is_some() {
+                comparison.add(Build::Now, rows.iter().flat_map(Row::counted).collect());
+            }
+            first.get_or_insert(rows);
+        }
+        progress("");
+        Ok(first.unwrap_or_default())
+    }
 }
 
 /// The folder of what was built. Each by itself: together, their dependencies would have other features, and all of
 /// them be built once more.
 fn build(root: &Path) -> Result<PathBuf> {
     for package in [&["towpath-cli"][..], &["towpath-tests", "--bins"], &["towpath-bench-copies"]] {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--release", "-p"]).args(package).current_dir(root);
-        ensure!(build.status()?.success(), "the release build failed");
+        let words = [&["build", "--release", "-p"], package].concat();
+        ensure!(cargo(root, &words).status()?.success(), "the release build failed");
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
-    Ok(target.join("release"))
-}
-
-fn progress(what: &str) {
-    if std::io::stderr().is_terminal() {
-        eprint!("\r{what:70}\r");
-    }
+    Ok(target(root).join("release"))
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::copies::{self, Copied};
-use super::expected::Counted;
 use super::names::name;
 use super::workloads::{Cost, Costs, Unit, Workload};
 use crate::bench::sides::Side;
@@ -15,8 +14,12 @@ use crate::figures::Figure;
 const LISTED_MIN: f64 = 0.05;
 /// Code that copies a smaller part of what is copied is not listed.
 const COPIED_MIN: f64 = 0.01;
-/// What of copies is held to a number.
-pub const COPIES: [&str; 2] = [", copies", ", KiB copied"];
+
+/// A number that was counted, and what of whom it is.
+pub struct Counted {
+    pub what: String,
+    pub each: f64,
+}
 
 /// What one process, or all of a program's, did for each request, connection or MiB.
 pub struct Row {
@@ -100,19 +103,15 @@ impl Row {
         engine.chain([row("program", &costs.program)]).collect()
     }
 
-    /// What is held to a number: system calls, sleeps, and copies where they were counted.
-    pub fn asserted(&self, unit: Unit) -> Vec<Counted> {
+    /// The numbers that are compared: system calls, sleeps, and copies where they were counted.
+    pub fn counted(&self) -> Vec<Counted> {
         let Self { work, side, process, .. } = self;
-        let mut all = vec![(", system calls", self.calls), (", sleeps", self.voluntary)];
+        let mut all = vec![("system calls", self.calls), ("sleeps", self.voluntary)];
         if let Some(copied) = &self.copied {
-            all.extend([(COPIES[0], copied.copies), (COPIES[1], copied.kib)]);
+            all.extend([("copies", copied.copies), ("KiB copied", copied.kib)]);
         }
-        let counted = |(count, each)| Counted {
-            what: format!("{work}, {side}, {process}{count}"),
-            each,
-            unit,
-            is_kib: count == COPIES[1],
-        };
+        let counted =
+            |(count, each)| Counted { what: format!("{work}, {side}, {process}, {count}"), each };
         all.into_iter().map(counted).collect()
     }
 
@@ -149,7 +148,6 @@ impl Unit {
             Self::Request => "request",
             Self::Connection => "connection",
             Self::Mib => "MiB",
-            Self::Packet => "packet",
         }
     }
 }
@@ -198,10 +196,13 @@ impl Rows {
             all.iter().map(|&(work, each)| (work.to_owned(), json!(each))).collect();
     }
 
-    pub fn end(self) {
+    /// Ends it with the comparison with another build, or null.
+    pub fn end(self, beside: Value) {
         if self.is_json {
             let Self { rows, instructions, .. } = self;
-            println!("{:#}", json!({ "rows": rows, "instructions_a_packet": instructions }));
+            let all =
+                json!({ "rows": rows, "instructions_a_packet": instructions, "beside": beside });
+            println!("{all:#}");
         }
     }
 }

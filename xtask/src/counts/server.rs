@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use super::workloads::Programs;
 use crate::bench::cases::PORT;
 use crate::bench::sides::Side;
 use crate::bench::world::{Scratch, World};
@@ -24,11 +25,16 @@ pub struct Server {
 
 impl Server {
     /// `wrap` is put before its command.
-    pub fn start(words: Words, side: Side, wrap: &[String], programs: &Path) -> Result<Self> {
+    pub fn start(
+        words: Words,
+        side: Side,
+        wrap: &[String],
+        programs: Programs<'_>,
+    ) -> Result<Self> {
         let world = World::new(side)?;
         let scratch = Scratch::new(&world.names[0])?;
-        let server = words(programs, &scratch.0);
-        let line = side.line(&programs.join("towpath"), &[PORT.to_string()], server)?;
+        let server = words(programs.tools, &scratch.0);
+        let line = side.line(programs.towpath, &[PORT.to_string()], server)?;
         let line = [wrap, &line].concat();
         let run = Running(world.command(world.server(), &line).spawn().context("server")?);
         let server = Self { run, world, _scratch: scratch };

@@ -23,7 +23,15 @@ pub enum Unit {
     Request,
     Connection,
     Mib,
-    Packet,
+}
+
+/// What is started.
+#[derive(Clone, Copy)]
+pub struct Programs<'a> {
+    /// The build that is counted.
+    pub towpath: &'a Path,
+    /// The folder of clients and of programs that count.
+    pub tools: &'a Path,
 }
 
 /// A server, its client, and how much of it is counted.
@@ -110,13 +118,13 @@ pub struct Costs {
 const QUIET: Duration = Duration::from_millis(300);
 
 impl Workload {
-    /// Runs it on one side. `programs` is the folder of all that was built. Copies are counted in a second turn of the same
+    /// Runs it on one side. Copies are counted in a second turn of the same
     /// server: that takes longer, and what happens by the clock would happen more often in the first one.
-    pub fn count(&self, side: Side, programs: &Path, has_copies: bool) -> Result<Costs> {
+    pub fn count(&self, side: Side, programs: Programs<'_>, has_copies: bool) -> Result<Costs> {
         let alone = one_at_a_time()?;
         let server = Server::start(self.server, side, &alone, programs)?;
         let tracer = Tracer::new()?;
-        let mut client = Client::start(self, &server, &alone, programs)?;
+        let mut client = Client::start(self, &server, &alone, programs.tools)?;
         let (engine, program) = processes(&server)?;
         interrupt::sleep(QUIET)?;
         let all: Vec<u32> = engine.iter().chain(&program).copied().collect();
@@ -127,7 +135,7 @@ impl Workload {
         interrupt::sleep(QUIET)?;
         let calls = tracer.end()?;
         let after = [scheduled(&engine)?, scheduled(&program)?];
-        let copied = has_copies.then(|| copies(&mut client, &all, programs)).transpose()?;
+        let copied = has_copies.then(|| copies(&mut client, &all, programs.tools)).transpose()?;
         // Threads that were begun meanwhile are the program's where there is no other.
         let owners_after = threads(&all)?;
         let is_engines = |thread: &u32| {

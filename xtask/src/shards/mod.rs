@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::figures::{Figure, Interval, Median, Sample};
 use crate::table::{Table, progress};
+use crate::workspace::{cargo, target};
 pub use callgrind::instructions;
 use trace::Counts;
 
@@ -84,11 +85,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 
 /// Builds the example and says where it is.
 fn build(root: &Path) -> Result<PathBuf> {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "-p", "towpath-stack", "--example", "shards"]);
-    ensure!(build.current_dir(root).status()?.success(), "the release build failed");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
-    Ok(target.join("release/examples/shards"))
+    let words = ["build", "--release", "-p", "towpath-stack", "--example", "shards"];
+    ensure!(cargo(root, &words).status()?.success(), "the release build failed");
+    Ok(target(root).join("release/examples/shards"))
 }
 
 /// What is done in a second.

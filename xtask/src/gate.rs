@@ -1,0 +1,145 @@
+//! The gate: what CI runs and what passes before a change lands. One command, quick checks first.
+//!
+//! A check belongs here if it fails for a fault alone: not for a slow or busy machine, nor by chance. Others are in
+//! [`crate::nightly`], and tests among them have `nightly::` in their paths.
+
+pub mod binaries;
+pub mod pool;
+pub mod step;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+
+use binaries::Binary;
+use pool::Settings;
+use step::STEP_LIMIT;
+
+use crate::workspace::{cargo, target};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only the checks that need no Debian packages and no privileges.
+    #[arg(long)]
+    quick: bool,
+    /// Only tests whose names contain this; lints, documents and loom are left out.
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+/// Marks the path of a test that judges times, or takes long.
+pub const NIGHTLY: &str = "nightly::";
+/// The number of shards of engines in tests that ask for none.
+pub const SHARDS: &str = "TOWPATH_TEST_SHARDS";
+/// The package of tests with real programs.
+pub const REAL_PROGRAMS: &str = "towpath-tests";
+/// Files of tests with real programs that the gate runs, in a debug build: servers and clients over HTTP, socket calls beside the kernel's,
+/// and ends of runs.
+const SMOKE: &[&str] = &["http", "oracle", "death"];
+
+/// Runs all of it, or up to the first step that fails, of which all failures are shown.
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    crate::interrupt::hold()?;
+    let is_all = options.only.is_empty();
+    if is_all {
+        step::command("format", cargo(root, &["fmt", "--all", "--check"]))?;
+        step::step("tidy", || crate::tidy::run(root))?;
+        step::step("licences", || crate::licences::run(root))?;
+        step::step("requirements", || crate::requirements::run(root))?;
+    }
+    if !options.quick {
+        step::step("packages", crate::debian::install)?;
+    }
+    let mut binaries = Vec::new();
+    step::step("build of the tests", || {
+        binaries = build(root)?;
+        Ok(())
+    })?;
+    // Tests mostly wait, and the compiler has little to do but for the lints: together they take both cores.
+    std::thread::scope(|scope| {
+        let lints = scope.spawn(|| if is_all { lints(root) } else { Ok(Vec::new()) });
+        let tests = tests(root, options, &binaries);
+        let lints = lints.join().expect("no step panics");
+        tests?;
+        for (name, seconds) in lints? {
+            println!("== {name}: {seconds:.0} s, beside the tests");
+        }
+        Ok(())
+    })
+}
+
+/// Builds the tests, and the binary `towpath` that some of them start.
+pub fn build(root: &Path) -> Result<Vec<Arc<Binary>>> {
+    binaries::build(root, &["--workspace"])
+}
+
+/// Steps with tests.
+fn tests(root: &Path, options: &Options, binaries: &[Arc<Binary>]) -> Result<()> {
+    let (real, unit): (Vec<_>, Vec<_>) =
+        binaries.iter().cloned().partition(|binary| binary.package == REAL_PROGRAMS);
+    let is_programs =
+        |binary: &&Arc<Binary>| binary.package == "towpath-preload" && binary.target == "programs";
+    let programs: Vec<_> = unit.iter().filter(is_programs).cloned().collect();
+    ensure!(!programs.is_empty() && !real.is_empty(), "tests that should be there are not");
+    let step = |name: &str, binaries: &[Arc<Binary>], env: &[(&str, &str)]| {
+        step::step(name, || {
+            let is_wanted = |test: &str| !test.contains(NIGHTLY) && test.contains(&options.only);
+            let tests = binaries::tests(binaries, env, is_wanted)?;
+            let report = pool::run(&tests, Settings::with(env), &target(root).join("gate"))?;
+            report.print();
+            report.check()
+        })
+    };
+    step("unit tests", &unit, &[])?;
+    step("programs on four shards", &programs, &[(SHARDS, "4")])?;
+    if !options.quick {
+        let is_smoke = |binary: &&Arc<Binary>| SMOKE.contains(&&*binary.target);
+        let smoke: Vec<_> = real.iter().filter(is_smoke).cloned().collect();
+        let towpath = target(root).join("debug/towpath").display().to_string();
+        step("real programs", &smoke, &[("TOWPATH_BIN", &towpath)])?;
+    }
+    Ok(())
+}
+
+/// Lints, documents with their examples, and loom; quiet unless they fail. The seconds of each.
+fn lints(root: &Path) -> Result<Vec<(&'static str, f32)>> {
+    let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let mut documents = cargo(root, &["doc", "--quiet", "--workspace", "--no-deps"]);
+    documents.env("RUSTDOCFLAGS", "-D warnings");
+    let steps: [(&'static str, Command); 4] = [
+        ("lints", cargo(root, &clippy)),
+        ("documents", documents),
+        ("examples in documents", cargo(root, &["test", "--quiet", "--workspace", "--doc"])),
+        ("loom", loom(root)),
+    ];
+    let mut seconds = Vec::new();
+    for (name, command) in steps {
+        seconds.push((name, quietly(root, name, command)?));
+    }
+    Ok(seconds)
+}
+
+/// Runs a step whose output is shown if it fails. The seconds that it took.
+fn quietly(root: &Path, name: &str, mut command: Command) -> Result<f32> {
+    let log = target(root).join("gate").join(format!("{}.log", name.replace(' ', "-")));
+    let file = std::fs::File::create(&log)?;
+    command.stdout(file.try_clone()?).stderr(file);
+    let start = std::time::Instant::now();
+    let end = step::run(&mut command, STEP_LIMIT)?;
+    if !end.is_success() {
+        println!("\n-- {name}: {end}\n{}", std::fs::read_to_string(&log)?.trim_end());
+    }
+    ensure!(end.is_success(), "step {name:?}: {end}: {command:?}");
+    Ok(start.elapsed().as_secs_f32())
+}
+
+/// The rings and doorbells under every interleaving; in a target folder of their own, since the flag would rebuild everything else.
+pub fn loom(root: &Path) -> Command {
+    let test = ["test", "--profile", "loom", "-p", "towpath-ring", "--lib", "loom"];
+    let mut command = cargo(root, &test);
+    command.env("RUSTFLAGS", "--cfg loom");
+    command.env("CARGO_TARGET_DIR", target(root).join("loom"));
+    command
+}

@@ -1,0 +1,208 @@
+//! Runs tests, each in a process of its own, several at a time.
+//!
+//! cargo-nextest works like this, and is not used: a clean machine would have to build it first, which takes as long as half of the gate.
+//! Alone in its process a test that hangs can be named and killed, and none fails for the descriptors, threads or signals of another.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::binaries::Test;
+use super::step;
+use crate::table::progress;
+
+/// The watchdog of a test. The slowest of the gate takes some seconds on an idle machine.
+pub const TEST_LIMIT: Duration = Duration::from_secs(60);
+/// Tests at a time, for each processor: many of them wait rather than compute.
+const FOR_EACH_PROCESSOR: usize = 2;
+/// Slowest tests that are listed.
+const SLOWEST: usize = 5;
+/// Bytes at the end of a failed test's output that are shown.
+const OUTPUT_MAX: usize = 64 * 1024;
+/// The beginning of a line by which a test says that it has left something out, and why.
+const SKIPPED: &str = "skipped: ";
+
+/// What tests are run with.
+#[derive(Clone, Copy)]
+pub struct Settings<'a> {
+    /// Variables of their environment.
+    pub env: &'a [(&'a str, &'a str)],
+    /// Tests at a time.
+    pub threads: usize,
+    /// The time after which a test is killed, which counts as a failure.
+    pub limit: Duration,
+}
+
+impl<'a> Settings<'a> {
+    /// The gate's.
+    pub fn with(env: &'a [(&'a str, &'a str)]) -> Self {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Self { env, threads: FOR_EACH_PROCESSOR * processors, limit: TEST_LIMIT }
+    }
+}
+
+/// A test that has run.
+pub struct Ran {
+    pub name: String,
+    pub time: Duration,
+    /// How the test ended, and the end of its output.
+    pub failure: Option<(String, String)>,
+    /// Reasons for which it has left something out.
+    skipped: Vec<String>,
+}
+
+/// All tests of a run, in the order of the names.
+#[derive(Default)]
+pub struct Report {
+    pub ran: Vec<Ran>,
+}
+
+impl Report {
+    pub fn failures(&self) -> impl Iterator<Item = &Ran> {
+        self.ran.iter().filter(|ran| ran.failure.is_some())
+    }
+
+    /// The slowest tests, the slowest first.
+    pub fn slowest(&self) -> Vec<&Ran> {
+        let mut all: Vec<&Ran> = self.ran.iter().collect();
+        all.sort_by_key(|ran| std::cmp::Reverse(ran.time));
+        all.truncate(SLOWEST);
+        all
+    }
+
+    /// Why tests have left something out, and how many for each reason.
+    fn skipped(&self) -> BTreeMap<&str, usize> {
+        let mut reasons = BTreeMap::new();
+        for reason in self.ran.iter().flat_map(|ran| &ran.skipped) {
+            *reasons.entry(&**reason).or_default() += 1;
+        }
+        reasons
+    }
+
+    /// Prints the counts, the slowest tests and the reasons of what was left out.
+    pub fn print(&self) {
+        let slowest: Vec<String> = self
+            .slowest()
+            .iter()
+            .map(|ran| format!("   {:5.1} s  {}", ran.time.as_secs_f32(), ran.name))
+            .collect();
+        let failed = self.failures().count();
+        println!("   {} tests passed, {failed} failed; the slowest:", self.ran.len() - failed);
+        println!("{}", slowest.join("\n"));
+        for (reason, count) in self.skipped() {
+            println!("   skipped in {count} tests: {reason}");
+        }
+    }
+
+    /// An error that lists the failed tests, if there are any.
+    pub fn check(&self) -> Result<()> {
+        let failed: Vec<String> = self
+            .failures()
+            .filter_map(|ran| ran.failure.as_ref().map(|(end, _)| format!("{}: {end}", ran.name)))
+            .collect();
+        ensure!(failed.is_empty(), "{} tests failed:\n  {}", failed.len(), failed.join("\n  "));
+        Ok(())
+    }
+}
+
+/// Runs tests to the last one. The output of a failed test is printed when it ends. `scratch` is a folder for their outputs.
+pub fn run(tests: &[Test], settings: Settings<'_>, scratch: &Path) -> Result<Report> {
+    std::fs::create_dir_all(scratch).with_context(|| scratch.display().to_string())?;
+    let next = AtomicUsize::new(0);
+    let ran = Mutex::new(Vec::new());
+    let work = |thread: usize| -> Result<()> {
+        let output = scratch.join(format!("output-{thread}"));
+        while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let one = run_one(test, settings, &output)?;
+            let mut ran = ran.lock().expect("no thread panics with it");
+            if let Some((end, output)) = &one.failure {
+                println!("\n-- {}: {end}\n{}", one.name, output.trim_end());
+            }
+            ran.push(one);
+            progress(&format!("{} of {} tests", ran.len(), tests.len()));
+        }
+        Ok(())
+    };
+    let results: Vec<Result<()>> = std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> =
+            (0..settings.threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no worker panics")).collect()
+    });
+    progress("");
+    results.into_iter().collect::<Result<()>>()?;
+    let mut ran = ran.into_inner().expect("no thread panics with it");
+    ran.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Report { ran })
+}
+
+fn run_one(test: &Test, settings: Settings<'_>, output: &Path) -> Result<Ran> {
+    let file = File::create(output).with_context(|| output.display().to_string())?;
+    let mut command = test.command();
+    command.envs(settings.env.iter().copied());
+    command.stdout(file.try_clone()?).stderr(file);
+    let start = Instant::now();
+    let end = step::run(&mut command, settings.limit)?;
+    let time = start.elapsed();
+    let text = tail(output)?;
+    let skipped = text.lines().filter_map(|line| line.trim().strip_prefix(SKIPPED));
+    let skipped = skipped.map(str::to_owned).collect();
+    let failure = (!end.is_success()).then(|| (end.to_string(), text));
+    Ok(Ran { name: test.to_string(), time, failure, skipped })
+}
+
+/// The end of a file, as text.
+fn tail(file: &Path) -> Result<String> {
+    let mut bytes = Vec::new();
+    File::open(file)?.read_to_end(&mut bytes)?;
+    let from = bytes.len().saturating_sub(OUTPUT_MAX);
+    Ok(String::from_utf8_lossy(&bytes[from..]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::gate::binaries::{self, Binary};
+
+    /// A folder with a test binary that is a shell script.
+    fn binary(name: &str, script: &str) -> Arc<Binary> {
+        let folder = std::env::temp_dir().join(format!("gate-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("tests");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        Arc::new(Binary { package: "p".into(), target: "t".into(), path, folder })
+    }
+
+    #[test]
+    fn failures_hangs_and_reasons_are_reported_by_test() {
+        let script = r#"[ "$1" = --list ] && { echo "a::good: test"; echo "nightly::c: test"; echo "bad: test"; echo "hangs: test"; exit 0; }
+            case "$2" in a::good) echo "skipped: no moon";; bad) echo "$TELL"; exit 4;; hangs) sleep 1000;; esac"#;
+        let binary = binary("report", script);
+        let folder = binary.folder.clone();
+        let tests = binaries::tests(&[binary], &[], |name| !name.contains("nightly::")).unwrap();
+        assert_eq!(tests.len(), 3);
+        let settings =
+            Settings { env: &[("TELL", "why")], threads: 3, limit: Duration::from_secs(2) };
+        let report = run(&tests, settings, &folder.join("out")).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        let [good, bad, hangs] = &report.ran[..] else { panic!("three tests") };
+        assert!(good.failure.is_none());
+        let failure = bad.failure.as_ref().unwrap();
+        assert!(failure.0.contains('4') && failure.1.contains("why"), "{failure:?}");
+        assert!(hangs.failure.as_ref().unwrap().0.contains("limit of 2 s"));
+        assert_eq!(report.skipped(), BTreeMap::from([("no moon", 1)]));
+        let error = report.check().unwrap_err().to_string();
+        assert!(error.starts_with("2 tests failed") && error.contains("p t bad"), "{error}");
+        assert_eq!(report.slowest()[0].name, "p t hangs");
+    }
+}

@@ -1,0 +1,233 @@
+//! The checks of the nightly.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::busy::Busy;
+use super::verdict::Attempt;
+use super::{COMMAND_LIMIT, Options, TEST_LIMIT};
+use crate::gate::binaries::{self, Binary};
+use crate::gate::pool::{self, Settings};
+use crate::gate::step;
+use crate::gate::{NIGHTLY, REAL_PROGRAMS, SHARDS};
+use crate::workspace::{cargo, target};
+
+/// A check, and how its tests are judged.
+pub struct Check {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub judged: Judged,
+    pub work: fn(&World<'_>, &Check) -> Result<Vec<Attempt>>,
+}
+
+/// How many failures of a test are a failure of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// One: the test depends on nothing but the code.
+    ByEach,
+    /// More than half of its runs: the test judges times or scheduling.
+    ByMost,
+}
+
+/// What checks are run with.
+pub struct World<'a> {
+    pub root: &'a Path,
+    pub options: &'a Options,
+    /// Debug builds of all tests.
+    pub binaries: Vec<Arc<Binary>>,
+    pub seed: u64,
+}
+
+/// Seeds of property tests.
+const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
+/// How a program is hosted in tests with real programs.
+const HOSTING: &str = "TOWPATH_TEST_HOSTING";
+/// Cases of each hostile harness: 50 times as many as the gate has of the slowest one.
+const HOSTILE_CASES: &str = "20000";
+
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "timing",
+        about: "tests named nightly:: of all crates, one at a time",
+        judged: Judged::ByMost,
+        work: |world, _| {
+            let is_real = |binary: &Binary| binary.package == REAL_PROGRAMS;
+            world.runs(|| world.tests(|it| !is_real(it), |name| name.contains(NIGHTLY), &[], 1))
+        },
+    },
+    Check {
+        name: "loaded",
+        about: "the unit tests beside a busy loop on each processor",
+        judged: Judged::ByEach,
+        work: |world, _| {
+            let _busy = Busy::start();
+            let is_real = |binary: &Binary| binary.package == REAL_PROGRAMS;
+            one(world.tests(|it| !is_real(it), |name| !name.contains(NIGHTLY), &[], 4))
+        },
+    },
+    Check {
+        name: "properties",
+        about: "the unit tests with another seed of their property tests",
+        judged: Judged::ByEach,
+        work: |world, _| {
+            let seed = world.seed.to_string();
+            println!("seed: {seed} (again: cargo xtask nightly --only properties --seed {seed})");
+            let is_core = |binary: &Binary| binary.package != REAL_PROGRAMS;
+            let env = [(PROPERTY_SEED, &*seed), ("PROPTEST_CASES", "2000")];
+            one(world.tests(is_core, |name| !name.contains(NIGHTLY), &env, 4))
+        },
+    },
+    Check {
+        name: "one-thread",
+        about: "programs on four shards of one thread",
+        judged: Judged::ByEach,
+        work: |world, _| {
+            let env = [(SHARDS, "4"), ("TOWPATH_TEST_THREADS_BY_NEED", "1")];
+            one(world.tests(is_programs, |name| !name.contains(NIGHTLY), &env, 4))
+        },
+    },
+    Check {
+        name: "hostile",
+        about: "hostile peers and programs, 20,000 cases of each harness",
+        judged: Judged::ByEach,
+        work: |world, _| {
+            let env = [("TOWPATH_HOSTILE_CASES", HOSTILE_CASES)];
+            let is_hostile =
+                |binary: &Binary| binary.package == "towpath-fuzz" && binary.target == "hostile";
+            one(world.tests(is_hostile, |_| true, &env, 2))
+        },
+    },
+    Check {
+        name: "loom",
+        about: "the rings, doorbells and locks under every interleaving, long models too",
+        judged: Judged::ByEach,
+        work: |world, _| one(command(crate::gate::loom(world.root))),
+    },
+    Check {
+        name: "programs",
+        about: "real programs on the release build",
+        judged: Judged::ByEach,
+        work: |world, _| one(world.real_programs(&[], 3)),
+    },
+    Check {
+        name: "shards",
+        about: "real programs on two shards",
+        judged: Judged::ByEach,
+        work: |world, _| one(world.real_programs(&[(SHARDS, "2")], 3)),
+    },
+    Check {
+        name: "inline",
+        about: "real programs with the stack in their own process",
+        judged: Judged::ByEach,
+        work: |world, _| one(world.real_programs(&[(HOSTING, "inline")], 3)),
+    },
+    Check {
+        name: "timing-real",
+        about: "tests named nightly:: with real programs (stress, throughput, idle), one at a time",
+        judged: Judged::ByMost,
+        work: |world, _| {
+            let towpath = world.release()?;
+            let env = [("TOWPATH_BIN", &*towpath)];
+            let is_real = |binary: &Binary| binary.package == REAL_PROGRAMS;
+            world.runs(|| world.tests(is_real, |name| name.contains(NIGHTLY), &env, 1))
+        },
+    },
+    Check {
+        name: "fuzz",
+        about: "each fuzz target for some time (--fuzz-seconds)",
+        judged: Judged::ByEach,
+        work: |world, _| {
+            let seconds = world.options.fuzz_seconds.to_string();
+            let fuzz = |target: &&str| {
+                let words = ["xtask", "fuzz", target, "--seconds", &seconds];
+                Ok(command(cargo(world.root, &words))?.named(target))
+            };
+            ["connection", "engine", "stack"].iter().map(fuzz).collect()
+        },
+    },
+    Check {
+        name: "counts",
+        about: "system calls, sleeps, copies and instructions beside an earlier build (--beside)",
+        judged: Judged::ByEach,
+        work: |world, _| {
+            let beside = match &world.options.beside {
+                Some(commit) => commit.clone(),
+                None => earlier_day(world.root)?,
+            };
+            one(command(cargo(world.root, &["xtask", "counts", "--beside", &beside])))
+        },
+    },
+];
+
+fn is_programs(binary: &Binary) -> bool {
+    binary.package == "towpath-preload" && binary.target == "programs"
+}
+
+fn one(attempt: Result<Attempt>) -> Result<Vec<Attempt>> {
+    Ok(vec![attempt?])
+}
+
+/// The newest commit of an earlier day than the newest one's, or the one before it.
+fn earlier_day(root: &Path) -> Result<String> {
+    let git = |words: &[&str]| -> Result<String> {
+        let output = Command::new("git").args(words).current_dir(root).output().context("git")?;
+        ensure!(output.status.success(), "git {}: {}", words.join(" "), output.status);
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    let day = git(&["log", "-1", "--format=%cs", "HEAD"])?;
+    let before = git(&["rev-list", "-1", &format!("--before={day} 00:00:00"), "HEAD"])?;
+    if before.is_empty() { git(&["rev-parse", "HEAD~1"]) } else { Ok(before) }
+}
+
+/// A check that is one command.
+fn command(mut command: Command) -> Result<Attempt> {
+    let start = Instant::now();
+    let end = step::run(&mut command, COMMAND_LIMIT)?;
+    let name = command.get_args().map(|it| it.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let failure = (!end.is_success()).then(|| end.to_string());
+    Ok(Attempt::of_command(name, start.elapsed(), failure))
+}
+
+impl World<'_> {
+    /// Several runs of the same.
+    fn runs(&self, run: impl Fn() -> Result<Attempt>) -> Result<Vec<Attempt>> {
+        (0..self.options.runs).map(|_| run()).collect()
+    }
+
+    fn tests(
+        &self,
+        is_binary: impl Fn(&Binary) -> bool,
+        is_wanted: impl Fn(&str) -> bool,
+        env: &[(&str, &str)],
+        threads: usize,
+    ) -> Result<Attempt> {
+        let binaries: Vec<_> =
+            self.binaries.iter().filter(|binary| is_binary(binary)).cloned().collect();
+        let tests = binaries::tests(&binaries, env, is_wanted)?;
+        let settings = Settings { env, threads, limit: TEST_LIMIT };
+        let report = pool::run(&tests, settings, &target(self.root).join("nightly"))?;
+        report.print();
+        Ok(Attempt::of_tests(&report))
+    }
+
+    /// All tests with real programs that judge no times, on the release build.
+    fn real_programs(&self, env: &[(&str, &str)], threads: usize) -> Result<Attempt> {
+        let towpath = self.release()?;
+        let mut all = vec![("TOWPATH_BIN", &*towpath)];
+        all.extend(env);
+        let is_real = |binary: &Binary| binary.package == REAL_PROGRAMS;
+        self.tests(is_real, |name| !name.contains(NIGHTLY), &all, threads)
+    }
+
+    /// The release build, made anew if something has changed.
+    fn release(&self) -> Result<String> {
+        let mut build = cargo(self.root, &["build", "--release"]);
+        let end = step::run(&mut build, Duration::from_secs(3600))?;
+        ensure!(end.is_success(), "{end}: {build:?}");
+        Ok(target(self.root).join("release/towpath").display().to_string())
+    }
+}
