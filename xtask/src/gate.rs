@@ -112,7 +112,7 @@ fn lints(root: &Path) -> Result<Vec<(&'static str, f32)>> {
         ("lints", cargo(root, &clippy)),
         ("documents", documents),
         ("examples in documents", cargo(root, &["test", "--quiet", "--workspace", "--doc"])),
-        ("loom", loom(root)),
+        ("loom", loom(root, &["--skip", NIGHTLY])),
     ];
     let mut seconds = Vec::new();
     for (name, command) in steps {
@@ -136,9 +136,10 @@ fn quietly(root: &Path, name: &str, mut command: Command) -> Result<f32> {
 }
 
 /// The rings and doorbells under every interleaving; in a target folder of their own, since the flag would rebuild everything else.
-pub fn loom(root: &Path) -> Command {
-    let test = ["test", "--profile", "loom", "-p", "towpath-ring", "--lib", "loom"];
-    let mut command = cargo(root, &test);
+/// `arguments` are for the test binary.
+pub fn loom(root: &Path, arguments: &[&str]) -> Command {
+    let test = ["test", "--profile", "loom", "-p", "towpath-ring", "--lib", "loom", "--"];
+    let mut command = cargo(root, &[&test, arguments].concat());
     command.env("RUSTFLAGS", "--cfg loom");
     command.env("CARGO_TARGET_DIR", target(root).join("loom"));
     command

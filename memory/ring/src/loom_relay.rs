@@ -47,22 +47,6 @@ fn loom_relay_who_leaves_wakes_who_follows() {
     });
 }
 
-/// One has it twice: each follows the other.
-#[test]
-fn loom_relay_each_that_follows_has_it() {
-    loom::model(|| {
-        let relay = Arc::new(Relay::new());
-        let follower = {
-            let relay = Arc::clone(&relay);
-            thread::spawn(move || wait(&relay, 2))
-        };
-        wait(&relay, 1);
-        wait(&relay, 1);
-        follower.join().unwrap();
-        assert!(relay.is_free_for(Who::StandsBy) && !relay.has_followers());
-    });
-}
-
 /// It rests while another has it, and is called when that one leaves, whoever else is counted.
 #[test]
 fn loom_relay_who_stands_by_is_called() {
@@ -172,4 +156,25 @@ fn loom_relay_what_is_lent_is_had_by_one() {
         let taken = asks.join().unwrap();
         assert!(matches!(taken, None | Some(Taken::FromSleeper | Taken::Free)));
     });
+}
+
+/// Twenty seconds of interleavings.
+mod nightly {
+    use super::*;
+
+    /// One thread takes the relay twice: each of the two follows the other.
+    #[test]
+    fn loom_relay_each_follower_gets_it() {
+        loom::model(|| {
+            let relay = Arc::new(Relay::new());
+            let follower = {
+                let relay = Arc::clone(&relay);
+                thread::spawn(move || wait(&relay, 2))
+            };
+            wait(&relay, 1);
+            wait(&relay, 1);
+            follower.join().unwrap();
+            assert!(relay.is_free_for(Who::StandsBy) && !relay.has_followers());
+        });
+    }
 }

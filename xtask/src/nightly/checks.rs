@@ -105,7 +105,7 @@ pub const CHECKS: &[Check] = &[
         name: "loom",
         about: "the rings, doorbells and locks under every interleaving, long models too",
         judged: Judged::ByEach,
-        work: |world, _| one(command(crate::gate::loom(world.root))),
+        work: |world, _| one(command(crate::gate::loom(world.root, &[]))),
     },
     Check {
         name: "programs",
