@@ -3,10 +3,10 @@
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
 
 use libc::c_void;
 
+use crate::asleep;
 use crate::harness::Case;
 use crate::sockets::pair;
 
@@ -56,8 +56,7 @@ fn is_cancelled(thread: libc::pthread_t) -> bool {
     result.addr() == usize::MAX
 }
 
-fn cancel_soon(thread: libc::pthread_t) {
-    std::thread::sleep(Duration::from_millis(50));
+fn cancel(thread: libc::pthread_t) {
     // SAFETY: not joined yet.
     assert_eq!(unsafe { pthread_cancel(thread) }, 0);
 }
@@ -112,7 +111,8 @@ fn a_cancelled_thread_ends() {
     for (number, (fd, function)) in cases.into_iter().enumerate() {
         FD.store(fd, Ordering::SeqCst);
         let thread = start(function);
-        cancel_soon(thread);
+        asleep::others();
+        cancel(thread);
         assert!(is_cancelled(thread), "case {number}");
     }
     client.write_all(b"x").unwrap();
@@ -130,7 +130,7 @@ fn a_thread_that_was_cancelled_before_it_waits() {
     let (server, _client) = pair();
     FD.store(server.as_raw_fd(), Ordering::SeqCst);
     let thread = start(read_later);
-    cancel_soon(thread);
+    cancel(thread);
     STEP.store(1, Ordering::SeqCst);
     assert!(is_cancelled(thread));
 }
@@ -151,8 +151,9 @@ fn a_thread_with_cancellation_disabled_goes_on() {
     let (server, mut client) = pair();
     FD.store(server.as_raw_fd(), Ordering::SeqCst);
     let thread = start(read_disabled);
-    cancel_soon(thread);
-    std::thread::sleep(Duration::from_millis(50));
+    asleep::others();
+    cancel(thread);
+    asleep::others();
     assert_eq!(STEP.load(Ordering::SeqCst), 0);
     client.write_all(b"x").unwrap();
     assert!(is_cancelled(thread));
@@ -172,16 +173,14 @@ extern "C" fn read_asynchronously(_: *mut c_void) -> *mut c_void {
 }
 
 #[cfg(not(debug_assertions))]
-/// One in whose every instruction a cancellation acts, also those of the library.
+/// A thread in whose every instruction a cancellation acts, also those of the library.
 fn a_thread_that_ends_anywhere_leaves_no_lock() {
     let (mut server, mut client) = pair();
     FD.store(server.as_raw_fd(), Ordering::SeqCst);
-    server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     for round in 0..100 {
         let thread = start(read_asynchronously);
-        std::thread::sleep(Duration::from_micros(500 + round * 7));
-        // SAFETY: not joined yet.
-        assert_eq!(unsafe { pthread_cancel(thread) }, 0);
+        std::thread::sleep(std::time::Duration::from_micros(500 + round * 7));
+        cancel(thread);
         assert!(is_cancelled(thread));
         client.write_all(b"x").unwrap();
         assert_eq!(server.read(&mut [0]).unwrap(), 1, "round {round}");

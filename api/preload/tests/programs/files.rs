@@ -1,11 +1,12 @@
 //! Paths, folders and streams, as far as descriptors are concerned. Each case runs on the kernel too.
 
 use std::collections::BTreeSet;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::harness::Case;
@@ -107,10 +108,21 @@ fn descriptors_of_a_program_that_is_started() {
     );
 }
 
+/// A folder that nothing else has. The case removes it.
+pub fn fresh_folder() -> PathBuf {
+    let pattern = std::env::temp_dir().join("towpath-case-XXXXXX");
+    let pattern = CString::new(pattern.into_os_string().into_encoded_bytes()).unwrap().into_raw();
+    // SAFETY: a string of its own, in which mkdtemp(3) replaces the end.
+    unsafe {
+        let made = libc::mkdtemp(pattern);
+        assert!(!made.is_null(), "{}", errno());
+        CString::from_raw(pattern).into_string().unwrap().into()
+    }
+}
+
 /// Whatever the library has open, files are called as they like.
 fn numbers_in_other_folders() {
-    let folder = std::env::temp_dir().join(format!("towpath-numbers-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
+    let folder = fresh_folder();
     let numbers = [900, 901, 940, 16_384, 16_385, 19_936, 19_937, 960, 961, 962];
     // Where the limit puts what the library has, those around it too.
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

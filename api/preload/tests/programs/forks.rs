@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
+use crate::asleep;
+use crate::files::fresh_folder;
 use crate::harness::Case;
 use crate::processes::{fork, wait};
 use crate::sockets::{errno, get, pair, set};
@@ -139,6 +139,20 @@ fn a_terminal_in_the_place_of_sockets() {
     assert_eq!(text, "", "the child's last socket was closed, and nothing written to it");
 }
 
+/// Has the main thread handle SIGUSR1 in the call that it waits in, and waits until the child that its handler forks
+/// sleeps as well.
+fn interrupt_main(main: libc::pthread_t, child: &AtomicI32) {
+    let first = std::process::id() as i32;
+    asleep::thread(first);
+    // SAFETY: the main thread lives.
+    unsafe { libc::pthread_kill(main, libc::SIGUSR1) };
+    while child.load(Ordering::SeqCst) <= 0 {
+        std::thread::yield_now();
+    }
+    asleep::process(child.load(Ordering::SeqCst));
+    asleep::thread(first);
+}
+
 /// The child goes on in the call that its parent waits in, and comes to an end of it, too.
 fn forked_in_a_handler_of_a_waiting_call() {
     static CHILD: AtomicI32 = AtomicI32::new(0);
@@ -153,14 +167,11 @@ fn forked_in_a_handler_of_a_waiting_call() {
     // SAFETY: only asks.
     let me = unsafe { libc::pthread_self() };
     let feeder = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        // SAFETY: the main thread lives.
-        unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        for _ in 0..2 {
-            client.write_all(b"x").unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
+        interrupt_main(me, &CHILD);
+        client.write_all(b"x").unwrap();
+        // The byte wakes both, and one of them goes back to sleep.
+        asleep::process(CHILD.load(Ordering::SeqCst));
+        client.write_all(b"x").unwrap();
         client
     });
     // One byte for each of the two.
@@ -171,18 +182,16 @@ fn forked_in_a_handler_of_a_waiting_call() {
     }
     assert_eq!(wait(CHILD.load(Ordering::SeqCst)), 0);
     let mut client = feeder.join().unwrap();
-    // The parent is counted as waiting still, and woken at once.
-    let begin = std::time::Instant::now();
+    // The parent is counted as waiting still: otherwise nothing wakes its threads.
     for _ in 0..5 {
         let sleeper = std::thread::spawn({
             let mut server = server.try_clone().unwrap();
             move || server.read(&mut [0]).unwrap()
         });
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        asleep::others();
         client.write_all(b"x").unwrap();
         assert_eq!(sleeper.join().unwrap(), 1);
     }
-    assert!(begin.elapsed() < std::time::Duration::from_millis(1500), "{:?}", begin.elapsed());
 }
 
 /// In the child the connect goes on, too, or finds that its parent's is done.
@@ -203,10 +212,7 @@ fn forked_in_a_handler_of_a_connect() {
     // There is room for no other one.
     let first = TcpStream::connect(addr).unwrap();
     let accepts = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        // SAFETY: the main thread lives.
-        unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        interrupt_main(me, &CHILD);
         (0..2).map(|_| listener.accept().unwrap().0).collect::<Vec<_>>()
     });
     // Not that of std, which makes another socket.
@@ -283,10 +289,9 @@ int malloc_is_locked;
 
 const LOCKED_MALLOC_FOLDER: &str = "TOWPATH_TEST_MALLOC";
 
-/// Starts this program again with [`LOCKED_MALLOC`] in front of all libraries, as the first of a group of processes.
-fn with_locked_malloc() -> Child {
-    let folder = std::env::temp_dir().join(format!("towpath-malloc-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
+/// Runs this program again with [`LOCKED_MALLOC`] in front of all libraries.
+fn with_locked_malloc() -> ExitStatus {
+    let folder = fresh_folder();
     let (source, library) = (folder.join("malloc.c"), folder.join("malloc.so"));
     std::fs::write(&source, LOCKED_MALLOC).unwrap();
     let mut compiler = Command::new("cc");
@@ -295,8 +300,8 @@ fn with_locked_malloc() -> Child {
     let others = std::env::var("LD_PRELOAD").unwrap_or_default();
     let preload = format!("{}:{others}", library.display());
     let mut again = Command::new("/proc/self/exe");
-    again.env("LD_PRELOAD", preload).env(LOCKED_MALLOC_FOLDER, folder).process_group(0);
-    again.spawn().unwrap()
+    again.env("LD_PRELOAD", preload).env(LOCKED_MALLOC_FOLDER, folder);
+    again.status().unwrap()
 }
 
 /// What the library does for fork allocates: not between the handlers that take and give back the lock of malloc.
@@ -304,20 +309,7 @@ fn forked_where_malloc_is_locked_in_handlers() {
     if let Some(folder) = std::env::var_os(LOCKED_MALLOC_FOLDER) {
         return fork_where_malloc_is_locked(Path::new(&folder));
     }
-    let mut again = with_locked_malloc();
-    let begin = Instant::now();
-    let status = loop {
-        match again.try_wait().unwrap() {
-            Some(status) => break status,
-            // It may hang in fork, and so may its child.
-            None if begin.elapsed() > Duration::from_secs(20) => {
-                // SAFETY: integers; the group is there as long as its first process is not waited for.
-                unsafe { libc::kill(-(again.id() as i32), libc::SIGKILL) };
-                break again.wait().unwrap();
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
+    let status = with_locked_malloc();
     assert!(status.success(), "{status}");
 }
 

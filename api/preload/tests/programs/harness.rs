@@ -1,64 +1,124 @@
 //! Starting an engine and programs on it.
 
+use std::ffi::{CStr, CString};
 use std::io::{BufRead, BufReader};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use towpath_engine::{Engine, EngineConfig, Remote};
 
-/// A name and what the child does; it fails by panicking.
+use crate::arguments::Arguments;
+use crate::library;
+
+/// A name and what the child does; it fails by panicking. The gate leaves out those whose names begin with `nightly::`:
+/// they judge time, or try something for long.
 pub type Case = (&'static str, fn());
 
-/// A case that runs longer hangs, unless it was asked to.
-const LIMIT: Duration = Duration::from_secs(30);
+/// A case that runs longer hangs, unless it was asked to. The gate's runner has a limit of its own, which is shorter.
+const LIMIT: Duration = Duration::from_secs(120);
 const CASE: &str = "TOWPATH_TEST_CASE";
+/// Shards of each engine. With several only Towpath's half is listed and run: the kernel does not depend on them.
+const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// A case prints this line when the engine shall stop.
 pub const STOP_ENGINE: &str = "stop the engine now";
 
 /// A case that does not run on the kernel, and what is otherwise there.
 pub type Own = (&'static str, &'static str);
 
-/// In the child: runs the case. In the parent: runs all (or those whose names contain the argument), and those that
-/// are not in `own` on the kernel as well; nor those in `alone` where that means on the host's network.
-pub fn main(cases: &[Case], own: &[Own], alone: &[Own]) -> ExitCode {
+/// Where a case runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Half {
+    Towpath,
+    Kernel,
+}
+
+/// A case in one of the halves.
+struct Test {
+    name: String,
+    case: &'static str,
+    half: Half,
+}
+
+/// In the child: runs the case. In the parent: lists or runs the tests that the arguments ask for. Each case is one on
+/// Towpath, and one on the kernel unless it is in `own`.
+pub fn main(cases: &[Case], own: &[Own]) -> ExitCode {
     if let Ok(name) = std::env::var(CASE) {
         let (_, case) = cases.iter().find(|(case, _)| *case == name).expect("a case of that name");
         case();
         return ExitCode::SUCCESS;
     }
-    let alone = if has_own_network() { &[] } else { alone };
-    for (name, _) in own.iter().chain(alone) {
-        assert!(cases.iter().any(|(case, _)| case == name), "{name} is no case");
+    for (name, _) in own {
+        assert!(cases.iter().any(|(case, _)| case == name), "there is no case {name}");
     }
-    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let library = build_library();
-    let mut failed = 0;
-    for (name, _) in cases
-        .iter()
-        .filter(|(name, _)| filter.as_ref().is_none_or(|part| name.contains(part.as_str())))
-    {
-        let verdict = run(name, &library);
-        println!("{name} ... {}", verdict.as_deref().unwrap_or("ok"));
-        failed += usize::from(verdict.is_some());
-        if let Some((_, otherwise)) = own.iter().chain(alone).find(|(case, _)| case == name) {
-            println!("{name} (kernel) ... not run: {otherwise}");
-            continue;
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
         }
-        let verdict = run_on_the_kernel(name);
-        println!("{name} (kernel) ... {}", verdict.as_deref().unwrap_or("ok"));
-        failed += usize::from(verdict.is_some());
+    };
+    let mut tests = tests(cases, own);
+    tests.retain(|test| arguments.wants(&test.name));
+    if arguments.list {
+        tests.iter().for_each(|test| println!("{}: test", test.name));
+        return ExitCode::SUCCESS;
     }
-    println!("{failed} failed");
+    let failed = run_all(&tests, arguments.threads);
+    println!("{} tests, {failed} failed", tests.len());
     ExitCode::from(u8::from(failed > 0))
 }
 
+fn tests(cases: &[Case], own: &[Own]) -> Vec<Test> {
+    let halves: &[Half] =
+        if shards() == 1 { &[Half::Towpath, Half::Kernel] } else { &[Half::Towpath] };
+    let is_own = |case: &str| own.iter().any(|(name, _)| *name == case);
+    let all = cases.iter().flat_map(|&(case, _)| halves.iter().map(move |&half| (case, half)));
+    all.filter(|&(case, half)| half == Half::Towpath || !is_own(case))
+        .map(|(case, half)| {
+            let place = if half == Half::Towpath { "towpath" } else { "kernel" };
+            Test { name: format!("{place}::{case}"), case, half }
+        })
+        .collect()
+}
+
+/// Gives the number of tests that failed.
+fn run_all(tests: &[Test], threads: usize) -> usize {
+    // Built before the threads start, so that none of them waits for another one's build.
+    if tests.iter().any(|test| test.half == Half::Towpath) {
+        preload();
+    }
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(tests.len()) {
+            scope.spawn(|| {
+                while let Some(test) = tests.get(next.fetch_add(1, Relaxed)) {
+                    let verdict = match test.half {
+                        Half::Towpath => run(test.case),
+                        Half::Kernel => run_on_the_kernel(test.case),
+                    };
+                    println!("test {} ... {}", test.name, verdict.as_deref().unwrap_or("ok"));
+                    failed.fetch_add(usize::from(verdict.is_some()), Relaxed);
+                }
+            });
+        }
+    });
+    failed.into_inner()
+}
+
+fn preload() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(library::preload)
+}
+
 /// Runs a case in a program of its own; None when it went well.
-fn run(name: &str, library: &Path) -> Option<String> {
+fn run(name: &str) -> Option<String> {
     let (remote, control) = start_engine();
-    let mut child = start_program(name, library, &control);
+    let mut child = start_program(name, &control);
     drop(control);
     let output = BufReader::new(child.stdout.take().expect("piped"));
     let stopper = remote.clone();
@@ -77,90 +137,131 @@ fn run(name: &str, library: &Path) -> Option<String> {
     verdict
 }
 
-/// The same without library and engine: what the case says is true of Linux. In a network namespace of its
-/// own, where that is allowed: ports that other programs had until a minute ago are not free on the host.
+/// The same without library and engine, in a network namespace of its own: what the case says is true of Linux.
+/// Elsewhere it could find ports taken that it has just seen free.
 fn run_on_the_kernel(name: &str) -> Option<String> {
-    let mut command = Command::new(std::env::current_exe().expect("this executable"));
-    command.env(CASE, name).stdin(Stdio::null());
+    let network = Network::new();
+    if let Err(why) = network.is_allowed() {
+        println!("  left out: no network namespace can be made here: {why}");
+        return None;
+    }
+    let mut command = program(name);
     // SAFETY: system calls on what is made here.
-    unsafe { command.pre_exec(own_network) };
+    unsafe { command.pre_exec(move || network.enter()) };
     wait(&mut command.spawn().expect("start the program"))
-}
-
-/// Whether [`own_network`] makes one.
-fn has_own_network() -> bool {
-    let mut command = Command::new("true");
-    let unshare = || {
-        // SAFETY: concerns the process alone that is about to become the program.
-        match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        }
-    };
-    // SAFETY: a system call.
-    unsafe { command.pre_exec(unshare) };
-    command.status().is_ok()
 }
 
 /// A namespace in which nothing but loopback is, and that is up. The program may there what it may on Towpath: send
 /// pings, and have no raw sockets.
-fn own_network() -> std::io::Result<()> {
-    let check = |result: i32| match result {
-        -1 => Err(std::io::Error::last_os_error()),
-        _ => Ok(result),
-    };
-    // SAFETY: concerns this process alone, which is about to become the program.
-    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        return Ok(());
+#[derive(Clone)]
+struct Network {
+    /// For /proc/self/uid_map and gid_map: the program stays the user that it is.
+    users: CString,
+    groups: CString,
+    /// Of ping_group_range: a group must be known in the namespace of users.
+    pingers: CString,
+}
+
+impl Network {
+    fn new() -> Self {
+        // SAFETY: no arguments.
+        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let line = |text: String| CString::new(text).expect("no zeroes");
+        let pingers = if user == 0 { "0 2147483647".into() } else { format!("{group} {group}") };
+        Self {
+            users: line(format!("{user} {user} 1")),
+            groups: line(format!("{group} {group} 1")),
+            pingers: line(pingers),
+        }
     }
-    // SAFETY: plain integers and characters.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name[..2].copy_from_slice(&[b'l' as _, b'o' as _]);
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
-    let groups = b"0 2147483647";
-    // SAFETY: the calls read an ifreq, a name and bytes, which live here; the descriptors are closed when the
-    // program is executed.
-    unsafe {
-        let socket = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
-        check(libc::ioctl(socket, libc::SIOCSIFFLAGS, &raw const request))?;
-        let file = c"/proc/sys/net/ipv4/ping_group_range".as_ptr();
-        let file = check(libc::open(file, libc::O_WRONLY | libc::O_CLOEXEC))?;
-        check(libc::write(file, groups.as_ptr().cast(), groups.len()) as i32)?;
-        check(libc::prctl(libc::PR_CAPBSET_DROP, CAP_NET_RAW, 0, 0, 0))?;
+
+    fn is_allowed(&self) -> std::io::Result<()> {
+        let (network, mut command) = (self.clone(), Command::new("true"));
+        // SAFETY: system calls on what is made here.
+        unsafe { command.pre_exec(move || network.enter()) };
+        command.status().map(drop)
     }
-    Ok(())
+
+    /// In a process that is about to become the program, and that may not allocate.
+    fn enter(&self) -> std::io::Result<()> {
+        // SAFETY: concerns this process alone, here and below.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            // Without privileges in a namespace of users as well, where it has them until it executes the program.
+            check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })?;
+            put(c"/proc/self/uid_map", &self.users)?;
+            put(c"/proc/self/setgroups", c"deny")?;
+            put(c"/proc/self/gid_map", &self.groups)?;
+        }
+        // SAFETY: plain integers and characters.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_name[..2].copy_from_slice(&[b'l' as _, b'o' as _]);
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
+        // SAFETY: the calls read an ifreq, which lives here; the descriptor is closed when the program is executed.
+        unsafe {
+            let socket =
+                check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
+            check(libc::ioctl(socket, libc::SIOCSIFFLAGS, &raw const request))?;
+            put(c"/proc/sys/net/ipv4/ping_group_range", &self.pingers)?;
+            check(libc::prctl(libc::PR_CAPBSET_DROP, CAP_NET_RAW, 0, 0, 0))?;
+        }
+        Ok(())
+    }
 }
 
 /// From linux/capability.h.
 const CAP_NET_RAW: libc::c_ulong = 13;
 
-/// None: it went well.
-fn wait(child: &mut Child) -> Option<String> {
-    let begin = Instant::now();
-    let limit = LIMIT.max(crate::reuse::duration() + 2 * LIMIT / 3);
-    loop {
-        match child.try_wait().expect("wait for the child") {
-            Some(status) if status.success() => break None,
-            Some(status) => break Some(format!("FAILED: {status}")),
-            None if begin.elapsed() > limit => {
-                child.kill().expect("kill the child");
-                child.wait().expect("wait for the child");
-                break Some("HANGS".into());
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
+fn check(result: i32) -> std::io::Result<i32> {
+    match result {
+        -1 => Err(std::io::Error::last_os_error()),
+        _ => Ok(result),
     }
+}
+
+/// Writes a file of /proc, between fork and exec. The descriptor is closed when the program is executed.
+fn put(path: &CStr, text: &CStr) -> std::io::Result<()> {
+    let bytes = text.to_bytes();
+    // SAFETY: a path, and bytes with their number.
+    unsafe {
+        let file = check(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC))?;
+        check(libc::write(file, bytes.as_ptr().cast(), bytes.len()) as i32)?;
+    }
+    Ok(())
+}
+
+/// Waits for a case, and ends what it has left running. None: it went well.
+fn wait(child: &mut Child) -> Option<String> {
+    let limit = LIMIT.max(crate::reuse::LONG.max(crate::reuse::asked()) * 2);
+    let group = child.id() as i32;
+    // SAFETY: integers only; the descriptor is fresh. The child is not waited for yet, so that its number is its own.
+    let (process, hangs) = unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, group, 0) as i32;
+        assert!(process >= 0, "pidfd_open: {}", std::io::Error::last_os_error());
+        let mut entry = libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 };
+        let hangs = libc::poll(&raw mut entry, 1, limit.as_millis() as i32) == 0;
+        libc::kill(-group, libc::SIGKILL);
+        (OwnedFd::from_raw_fd(process), hangs)
+    };
+    let status = child.wait().expect("wait for the child");
+    drop(process);
+    match status.success() {
+        true => None,
+        false if hangs => Some(format!("FAILED: it hangs: no end within {limit:?}")),
+        false => Some(format!("FAILED: {status}")),
+    }
+}
+
+fn shards() -> usize {
+    std::env::var(SHARDS).map_or(1, |it| it.parse().expect("TOWPATH_TEST_SHARDS is 1 to 16"))
 }
 
 fn start_engine() -> (Remote, OwnedFd) {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         // All that a program sees is the same with several, however many threads they have.
-        let shards =
-            std::env::var("TOWPATH_TEST_SHARDS").map_or(1, |it| it.parse().expect("1 to 16"));
         let threads_by_need = std::env::var_os("TOWPATH_TEST_THREADS_BY_NEED").is_some();
         let config = EngineConfig { threads_by_need, ..EngineConfig::default() };
-        let ports = (0..shards).map(|_| Vec::new()).collect();
+        let ports = (0..shards()).map(|_| Vec::new()).collect();
         let mut engine = Engine::with_shards(config, ports, [7; 32]).expect("an engine");
         let control = engine.attach().expect("a channel");
         tell.send((engine.remote(), control)).expect("the test waits");
@@ -169,14 +270,12 @@ fn start_engine() -> (Remote, OwnedFd) {
     told.recv().expect("the engine starts")
 }
 
-fn start_program(name: &str, library: &Path, control: &OwnedFd) -> Child {
+fn start_program(name: &str, control: &OwnedFd) -> Child {
     let number = control.as_raw_fd();
-    let mut command = Command::new(std::env::current_exe().expect("this executable"));
+    let mut command = program(name);
     command
-        .env(CASE, name)
         .env("TOWPATH_CONTROL", number.to_string())
-        .env("LD_PRELOAD", library)
-        .stdin(Stdio::null())
+        .env("LD_PRELOAD", preload())
         .stdout(Stdio::piped());
     // SAFETY: fcntl may be called between fork and exec.
     unsafe {
@@ -188,17 +287,15 @@ fn start_program(name: &str, library: &Path, control: &OwnedFd) -> Child {
     command.spawn().expect("start the program")
 }
 
-/// Builds the library beside this executable: cargo does not do that for the tests of a cdylib.
-fn build_library() -> PathBuf {
-    let exe = std::env::current_exe().expect("this executable");
-    // TARGET/PROFILE/deps/programs-HASH
-    let profile = exe.ancestors().nth(2).expect("a profile's folder");
-    let target = profile.parent().expect("the target folder");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "towpath-preload", "--target-dir"]).arg(target);
-    if profile.ends_with("release") {
-        cargo.arg("--release");
+/// This executable, as a case: the first process of a group, which ends with this process.
+fn program(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this executable"));
+    command.env(CASE, name).stdin(Stdio::null()).process_group(0);
+    // SAFETY: a system call of integers, which concerns the new process.
+    unsafe {
+        command.pre_exec(|| {
+            check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)).map(drop)
+        });
     }
-    assert!(cargo.status().expect("run cargo").success(), "the library builds");
-    profile.join("libtowpath_preload.so")
+    command
 }

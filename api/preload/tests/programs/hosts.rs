@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::time::Duration;
 
+use crate::asleep;
 use crate::harness::Case;
 use crate::sockets::{errno, get, set};
 
@@ -68,7 +68,7 @@ fn shutdown_without_a_peer() {
     let fd = waiting.as_raw_fd();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| waiting.recv(&mut [0; 8]).unwrap());
-        std::thread::sleep(Duration::from_millis(100));
+        asleep::others();
         // SAFETY: integers only.
         let result = unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
         assert_eq!((result, errno()), (-1, libc::ENOTCONN));
@@ -97,7 +97,6 @@ fn a_large_datagram_into_a_small_buffer() {
     let (a, b) = (a.unwrap(), b.unwrap());
     set(b.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 4096).unwrap();
     assert_eq!(get(b.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF), Ok(8192));
-    b.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut got = vec![0; 65_536];
     for len in [60_000, 100, 8192, 65_507] {
         let sent: Vec<u8> = (0..len).map(|n| n as u8).collect();
@@ -130,7 +129,6 @@ fn multicast_interfaces() {
     ask(&[group, lo]).unwrap();
     let member = UdpSocket::bind("0.0.0.0:0").unwrap();
     member.join_multicast_v4(&Ipv4Addr::from(group), &Ipv4Addr::LOCALHOST).unwrap();
-    member.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let port = member.local_addr().unwrap().port();
     udp.send_to(b"group", (Ipv4Addr::from(group), port)).unwrap();
     let (n, from) = member.recv_from(&mut [0; 16]).unwrap();
@@ -140,7 +138,6 @@ fn multicast_interfaces() {
 fn broadcasts_come_back() {
     let all = UdpSocket::bind("0.0.0.0:0").unwrap();
     let port = all.local_addr().unwrap().port();
-    all.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
     for to in [[127, 255, 255, 255], [255; 4]] {
         sender.set_broadcast(false).unwrap();
@@ -154,7 +151,6 @@ fn broadcasts_come_back() {
     // Bound to the address, a socket hears what is sent there.
     let named = socket(libc::AF_INET, 0);
     bind(named.as_raw_fd(), &sockaddr([127, 255, 255, 255], 0)).unwrap();
-    named.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let at = named.local_addr().unwrap();
     sender.send_to(b"named", at).unwrap();
     assert_eq!(named.recv(&mut [0; 8]).unwrap(), 5);
@@ -173,7 +169,6 @@ fn the_last_one_bound() {
     for n in 0..20 {
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.send_to(&[n], at).unwrap();
-        more[2].set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut got = [0; 2];
         assert_eq!((more[2].recv(&mut got).unwrap(), got[0]), (1, n));
     }
@@ -185,7 +180,6 @@ fn the_last_one_bound() {
 
 fn any_v4_on_a_v6_socket() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let any = sockaddr([0; 4], server.local_addr().unwrap().port());
     let (at, len) = ((&raw const any).cast(), size_of_val(&any) as u32);
     let client = socket(libc::AF_INET6, 0);

@@ -3,9 +3,13 @@
 //! The parent starts an engine and, for each case, this same executable with the library preloaded
 //! and TOWPATH_CONTROL set; the case then runs in the child, which uses std and libc like any
 //! program. All of them run on Linux as well, without the library, but for those that are listed below.
+//!
+//! The command line is libtest's as far as a runner needs it: `towpath::NAME` and `kernel::NAME` are tests of their own.
 
-#![allow(clippy::print_stdout)] // For whoever reads the output of the tests.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // For readers of the output of the tests.
 
+mod arguments;
+mod asleep;
 mod cancel;
 mod descriptors;
 mod ending;
@@ -13,6 +17,8 @@ mod files;
 mod forks;
 mod harness;
 mod hosts;
+#[path = "../library/mod.rs"]
+mod library;
 mod netlink;
 mod numbers;
 mod polling;
@@ -52,7 +58,7 @@ fn main() -> std::process::ExitCode {
         ending::CASES,
     ]
     .concat();
-    harness::main(&cases, TOWPATHS_OWN, NOT_ON_A_HOST)
+    harness::main(&cases, TOWPATHS_OWN)
 }
 
 /// What Linux does otherwise, or cannot do.
@@ -70,7 +76,8 @@ const TOWPATHS_OWN: &[Own] = &[
     ("a_raw_read_does_not_change_who_it_is", KERNELS_SOCKET),
     ("a_connection_by_number", KERNELS_SOCKET),
     ("sent_to_somebody_outside", "whoever gets a socket in a message can use it"),
-    ("slots_are_used_again_under_late_threads", "there are no slots; it would take 8 s"),
+    ("slots_are_used_again_under_late_threads", "there are no slots"),
+    ("nightly::slots_are_used_again_under_late_threads", "there are no slots"),
     #[cfg(not(debug_assertions))]
     ("a_thread_that_ends_anywhere_leaves_no_lock", "there are no locks of ours"),
     ("options", "TCP_CONGESTION is what the machine's administrator chose"),
@@ -86,12 +93,6 @@ const TOWPATHS_OWN: &[Own] = &[
         "as_many_bytes_as_the_mark_says",
         "recv that has taken bytes is not woken before SO_RCVLOWAT more have come",
     ),
-];
-
-/// Without the privilege to make a network namespace, in which all this is otherwise.
-const NOT_ON_A_HOST: &[Own] = &[
-    ("interfaces", "there may be more than loopback"),
-    ("echo_control", "this user may not be allowed to ping"),
 ];
 
 const KERNELS_SOCKET: &str = "a raw system call finds the socket behind a descriptor";

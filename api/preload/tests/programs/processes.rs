@@ -6,8 +6,9 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::asleep;
 use crate::harness::{Case, STOP_ENGINE};
 use crate::sockets::{errno, pair};
 
@@ -150,7 +151,6 @@ fn a_program_that_is_not_there_changes_nothing() {
     let mut got = [0; 9];
     client.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"as before");
-    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     drop(server);
     assert_eq!(client.read(&mut got).unwrap(), 0);
 }
@@ -258,8 +258,8 @@ fn sent_and_gone() {
     });
     assert_eq!(wait(sender), 0);
     let (mut server, _) = listener.accept().unwrap();
-    // The sender is gone for longer than the engine needs to notice.
-    std::thread::sleep(Duration::from_millis(300));
+    // Time for the engine to notice that the sender has gone. With less the case tries less, and does not fail.
+    std::thread::sleep(Duration::from_millis(100));
     // SAFETY: received just now, and nobody else's.
     let mut client = unsafe { TcpStream::from_raw_fd(receive(&right)) };
     client.write_all(b"read on").unwrap();
@@ -274,7 +274,6 @@ fn sent_and_gone() {
     let (server, mut client) = pair();
     assert_eq!(try_send(&closed, server.as_raw_fd()), -1);
     drop(server);
-    client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
 
@@ -380,9 +379,10 @@ fn forked_without_us() {
     (&client).read_exact(&mut [0]).unwrap();
 }
 
+/// Stops the engine when all other threads wait.
 fn stop_engine_soon() {
     std::thread::spawn(|| {
-        std::thread::sleep(Duration::from_millis(100));
+        asleep::others();
         println!("{STOP_ENGINE}");
     });
 }
@@ -390,9 +390,7 @@ fn stop_engine_soon() {
 fn the_engine_dies_in_recv() {
     let (mut server, mut client) = pair();
     stop_engine_soon();
-    let begin = Instant::now();
     assert_eq!(server.read(&mut [0]).unwrap_err().raw_os_error(), Some(libc::ENETDOWN));
-    assert!(begin.elapsed() < Duration::from_secs(3));
     assert_eq!(client.write(b"x").unwrap_err().raw_os_error(), Some(libc::ENETDOWN));
     assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().raw_os_error(), Some(libc::ENETDOWN));
 }
@@ -409,12 +407,12 @@ fn the_engine_dies_in_poll() {
     let other = std::thread::spawn(move || {
         let mut entry = libc::pollfd { fd: client.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one entry.
-        let count = unsafe { libc::poll(&raw mut entry, 1, 10_000) };
+        let count = unsafe { libc::poll(&raw mut entry, 1, -1) };
         (count, entry.revents & libc::POLLERR != 0, client)
     });
     stop_engine_soon();
     // SAFETY: room for one.
-    assert_eq!(unsafe { libc::epoll_wait(epoll, &raw mut event, 1, 10_000) }, 1);
+    assert_eq!(unsafe { libc::epoll_wait(epoll, &raw mut event, 1, -1) }, 1);
     assert_ne!({ event.events } & libc::EPOLLERR as u32, 0);
     let (count, error, _) = other.join().unwrap();
     assert!(count == 1 && error);

@@ -6,11 +6,17 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::harness::Case;
 
-pub const CASES: &[Case] = &[("slots_are_used_again_under_late_threads", slots_are_used_again)];
+pub const CASES: &[Case] = &[
+    ("slots_are_used_again_under_late_threads", || slots_are_used_again(asked())),
+    ("nightly::slots_are_used_again_under_late_threads", || slots_are_used_again(LONG)),
+];
+
+/// How long the nightly case runs.
+pub const LONG: Duration = Duration::from_secs(8);
 
 const SERVERS: u32 = 3;
 const CLIENTS: u32 = 2;
@@ -18,8 +24,6 @@ const CLIENTS: u32 = 2;
 const RECORDS: u32 = 6;
 /// Connections that a run counts: ten minutes are some millions.
 const CONNECTIONS_MAX: usize = 1 << 25;
-/// What is expected of another thread happens within this time, also on a machine that has no time for us.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Of clients, from 127.0.0.2 on.
 const ADDRESSES: u32 = 64;
 /// Descriptors that late threads choose from.
@@ -27,10 +31,10 @@ const TARGETS: usize = 8;
 /// Records that a late thread sends to one number while it means the same connection.
 const LATE_MAX: u32 = 64;
 
-/// How long the case runs: some seconds, unless somebody wants more.
-pub fn duration() -> Duration {
+/// How long the case of the gate runs: a second, unless TOWPATH_REUSE_SECONDS asks for more.
+pub fn asked() -> Duration {
     let seconds = std::env::var("TOWPATH_REUSE_SECONDS").ok();
-    Duration::from_secs(seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(8))
+    Duration::from_secs(seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(1))
 }
 
 /// What the processes tell each other; zero at first.
@@ -76,7 +80,7 @@ impl Record {
     }
 }
 
-fn slots_are_used_again() {
+fn slots_are_used_again(duration: Duration) {
     let board = board();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     limit_waits(listener.as_raw_fd(), Duration::from_millis(100));
@@ -88,7 +92,11 @@ fn slots_are_used_again() {
     for client in 0..CLIENTS {
         children.push(fork(|| connect(board, addr, client)));
     }
-    std::thread::sleep(duration());
+    std::thread::sleep(duration);
+    // A busy machine may have had no time for some of the threads.
+    while board.whole.load(SeqCst) == 0 || board.late.load(SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     board.stop.store(true, SeqCst);
     for child in children {
         let mut status = 0;
@@ -99,7 +107,6 @@ fn slots_are_used_again() {
     let (connections, whole, late) =
         (board.last.load(SeqCst), board.whole.load(SeqCst), board.late.load(SeqCst));
     println!("{connections} connections, {whole} read to their end, {late} late reads");
-    assert!(whole > 0 && late > 0, "nothing was tried");
 }
 
 fn board() -> &'static Board {
@@ -185,9 +192,10 @@ fn limit_waits(fd: RawFd, limit: Duration) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Nobody else closes it. Late threads may get some of it, by the number of an older socket.
+/// Reads a connection that no other thread closes. Late threads may get some of it, by the number of an older socket.
 fn read_to_the_end(board: &Board, fd: RawFd, connection: u32, server: u32) {
-    limit_waits(fd, PATIENCE);
+    // The listener's limit was copied; zero is none.
+    limit_waits(fd, Duration::ZERO);
     loop {
         let mut records = [Record::default(); 4];
         let n = match recv(fd, &mut records, 0) {
@@ -208,14 +216,8 @@ fn read_to_the_end(board: &Board, fd: RawFd, connection: u32, server: u32) {
         }
     }
     let all = (1u32 << RECORDS) - 1;
-    let begin = Instant::now();
-    // A late thread has some, and is about to say so.
+    // A late thread has some, and is about to note them. A record that is lost never comes: then the case hangs.
     while u32::from(board.seen[connection as usize].load(SeqCst)) != all {
-        assert!(
-            begin.elapsed() < PATIENCE,
-            "of connection {connection} only {:#b} arrived",
-            board.seen[connection as usize].load(SeqCst)
-        );
         std::thread::sleep(Duration::from_millis(1));
     }
     board.whole.fetch_add(1, SeqCst);
@@ -247,8 +249,7 @@ fn receive_late(board: &Board, server: u32, targets: &Targets, done: &AtomicBool
             assert!(record.is_whole() && record.connection == its[0].connection, "{records:?}");
             // The thread that accepts says whose it is once it knows.
             let owner = &board.owner[record.connection as usize];
-            let begin = Instant::now();
-            while owner.load(SeqCst) == 0 && begin.elapsed() < PATIENCE {
+            while owner.load(SeqCst) == 0 {
                 std::thread::yield_now();
             }
             assert_eq!(u32::from(owner.load(SeqCst)), server, "{record:?} is another process's");

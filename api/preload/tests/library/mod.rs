@@ -1,0 +1,56 @@
+//! The libraries that tests load into programs. Cargo does not build them with the tests: no test depends on a cdylib.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+/// Names a preload library that was built before, as for `control/cli/build.rs`.
+const GIVEN: &str = "TOWPATH_PRELOAD_LIBRARY";
+
+/// The preload library: the one that is given, or one of the profile of this test.
+pub fn preload() -> PathBuf {
+    let Some(given) = std::env::var_os(GIVEN).map(PathBuf::from) else {
+        return built("towpath-preload", profile());
+    };
+    assert!(given.is_file(), "{GIVEN}: {} is not a file", given.display());
+    given
+}
+
+/// The library of a package in the folder of a profile; cargo is asked for it unless it is there and current.
+pub fn built(package: &str, profile: &Path) -> PathBuf {
+    let library = profile.join(format!("lib{}.so", package.replace('-', "_")));
+    if is_current(&library) {
+        return library;
+    }
+    let target = profile.parent().expect("the target folder");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", package, "--target-dir"]).arg(target);
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().expect("run cargo").success(), "{package} does not build");
+    assert!(library.is_file(), "cargo has built no {}", library.display());
+    library
+}
+
+/// The folder of the profile of which this test is: TARGET/PROFILE for TARGET/PROFILE/deps/TEST.
+pub fn profile() -> &'static Path {
+    static EXE: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    let exe = EXE.get_or_init(|| std::env::current_exe().expect("this executable"));
+    exe.ancestors().nth(2).expect("a profile's folder")
+}
+
+/// Whether the library is newer than all that it was built from, which cargo lists beside it. Tests start by the
+/// hundred, each as a process: `cargo build` takes a lock and half a second in each of them.
+fn is_current(library: &Path) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
+    let is_older = |path: &Path, than: SystemTime| modified(path).is_ok_and(|time| time <= than);
+    let list = std::fs::read_to_string(library.with_extension("d"));
+    let (Ok(built), Ok(list)) = (modified(library), list) else { return false };
+    let Some((_, sources)) = list.split_once(": ") else { return false };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let manifests = ["Cargo.toml", "Cargo.lock"].map(|name| root.join(name));
+    // A blank in a name cuts it into names of no file: then cargo decides.
+    sources.split_whitespace().all(|source| is_older(Path::new(source), built))
+        && manifests.iter().all(|manifest| is_older(manifest, built))
+}
