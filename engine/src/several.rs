@@ -21,7 +21,8 @@ use crate::clock::Clock;
 use crate::{Engine, EngineConfig, EngineError, Remote, Report};
 
 const SHARDS: u32 = 4;
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Limit on every wait, after which the test says what did not happen.
+const PATIENCE: Duration = Duration::from_secs(50);
 
 fn engine(config: EngineConfig, clock: Clock) -> Engine {
     let ports = (0..SHARDS).map(|_| Vec::new()).collect();
@@ -268,8 +269,8 @@ fn when_one_shard_panics_all_end() {
 #[test]
 fn threads_come_by_need() {
     let mut engine = busy(true, None);
-    // What the threads of a machine get that has other things to do.
-    engine.threads_by_need = Some(2);
+    // Any share of a processor is enough; `team` has tests of the threshold.
+    engine.threads_by_need = Some(0);
     let engine = Running::begin(engine);
     let program = Program::hello(engine.remote.attach().expect("room"));
     let start = Time::now();

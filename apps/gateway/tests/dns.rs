@@ -50,9 +50,10 @@ fn at(server: &UdpSocket) -> SocketAddr {
     server.local_addr().unwrap()
 }
 
-/// An address where no nameserver is.
+/// An address where no nameserver is, and where no other run of these tests has anything.
 fn nobody() -> SocketAddr {
-    at(&nameserver("127.0.0.1:0"))
+    let [.., high, low] = std::process::id().to_be_bytes();
+    at(&nameserver(&format!("127.99.{high}.{low}:0")))
 }
 
 fn world(nameservers: &[SocketAddr]) -> World {
@@ -430,17 +431,19 @@ impl Drop for ResolvConf {
     }
 }
 
-/// A nameserver at the port of DNS; None for a user who may not have it.
-fn nameserver_at(ip: &str) -> Option<UdpSocket> {
-    let socket = UdpSocket::bind(format!("{ip}:53")).ok()?;
+/// A nameserver at the port of DNS, at an address of loopback that other runs of these tests do not have; None for a user
+/// that may not bind this port.
+fn nameserver_at_53(last: u8) -> Option<UdpSocket> {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let socket = UdpSocket::bind(SocketAddr::from(([127, 100 + last, high, low], 53))).ok()?;
     socket.set_nonblocking(true).unwrap();
     Some(socket)
 }
 
 #[test]
 fn a_file_that_is_replaced_is_followed() {
-    let [Some(old), Some(new)] = ["127.99.1.1", "127.99.1.2"].map(nameserver_at) else { return };
-    let mut file = ResolvConf::new("replaced", "nameserver 127.99.1.1\n");
+    let [Some(old), Some(new)] = [1, 2].map(nameserver_at_53) else { return };
+    let mut file = ResolvConf::new("replaced", &format!("nameserver {}\n", at(&old).ip()));
     let mut world = file.world();
     let sock = world.datagram_socket("10.0.2.15:0");
     let first = question(1, "first");
@@ -448,7 +451,7 @@ fn a_file_that_is_replaced_is_followed() {
     answers(&mut world, &old, (sock, &first));
     // The host comes into another network. The next question may go to the nameserver that was, and turns to the
     // one that is as soon as that is known.
-    file.write("nameserver 127.99.1.2\noptions timeout:1\n");
+    file.write(&format!("nameserver {}\noptions timeout:1\n", at(&new).ip()));
     world.skip(Duration::from_secs(1));
     let second = question(2, "second");
     ask(&mut world, sock, &second);
@@ -463,8 +466,8 @@ fn a_file_that_is_replaced_is_followed() {
 /// A network file system that hangs, here a pipe that nobody writes to.
 #[test]
 fn a_file_that_cannot_be_read_holds_up_nothing() {
-    let Some(server) = nameserver_at("127.99.1.3") else { return };
-    let mut file = ResolvConf::new("hangs", "nameserver 127.99.1.3\n");
+    let Some(server) = nameserver_at_53(3) else { return };
+    let mut file = ResolvConf::new("hangs", &format!("nameserver {}\n", at(&server).ip()));
     let mut world = file.world();
     let sock = world.datagram_socket("10.0.2.15:0");
     let pipe = file.folder.join("pipe");

@@ -97,6 +97,11 @@ impl Shards {
         self.worlds.iter().map(|world| world.gateway.borrow().tcp_flows()).collect()
     }
 
+    fn dropped(&self, reason: DropReason) -> u64 {
+        let of = |world: &World| world.stack.net.counters().data.drops.of(reason);
+        self.worlds.iter().map(of).sum()
+    }
+
     fn counter(&self, name: &str) -> u64 {
         self.worlds.iter().map(|world| world.counter(name)).sum()
     }
@@ -157,7 +162,8 @@ fn so_do_those_of_a_client_that_is_seen() {
             for turns in [0, 2, 20, 100] {
                 let flows = arrive_in_order(count, Ipv4Addr::new(192, 0, 2, 1), turns);
                 let part = CLIENTS as usize / count;
-                assert!(flows.iter().all(|flows| *flows > part / 2), "{flows:?}");
+                // Chance shares them out: a quarter is six standard deviations from the mean, or more.
+                assert!(flows.iter().all(|flows| *flows > part / 4), "{flows:?}");
             }
         }
     });
@@ -172,12 +178,10 @@ fn who_finds_a_full_queue_is_not_waited_for() {
         let port = shards.publish(80).port();
         let clients: Vec<_> =
             (0..CLIENTS).map(|name| client(Ipv4Addr::LOCALHOST, port, name)).collect();
-        let began = Instant::now();
+        // If others waited for these, they would wait until the program accepts, which is later.
         shards.until("all to be given to the gateways", |shards| {
             shards.flows().iter().sum::<usize>() == clients.len()
         });
-        // Those that are waited for get no answer until somebody accepts.
-        assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
         assert!(shards.worlds[0].program.accepted.len() <= 9);
         let mut accepted = Vec::new();
         shards.until("all to be accepted", |shards| {
@@ -202,11 +206,11 @@ fn a_crowd_gets_in_as_fast_as_the_program_accepts() {
         let port = shards.publish(80).port();
         let _clients: Vec<_> =
             (0..CLIENTS).map(|name| client(Ipv4Addr::LOCALHOST, port, name)).collect();
-        // Enough for all of them to have found the queue full, once or more often.
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(100) {
-            shards.turn(8);
-        }
+        // All that do not find room find the queue full, once or more often.
+        shards.until("the queue to be found full", |shards| {
+            shards.dropped(DropReason::ListenOverflow) > 0
+        });
+        shards.turn(2000);
         let mut accepted = Vec::new();
         shards.until("all to be accepted", |shards| {
             shards.accept(0, listener, &mut accepted);
@@ -215,12 +219,7 @@ fn a_crowd_gets_in_as_fast_as_the_program_accepts() {
         let mut names = shards.names(&accepted);
         names.sort_unstable();
         assert!(names.into_iter().eq(0..CLIENTS));
-        // Who loses the end of a handshake waits for a timeout of TCP's.
-        let dropped = |reason| {
-            let of = |world: &World| world.stack.net.counters().data.drops.of(reason);
-            shards.worlds.iter().map(of).sum::<u64>()
-        };
-        assert_eq!(dropped(DropReason::AcceptOverflow), 0);
-        assert!(dropped(DropReason::ListenOverflow) > 0);
+        // A client whose end of the handshake is lost waits for a timeout of TCP's.
+        assert_eq!(shards.dropped(DropReason::AcceptOverflow), 0);
     }
 }

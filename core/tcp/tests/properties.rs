@@ -3,6 +3,7 @@
 mod world;
 
 use proptest::prelude::*;
+use proptest::test_runner::{FailurePersistence, FileFailurePersistence};
 use std::time::Duration;
 use towpath_tcp::*;
 use world::Side::{A, B};
@@ -71,8 +72,13 @@ prop_compose! {
     }
 }
 
+/// Where cases that failed are kept. The default needs a `lib.rs` or `main.rs` in a folder above, and warns without one.
+fn beside_this_file() -> Option<Box<dyn FailurePersistence>> {
+    Some(Box::new(FileFailurePersistence::WithSource("regressions")))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: beside_this_file(), ..ProptestConfig::default() })]
 
     /// Both programs write, shut down, read to the end; in the end all is there and all is closed.
     #[test]

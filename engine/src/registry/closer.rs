@@ -179,6 +179,18 @@ mod tests {
     const FIRST: Family = Family(1);
     const SECOND: Family = Family(2);
 
+    /// Limit on every wait.
+    const PATIENCE: Duration = Duration::from_secs(50);
+
+    /// Waits until something is so, which it is as soon as the threads of a closer have had a processor.
+    fn wait_until(is_so: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < PATIENCE, "the threads that close do not get there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// A kernel socket whose last close sleeps for an hour, or until its peer has gone.
     fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -223,9 +235,7 @@ mod tests {
         assert_eq!(closer.waiting(), peers.len() - 1);
         assert_eq!(closer.shared.lock().threads, 2);
         drop(peers);
-        while closer.is_busy() {
-            std::thread::yield_now();
-        }
+        wait_until(|| !closer.is_busy());
     }
 
     #[test]
@@ -242,14 +252,9 @@ mod tests {
         closer.close(SECOND, others());
         let is_known = closer.is_clogged(FIRST);
         assert!(!is_known || begin.elapsed() >= CLOGGED_AFTER, "it is not known yet");
-        // As soon as their threads have had a processor.
-        while !closer.is_clogged(FIRST) || closer.is_clogged(SECOND) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until(|| closer.is_clogged(FIRST) && !closer.is_clogged(SECOND));
         drop(peer);
-        while closer.is_busy() {
-            std::thread::yield_now();
-        }
+        wait_until(|| !closer.is_busy());
         assert!(!closer.is_clogged(FIRST));
     }
 }

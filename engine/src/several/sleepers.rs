@@ -151,7 +151,10 @@ fn who_sleeps_says_so() {
             engine.turn();
         }
         queues[0].is_busy.store(false, Relaxed);
-        while !matches!(engine.turn(), Next::Sleep(_)) || !engine.begin_sleep() {}
+        let start = Time::now();
+        while !matches!(engine.turn(), Next::Sleep(_)) || !engine.begin_sleep() {
+            assert!(start.elapsed() < PATIENCE, "the engine does not sleep");
+        }
         for shard in std::iter::once(&engine.shard).chain(&engine.others) {
             let (bell, rung) = (doorbell::create().expect("a descriptor"), Rung::default());
             ring_engine(&shard.status.view(), &rung, bell.as_fd());

@@ -1,20 +1,18 @@
 //! The registry and the shard, each on its thread: what one knows later than the other, and what ends meanwhile.
 
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use towpath_engine::{Engine, EngineConfig, Next, Remote};
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_shm::control::{Request, call, purpose};
 use towpath_shm::layout::op;
 
 use crate::hostile::works;
-use crate::options::{Void, interface};
+use crate::options::{Watched, interface};
 use crate::order::{Gate, Lock};
-use crate::program::{Handle, Program, Running, counter, eventually};
+use crate::program::{Handle, Program, Running, counter, eventually, wait_for_rest};
 
 const NOTHING: Handle = Handle { slot: 0, generation: 0 };
 
@@ -107,34 +105,6 @@ fn the_gatekeeper_hears_who_asks() {
     assert_eq!(*pids.lock().unwrap(), [4242]);
     remote.stop();
     thread.join().unwrap();
-}
-
-/// As [`Void`], and counts what it is given. It panics when it is told to.
-#[derive(Clone, Default)]
-struct Watched {
-    sent: Arc<AtomicUsize>,
-    breaks: Arc<AtomicBool>,
-}
-
-impl Port for Watched {
-    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        assert!(!self.breaks.load(Ordering::SeqCst), "the device is broken");
-        Void.poll(now_ns, pool, out, max)
-    }
-    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let n = Void.submit(now_ns, pool, batch);
-        self.sent.fetch_add(n, Ordering::SeqCst);
-        n
-    }
-    fn offloads(&self) -> Offloads {
-        Void.offloads()
-    }
-    fn link_type(&self) -> LinkType {
-        Void.link_type()
-    }
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 /// Who is let in, is let into an engine that goes on.
@@ -350,17 +320,17 @@ fn storm(remote: &Remote, threads: u64, for_ms: u64) {
     eventually("the end of all", || {
         (of("channels") == 0 && of("sockets") == 0 && of("descriptors_to_close") == 0).then_some(())
     });
-    eventually("rest", || {
-        let before = of("turns");
-        thread::sleep(Duration::from_millis(50));
-        (of("turns") - before < 20).then_some(())
-    });
+    wait_for_rest(remote, Duration::from_millis(50), 20);
 }
 
 #[test]
 fn a_storm() {
+    storm_beside_a_program(1000);
+}
+
+fn storm_beside_a_program(for_ms: u64) {
     let engine = Running::start(EngineConfig { channels_max: 200, ..EngineConfig::default() });
-    storm(&engine.remote, 6, 8000);
+    storm(&engine.remote, 6, for_ms);
     let program = engine.program();
     works(&program);
     engine.stop();
@@ -369,6 +339,10 @@ fn a_storm() {
 /// The same with an engine that a host turns.
 #[test]
 fn a_storm_in_a_hosts_loop() {
+    storm_in_a_hosts_loop(1000);
+}
+
+fn storm_in_a_hosts_loop(for_ms: u64) {
     let (tell, told) = mpsc::channel();
     let host = thread::spawn(move || {
         let config = EngineConfig { channels_max: 200, ..EngineConfig::default() };
@@ -390,7 +364,7 @@ fn a_storm_in_a_hosts_loop() {
         }
     });
     let remote = told.recv().unwrap();
-    storm(&remote, 6, 8000);
+    storm(&remote, 6, for_ms);
     remote.stop();
     host.join().unwrap();
 }
@@ -457,4 +431,18 @@ fn forks_that_are_refused_take_no_place() {
         ends.store(true, Ordering::Relaxed);
     });
     assert_eq!(refused, 0);
+}
+
+mod nightly {
+    use super::*;
+
+    #[test]
+    fn a_storm_is_weathered_for_long() {
+        storm_beside_a_program(8000);
+    }
+
+    #[test]
+    fn a_storm_in_a_hosts_loop_is_weathered_for_long() {
+        storm_in_a_hosts_loop(8000);
+    }
 }

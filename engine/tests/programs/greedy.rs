@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::hostile::works;
-use crate::program::{Handle, PATIENCE, Program, Running, eventually};
+use crate::program::{Handle, PATIENCE, Program, Running, eventually, wait_for_rest};
 use towpath_engine::EngineConfig;
 use towpath_shm::control::{Request, call, purpose};
 use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, event, op, shut};
@@ -111,6 +111,8 @@ fn all_holders_of_a_socket_are_told() {
 #[test]
 fn those_that_wait_for_memory_are_tried_in_turns() {
     const SOCKETS: usize = 2000;
+    // Sockets that 1 MiB is enough for.
+    const SERVED: u64 = 16;
     let engine = Running::start(EngineConfig { memory_cap: 1 << 20, ..EngineConfig::default() });
     let program = engine.program();
     let mut waiting: Vec<_> = (0..SOCKETS).map(|_| program.socket(17)).collect();
@@ -127,8 +129,10 @@ fn those_that_wait_for_memory_are_tried_in_turns() {
     program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
     let after = figures();
     let (turns, tries) = (after.0 - before.0, after.1 - before.1);
-    // Eight refusals a turn, as in feeding.rs; who has got memory and asks again is answered at once.
-    assert!(tries > 0 && tries <= 8 * (turns + 2) + 5 * 16, "{tries} tries in {turns} turns");
+    // Eight refusals a turn, as in feeding.rs, and in a turn after a sweep all memory may have gone to others. A socket
+    // that has memory and asks again is answered at once.
+    let most = (8 + 2 * SERVED) * (turns + 2) + 5 * SERVED;
+    assert!(tries > 0 && tries <= most, "{tries} tries in {turns} turns");
 
     works_slowly(&program, &mut waiting);
 }
@@ -143,11 +147,8 @@ fn a_thread_that_stands_still_in_send_costs_the_engine_little() {
     slot.tx_lock.store(1 << LOCK_CHANNEL_SHIFT | 5, Ordering::Relaxed);
     program.command(op::TX_WINDOW, socket, 0);
     eventually("a try", || (engine.counter("memory_tries") > 0).then_some(()));
-    std::thread::sleep(Duration::from_millis(500));
-    let before = engine.counter("turns");
-    std::thread::sleep(Duration::from_millis(300));
-    // It is tried every 100 ms by now, as in feeding.rs; to ask is a turn.
-    assert!(engine.counter("turns") - before < 10, "the engine does not sleep");
+    // In the end every 100 ms, as in feeding.rs; to ask is a turn.
+    wait_for_rest(&engine.remote, Duration::from_millis(300), 9);
     slot.tx_lock.store(0, Ordering::Relaxed);
     eventually("the memory", || (slot.tx_cap.load(Ordering::Acquire) != 0).then_some(()));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use towpath_engine::{Engine, EngineConfig, Next};
 
-use crate::program::{Program, counter, eventually};
+use crate::program::{Program, counter, wait_for_rest};
 
 #[test]
 fn a_thread_waits_for_an_engine_and_for_descriptors_of_its_own() {
@@ -50,13 +50,8 @@ fn a_thread_waits_for_an_engine_and_for_descriptors_of_its_own() {
         program.send(client, &[n; 100]);
         assert_eq!(program.recv(server, 100), [n; 100]);
     }
-    let turns = || counter(&remote.counters().unwrap(), "turns");
-    eventually("rest", || {
-        let before = turns();
-        thread::sleep(Duration::from_millis(20));
-        // The questions themselves take some.
-        (turns() - before < 20).then_some(())
-    });
+    // The questions themselves take some.
+    wait_for_rest(&remote, Duration::from_millis(20), 20);
     remote.stop();
     let (report, bytes) = host.join().unwrap();
     assert_eq!(bytes, (0..20).collect::<Vec<u8>>());

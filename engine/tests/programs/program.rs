@@ -21,8 +21,9 @@ use towpath_shm::layout::{
     AcceptRecord, Command, DatagramHeader, Plain, RawAddr, Slot, VERSION, flags, op,
 };
 
-/// How long anything may take before the test has failed.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Limit on every wait, after which the test says what did not happen. Not a judgement on time: a test that takes
+/// a minute is ended from outside, without a word.
+pub const PATIENCE: Duration = Duration::from_secs(50);
 
 /// An engine on a thread of its own.
 pub struct Running {
@@ -112,6 +113,17 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         assert!(start.elapsed() < PATIENCE, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Waits until the engine makes at most `most` turns in `time`. An engine that never sleeps makes some thousands, also
+/// where it gets a small share of a processor.
+pub fn wait_for_rest(remote: &Remote, time: Duration, most: u64) {
+    let turns = || counter(&remote.counters().unwrap(), "turns");
+    eventually("rest", || {
+        let before = turns();
+        std::thread::sleep(time);
+        (turns() - before <= most).then_some(())
+    });
 }
 
 /// A process, as far as the engine can tell.

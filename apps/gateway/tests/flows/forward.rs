@@ -7,7 +7,7 @@ use std::thread;
 use towpath_gateway::{Forward, ForwardProtocol, Notice};
 use towpath_stack::{Linger, SocketError};
 
-use crate::world::{PATIENCE, World, gateway_v4, gateway_v6, pattern};
+use crate::world::{PATIENCE, World, among_free_ports, gateway_v4, gateway_v6, pattern};
 
 fn ask(addr: SocketAddr, request: Vec<u8>) -> thread::JoinHandle<std::io::Result<Vec<u8>>> {
     thread::spawn(move || {
@@ -133,6 +133,10 @@ fn a_taken_port_is_named() {
 
 #[test]
 fn datagrams_of_clients_reach_the_program_and_answers_the_clients() {
+    among_free_ports(datagrams_of_clients_by_family);
+}
+
+fn datagrams_of_clients_by_family() {
     let mut world = World::new();
     let server = world.datagram_socket("10.0.2.15:53");
     let addr = world.forward("0.0.0.0:0", 53, ForwardProtocol::Udp);
@@ -167,29 +171,46 @@ fn datagrams_of_clients_reach_the_program_and_answers_the_clients() {
 /// A host may have rules for IPv4 alone.
 #[test]
 fn an_unspecified_address_is_of_its_own_family_only() {
-    for (protocol, reaches) in [
-        (ForwardProtocol::Tcp, (|to| TcpStream::connect(to).is_ok()) as fn(SocketAddr) -> bool),
-        (ForwardProtocol::Udp, |to| {
-            let probe = UdpSocket::bind(SocketAddr::new(to.ip(), 0)).unwrap();
-            probe.connect(to).unwrap();
-            // A port that nobody has is reported on the second call at the latest.
-            probe.send(b"?").unwrap();
-            probe.set_nonblocking(true).unwrap();
+    among_free_ports(unspecified_addresses_by_family);
+}
+
+fn unspecified_addresses_by_family() {
+    let connects = |_: &mut World, to| TcpStream::connect(to).is_ok();
+    let is_heard = |world: &mut World, to: SocketAddr| {
+        let probe = UdpSocket::bind(SocketAddr::new(to.ip(), 0)).unwrap();
+        probe.connect(to).unwrap();
+        let before = world.counter("udp_clients_refused");
+        probe.send(b"?").unwrap();
+        probe.set_nonblocking(true).unwrap();
+        // The gateway finds no server in the program, or the host nobody at the port.
+        world.until("an answer", |world| {
             let error = probe.recv(&mut [0; 1]).unwrap_err();
-            error.kind() != std::io::ErrorKind::ConnectionRefused
-        }),
-    ] {
+            let is_heard = world.counter("udp_clients_refused") > before;
+            let is_refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
+            (is_heard || is_refused).then_some(is_heard)
+        })
+    };
+    type Reaches = fn(&mut World, SocketAddr) -> bool;
+    for (protocol, reaches) in
+        [(ForwardProtocol::Tcp, connects as Reaches), (ForwardProtocol::Udp, is_heard)]
+    {
         let mut world = World::new();
         let v4 = world.forward("0.0.0.0:0", 80, protocol);
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), v4.port());
-        assert!(reaches(at("127.0.0.1")) && !reaches(at("::1")), "{protocol:?}");
+        assert!(
+            reaches(&mut world, at("127.0.0.1")) && !reaches(&mut world, at("::1")),
+            "{protocol:?}"
+        );
         // So the port is free there.
         let v6 = world.forward(&at("::1").to_string(), 80, protocol);
         assert_eq!(v6, at("::1"));
-        assert!(reaches(v6));
+        assert!(reaches(&mut world, v6));
         let all_v6 = world.forward("[::]:0", 80, protocol);
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), all_v6.port());
-        assert!(reaches(at("::1")) && !reaches(at("127.0.0.1")), "{protocol:?}");
+        assert!(
+            reaches(&mut world, at("::1")) && !reaches(&mut world, at("127.0.0.1")),
+            "{protocol:?}"
+        );
     }
 }
 
@@ -219,12 +240,14 @@ fn flows_that_nobody_reads_leave_memory_to_the_others() {
     let _deaf = TcpStream::connect(addr).unwrap();
     let (sock, _) = world.accept(listener);
     let bytes = pattern(LEN, 3);
-    let mut written = 0;
+    let (mut written, mut stuck) = (0, 0);
     world.until("the deaf one to be full", |world| {
         let before = world.counter("tcp_bytes_to_host");
         written += world.write(sock, &bytes[..100_000]);
         world.run_for(std::time::Duration::from_millis(5));
-        (written > LEN && world.counter("tcp_bytes_to_host") == before).then_some(())
+        let is_stuck = written > LEN && world.counter("tcp_bytes_to_host") == before;
+        stuck = if is_stuck { stuck + 1 } else { 0 };
+        (stuck == 5).then_some(())
     });
     assert_eq!(world.counter("tcp_fifos_small"), 0);
     let client = ask(addr, bytes.clone());
@@ -409,9 +432,8 @@ fn the_programs_datagrams_leave_from_its_forwarded_port() {
 
 #[test]
 fn a_forwarded_udp_port_is_not_shared_with_another_gateway() {
-    let addr = World::new().forward("127.0.0.1:0", 53, ForwardProtocol::Udp);
     let mut world = World::new();
-    let addr = world.forward(&addr.to_string(), 53, ForwardProtocol::Udp);
+    let addr = world.forward("127.0.0.1:0", 53, ForwardProtocol::Udp);
     let which = Forward { host: addr, port: 53, protocol: ForwardProtocol::Udp };
     let second = World::new();
     let error = second.gateway.borrow_mut().listen(&[which]).unwrap_err();
@@ -421,9 +443,7 @@ fn a_forwarded_udp_port_is_not_shared_with_another_gateway() {
 #[test]
 fn a_client_that_went_away_is_an_error_of_the_program() {
     // Local ones are shown to the program over IPv4, whatever they use.
-    for host in ["127.0.0.1:0", "[::1]:0"] {
-        client_goes_away(host);
-    }
+    among_free_ports(|| ["127.0.0.1:0", "[::1]:0"].into_iter().for_each(client_goes_away));
 }
 
 fn client_goes_away(host: &str) {

@@ -9,7 +9,7 @@ use towpath_gateway::limits::FAILED_WAIT_NS;
 use towpath_pool::Port;
 use towpath_stack::Linger;
 
-use crate::world::{PATIENCE, World, gateway_v4};
+use crate::world::{PATIENCE, World, gateway_v4, refusing};
 
 /// More flows in one place within [`FAILED_WAIT_NS`] than twelve bits can number.
 const FLOWS: u32 = 4_200;
@@ -50,7 +50,7 @@ fn stays(mut world: World) {
 
 #[test]
 fn refused_connections_leave_nothing_behind() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (_refuses, port) = refusing();
     let mut world = World::new();
     tried_in_vain(&mut world, port);
     assert_eq!(world.counter("tcp_refused"), FLOWS.into());

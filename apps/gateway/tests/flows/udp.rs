@@ -12,7 +12,7 @@ use towpath_shm::Fragments;
 use towpath_stack::{BindOptions, DatagramOut, Family, SocketError, SocketKind, SocketOption};
 use towpath_wire::{IpProtocol, icmpv6, ipv4, ipv6, udp};
 
-use crate::world::{Sock, World, gateway_v4, gateway_v6, pattern};
+use crate::world::{Sock, World, among_free_ports, gateway_v4, gateway_v6, pattern};
 
 fn echo_server(addr: &str, times: usize) -> (u16, thread::JoinHandle<()>) {
     let socket = UdpSocket::bind(addr).unwrap();
@@ -71,6 +71,10 @@ fn trains_of_datagrams_are_cut_and_all_arrive() {
 
 #[test]
 fn a_closed_port_is_reported() {
+    among_free_ports(closed_ports_are_reported);
+}
+
+fn closed_ports_are_reported() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut world = World::new();
     for (bind, to) in [("10.0.2.15:0", gateway_v4(port)), ("[fd00:2::15]:0", gateway_v6(port))] {
@@ -154,7 +158,7 @@ fn pings_leave_the_host_if_it_permits() {
 fn a_burst_of_the_host_waits_where_there_is_room() {
     // More than the link takes at once; the rest waits in the socket's buffer.
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    server.set_read_timeout(Some(crate::world::PATIENCE)).unwrap();
     let port = server.local_addr().unwrap().port();
     let mut world = World::new();
     let sock = world.datagram_socket("10.0.2.15:0");
@@ -185,6 +189,10 @@ fn seen_at(world: &mut World, sock: Sock, servers: &[UdpSocket]) -> Vec<u16> {
 
 #[test]
 fn every_peer_sees_the_program_at_one_port() {
+    among_free_ports(every_peer_sees_one_port);
+}
+
+fn every_peer_sees_one_port() {
     for (host, any, own) in
         [("127.0.0.1:0", "0.0.0.0", "10.0.2.15"), ("[::1]:0", "[::]", "[fd00:2::15]")]
     {

@@ -1,7 +1,7 @@
 //! A program's stack joined to a gateway, turned in real time on the test's thread.
 #![allow(dead_code)] // Each test file uses its part.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,8 +23,31 @@ use towpath_stack::{
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
-/// How long anything in a test may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Limit on every wait, after which the test says what it waited for.
+pub const PATIENCE: Duration = Duration::from_secs(50);
+
+/// Time of a world, or of all shards of a host. A test that gets no processor for a while is not to find its timers
+/// expired then, before packets that have come meanwhile: `STEP_MAX` passes between two looks, at most.
+struct Time {
+    looked: Cell<Clock>,
+    passed: Cell<Duration>,
+}
+
+/// Four times as long as a world sleeps.
+const STEP_MAX: Duration = Duration::from_millis(20);
+
+impl Time {
+    fn new() -> Self {
+        Self { looked: Cell::new(Clock::now()), passed: Cell::default() }
+    }
+
+    fn passed(&self) -> Duration {
+        let now = Clock::now();
+        let step = now.duration_since(self.looked.replace(now)).min(STEP_MAX);
+        self.passed.set(self.passed.get() + step);
+        self.passed.get()
+    }
+}
 
 /// What the program knows about its sockets, by user number.
 #[derive(Default)]
@@ -156,7 +179,7 @@ pub struct World {
     pub gateway: Rc<RefCell<Gateway>>,
     pub pool: Pool,
     ports: [Box<dyn Port>; 1],
-    start: Clock,
+    time: Rc<Time>,
     skipped: Duration,
 }
 
@@ -193,11 +216,12 @@ impl World {
             .map(|(stack, gateway)| Self::join(stack, gateway))
             .collect();
         worlds[0].add_interface(&config);
-        let (children, start) = (Rc::clone(&worlds[0].program.children), worlds[0].start);
+        let children = Rc::clone(&worlds[0].program.children);
+        let time = Rc::clone(&worlds[0].time);
         for (world, n) in worlds.iter_mut().zip(0..) {
             world.program.children = Rc::clone(&children);
             world.program.next_user = n * USERS_OF_A_SHARD;
-            world.start = start;
+            world.time = Rc::clone(&time);
         }
         worlds
     }
@@ -213,7 +237,7 @@ impl World {
             gateway,
             pool: Pool::default(),
             ports: [port],
-            start: Clock::now(),
+            time: Rc::new(Time::new()),
             skipped: Duration::ZERO,
         }
     }
@@ -243,7 +267,7 @@ impl World {
     }
 
     pub fn now(&self) -> Instant {
-        Instant(1 + (self.start.elapsed() + self.skipped).as_nanos() as u64)
+        Instant(1 + (self.time.passed() + self.skipped).as_nanos() as u64)
     }
 
     /// Lets time pass for the program and the gateway, but not for the host.
@@ -298,12 +322,15 @@ impl World {
         }
     }
 
-    /// Turns for a while.
+    /// Turns for a while, and at least `TURNS_MIN` times.
     pub fn run_for(&mut self, time: Duration) {
+        const TURNS_MIN: u32 = 8;
         let deadline = Clock::now() + time;
-        while Clock::now() < deadline {
+        let mut turns = 0;
+        while turns < TURNS_MIN || Clock::now() < deadline {
             self.turn();
-            self.sleep(Duration::from_millis(5));
+            turns += 1;
+            self.sleep(Duration::from_millis(5).min(time / TURNS_MIN));
         }
     }
 
@@ -454,24 +481,50 @@ impl World {
     }
 }
 
-/// Runs `test` on a thread with a network namespace of its own, in which 192.0.2.1 is this host.
+/// A port of this host that refuses connections, as long as the socket is there: no other program can listen on it.
+pub fn refusing() -> (OwnedFd, u16) {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+    let bound = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+    (socket, bound.port())
+}
+
+/// Runs `test` on a thread with a network namespace of its own, in which 192.0.2.1 is this host. Without root it is left
+/// out.
 #[allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(|| {
-        // SAFETY: concerns this thread, and those that it starts.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            eprintln!("skipped: needs root");
-            return;
-        }
-        for arguments in ["link set lo up", "addr add 192.0.2.1/32 dev lo"] {
-            let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
-            assert!(status.expect("iproute2").success(), "ip {arguments}");
-        }
+    on_thread(|| match enter_namespace() {
+        true => test(),
+        false => eprintln!("skipped: needs root"),
+    });
+}
+
+/// The same for a test that has ports by their numbers, which another program may take before. Without root that may
+/// happen.
+pub fn among_free_ports(test: impl FnOnce() + Send + 'static) {
+    on_thread(|| {
+        enter_namespace();
         test();
     });
-    if let Err(panic) = thread.join() {
+}
+
+fn on_thread(test: impl FnOnce() + Send + 'static) {
+    if let Err(panic) = thread::spawn(test).join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+fn enter_namespace() -> bool {
+    // SAFETY: concerns this thread, and those that it starts.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return false;
+    }
+    for arguments in ["link set lo up", "addr add 192.0.2.1/32 dev lo"] {
+        let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
+        assert!(status.expect("iproute2").success(), "ip {arguments}");
+    }
+    true
 }
 
 /// Bytes that cannot be mistaken for others.

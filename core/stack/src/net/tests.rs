@@ -1614,8 +1614,6 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn arbitrary_bytes_never_panic(
         frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..8),

@@ -390,8 +390,6 @@ fn cut(key: Key, len: usize, random: &mut Random) -> Cut {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn what_was_cut_is_put_together_whatever_strangers_send(
         lens in prop::collection::vec(1usize..40_000, 1..8),
