@@ -20,6 +20,7 @@ mod shards;
 mod table;
 mod test;
 mod tidy;
+mod words;
 mod workspace;
 
 use anyhow::Result;
@@ -44,8 +45,8 @@ enum Chore {
     Packets(packets::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
-    /// Layer edges, circles of files, unsafe-code bans, the tests that docs/findings.md names, and file hygiene.
-    Tidy,
+    /// Edges of layers, circles of files, unsafe bans, plain words, named tests, file hygiene.
+    Tidy(tidy::Options),
     /// Every dependency is permissively licensed.
     Licences,
     /// What the RFCs ask for (docs/requirements) is cited where it is done, in their words.
@@ -63,7 +64,7 @@ fn main() -> Result<()> {
         Chore::Shards(options) => shards::run(&root, &options),
         Chore::Packets(options) => packets::run(&root, &options),
         Chore::Fuzz(options) => fuzz::run(&root, &options),
-        Chore::Tidy => tidy::run(&root),
+        Chore::Tidy(options) => tidy::chore(&root, &options),
         Chore::Licences => licences::run(&root),
         Chore::Requirements => requirements::run(&root),
     }
