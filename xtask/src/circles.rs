@@ -1,8 +1,9 @@
-//! Circles of files: each names another, and the last one the first, so that none can be read or taken out without
-//! the others.
+//! Circles of files: each names another, and the last one the first, so that none can be read or
+//! taken out without the others.
 //!
-//! What counts is paths, in `use` and elsewhere. Not seen are paths in the arguments of macros, and calls of methods:
-//! files with methods of one type (`Stack`, `Net`, `Engine`) count as one with it, which their folders' pages put in order.
+//! Paths count, in `use` and elsewhere. Paths in the arguments of macros and calls of methods are
+//! not seen. Hence files that call each other's methods of one type (`Stack`, `Net`, `Shard`) are
+//! no circle here. The page of their folder says in which order to read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! The gate: what CI runs and what passes before a change lands. One command, quick checks first.
+//! The gate: the checks of CI, which a change passes before it lands; quick ones first.
 //!
-//! A check belongs here if it fails for a fault alone: not for a slow or busy machine, nor by chance. Others are in
-//! [`crate::nightly`], and tests among them have `nightly::` in their paths.
+//! A check belongs here if it fails for a fault alone: not for a slow or busy machine, nor by
+//! chance. [`crate::nightly`] has the others; tests among them have `nightly::` in their paths.
 
 pub mod binaries;
 pub mod pool;
@@ -35,8 +35,8 @@ pub const NIGHTLY: &str = "nightly::";
 pub const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// The package of tests with real programs.
 pub const REAL_PROGRAMS: &str = "towpath-tests";
-/// Files of tests with real programs that the gate runs, in a debug build: servers and clients over HTTP, socket calls beside the kernel's,
-/// and ends of runs.
+/// Files of tests with real programs that the gate runs on the debug build: HTTP, socket calls
+/// beside the kernel's, and ends of runs.
 const SMOKE: &[&str] = &["http", "oracle", "death"];
 
 /// Runs all of it, or up to the first step that fails, of which all failures are shown.
@@ -57,7 +57,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         binaries = build(root)?;
         Ok(())
     })?;
-    // Tests mostly wait, and the compiler has little to do but for the lints: together they take both cores.
+    // Tests mostly wait, and the compiler has little to do but for the lints: together they take
+    // both cores.
     std::thread::scope(|scope| {
         let lints = scope.spawn(|| if is_all { lints(root) } else { Ok(Vec::new()) });
         let tests = tests(root, options, &binaries);
@@ -135,7 +136,8 @@ fn quietly(root: &Path, name: &str, mut command: Command) -> Result<f32> {
     Ok(start.elapsed().as_secs_f32())
 }
 
-/// The rings and doorbells under every interleaving; in a target folder of their own, since the flag would rebuild everything else.
+/// The rings and doorbells under every interleaving; in a target folder of their own, since the
+/// flag would rebuild everything else.
 /// `arguments` are for the test binary.
 pub fn loom(root: &Path, arguments: &[&str]) -> Command {
     let test = ["test", "--profile", "loom", "-p", "towpath-ring", "--lib", "loom", "--"];

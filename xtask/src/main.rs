@@ -21,6 +21,7 @@ mod running;
 mod shards;
 mod table;
 mod tidy;
+mod words;
 mod workspace;
 
 use std::path::Path;
@@ -32,15 +33,18 @@ use clap::Parser;
 /// Chores of the Towpath project.
 #[derive(Parser)]
 enum Chore {
-    /// The gate: format, tidy, licences, requirements, lints, unit tests, loom, a choice of real programs.
+    /// The gate: format, tidy, licences, requirements, lints, unit tests, loom, a choice of real
+    /// programs.
     Test(gate::Options),
-    /// What takes long or is judged over several runs: stress, times, whole hostings, fuzzing, counts. Ends with a table.
+    /// Long checks and those judged over several runs (stress, times, whole hostings, fuzzing,
+    /// counts); ends with a table.
     Nightly(nightly::Options),
     /// Ours beside the kernel's in one run: throughput, requests a second, idle CPU (needs root).
     Bench(bench::Options),
     /// A page with plots, of what `bench --json` wrote.
     Report(report::Options),
-    /// System calls, sleeps and copies a request, a connection and a MiB, and instructions a packet, beside another build's (needs root).
+    /// System calls, sleeps and copies a request, a connection and a MiB, and instructions a
+    /// packet, beside another build's (needs root).
     Counts(counts::Options),
     /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
     Crowd(crowd::Options),
@@ -50,11 +54,11 @@ enum Chore {
     Packets(packets::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
-    /// Layer edges, circles of files, unsafe-code bans, the tests that docs/findings.md names, and file hygiene.
-    Tidy,
+    /// Edges of layers, circles of files, unsafe bans, plain words, named tests, file hygiene.
+    Tidy(tidy::Options),
     /// Every dependency is permissively licensed.
     Licences,
-    /// What the RFCs ask for (docs/requirements) is cited where it is done, in their words.
+    /// Requirements of the RFCs (docs/requirements) are cited where the code follows them.
     Requirements,
 }
 
@@ -62,7 +66,8 @@ fn main() -> ExitCode {
     match run(&workspace::root(), Chore::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without a backtrace, whatever RUST_BACKTRACE says: the error is about the project, not about this program.
+            // Without a backtrace, whatever RUST_BACKTRACE says: the error is about the project,
+            // not about this program.
             eprintln!("Error: {error:#}");
             ExitCode::FAILURE
         }
@@ -80,7 +85,7 @@ fn run(root: &Path, chore: Chore) -> Result<()> {
         Chore::Shards(options) => shards::run(root, &options),
         Chore::Packets(options) => packets::run(root, &options),
         Chore::Fuzz(options) => fuzz::run(root, &options),
-        Chore::Tidy => tidy::run(root),
+        Chore::Tidy(options) => tidy::chore(root, &options),
         Chore::Licences => licences::run(root),
         Chore::Requirements => requirements::run(root),
     }

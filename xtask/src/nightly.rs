@@ -1,6 +1,7 @@
-//! The nightly: everything that takes long or is judged over several runs, to be run by hand before a larger change is called finished.
+//! The nightly: everything that takes long or is judged over several runs, to be run by hand before
+//! a larger change is called finished.
 //!
-//! It goes on after a failure and ends with one table, also as JSON. `checks` is the list.
+//! A failure does not end the run, which prints one table at the end, also as JSON. `checks` is the list.
 
 mod busy;
 mod checks;

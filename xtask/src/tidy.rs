@@ -1,5 +1,9 @@
-//! The rules of the folders: which crate may depend on which, how few files may need each other, where there is no
-//! unsafe code, and what no file contains; and whether the tests that documents name are there.
+//! The rules of the folders:
+//!
+//! - the edges between crates, and how few files may need each other;
+//! - where there is no unsafe code, and what no file contains;
+//! - whether the tests that documents name are there;
+//! - how plain the words of comments are.
 
 use std::path::{Path, PathBuf};
 
@@ -54,11 +58,34 @@ const WALLS: &[(&str, &[&str])] = &[
     ("core/stack/src/net/told", &["net::control", "net::data"]),
 ];
 
+#[derive(clap::Args)]
+pub struct Options {
+    /// Lower the ceilings of xtask/words.json to the counts that are below them.
+    #[arg(long)]
+    lower: bool,
+    /// List all places of a folder that count against its ceilings, and check nothing.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "lower")]
+    words: Option<String>,
+}
+
+/// Checks, or lists what was asked for.
+pub fn chore(root: &Path, options: &Options) -> Result<()> {
+    match &options.words {
+        Some(folder) => crate::words::list(root, folder),
+        None => check(root, options.lower),
+    }
+}
+
 /// Checks all tracked files and all crates.
 pub fn run(root: &Path) -> Result<()> {
+    check(root, false)
+}
+
+fn check(root: &Path, lower: bool) -> Result<()> {
     let mut faults = Vec::new();
     edges(root, &mut faults)?;
     crate::findings::check(root, &mut faults)?;
+    crate::words::check(root, lower, &mut faults)?;
     for file in tracked(root)? {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         hygiene(&file, &text, &mut faults);
@@ -66,9 +93,7 @@ pub fn run(root: &Path) -> Result<()> {
     if !faults.is_empty() {
         bail!("tidy:\n  {}", faults.join("\n  "));
     }
-    println!(
-        "tidy: edges, walls, circles, unsafe bans, the tests that are named, and files are in order"
-    );
+    println!("tidy: edges, walls, circles, unsafe bans, words, named tests and files are in order");
     Ok(())
 }
 

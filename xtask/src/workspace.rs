@@ -11,8 +11,8 @@ pub fn root() -> PathBuf {
     here.parent().expect("xtask lies in the workspace").to_path_buf()
 }
 
-/// The target folder of builds in a checkout of the workspace. CARGO_TARGET_DIR is for this checkout alone: cargo would take crates of two
-/// for the same ones.
+/// The target folder of builds in a checkout of the workspace. CARGO_TARGET_DIR is for this
+/// checkout alone: cargo would take crates of two for the same ones.
 pub fn target(checkout: &Path) -> PathBuf {
     let given = std::env::var_os("CARGO_TARGET_DIR").filter(|_| checkout == root());
     given.map_or_else(|| checkout.join("target"), Into::into)

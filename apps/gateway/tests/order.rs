@@ -162,7 +162,8 @@ fn so_do_those_of_a_client_that_is_seen() {
             for turns in [0, 2, 20, 100] {
                 let flows = arrive_in_order(count, Ipv4Addr::new(192, 0, 2, 1), turns);
                 let part = CLIENTS as usize / count;
-                // Chance shares them out: a quarter is six standard deviations from the mean, or more.
+                // Chance shares them out: a quarter is six standard deviations from the mean, or
+                // more.
                 assert!(flows.iter().all(|flows| *flows > part / 4), "{flows:?}");
             }
         }

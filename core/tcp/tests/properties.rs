@@ -72,7 +72,8 @@ prop_compose! {
     }
 }
 
-/// Where cases that failed are kept. The default needs a `lib.rs` or `main.rs` in a folder above, and warns without one.
+/// Where cases that failed are kept. The default needs a `lib.rs` or `main.rs` in a folder above,
+/// and warns without one.
 fn beside_this_file() -> Option<Box<dyn FailurePersistence>> {
     Some(Box::new(FileFailurePersistence::WithSource("regressions")))
 }

@@ -182,7 +182,8 @@ mod tests {
     /// Limit on every wait.
     const PATIENCE: Duration = Duration::from_secs(50);
 
-    /// Waits until something is so, which it is as soon as the threads of a closer have had a processor.
+    /// Waits until something is so, which it is as soon as the threads of a closer have had a
+    /// processor.
     fn wait_until(is_so: impl Fn() -> bool) {
         let begin = Instant::now();
         while !is_so() {

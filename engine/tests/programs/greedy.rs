@@ -129,8 +129,8 @@ fn those_that_wait_for_memory_are_tried_in_turns() {
     program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
     let after = figures();
     let (turns, tries) = (after.0 - before.0, after.1 - before.1);
-    // Eight refusals a turn, as in feeding.rs, and in a turn after a sweep all memory may have gone to others. A socket
-    // that has memory and asks again is answered at once.
+    // Eight refusals a turn, as in feeding.rs, and in a turn after a sweep all memory may have gone
+    // to others. A socket that has memory and asks again is answered at once.
     let most = (8 + 2 * SERVED) * (turns + 2) + 5 * SERVED;
     assert!(tries > 0 && tries <= most, "{tries} tries in {turns} turns");
 

@@ -21,8 +21,8 @@ use towpath_shm::layout::{
     AcceptRecord, Command, DatagramHeader, Plain, RawAddr, Slot, VERSION, flags, op,
 };
 
-/// Limit on every wait, after which the test says what did not happen. Not a judgement on time: a test that takes
-/// a minute is ended from outside, without a word.
+/// Limit on every wait, after which the test says what did not happen. Not a judgement on time: a
+/// test that takes a minute is ended from outside, without a word.
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
 /// An engine on a thread of its own.
@@ -115,8 +115,8 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until the engine makes at most `most` turns in `time`. An engine that never sleeps makes some thousands, also
-/// where it gets a small share of a processor.
+/// Waits until the engine makes at most `most` turns in `time`. An engine that never sleeps makes
+/// some thousands, also where it gets a small share of a processor.
 pub fn wait_for_rest(remote: &Remote, time: Duration, most: u64) {
     let turns = || counter(&remote.counters().unwrap(), "turns");
     eventually("rest", || {

@@ -184,7 +184,8 @@ mod loom_tests {
     use super::exchange;
     use loom::thread;
 
-    /// Sends items through two places, each exchanged for one that names the item that it was exchanged for.
+    /// Sends items through two places, each exchanged for one that names the item that it was
+    /// exchanged for.
     fn keeps_order_and_returns_what_is_left(items: i32) {
         loom::model(move || {
             let (mut giver, mut taker) = exchange(2);

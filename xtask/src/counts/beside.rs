@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::report::Counted;
 use crate::workspace::{cargo, target};
 
-/// A smaller part of a count is no rise, though neither build's runs spread as far: the code around a function changes how the
-/// compiler lays it out.
+/// Smallest rise, as a part of the count: changed code elsewhere makes the compiler lay
+/// a function out anew.
 const PART_MIN: f64 = 0.01;
 
 /// Another commit of the project, built in a checkout of its own, which stays for the next time.
@@ -51,7 +51,7 @@ fn git(root: &Path, words: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Which of the two builds was counted.
+/// A build that is counted.
 #[derive(Clone, Copy)]
 pub enum Build {
     Before,
@@ -91,13 +91,16 @@ impl Comparison {
     }
 
     pub fn json(&self) -> Value {
-        let row = |(what, [before, now]): (&String, &[Vec<f64>; 2])| json!({ "what": what, "before": before, "now": now, "rose": has_risen(before, now) });
+        let row = |(what, [before, now]): (&String, &[Vec<f64>; 2])| {
+            let rose = has_risen(before, now);
+            json!({ "what": what, "before": before, "now": now, "rose": rose })
+        };
         self.samples.iter().map(row).collect()
     }
 }
 
-/// Whether each run of the second is above each of the first, and their middles are farther apart than both spread.
-/// What only one of the builds has is not compared.
+/// Whether each run of the second is above each of the first, and their middles are farther apart
+/// than both spread. A count of one build alone is not compared.
 fn has_risen(before: &[f64], now: &[f64]) -> bool {
     if before.is_empty() || now.is_empty() {
         return false;
@@ -158,7 +161,8 @@ mod tests {
             ["redis GET, calls rose from 5.10 (5.00 to 5.20) to 6.10 (6.00 to 6.10)"]
         );
         for (before, now) in [
-            // Runs that overlap; runs that spread as far as the middles are apart; less than a hundredth; a fall.
+            // Runs that overlap; runs that spread as far as the middles are apart; less than a
+            // hundredth; a fall.
             (&[5., 5.5, 6.][..], &[5.9, 6.1, 6.2][..]),
             (&[5., 5., 5.], &[5.1, 6., 7.]),
             (&[100., 100., 100.], &[100.5, 100.5, 100.5]),

@@ -1,8 +1,10 @@
-//! Costs of a request, a connection and a byte that are counted and not timed, so that they can be told apart on a machine that
-//! others use as well. With `--beside` they are compared with those of another commit's build, in turn on this machine.
+//! Costs of a request, a connection and a byte, counted rather than timed: other work on the
+//! machine does not change them. With `--beside` they are compared with those of
+//! another commit's build, in turn on this machine.
 //!
-//! Reading order: `workloads` is what is done and counted, with `tracer` for system calls, `threads` for sleeps and `copies`;
-//! `report` has the tables, `beside` the comparison. Instructions of the stack alone are counted by `crate::shards`.
+//! Reading order: `workloads` does the work; `tracer` counts its system calls, `threads` its
+//! sleeps, `copies` its copies. `report` has the tables, `beside` the comparison. Instructions of the stack alone are counted by
+//! `crate::shards`.
 
 mod beside;
 mod copies;
@@ -32,7 +34,7 @@ pub struct Options {
     /// Only the workloads whose names contain this: "redis GET", "nginx", "bulk", "instructions".
     #[arg(long, default_value = "")]
     only: String,
-    /// One JSON object instead of tables.
+    /// Prints a JSON object instead of tables.
     #[arg(long)]
     json: bool,
     /// Lists the code that copies, the first that copies the most.
@@ -42,7 +44,8 @@ pub struct Options {
     #[arg(long, value_name = "COMMIT")]
     beside: Option<String>,
     /// Runs of each build with --beside. A rise has to be larger than they differ.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), requires = "beside")]
+    #[arg(long, default_value_t = 3, requires = "beside")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 }
 
@@ -128,7 +131,7 @@ fn instructions(
     Ok(now)
 }
 
-/// What counts are made with.
+/// The builds, and how often each is counted.
 struct Counter {
     /// The folder of this build, which has the tools that count as well.
     folder: PathBuf,
@@ -150,7 +153,7 @@ impl Counter {
         Ok(Self { folder, other, runs, has_copies: copies.is_ok() })
     }
 
-    /// One workload on one side, both builds in turn. The rows are of this build's first run.
+    /// Counts a workload on one side, both builds in turn. The rows are of this build's first run.
     fn count(&self, work: &Workload, side: Side, comparison: &mut Comparison) -> Result<Vec<Row>> {
         let tools = &*self.folder;
         let own = tools.join("towpath");
@@ -179,8 +182,8 @@ impl Counter {
     }
 }
 
-/// The folder of what was built. Each by itself: together, their dependencies would have other features, and all of
-/// them be built once more.
+/// Builds the packages and gives their folder. Each is built by itself: together they would
+/// unify the features of dependencies, and all would be built once more.
 fn build(root: &Path) -> Result<PathBuf> {
     for package in [&["towpath-cli"][..], &["towpath-tests", "--bins"], &["towpath-bench-copies"]] {
         let words = [&["build", "--release", "-p"], package].concat();

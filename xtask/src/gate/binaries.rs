@@ -81,7 +81,8 @@ fn of_messages(messages: &str) -> Result<Vec<Arc<Binary>>> {
     Ok(all)
 }
 
-/// The name in a package id: `path+file:///x/core/tcp#towpath-tcp@0.1.0`, or `…/xtask#0.1.0` where the folder has the package's name.
+/// The name in a package id: `path+file:///x/core/tcp#towpath-tcp@0.1.0`, or `…/xtask#0.1.0` where
+/// the folder has the package's name.
 fn package(id: &str) -> &str {
     let (path, fragment) = id.rsplit_once('#').unwrap_or(("", id));
     match fragment.split_once('@') {
@@ -131,8 +132,8 @@ mod tests {
     fn test_binaries_are_found_among_messages() {
         let message = |executable: &str, test: bool| {
             serde_json::json!({
-                "reason": "compiler-artifact", "package_id": "path+file:///w/core/tcp#towpath-tcp@0.1.0",
-                "manifest_path": "/w/core/tcp/Cargo.toml", "target": { "name": "rules" },
+                "reason": "compiler-artifact",
+                "package_id": "path+file:///w/core/tcp#towpath-tcp@0.1.0", "manifest_path": "/w/core/tcp/Cargo.toml", "target": { "name": "rules" },
                 "profile": { "test": test }, "executable": executable,
             })
             .to_string()

@@ -1,7 +1,8 @@
 //! Runs tests, each in a process of its own, several at a time.
 //!
-//! cargo-nextest works like this, and is not used: a clean machine would have to build it first, which takes as long as half of the gate.
-//! Alone in its process a test that hangs can be named and killed, and none fails for the descriptors, threads or signals of another.
+//! cargo-nextest works like this. A clean machine would have to build it first, which takes half
+//! as long as the gate. Alone in its process a test that hangs can be named and
+//! killed, and none fails for the descriptors, threads or signals of another.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,7 +29,7 @@ const OUTPUT_MAX: usize = 64 * 1024;
 /// The beginning of a line by which a test says that it has left something out, and why.
 const SKIPPED: &str = "skipped: ";
 
-/// What tests are run with.
+/// The settings of a run.
 #[derive(Clone, Copy)]
 pub struct Settings<'a> {
     /// Variables of their environment.
@@ -111,7 +112,8 @@ impl Report {
     }
 }
 
-/// Runs tests to the last one. The output of a failed test is printed when it ends. `scratch` is a folder for their outputs.
+/// Runs tests to the last one. The output of a failed test is printed when it ends. `scratch` is a
+/// folder for their outputs.
 pub fn run(tests: &[Test], settings: Settings<'_>, scratch: &Path) -> Result<Report> {
     std::fs::create_dir_all(scratch).with_context(|| scratch.display().to_string())?;
     let next = AtomicUsize::new(0);
@@ -185,8 +187,15 @@ mod tests {
 
     #[test]
     fn failures_hangs_and_reasons_are_reported_by_test() {
-        let script = r#"[ "$1" = --list ] && { echo "a::good: test"; echo "nightly::c: test"; echo "bad: test"; echo "hangs: test"; exit 0; }
-            case "$2" in a::good) echo "skipped: no moon";; bad) echo "$TELL"; exit 4;; hangs) sleep 1000;; esac"#;
+        let script = r#"
+            if [ "$1" = --list ]; then
+                printf '%s: test\n' a::good nightly::c bad hangs; exit 0
+            fi
+            case "$2" in
+                a::good) echo "skipped: no moon" ;;
+                bad) echo "$TELL"; exit 4 ;;
+                hangs) sleep 1000 ;;
+            esac"#;
         let binary = binary("report", script);
         let folder = binary.folder.clone();
         let tests = binaries::tests(&[binary], &[], |name| !name.contains("nightly::")).unwrap();

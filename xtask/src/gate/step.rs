@@ -1,6 +1,7 @@
 //! A process with a time limit: a step of the gate, or one test of it.
 //!
-//! Each is started in a process group of its own, which is killed as a whole: what hangs is often a child of the process.
+//! Each is started in a process group of its own, which is killed as a whole: what hangs is often a
+//! child of the process.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -40,7 +41,8 @@ impl std::fmt::Display for End {
     }
 }
 
-/// Runs a command to its end, or kills its process group after `limit`. An interrupt of the chore kills it, too, and is an error.
+/// Runs a command to its end, or kills its process group after `limit`. An interrupt of the chore
+/// kills it, too, and is an error.
 pub fn run(command: &mut Command, limit: Duration) -> Result<End> {
     let mut child = spawn(command)?;
     wait(&mut child, limit)
@@ -113,7 +115,8 @@ mod tests {
         let mut output = child.stdout.take().unwrap();
         let end = wait(&mut child, Duration::from_millis(200)).unwrap();
         assert_eq!(end, End::TooLong(Duration::from_millis(200)));
-        // The child holds the pipe open as long as it lives: reading to the end says that it does not.
+        // The child holds the pipe open as long as it lives: reading to the end says that it does
+        // not.
         let mut pid = String::new();
         std::io::Read::read_to_string(&mut output, &mut pid).unwrap();
         assert!(pid.trim().parse::<u32>().is_ok(), "{pid}");

@@ -11,7 +11,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// One for each processor.
+    /// Starts a thread for each processor.
     pub fn start() -> Self {
         let go_on = Arc::new(AtomicBool::new(true));
         let processors = std::thread::available_parallelism().map_or(2, usize::from);

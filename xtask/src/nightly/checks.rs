@@ -27,13 +27,13 @@ pub struct Check {
 /// How many failures of a test are a failure of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
-    /// One: the test depends on nothing but the code.
+    /// A single one: the test depends on nothing but the code.
     ByEach,
     /// More than half of its runs: the test judges times or scheduling.
     ByMost,
 }
 
-/// What checks are run with.
+/// The workspace, its builds and the options that checks use.
 pub struct World<'a> {
     pub root: &'a Path,
     pub options: &'a Options,

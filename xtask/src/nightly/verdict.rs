@@ -1,4 +1,4 @@
-//! What became of the checks: one row each.
+//! The results of the checks, a row for each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use super::checks::{Check, Judged};
 use crate::gate::pool::Report;
 use crate::table::Table;
 
-/// A test that takes longer is named as slow: it fails nothing, and is the first to be made quicker.
+/// A test that takes longer is named as slow: it fails nothing, and is the first to be made
+/// quicker.
 const SLOW: Duration = Duration::from_secs(10);
 
-/// One run of a check.
+/// A run of a check.
 pub struct Attempt {
     tests: Vec<One>,
 }
@@ -45,7 +46,7 @@ impl Attempt {
     }
 }
 
-/// What the runs of a check showed.
+/// The results of all runs of a check.
 pub struct Row {
     name: &'static str,
     judged: Judged,
@@ -118,7 +119,7 @@ impl Row {
     pub fn json(&self) -> Value {
         let failures: Vec<Value> = self
             .failures()
-            .map(|(test, failures, runs)| json!({ "test": test, "failures": failures, "runs": runs }))
+            .map(|(test, failed, runs)| json!({ "test": test, "failures": failed, "runs": runs }))
             .collect();
         let slowest: Vec<Value> = self
             .by_time()
@@ -127,8 +128,8 @@ impl Row {
             .map(|(test, time)| json!({ "test": test, "seconds": time.as_secs_f64() }))
             .collect();
         json!({
-            "check": self.name, "verdict": self.verdict(), "runs": self.runs, "tests": self.tests.len(),
-            "seconds": self.time.as_secs_f64(), "failures": failures, "slowest": slowest,
+            "check": self.name, "verdict": self.verdict(), "runs": self.runs,
+            "tests": self.tests.len(), "seconds": self.time.as_secs_f64(), "failures": failures, "slowest": slowest,
             "error": self.error,
         })
     }

@@ -1,4 +1,5 @@
-//! The libraries that tests load into programs. Cargo does not build them with the tests: no test depends on a cdylib.
+//! The libraries that tests load into programs. Cargo does not build them with the tests: no test
+//! depends on a cdylib.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +17,8 @@ pub fn preload() -> PathBuf {
     given
 }
 
-/// The library of a package in the folder of a profile; cargo is asked for it unless it is there and current.
+/// The library of a package in the folder of a profile; cargo is asked for it unless it is there
+/// and current.
 pub fn built(package: &str, profile: &Path) -> PathBuf {
     let library = profile.join(format!("lib{}.so", package.replace('-', "_")));
     if is_current(&library) {
@@ -40,8 +42,9 @@ pub fn profile() -> &'static Path {
     exe.ancestors().nth(2).expect("a profile's folder")
 }
 
-/// Whether the library is newer than all that it was built from, which cargo lists beside it. Tests start by the
-/// hundred, each as a process: `cargo build` takes a lock and half a second in each of them.
+/// Whether the library is newer than all that it was built from, which cargo lists beside it. Tests
+/// start by the hundred, each as a process: `cargo build` takes a lock and half a second in each of
+/// them.
 fn is_current(library: &Path) -> bool {
     let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
     let is_older = |path: &Path, than: SystemTime| modified(path).is_ok_and(|time| time <= than);

@@ -75,8 +75,8 @@ fn all_end(told: &Receiver<i32>) {
 fn a_thread_that_waits_does_not_wake_up() {
     let told = waiting();
     asleep::others();
-    // A thread may still wake up once on its way to sleep. One that wakes up every now and then does so in each of these
-    // times, and the case does not end.
+    // A thread may still wake up once on its way to sleep. One that wakes up every now and then
+    // does so in each of these times, and the case does not end.
     let is_quiet = || {
         let before = switches();
         std::thread::sleep(Duration::from_millis(1500));
@@ -117,7 +117,8 @@ fn who_waits_on_an_older_kernel_learns_of_it() {
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter, 0, 0), 0);
     }
     let told = waiting();
-    // Longer than the slices in which a thread looks for the engine. In less time the case tries less.
+    // Longer than the slices in which a thread looks for the engine. In less time the case tries
+    // less.
     std::thread::sleep(Duration::from_millis(700));
     println!("{STOP_ENGINE}");
     all_end(&told);

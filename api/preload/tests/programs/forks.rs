@@ -139,8 +139,8 @@ fn a_terminal_in_the_place_of_sockets() {
     assert_eq!(text, "", "the child's last socket was closed, and nothing written to it");
 }
 
-/// Has the main thread handle SIGUSR1 in the call that it waits in, and waits until the child that its handler forks
-/// sleeps as well.
+/// Has the main thread handle SIGUSR1 in the call that it waits in, and waits until the child that
+/// its handler forks sleeps as well.
 fn interrupt_main(main: libc::pthread_t, child: &AtomicI32) {
     let first = std::process::id() as i32;
     asleep::thread(first);

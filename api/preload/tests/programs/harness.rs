@@ -15,14 +15,16 @@ use towpath_engine::{Engine, EngineConfig, Remote};
 use crate::arguments::Arguments;
 use crate::library;
 
-/// A name and what the child does; it fails by panicking. The gate leaves out those whose names begin with `nightly::`:
-/// they judge time, or try something for long.
+/// A name and what the child does; it fails by panicking. The gate leaves out those whose names
+/// begin with `nightly::`: they judge time, or try something for long.
 pub type Case = (&'static str, fn());
 
-/// A case that runs longer hangs, unless it was asked to. The gate's runner has a limit of its own, which is shorter.
+/// A case that runs longer hangs, unless it was asked to. The gate's runner has a limit of its own,
+/// which is shorter.
 const LIMIT: Duration = Duration::from_secs(120);
 const CASE: &str = "TOWPATH_TEST_CASE";
-/// Shards of each engine. With several only Towpath's half is listed and run: the kernel does not depend on them.
+/// Shards of each engine. With several only Towpath's half is listed and run: the kernel does not
+/// depend on them.
 const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// A case prints this line when the engine shall stop.
 pub const STOP_ENGINE: &str = "stop the engine now";
@@ -44,8 +46,8 @@ struct Test {
     half: Half,
 }
 
-/// In the child: runs the case. In the parent: lists or runs the tests that the arguments ask for. Each case is one on
-/// Towpath, and one on the kernel unless it is in `own`.
+/// In the child: runs the case. In the parent: lists or runs the tests that the arguments ask for.
+/// Each case is one on Towpath, and one on the kernel unless it is in `own`.
 pub fn main(cases: &[Case], own: &[Own]) -> ExitCode {
     if let Ok(name) = std::env::var(CASE) {
         let (_, case) = cases.iter().find(|(case, _)| *case == name).expect("a case of that name");
@@ -137,8 +139,8 @@ fn run(name: &str) -> Option<String> {
     verdict
 }
 
-/// The same without library and engine, in a network namespace of its own: what the case says is true of Linux.
-/// Elsewhere it could find ports taken that it has just seen free.
+/// The same without library and engine, in a network namespace of its own: what the case says is
+/// true of Linux. Elsewhere it could find ports taken that it has just seen free.
 fn run_on_the_kernel(name: &str) -> Option<String> {
     let network = Network::new();
     if let Err(why) = network.is_allowed() {
@@ -151,8 +153,8 @@ fn run_on_the_kernel(name: &str) -> Option<String> {
     wait(&mut command.spawn().expect("start the program"))
 }
 
-/// A namespace in which nothing but loopback is, and that is up. The program may there what it may on Towpath: send
-/// pings, and have no raw sockets.
+/// A namespace in which nothing but loopback is, and that is up. The program may there what it may
+/// on Towpath: send pings, and have no raw sockets.
 #[derive(Clone)]
 struct Network {
     /// For /proc/self/uid_map and gid_map: the program stays the user that it is.
@@ -186,7 +188,8 @@ impl Network {
     fn enter(&self) -> std::io::Result<()> {
         // SAFETY: concerns this process alone, here and below.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            // Without privileges in a namespace of users as well, where it has them until it executes the program.
+            // Without privileges in a namespace of users as well, where it has them until it
+            // executes the program.
             check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })?;
             put(c"/proc/self/uid_map", &self.users)?;
             put(c"/proc/self/setgroups", c"deny")?;
@@ -196,7 +199,8 @@ impl Network {
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request.ifr_name[..2].copy_from_slice(&[b'l' as _, b'o' as _]);
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
-        // SAFETY: the calls read an ifreq, which lives here; the descriptor is closed when the program is executed.
+        // SAFETY: the calls read an ifreq, which lives here; the descriptor is closed when the
+        // program is executed.
         unsafe {
             let socket =
                 check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
@@ -218,7 +222,8 @@ fn check(result: i32) -> std::io::Result<i32> {
     }
 }
 
-/// Writes a file of /proc, between fork and exec. The descriptor is closed when the program is executed.
+/// Writes a file of /proc, between fork and exec. The descriptor is closed when the program is
+/// executed.
 fn put(path: &CStr, text: &CStr) -> std::io::Result<()> {
     let bytes = text.to_bytes();
     // SAFETY: a path, and bytes with their number.
@@ -233,7 +238,8 @@ fn put(path: &CStr, text: &CStr) -> std::io::Result<()> {
 fn wait(child: &mut Child) -> Option<String> {
     let limit = LIMIT.max(crate::reuse::LONG.max(crate::reuse::asked()) * 2);
     let group = child.id() as i32;
-    // SAFETY: integers only; the descriptor is fresh. The child is not waited for yet, so that its number is its own.
+    // SAFETY: integers only; the descriptor is fresh. The child is not waited for yet, so that its
+    // number is its own.
     let (process, hangs) = unsafe {
         let process = libc::syscall(libc::SYS_pidfd_open, group, 0) as i32;
         assert!(process >= 0, "pidfd_open: {}", std::io::Error::last_os_error());

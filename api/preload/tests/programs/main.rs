@@ -4,7 +4,8 @@
 //! and TOWPATH_CONTROL set; the case then runs in the child, which uses std and libc like any
 //! program. All of them run on Linux as well, without the library, but for those that are listed below.
 //!
-//! The command line is libtest's as far as a runner needs it: `towpath::NAME` and `kernel::NAME` are tests of their own.
+//! The command line is libtest's as far as a runner needs it: `towpath::NAME` and `kernel::NAME`
+//! are tests of their own.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // For readers of the output of the tests.
 

@@ -81,7 +81,8 @@ impl AsRawFd for Epoll {
     }
 }
 
-/// Writes to a stream until neither end takes more, and leaves it non-blocking. Gives how many bytes that were.
+/// Writes to a stream until neither end takes more, and leaves it non-blocking. Gives how many
+/// bytes that were.
 pub fn fill(mut stream: &TcpStream) -> usize {
     stream.set_nonblocking(true).unwrap();
     let mut sent = 0;
@@ -90,8 +91,9 @@ pub fn fill(mut stream: &TcpStream) -> usize {
             Ok(n) => sent += n,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                // The peer's buffer takes bytes, and makes room again, until it is full too. An acknowledgement may be
-                // delayed by 40 ms, and an engine that had no processor is given turns by the round trips.
+                // The peer's buffer takes bytes, and makes room again, until it is full too. An
+                // acknowledgement may be delayed by 40 ms, and an engine that had no processor is
+                // given turns by the round trips.
                 if poll([(stream.as_raw_fd(), libc::POLLOUT)], 200) == [0] {
                     round_trips();
                     if poll([(stream.as_raw_fd(), libc::POLLOUT)], 0) == [0] {
@@ -669,8 +671,8 @@ fn a_set_that_is_closed_under_a_call() {
 /// A program takes the number of a descriptor that is not its own, while a thread sleeps in poll: what comes to the
 /// thread then does not go to the program's file.
 ///
-/// poll(2) looks numbers up again each time that the kernel wakes it. A thread whose numbers have all been taken
-/// notices nothing before its time limit, so it has a short one.
+/// poll(2) looks numbers up again each time that the kernel wakes it. A thread whose numbers have
+/// all been taken notices nothing before its time limit, so it has a short one.
 fn a_number_that_a_poll_slept_on() {
     let (mut server, client) = pair();
     let (idle, _writer) = std::io::pipe().unwrap();

@@ -258,7 +258,8 @@ fn sent_and_gone() {
     });
     assert_eq!(wait(sender), 0);
     let (mut server, _) = listener.accept().unwrap();
-    // Time for the engine to notice that the sender has gone. With less the case tries less, and does not fail.
+    // Time for the engine to notice that the sender has gone. With less the case tries less, and
+    // does not fail.
     std::thread::sleep(Duration::from_millis(100));
     // SAFETY: received just now, and nobody else's.
     let mut client = unsafe { TcpStream::from_raw_fd(receive(&right)) };

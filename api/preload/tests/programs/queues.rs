@@ -104,7 +104,8 @@ fn what_waits_for_bytes_is_reset() {
         std::thread::sleep(Duration::from_millis(20));
         drop(listener);
         for client in &clients {
-            // Linux has no connection yet, and answers what comes for it. The stack has reset it by now, or soon.
+            // Linux has no connection yet, and answers what comes for it. The stack has reset it by
+            // now, or soon.
             match std::io::Write::write(&mut &*client, b"x") {
                 Ok(_) => assert!(is_reset(client)),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),

@@ -192,7 +192,8 @@ fn limit_waits(fd: RawFd, limit: Duration) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Reads a connection that no other thread closes. Late threads may get some of it, by the number of an older socket.
+/// Reads a connection that no other thread closes. Late threads may get some of it, by the number
+/// of an older socket.
 fn read_to_the_end(board: &Board, fd: RawFd, connection: u32, server: u32) {
     // The listener's limit was copied; zero is none.
     limit_waits(fd, Duration::ZERO);
@@ -216,7 +217,8 @@ fn read_to_the_end(board: &Board, fd: RawFd, connection: u32, server: u32) {
         }
     }
     let all = (1u32 << RECORDS) - 1;
-    // A late thread has some, and is about to note them. A record that is lost never comes: then the case hangs.
+    // A late thread has some, and is about to note them. A record that is lost never comes: then
+    // the case hangs.
     while u32::from(board.seen[connection as usize].load(SeqCst)) != all {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -54,8 +54,8 @@ fn interrupt(thread: libc::pthread_t) {
     }
 }
 
-/// Sends the main thread a signal each time that it waits, until this is dropped. The first may come before the call that
-/// it is to interrupt, while the thread waits for another one.
+/// Sends the main thread a signal each time that it waits, until this is dropped. The first may
+/// come before the call that it is to interrupt, while the thread waits for another one.
 struct Interrupts {
     over: Arc<AtomicBool>,
     sender: Option<JoinHandle<()>>,
@@ -109,7 +109,8 @@ fn a_restarting_signal_does_not() {
     let main = std::process::id() as i32;
     std::thread::spawn(move || {
         (0..12).for_each(|_| {
-            // All of them together are longer than the slices in which a waiting thread looks for its engine.
+            // All of them together are longer than the slices in which a waiting thread looks for
+            // its engine.
             std::thread::sleep(Duration::from_millis(50));
             asleep::thread(main);
             interrupt(me);

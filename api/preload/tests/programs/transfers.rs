@@ -631,8 +631,8 @@ fn names_that_are_too_short() {
     }
 }
 
-/// MSG_MORE is a property of each send, not of the socket: bytes that another process sends without it take along those
-/// that were held back. Gives how long the bytes took.
+/// MSG_MORE is a property of each send, not of the socket: bytes that another process sends without
+/// it take along those that were held back. Gives how long the bytes took.
 fn more_to_come_from_another_process() -> Duration {
     use crate::processes::{fork, receive, send, wait};
     let (left, right) = std::os::unix::net::UnixStream::pair().unwrap();

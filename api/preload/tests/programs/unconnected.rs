@@ -200,7 +200,8 @@ fn shut_and_then_connected() {
         assert_eq!(got, 5);
         match how {
             libc::SHUT_RD => assert_eq!(peer.read(&mut [0; 16]).unwrap(), 1),
-            // Bytes went to the stream and were acknowledged, which an end before them would have come along with.
+            // Bytes went to the stream and were acknowledged, which an end before them would have
+            // come along with.
             _ => assert_eq!(self::read(&peer), Err(libc::EAGAIN)),
         }
         // The shutdown of a connection is heard.

@@ -449,8 +449,8 @@ fn check_time(data: &[u8]) {
 
 type Told = Vec<(i32, i32, Vec<u8>)>;
 
-/// Receives until the time of arrival is told. Linux begins to take such times a while after it was first asked, and the
-/// stack at once.
+/// Receives until the time of arrival is told. Linux begins to take such times a while after it was
+/// first asked, and the stack at once.
 fn first_time(mut receive: impl FnMut() -> Told) -> Told {
     let mut told = receive();
     let is_kernel = std::env::var_os("TOWPATH_CONTROL").is_none();

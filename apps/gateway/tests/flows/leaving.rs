@@ -26,8 +26,8 @@ fn fill_and_close(world: &mut World, sock: Sock) -> Vec<u8> {
     let all = pattern(64 << 20, 5);
     let mut done = 0;
     let start = world.counter("tcp_bytes_to_host");
-    // The host's socket and its peer's are full when the gateway's own buffer does not drain. Once is not enough: a
-    // host that has other things to do is late with its acknowledgements.
+    // The host's socket and its peer's are full when the gateway's own buffer does not drain. Once
+    // is not enough: a host that has other things to do is late with its acknowledgements.
     let mut stuck = 0;
     world.until("the host to be full", |world| {
         let before = world.counter("tcp_bytes_to_host");

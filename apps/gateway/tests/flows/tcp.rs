@@ -349,7 +349,8 @@ fn a_program_that_does_not_read_hears_of_a_reset_later() {
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
-/// Waits for the host to deliver a reset, which is later than the end of its sender where processors are wanted.
+/// Waits for the host to deliver a reset, which is later than the end of its sender where
+/// processors are wanted.
 fn wait_for_reset(port: u16) {
     let peer = format!(":{port:04X} ");
     // Local address, remote address, state: 01 is ESTABLISHED.
@@ -359,7 +360,8 @@ fn wait_for_reset(port: u16) {
     wait_for_table(|table| !table.lines().any(is_connected));
 }
 
-/// Waits for the peer's kernel to acknowledge all that was written to the established connection at this port.
+/// Waits for the peer's kernel to acknowledge all that was written to the established connection at
+/// this port.
 fn wait_for_acks(port: u16) {
     let own = format!(":{port:04X} ");
     // Local address, remote address, state, then the bytes that are not acknowledged.

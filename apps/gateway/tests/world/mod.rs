@@ -26,8 +26,8 @@ use towpath_wire::{MacAddr, Prefix};
 /// Limit on every wait, after which the test says what it waited for.
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
-/// Time of a world, or of all shards of a host. A test that gets no processor for a while is not to find its timers
-/// expired then, before packets that have come meanwhile: `STEP_MAX` passes between two looks, at most.
+/// Time of a world, or of all shards of a host. At most `STEP_MAX` passes between two looks:
+/// otherwise a test without a processor for a while finds timers expired before it has read packets.
 struct Time {
     looked: Cell<Clock>,
     passed: Cell<Duration>,
@@ -481,7 +481,8 @@ impl World {
     }
 }
 
-/// A port of this host that refuses connections, as long as the socket is there: no other program can listen on it.
+/// A port of this host that refuses connections, as long as the socket is there: no other program
+/// can listen on it.
 pub fn refusing() -> (OwnedFd, u16) {
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -490,8 +491,8 @@ pub fn refusing() -> (OwnedFd, u16) {
     (socket, bound.port())
 }
 
-/// Runs `test` on a thread with a network namespace of its own, in which 192.0.2.1 is this host. Without root it is left
-/// out.
+/// Runs `test` on a thread with a network namespace of its own, in which 192.0.2.1 is this host.
+/// Without root it is left out.
 #[allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     on_thread(|| match enter_namespace() {
@@ -500,8 +501,8 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     });
 }
 
-/// The same for a test that has ports by their numbers, which another program may take before. Without root that may
-/// happen.
+/// The same for a test that has ports by their numbers, which another program may take before.
+/// Without root that may happen.
 pub fn among_free_ports(test: impl FnOnce() + Send + 'static) {
     on_thread(|| {
         enter_namespace();

@@ -1,0 +1,307 @@
+//! Comments of a Rust source as sentences.
+//!
+//! A comment ends where the next line has none, or one of another kind (`//`, `///`, `//!`); a
+//! comment behind code stands alone. Inside, blank lines, items of lists and headings end a
+//! sentence as a full stop does. Fenced and indented code, rows of tables, link definitions and
+//! citations of RFCs (`//=`, `//#`) are no sentences.
+
+/// A sentence of a comment.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sentence {
+    /// Number of the line where the sentence begins, from 1 on.
+    pub line: usize,
+    /// Words as they stand in the source. An inline code span is one word, with [`NO_BREAK`] for
+    /// its spaces.
+    pub words: Vec<String>,
+}
+
+/// Space inside an inline code span.
+const NO_BREAK: char = '\u{a0}';
+
+/// All sentences of the comments in a source, in their order.
+pub fn sentences(source: &str) -> Vec<Sentence> {
+    let lines = comments(source);
+    let is_next = |a: &Line, b: &Line| {
+        a.is_alone && b.is_alone && a.number + 1 == b.number && a.kind == b.kind
+    };
+    lines.chunk_by(is_next).flat_map(Reader::read).collect()
+}
+
+/// A line of a comment.
+#[derive(Debug)]
+struct Line<'a> {
+    number: usize,
+    /// Characters between `//` and the text: none, `/` or `!`.
+    kind: &'a str,
+    text: &'a str,
+    /// Whether there is no code before the comment.
+    is_alone: bool,
+}
+
+impl<'a> Line<'a> {
+    /// `comment` is what stands from `//` to the end of the line.
+    fn new(comment: &'a str, number: usize, is_alone: bool) -> Self {
+        let behind = &comment[2..];
+        let is_doc = behind.starts_with(['/', '!']) && !behind.starts_with("//");
+        let (kind, text) = behind.split_at(usize::from(is_doc));
+        Self { number, kind, text: text.trim_end(), is_alone }
+    }
+
+    /// The text without the one space that separates it from the slashes.
+    fn text(&self) -> &'a str {
+        self.text.strip_prefix(' ').unwrap_or(self.text)
+    }
+}
+
+/// The line comments of a source. Slashes inside strings and block comments begin none.
+fn comments(source: &str) -> Vec<Line<'_>> {
+    let bytes = source.as_bytes();
+    let (mut found, mut at) = (Vec::new(), 0);
+    let (mut number, mut counted) = (1, 0);
+    while at < bytes.len() {
+        let rest = &source[at..];
+        let len = if rest.starts_with("//") {
+            let len = rest.find('\n').unwrap_or(rest.len());
+            number += source[counted..at].matches('\n').count();
+            counted = at;
+            let line = source[..at].rfind('\n').map_or(0, |newline| newline + 1);
+            let is_alone = source[line..at].trim().is_empty();
+            found.push(Line::new(&rest[..len], number, is_alone));
+            len
+        } else if rest.starts_with("/*") {
+            block_comment(rest)
+        } else if rest.starts_with('"') {
+            string(rest)
+        } else if rest.starts_with('\'') {
+            character(rest)
+        } else if is_word(bytes[at]) {
+            raw_string(rest).unwrap_or_else(|| word(rest))
+        } else {
+            rest.chars().next().map_or(1, char::len_utf8)
+        };
+        at += len;
+    }
+    found
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Length of the name, keyword or number that a text begins with.
+fn word(text: &str) -> usize {
+    text.bytes().position(|byte| !is_word(byte)).unwrap_or(text.len())
+}
+
+/// Length of the block comment that a text begins with; such comments nest.
+fn block_comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < text.len() {
+        let two = text.as_bytes().get(at..at + 2);
+        depth += i32::from(two == Some(b"/*")) - i32::from(two == Some(b"*/"));
+        at += if matches!(two, Some(b"/*" | b"*/")) { 2 } else { 1 };
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// Length of the string that a text begins with, its quotes included.
+fn string(text: &str) -> usize {
+    let mut is_escaped = true;
+    for (at, byte) in text.bytes().enumerate() {
+        if byte == b'"' && !is_escaped {
+            return at + 1;
+        }
+        is_escaped = at > 0 && byte == b'\\' && !is_escaped;
+    }
+    text.len()
+}
+
+/// Length of the raw string that a text begins with, if it does.
+fn raw_string(text: &str) -> Option<usize> {
+    let prefix = ["r", "br", "cr"].into_iter().find(|prefix| *prefix == &text[..word(text)])?;
+    let behind = &text[prefix.len()..];
+    let hashes = behind.len() - behind.trim_start_matches('#').len();
+    let content = behind[hashes..].strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    let len = content.find(&end).map_or(content.len(), |at| at + end.len());
+    Some(prefix.len() + hashes + 1 + len)
+}
+
+/// Length of the character that a text begins with, or of the quote before a lifetime.
+fn character(text: &str) -> usize {
+    let mut inside = text[1..].chars();
+    match inside.next() {
+        Some('\\') => {
+            let escaped = inside.next().map_or(0, char::len_utf8);
+            let end = text.get(2 + escaped..).and_then(|rest| rest.find('\''));
+            end.map_or(text.len(), |at| 2 + escaped + at + 1)
+        }
+        Some(one) if inside.next() == Some('\'') => one.len_utf8() + 2,
+        _ => 1,
+    }
+}
+
+/// Reads one comment.
+#[derive(Debug, Default)]
+struct Reader {
+    sentences: Vec<Sentence>,
+    /// Words since the last end of a paragraph, each with the number of its line.
+    words: Vec<(usize, String)>,
+    is_in_fence: bool,
+    is_in_list: bool,
+}
+
+impl Reader {
+    fn read(comment: &[Line]) -> Vec<Sentence> {
+        let mut reader = Self::default();
+        for line in comment {
+            reader.line(line);
+        }
+        reader.end_paragraph();
+        reader.sentences
+    }
+
+    fn line(&mut self, line: &Line) {
+        let (text, is_doc) = (line.text(), !line.kind.is_empty());
+        let trimmed = text.trim_start();
+        let is_citation = !is_doc && line.text.starts_with(['=', '#']);
+        if trimmed.starts_with("```") || trimmed.starts_with("~~~") {
+            self.end_paragraph();
+            self.is_in_fence = !self.is_in_fence;
+        } else if self.is_in_fence {
+        } else if trimmed.is_empty() || is_citation || trimmed.starts_with('|') {
+            self.end_paragraph();
+        } else if let Some(item) = list_item(trimmed) {
+            self.end_paragraph();
+            self.is_in_list = true;
+            self.add(line.number, item);
+        } else if let Some(heading) = trimmed.strip_prefix('#').filter(|_| is_doc) {
+            self.end_paragraph();
+            self.is_in_list = false;
+            self.add(line.number, heading.trim_start_matches('#'));
+            self.end_paragraph();
+        } else if self.words.is_empty() && !self.is_in_list && text.starts_with("    ") {
+            // An indented drawing or piece of code.
+        } else if !(trimmed.starts_with('[') && trimmed.contains("]: ")) {
+            self.is_in_list &= text.starts_with(' ') || !self.words.is_empty();
+            self.add(line.number, trimmed);
+        }
+    }
+
+    /// Adds the words of a line; a code span that an earlier line or word began goes on with them.
+    fn add(&mut self, number: usize, text: &str) {
+        for word in text.split_whitespace() {
+            match self.words.last_mut() {
+                Some((_, open)) if open.matches('`').count() % 2 == 1 => {
+                    open.push(NO_BREAK);
+                    open.push_str(word);
+                }
+                _ => self.words.push((number, word.to_owned())),
+            }
+        }
+    }
+
+    fn end_paragraph(&mut self) {
+        for sentence in self.words.chunk_by(|(_, word), _| !ends_sentence(word)) {
+            let words = sentence.iter().map(|(_, word)| word.clone()).collect();
+            self.sentences.push(Sentence { line: sentence[0].0, words });
+        }
+        self.words.clear();
+    }
+}
+
+/// The text of an item of a list, without its bullet or number.
+fn list_item(text: &str) -> Option<&str> {
+    let bullet = ["- ", "* ", "+ "].into_iter().find_map(|bullet| text.strip_prefix(bullet));
+    let number = || {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let behind = text[digits..].strip_prefix(['.', ')'])?;
+        behind.strip_prefix(' ').filter(|_| (1..=2).contains(&digits))
+    };
+    bullet.or_else(number)
+}
+
+/// Whether a sentence ends with a word.
+fn ends_sentence(word: &str) -> bool {
+    const ABBREVIATIONS: &[&str] = &["e.g.", "i.e.", "cf.", "vs.", "etc.", "sec.", "no.", "fig."];
+    let bare = word.trim_end_matches([')', '"', '\'', '*', '_', ']', '”', '’']);
+    let start = bare.trim_start_matches(['(', '"', '*', '_', '[', '“']).to_lowercase();
+    bare.ends_with(['.', '?', '!'])
+        && !bare.ends_with("...")
+        && !ABBREVIATIONS.contains(&start.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each sentence as `LINE: WORDS`.
+    fn read(source: &str) -> Vec<String> {
+        let shown = |sentence: Sentence| format!("{}: {}", sentence.line, sentence.words.join(" "));
+        sentences(source).into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn sentences_are_joined_across_lines_and_split_at_full_stops() {
+        let source = "//! First, which\n//! goes on. Second?\n\nfn f() {} // Behind code\n\
+                      // and alone.\n/// Doc (e.g. a\n/// name). Of `a. b` it\n// Another kind";
+        let expected = [
+            "1: First, which goes on.",
+            "2: Second?",
+            "4: Behind code",
+            "5: and alone.",
+            "6: Doc (e.g. a name).",
+            "7: Of `a.\u{a0}b` it",
+            "8: Another kind",
+        ];
+        assert_eq!(read(source), expected);
+    }
+
+    #[test]
+    fn items_headings_and_blank_lines_end_a_sentence() {
+        let source = "/// # Errors\n/// Two cases:\n/// - one\n///   that goes on\n\
+                      /// 2. another\n///\n/// Last";
+        let expected =
+            ["1: Errors", "2: Two cases:", "3: one that goes on", "5: another", "7: Last"];
+        assert_eq!(read(source), expected);
+    }
+
+    #[test]
+    fn code_tables_links_and_citations_are_no_sentences() {
+        let source = "/// Before\n/// ```text\n/// It is code.\n/// ```\n\
+                      /// | It | is |\n/// After\n///\n\
+                      ///     It is indented\n/// [`a`]: crate::a\n\
+                      //= https://www.rfc-editor.org/rfc/rfc9293#section-3\n//# It MUST\n// be.";
+        assert_eq!(read(source), ["1: Before", "6: After", "12: be."]);
+    }
+
+    #[test]
+    fn slashes_in_strings_and_characters_begin_no_comment() {
+        let source = "let a = \"// It \\\" // It\"; let b = r#\"\" // It\"#; let c = '\"'; // one\n\
+                      let d = b'\\''; // two\nfn f<'a>(b: &'a str) {} // three\n\
+                      let e = br\"\\\"; // four\n\
+                      /* // It /* */ // It */ let g = '\u{e4}'; // five\nlet h = \"\\\\\"; // six\n\
+                      let r#type = \"\"; // seven\nlet i = \"a\n// It\n\"; // eight";
+        let expected = [
+            "1: one",
+            "2: two",
+            "3: three",
+            "4: four",
+            "5: five",
+            "6: six",
+            "7: seven",
+            "10: eight",
+        ];
+        assert_eq!(read(source), expected);
+    }
+
+    #[test]
+    fn a_source_that_ends_within_a_token_is_read() {
+        for source in ["//", "///", "\"a", "'\\", "'", "r#\"a", "/* a", "a", ""] {
+            assert_eq!(sentences(source), [], "{source}");
+        }
+    }
+}
