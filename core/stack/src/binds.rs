@@ -341,6 +341,7 @@ mod tests {
 
     /// One port, for which a bind and a connect of another shard compete: whoever comes second does not get it.
     #[test]
+    #[allow(clippy::disallowed_methods)] // Two shards bind and connect at the same moment.
     fn of_a_bind_and_a_connect_at_once_one_gets_the_port() {
         let mut shards = shards(Table::Tcp, 2);
         let [one, other] = &mut shards[..] else { unreachable!("two were made") };

@@ -11,7 +11,8 @@
 //! In `trace` one thread runs at a time, and says by stores to [`MARKS`] which shard it turns: so whoever reads the trace
 //! knows for each access to memory which shard made it.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::print_stderr)] // Its output is what it is for.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Measurements are its output.
+#![allow(clippy::disallowed_methods)] // The threads, and the time that they take, are measured.
 
 mod peer;
 mod program;

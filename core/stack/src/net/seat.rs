@@ -198,6 +198,7 @@ mod tests {
 
     /// Packets of a new interface may be in the batch.
     #[test]
+    #[allow(clippy::disallowed_methods)] // A thread waits for a lock that another holds.
     fn a_batch_waits_for_a_new_interface() {
         let keys = [1, 2].map(|seed| Keys::derive(&[seed; 32]));
         let mut nets = Net::shards(NetConfig::default(), &keys, Instant(1));

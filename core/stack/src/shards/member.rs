@@ -1,7 +1,9 @@
 //! What a stack has as one shard of several.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::common::Common;
 use super::post::{Child, Mail, Pair};

@@ -410,10 +410,9 @@ fn attack_crowd() {
     for (client, _) in &ends {
         w.a.write(client, &bytes);
     }
-    let mut got: std::collections::HashMap<u16, (Conn, Vec<u8>)> = Default::default();
+    let mut got: std::collections::BTreeMap<u16, (Conn, Vec<u8>)> = Default::default();
     let mut dice = super::world::Dice(7);
-    let mut aborted = std::collections::HashSet::new();
-    let started = std::time::Instant::now();
+    let mut aborted = std::collections::BTreeSet::new();
     for ms in 0..400_000u32 {
         w.run(1);
         while let Some(server) = w.b.accept(listener) {
@@ -445,9 +444,8 @@ fn attack_crowd() {
     let done = got.values().filter(|(_, got)| *got == bytes).count();
     let counters = w.a.stack.counters();
     println!(
-        "{done} of {} in {:?}; now {:?}; waits {} {}; full {}",
+        "{done} of {}; now {:?}; waits {} {}; full {}",
         ends.len() - aborted.len(),
-        started.elapsed(),
         w.now(),
         counters.tcp_waits_for_output,
         counters.tcp_waits_for_share,
