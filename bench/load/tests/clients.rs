@@ -79,10 +79,18 @@ fn requests_come_back_whatever_their_size_and_number() {
 fn connections_come_and_go_and_users_are_answered() {
     let server = Server::start();
     is_positive(&server.ask("churn HOST 4 100 1"), &["rate", "p50", "p99"]);
-    let said = server.ask("users HOST 50 6 100 1");
-    is_positive(&said, &["average", "p99"]);
-    // Ten times in the second each, and who is not answered in the next one counts as well.
-    assert_eq!(said["answers"], 500, "{said}");
+    is_positive(&server.ask("users HOST 50 6 100 1"), &["average", "p99", "answers"]);
+}
+
+mod nightly {
+    use super::*;
+
+    /// Ten times in the second each; an answer that comes in the second after counts as well.
+    #[test]
+    fn all_users_are_answered() {
+        let said = Server::start().ask("users HOST 50 6 100 1");
+        assert_eq!(said["answers"], 500, "{said}");
+    }
 }
 
 #[test]
@@ -106,7 +114,9 @@ fn datagrams_come_back_and_are_counted() {
 
 #[test]
 fn a_client_without_a_server_fails() {
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-    let output = load(&["ask", &format!("127.0.0.1:{port}"), "1", "1", "1"]).output().unwrap();
+    // An address of loopback at which no other program listens.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let nobody = TcpListener::bind(format!("127.99.{high}.{low}:0")).unwrap().local_addr().unwrap();
+    let output = load(&["ask", &nobody.to_string(), "1", "1", "1"]).output().unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());
 }

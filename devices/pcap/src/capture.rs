@@ -486,7 +486,7 @@ mod tests {
 
     /// The thread that writes takes its time.
     fn eventually(condition: impl Fn() -> bool) {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(50);
         while !condition() {
             assert!(std::time::Instant::now() < until, "timed out");
             std::thread::sleep(std::time::Duration::from_millis(5));

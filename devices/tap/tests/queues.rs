@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use towpath_pool::{Batch, Packet, Pool, Port};
 use towpath_stack::Owners;
@@ -78,6 +79,8 @@ fn sender() -> OwnedFd {
     }
 }
 
+/// Limit on the wait for frames that were sent.
+const PATIENCE: Duration = Duration::from_secs(50);
 /// In the frames of these tests, which the kernel sends none with, before the number of the frame.
 const SENDER: [u8; 6] = [2, 7, 7, 7, 7, 7];
 const NUMBER_LEN: usize = 4;
@@ -95,11 +98,14 @@ fn arrivals(taps: &mut [Tap], frames: &[Vec<u8>]) -> HashMap<u32, usize> {
         for frame in some {
             assert_eq!(rustix::io::write(&socket, frame), Ok(frame.len()));
         }
-        for (n, tap) in taps.iter_mut().enumerate() {
-            while tap.poll(7, &mut pool, &mut out, 64) > 0 {}
-            for packet in out.drain(..).filter(|packet| packet.linear()[6..12] == SENDER) {
-                let number = packet.linear().last_chunk::<NUMBER_LEN>().expect("a number");
-                found.insert(u32::from_ne_bytes(*number), n);
+        let (all, deadline) = (found.len() + some.len(), Instant::now() + PATIENCE);
+        while found.len() < all && Instant::now() < deadline {
+            for (n, tap) in taps.iter_mut().enumerate() {
+                while tap.poll(7, &mut pool, &mut out, 64) > 0 {}
+                for packet in out.drain(..).filter(|packet| packet.linear()[6..12] == SENDER) {
+                    let number = packet.linear().last_chunk::<NUMBER_LEN>().expect("a number");
+                    found.insert(u32::from_ne_bytes(*number), n);
+                }
             }
         }
     }

@@ -187,7 +187,7 @@ mod tests {
         // the last.
         let start = std::time::Instant::now();
         while !(1..4096).all(|channel| status.has_ended(channel)) {
-            assert!(start.elapsed().as_secs() < 10, "some were not told");
+            assert!(start.elapsed().as_secs() < 50, "some were not told");
             thread::yield_now();
         }
     }

@@ -755,7 +755,7 @@ mod tests {
     fn eventually(is_so: impl Fn() -> bool) {
         let start = std::time::Instant::now();
         while !is_so() {
-            assert!(start.elapsed() < std::time::Duration::from_secs(10));
+            assert!(start.elapsed().as_secs() < 50, "the thread does not give back");
             std::thread::yield_now();
         }
     }
