@@ -1,7 +1,8 @@
 //! The nightly: everything that takes long or is judged over several runs, to be run by hand before
 //! a larger change is called finished.
 //!
-//! A failure does not end the run, which prints one table at the end, also as JSON. `checks` is the list.
+//! A failure does not end the run, which prints one table at the end, also as JSON. `checks` is the
+//! list.
 
 mod busy;
 mod checks;

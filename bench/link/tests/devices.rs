@@ -169,7 +169,8 @@ fn frames_come_through_in_order_and_not_before_their_delay() {
 
 #[test]
 fn what_is_lost_is_what_the_seed_says_and_is_counted() {
-    // The first of them count; as soon as one of the others arrives, none of the first is on its way.
+    // The first of them count; as soon as one of the others arrives, none of the first is on its
+    // way.
     const COUNT: u32 = 300;
     const ALL: u32 = 340;
     let lost = |seed: &str| -> Option<Vec<u32>> {

@@ -3,7 +3,8 @@
 //! another commit's build, in turn on this machine.
 //!
 //! Reading order: `workloads` does the work; `tracer` counts its system calls, `threads` its
-//! sleeps, `copies` its copies. `report` has the tables, `beside` the comparison. Instructions of the stack alone are counted by
+//! sleeps, `copies` its copies. `report` has the tables, `beside` the comparison. Instructions of
+//! the stack alone are counted by
 //! `crate::shards`.
 
 mod beside;

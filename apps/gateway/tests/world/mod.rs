@@ -27,7 +27,8 @@ use towpath_wire::{MacAddr, Prefix};
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
 /// Time of a world, or of all shards of a host. At most `STEP_MAX` passes between two looks:
-/// otherwise a test without a processor for a while finds timers expired before it has read packets.
+/// otherwise a test without a processor for a while finds timers expired before it has read
+/// packets.
 struct Time {
     looked: Cell<Clock>,
     passed: Cell<Duration>,

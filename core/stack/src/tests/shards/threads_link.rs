@@ -105,8 +105,8 @@ struct Shard<'a> {
 }
 
 impl Shard<'_> {
-    /// A hundredth of the time that passes: a thread that gets no processor for a second is not to ask again for a
-    /// neighbour.
+    /// A hundredth of the time that passes: a thread that gets no processor for a second is not to
+    /// ask again for a neighbour.
     fn now(&self) -> Instant {
         Instant(1_000_000_000) + self.began.elapsed() / 100
     }
