@@ -274,7 +274,7 @@ mod tests {
         let source = "/// Before\n/// ```text\n/// It is code.\n/// ```\n\
                       /// | It | is |\n/// After\n///\n\
                       ///     It is indented\n/// [`a`]: crate::a\n\
-                      //= https://www.rfc-editor.org/rfc/rfc9293#section-3\n//# It MUST\n// be.";
+                      //= https://example.org\n//\u{23} It MUST\n// be.";
         assert_eq!(read(source), ["1: Before", "6: After", "12: be."]);
     }
 
