@@ -33,7 +33,8 @@ pub fn is_waiting(id: i32) -> bool {
 }
 
 /// Calls in which a thread waits for a socket or a pipe. The library has its threads sleep in futex_waitv(2) or in poll(2)
-/// and its like; for locks and for the engine's answers they sleep in others, futex(2) and recvmsg(2).
+/// and its like, and for locks in futex(2). For the engine's answer to a request it sleeps in futex_waitv(2), too: a call
+/// that begins with one may be taken for asleep too early.
 const WAITS: [i64; 13] = [
     libc::SYS_accept,
     libc::SYS_accept4,
