@@ -15,10 +15,10 @@ use towpath_engine::Remote;
 use towpath_posix::control::Control;
 use towpath_posix::{Errno, Posix, attach, epoll, poll, socket, transfer};
 
-/// What takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(30);
+/// A test that runs longer hangs. The gate's runner has a limit of its own, which is shorter.
+const LIMIT: Duration = Duration::from_secs(120);
 
-/// Ends the test that hangs, and all others with it: there is nobody who could wake its threads.
+/// Ends the process of a test that hangs: no other thread could wake those of the test.
 struct Watch(#[expect(dead_code, reason = "its end is what counts")] mpsc::Sender<()>);
 
 impl Watch {
@@ -359,7 +359,7 @@ fn the_wheel_is_handed_over_beside_a_thread_that_stands_by() {
     stands_by.join().expect("it ends");
 }
 
-/// Who is at the wheel has to do for others, and comes back all the same.
+/// The thread at the wheel has to do for others, and comes back at its time limit all the same.
 #[test]
 fn a_time_limit_ends_a_wait_while_others_are_busy() {
     static POSIX: Posix = Posix::new();
@@ -367,18 +367,30 @@ fn a_time_limit_ends_a_wait_while_others_are_busy() {
     let (_, _remote) = host_alone(&POSIX);
     let listener = listen(&POSIX, 80);
     let (idle, _theirs) = pair(&POSIX, listener, 80);
+    let over = &AtomicBool::new(false);
     thread::scope(|scope| {
-        let others = scope.spawn(|| ping_pong(&POSIX, 2, 2000));
-        let (null, mut waits) = (std::ptr::null(), 0);
-        while !others.is_finished() {
+        for (ours, theirs) in [pair(&POSIX, listener, 80), pair(&POSIX, listener, 80)] {
+            scope.spawn(move || {
+                while !over.load(Relaxed) {
+                    send(&POSIX, ours, b"question");
+                    assert_eq!(try_recv(&POSIX, ours, 0), Ok(b"answer".to_vec()));
+                }
+                send(&POSIX, ours, b"end");
+            });
+            scope.spawn(move || {
+                while try_recv(&POSIX, theirs, 0) != Ok(b"end".to_vec()) {
+                    send(&POSIX, theirs, b"answer");
+                }
+            });
+        }
+        for _ in 0..100 {
             let mut list = [libc::pollfd { fd: idle, events: libc::POLLIN, revents: 0 }];
             let deadline = Deadline::after(Duration::from_millis(1));
             // SAFETY: no mask.
-            let ready = unsafe { poll::poll(&POSIX, &mut list, Some(deadline), null) };
+            let ready = unsafe { poll::poll(&POSIX, &mut list, Some(deadline), std::ptr::null()) };
             assert_eq!(ready, Ok(0));
-            waits += 1;
         }
-        assert!(waits > 5, "{waits}");
+        over.store(true, Relaxed);
     });
 }
 
@@ -460,8 +472,7 @@ fn what_threads_send_that_do_not_wait_is_sent() {
             assert_eq!(ready, Ok(0));
         }
         send(&POSIX, ours, &n.to_ne_bytes());
-        let begin = Instant::now();
-        // Nobody waits in a call of the stack's.
+        // No thread waits in a call of the stack's.
         let bytes = loop {
             match try_recv(&POSIX, theirs, libc::MSG_DONTWAIT) {
                 Err(Errno(libc::EAGAIN)) => thread::sleep(Duration::from_micros(100)),
@@ -469,7 +480,6 @@ fn what_threads_send_that_do_not_wait_is_sent() {
             }
         };
         assert_eq!(bytes, Ok(n.to_ne_bytes().to_vec()));
-        assert!(begin.elapsed() < Duration::from_secs(5));
         // In between a thread that waits has taken the wheel from it, or it sleeps.
         send(&POSIX, theirs, b"back");
         assert_eq!(try_recv(&POSIX, ours, 0), Ok(b"back".to_vec()));
@@ -478,29 +488,34 @@ fn what_threads_send_that_do_not_wait_is_sent() {
     stands_by.join().expect("it ends");
 }
 
-/// A request takes the wheel from the thread that stands by, and leaves it to nobody.
-#[test]
-fn who_stands_by_notices_that_the_wheel_was_taken_from_it() {
-    static POSIX: Posix = Posix::new();
-    let _watch = Watch::new("nobody sends after a request\n");
-    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
-    let listener = listen(&POSIX, 80);
-    let (ours, theirs) = pair(&POSIX, listener, 80);
+/// A request takes the wheel from the thread that stands by, which must take it back: no other thread turns the engine
+/// afterwards. Gives the shortest time after which bytes that were sent then had arrived.
+fn requests_beside_who_stands_by(posix: &'static Posix) -> Duration {
+    let (_, remote, stands_by) = host::standing_by(posix, "stands-by");
+    let listener = listen(posix, 80);
+    let (ours, theirs) = pair(posix, listener, 80);
     let took = (0..20).map(|_| {
-        // It takes the wheel, and sleeps there.
+        // Time for the thread that stands by to take the wheel, and to sleep there. With less the test tries less.
         thread::sleep(Duration::from_millis(10));
-        assert_eq!(towpath_posix::descriptor::close(&POSIX, stream(&POSIX)), Ok(()));
-        send(&POSIX, ours, b"bytes");
+        assert_eq!(towpath_posix::descriptor::close(posix, stream(posix)), Ok(()));
+        send(posix, ours, b"bytes");
         let begin = Instant::now();
-        while try_recv(&POSIX, theirs, libc::MSG_DONTWAIT) == Err(Errno(libc::EAGAIN)) {
+        while try_recv(posix, theirs, libc::MSG_DONTWAIT) == Err(Errno(libc::EAGAIN)) {
             thread::sleep(Duration::from_micros(100));
         }
         begin.elapsed()
     });
-    // Twice a tick; a machine that is busy may be late now and then.
-    assert!(took.min() < Some(Duration::from_millis(10)));
+    let least = took.min().expect("several rounds");
     remote.stop();
     stands_by.join().expect("it ends");
+    least
+}
+
+#[test]
+fn who_stands_by_takes_the_wheel_back_after_a_request() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("nobody sends after a request\n");
+    requests_beside_who_stands_by(&POSIX);
 }
 
 /// Of the thread with this name, when it has that.
@@ -529,7 +544,7 @@ fn who_stands_by_sleeps_while_another_thread_does() {
                 let set = set_of(&POSIX, theirs);
                 how.recv(&POSIX, theirs, set, idle.as_raw_fd());
             });
-            let begin = Instant::now();
+            // A thread that goes on ticking never has such a time, and the test does not end.
             loop {
                 let before = sleeps_of("rests");
                 thread::sleep(Duration::from_millis(100));
@@ -538,7 +553,6 @@ fn who_stands_by_sleeps_while_another_thread_does() {
                 if before.zip(after).is_some_and(|(before, after)| after - before <= 2) {
                     break;
                 }
-                assert!(begin.elapsed() < Duration::from_secs(10), "{how:?}: it never rests");
             }
             send(&POSIX, ours, b"end");
         });
@@ -547,52 +561,54 @@ fn who_stands_by_sleeps_while_another_thread_does() {
     stands_by.join().expect("it ends");
 }
 
-/// Threads whose sockets are idle wait in every way while another one is busy, which is soon at the wheel. Those that sleep
-/// on words are woken a few times each; all are by what is for them.
-#[test]
-fn who_waits_in_vain_sleeps_while_another_thread_is_busy() {
-    static POSIX: Posix = Posix::new();
-    const ROUNDS: u64 = 4000;
-    let _watch = Watch::new("an idle thread hangs\n");
-    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
-    let listener = listen(&POSIX, 80);
+/// Threads whose sockets are idle wait in every way while another one is busy, which is soon at the wheel. Each of them is
+/// woken by what is for it. Gives how each waited, and how often it was woken before that.
+fn idle_threads_beside_a_busy_one(posix: &'static Posix, rounds: u64) -> Vec<(How, u64)> {
+    let (_, remote, stands_by) = host::standing_by(posix, "stands-by");
+    let listener = listen(posix, 80);
     let names: Vec<_> = (0..8).map(|n| format!("idle-{n}")).collect();
     let sleepers: Vec<_> = names
         .iter()
         .enumerate()
         .map(|(n, name)| {
-            let (ours, theirs) = pair(&POSIX, listener, 80);
+            let (ours, theirs) = pair(posix, listener, 80);
             let sleeper = thread::Builder::new().name(name.clone()).spawn(move || {
                 let (idle, _writer) = std::io::pipe().expect("a pipe");
-                let set = set_of(&POSIX, theirs);
-                How::of(n).recv(&POSIX, theirs, set, idle.as_raw_fd())
+                let set = set_of(posix, theirs);
+                How::of(n).recv(posix, theirs, set, idle.as_raw_fd())
             });
             (ours, sleeper.expect("a thread"))
         })
         .collect();
-    let (ours, theirs) = pair(&POSIX, listener, 80);
+    let (ours, theirs) = pair(posix, listener, 80);
     thread::sleep(Duration::from_millis(50));
-    let sleeps = || names.iter().map(|name| sleeps_of(name).expect("it waits")).collect::<Vec<_>>();
+    // A thread gives itself its name, soon after it was started.
+    let named = |name| std::iter::repeat_with(|| sleeps_of(name)).flatten().next();
+    let sleeps = || names.iter().map(|name| named(name).expect("it waits")).collect::<Vec<_>>();
     let before = sleeps();
-    for n in 0..ROUNDS {
-        send(&POSIX, ours, &n.to_ne_bytes());
-        assert_eq!(try_recv(&POSIX, theirs, 0), Ok(n.to_ne_bytes().to_vec()));
+    for n in 0..rounds {
+        send(posix, ours, &n.to_ne_bytes());
+        assert_eq!(try_recv(posix, theirs, 0), Ok(n.to_ne_bytes().to_vec()));
     }
-    for (n, (after, before)) in sleeps().into_iter().zip(before).enumerate() {
-        // In lists of descriptors each event of the process may wake a thread, whoever turns the engine.
-        let is_on_words = matches!(How::of(n), How::Recv | How::Poll);
-        let woken = after - before;
-        assert!(!is_on_words || woken < ROUNDS / 40, "{n}: {woken} times in {ROUNDS} rounds");
-    }
+    let woken = sleeps().into_iter().zip(before).map(|(after, before)| after - before);
+    let woken = woken.enumerate().map(|(n, woken)| (How::of(n), woken)).collect();
     for (ours, sleeper) in sleepers {
-        send(&POSIX, ours, b"end");
+        send(posix, ours, b"end");
         assert_eq!(sleeper.join().expect("it does not panic"), b"end");
     }
     remote.stop();
     stands_by.join().expect("it ends");
+    woken
 }
 
-/// The same where several are busy, with pauses: no wake-up is lost, whoever has retired.
+#[test]
+fn a_thread_that_waits_in_vain_is_woken_beside_a_busy_one() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("an idle thread hangs\n");
+    idle_threads_beside_a_busy_one(&POSIX, 1000);
+}
+
+/// Where several threads are busy, with pauses, no wake-up is lost, whichever has retired.
 #[test]
 fn who_waits_in_vain_wakes_for_its_own() {
     static POSIX: Posix = Posix::new();
@@ -632,14 +648,15 @@ fn all_who_wait_learn_of_the_end() {
     let _watch = Watch::new("threads do not learn of the end\n");
     let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
     let listener = listen(&POSIX, 80);
-    let connections: Vec<_> = (0..4).map(|_| pair(&POSIX, listener, 80)).collect();
+    let connections = (0..4).map(|_| pair(&POSIX, listener, 80));
+    let connections: Vec<_> =
+        connections.map(|(ours, theirs)| (ours, theirs, set_of(&POSIX, theirs))).collect();
     thread::scope(|scope| {
-        for &(ours, theirs) in &connections {
+        for &(ours, theirs, set) in &connections {
             scope.spawn(move || {
                 assert_eq!(try_recv(&POSIX, ours, 0), Err(Errno(libc::ENETDOWN)));
             });
             scope.spawn(move || {
-                let set = set_of(&POSIX, theirs);
                 How::Epoll.wait(&POSIX, theirs, set, -1);
                 assert_eq!(try_recv(&POSIX, theirs, 0), Err(Errno(libc::ENETDOWN)));
             });
@@ -652,4 +669,31 @@ fn all_who_wait_learn_of_the_end() {
         socket::socket(&POSIX, libc::AF_INET, libc::SOCK_STREAM, 0),
         Err(Errno(libc::ENETDOWN))
     );
+}
+
+/// Tests that judge time and scheduling.
+mod nightly {
+    use super::*;
+
+    #[test]
+    fn bytes_after_a_request_leave_within_two_ticks() {
+        static POSIX: Posix = Posix::new();
+        let _watch = Watch::new("nobody sends after a request\n");
+        // A machine that is busy may be late now and then.
+        let least = requests_beside_who_stands_by(&POSIX);
+        assert!(least < Duration::from_millis(10), "{least:?}");
+    }
+
+    #[test]
+    fn a_thread_that_waits_in_vain_sleeps_beside_a_busy_one() {
+        static POSIX: Posix = Posix::new();
+        const ROUNDS: u64 = 4000;
+        let _watch = Watch::new("an idle thread hangs\n");
+        for (how, woken) in idle_threads_beside_a_busy_one(&POSIX, ROUNDS) {
+            // In lists of descriptors each event of the process may wake a thread, whichever turns the engine.
+            let is_on_words = matches!(how, How::Recv | How::Poll);
+            let is_seldom = woken < ROUNDS / 40;
+            assert!(!is_on_words || is_seldom, "{how:?}: {woken} times in {ROUNDS} rounds");
+        }
+    }
 }

@@ -129,6 +129,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     pub stop_timeout: Duration,
 
+    /// Seconds after which PROGRAM has survived a signal that may have asked for its end
+    ///
+    /// PROGRAM's end is put down to SIGINT, SIGQUIT or SIGHUP when it follows within this time. Tests shorten it.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds, hide = true)]
+    pub survived_after: Duration,
+
     /// Put the stack into PROGRAM's own process, where its threads turn it while they wait
     ///
     /// A request and its answer then cost no change between processes. For servers and clients of one process, with an

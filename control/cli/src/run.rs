@@ -86,6 +86,7 @@ fn run_beside(
         leaves: stack.leaves.as_ref().map(AsFd::as_fd),
         signals,
         grace: args.stop_timeout,
+        survived_after: args.survived_after,
         observer: &observer,
     };
     let ended = run.supervise();

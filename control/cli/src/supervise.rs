@@ -17,7 +17,7 @@
 //!
 //! To PROGRAM only SIGTERM means nothing but "end". An interpreter takes SIGINT for the end of one command, a server
 //! SIGHUP for "read the configuration again", Java SIGQUIT for a question, and each goes on. Such a signal has asked
-//! for PROGRAM's end if that follows soon ([`COUNTS_FOR`]); otherwise PROGRAM ended by itself.
+//! for PROGRAM's end if that follows soon ([`Run::survived_after`]); otherwise PROGRAM ended by itself.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -34,10 +34,6 @@ use crate::wait::wait;
 /// How long background processes, or bytes not yet delivered, may keep the run after PROGRAM's end
 /// before it is mentioned.
 const MENTION_AFTER: Duration = Duration::from_secs(2);
-
-/// How soon PROGRAM's end follows a signal that asked for it: as long as `--stop-timeout` lets a run end unless
-/// it is told otherwise.
-const COUNTS_FOR: Duration = Duration::from_secs(10);
 
 /// What is told while waiting.
 pub trait Observer {
@@ -61,6 +57,8 @@ pub struct Run<'a, O> {
     pub signals: &'a Signals,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
+    /// PROGRAM's end follows a signal that asked for it sooner than this. By default as long as `grace`.
+    pub survived_after: Duration,
     /// Is told how it goes.
     pub observer: &'a O,
 }
@@ -113,10 +111,10 @@ impl Asked {
         }
     }
 
-    /// Whether it is about an end of PROGRAM that comes now.
-    fn counts(self, now: Instant) -> bool {
+    /// Whether the wish is about an end of PROGRAM that comes now.
+    fn counts(self, now: Instant, survived_after: Duration) -> bool {
         match self {
-            Self::Perhaps(at) => now.saturating_duration_since(at) < COUNTS_FOR,
+            Self::Perhaps(at) => now.saturating_duration_since(at) < survived_after,
             Self::Certainly => true,
         }
     }
@@ -224,7 +222,7 @@ impl<O: Observer> Run<'_, O> {
     /// PROGRAM has ended, or is in exit(3).
     fn note_end(&self, at: &mut Progress, now: Instant) {
         at.mention_at = Some(now + MENTION_AFTER);
-        at.asked = at.asked.filter(|asked| asked.counts(now));
+        at.asked = at.asked.filter(|asked| asked.counts(now, self.survived_after));
         if at.asked.is_none() {
             return;
         }
@@ -286,7 +284,8 @@ mod tests {
         let by = |signal, from_terminal| Arrived { signal, from_terminal };
         let counts = |arrived: &[Arrived], seconds| {
             let ask = |before, arrived: &Arrived| Some(Asked::after(before, *arrived, start));
-            arrived.iter().fold(None, ask).is_some_and(|asked| asked.counts(at(seconds)))
+            let asked = arrived.iter().fold(None, ask);
+            asked.is_some_and(|asked| asked.counts(at(seconds), Duration::from_secs(10)))
         };
         let interrupt = by(Signal::SIGINT, true);
         assert!(counts(&[interrupt], 9) && !counts(&[interrupt], 10));

@@ -1,26 +1,25 @@
 //! Programs that leave the stack are named, or refused.
-#![allow(clippy::print_stderr)] // For whoever reads why a test did nothing.
+#![allow(clippy::print_stderr)] // For readers of why a test did nothing.
+
+mod fresh;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder with programs, removed with it.
-struct Folder(PathBuf);
+/// A folder with programs.
+struct Folder(fresh::Folder);
 
 impl Folder {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("towpath-outsiders-{}-{next}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a folder");
-        Self(path)
+        let folder = fresh::Folder::new();
+        // The programs may be executed by other users, too.
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("changed");
+        Self(folder)
     }
 
     fn file(&self, name: &str, mode: u32, content: &[u8]) -> PathBuf {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::write(&path, content).expect("written");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("changed");
         path
@@ -40,18 +39,12 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 const PT_INTERP: u8 = 3;
 
 fn run(folder: &Folder, options: &[&str], script: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
     command.arg("run").args(options).args(["--", "sh", "-c", script]);
-    command.current_dir(&folder.0).output().expect("towpath")
+    command.current_dir(folder.0.path()).output().expect("towpath")
 }
 
 fn stderr(output: &Output) -> String {
@@ -151,11 +144,11 @@ fn go_is_found_behind_other_notes() {
     assert!(stderr(&refused).contains("is a Go program"), "{}", stderr(&refused));
 }
 
-/// As root; elsewhere it says that it was skipped.
+/// As root; the test says that it is left out elsewhere.
 #[test]
 fn set_id_and_chroot_children_are_named() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root");
+        eprintln!("left out: needs root, to make a set-user-ID program and a chroot");
         return;
     }
     let folder = Folder::new();
@@ -163,7 +156,7 @@ fn set_id_and_chroot_children_are_named() {
     let set_id = folder.file("set-id", 0o755, &bytes);
     std::os::unix::fs::chown(&set_id, Some(12345), None).expect("chown");
     std::fs::set_permissions(&set_id, PermissionsExt::from_mode(0o4755)).expect("chmod");
-    let root = folder.0.join("root");
+    let root = folder.0.path().join("root");
     for part in ["bin", "lib64", "lib/x86_64-linux-gnu"] {
         std::fs::create_dir_all(root.join(part)).expect("a folder");
     }

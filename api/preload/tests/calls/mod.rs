@@ -6,8 +6,11 @@
 //! by its C name. The functions of C's names themselves may call each other. Calls through pointers in data
 //! are not seen.
 
+#[expect(dead_code, reason = "for tests that load the library, too")]
+#[path = "../library/mod.rs"]
+mod library;
+
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::process::Command;
 
 /// Where the search ends: what a failing program does on its way to abort. The library reports a panic
@@ -98,14 +101,7 @@ fn is_allowed<'a>(
 }
 
 fn build(package: &str) -> String {
-    let exe = std::env::current_exe().expect("this executable");
-    // TARGET/PROFILE/deps/own_calls-HASH
-    let target = exe.ancestors().nth(3).expect("the target folder");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", package, "--target-dir"]).arg(target);
-    assert!(cargo.status().expect("run cargo").success(), "the library builds");
-    let library = target.join(format!("debug/lib{}.so", package.replace('-', "_")));
-    assert!(Path::is_file(&library));
+    let library = library::built(package, &library::profile().with_file_name("debug"));
     library.into_os_string().into_string().expect("a plain path")
 }
 

@@ -143,6 +143,8 @@ fn a_terminal_in_the_place_of_sockets() {
 /// its handler forks sleeps as well.
 fn interrupt_main(main: libc::pthread_t, child: &AtomicI32) {
     let first = std::process::id() as i32;
+    // For what connect(2) asks the engine before it waits, it sleeps as well, and looks the same.
+    std::thread::sleep(std::time::Duration::from_millis(100));
     asleep::thread(first);
     // SAFETY: the main thread lives.
     unsafe { libc::pthread_kill(main, libc::SIGUSR1) };
@@ -220,6 +222,9 @@ fn forked_in_a_handler_of_a_connect() {
     let result = (result, errno());
     if CHILD.load(Ordering::SeqCst) == 0 {
         let is_well = result.0 == 0 || result.1 == libc::EISCONN;
+        if !is_well {
+            eprintln!("connect in the child of fork: {result:?}");
+        }
         // SAFETY: the child has no other thread.
         unsafe { libc::_exit(i32::from(!is_well)) };
     }
