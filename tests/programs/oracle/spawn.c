@@ -83,7 +83,7 @@ int main(void) {
     fcntl(ends[1], F_SETFD, FD_CLOEXEC);
     pid = fork();
     if (pid == 0) {
-        execl("/bin/sh", "sh", "-c", "sleep 60", NULL);
+        execl("/bin/sh", "sh", "-c", "exec sleep 60", NULL);
         _exit(9);
     }
     close(ends[1]);
