@@ -9,11 +9,15 @@ mod namespace;
 mod process;
 mod scratch;
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use namespace::Namespace;
 pub use process::{Output, Process};
 pub use scratch::Scratch;
+
+/// Limit on every wait. Not a judgement on time: a test that takes a minute is ended from outside, without a word.
+pub const PATIENCE: Duration = Duration::from_secs(50);
 
 /// How the program's stack is joined to the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,16 +83,21 @@ pub fn is_inline() -> bool {
     }
 }
 
-/// The `towpath` binary under test: `$TOWPATH_BIN`, or the release build of this workspace.
+/// The `towpath` binary under test: `$TOWPATH_BIN`, or the newer one of this workspace's release and dev builds. A relative
+/// path in the variable is one from the root of the workspace, as cargo prints it.
 pub fn towpath() -> String {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     if let Ok(path) = std::env::var("TOWPATH_BIN") {
-        return path;
+        let path = root.join(path);
+        assert!(path.exists(), "TOWPATH_BIN={}: there is no such file", path.display());
+        return path.to_str().expect("plain names").to_owned();
     }
-    let target = std::env::var("CARGO_TARGET_DIR")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../target").to_owned());
-    let path = format!("{target}/release/towpath");
-    assert!(std::path::Path::new(&path).exists(), "{path} is missing: cargo build --release");
-    path
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    let builds = ["release", "debug"].map(|build| root.join(&target).join(build).join("towpath"));
+    let built = |path: &PathBuf| std::fs::metadata(path).and_then(|found| found.modified()).ok();
+    let newest = builds.into_iter().filter(|path| built(path).is_some()).max_by_key(built);
+    let path = newest.expect("no towpath in target/release or target/debug: cargo build");
+    path.to_str().expect("plain names").to_owned()
 }
 
 /// A file of `tests/programs`.
@@ -117,7 +126,7 @@ pub fn run(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Outpu
 pub fn wait_for_listener(run: &Process, port: u16) {
     let (towpath, id, end) = (towpath(), run.id().to_string(), format!(":{port}"));
     eventually(&format!("something listens on port {port}"), || {
-        let out = Process::spawn(&[&towpath, "ss", "-tlj", &id]).wait(Duration::from_secs(20));
+        let out = Process::spawn(&[&towpath, "ss", "-tlj", &id]).wait(PATIENCE);
         let sockets: serde_json::Value = serde_json::from_str(&out.stdout).unwrap_or_default();
         let mut all = sockets.as_array().into_iter().flatten();
         // One that is only bound is shown as well.
@@ -132,16 +141,16 @@ pub fn wait_for_listener(run: &Process, port: u16) {
 pub fn wait_for_port(ns: &Namespace, host: &str, port: u16) {
     let script = format!(
         "import socket,sys\n\
-         try:\n s=socket.create_connection(('{host}',{port}),1); s.settimeout(.1); sys.exit(not s.recv(1))\n\
+         try:\n s=socket.create_connection(('{host}',{port}),9); s.settimeout(.1); sys.exit(not s.recv(1))\n\
          except TimeoutError: pass\n\
          except OSError: sys.exit(1)"
     );
     eventually(&format!("{host}:{port} answers"), || ns.run(&["python3", "-c", &script]).success());
 }
 
-/// Tries for 20 s.
+/// Waits until it is so; after `PATIENCE` the test has failed.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < end, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(50));

@@ -28,6 +28,18 @@ impl Namespace {
         self.name.as_deref()
     }
 
+    /// A port for a server of the test, on the host or published there: the wanted one in a namespace of its own, where no
+    /// other program has it; else one that is free now, below those that the kernel gives to clients.
+    pub fn port(&self, wanted: u16) -> u16 {
+        if self.name.is_some() {
+            return wanted;
+        }
+        let place = std::process::id().wrapping_mul(31).wrapping_add(u32::from(wanted));
+        let ports = (0..1000).map(|n| 10_000 + (place.wrapping_add(n * 7) % 20_000) as u16);
+        let is_free = |port: &u16| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok();
+        ports.into_iter().find(is_free).expect("a free port")
+    }
+
     /// The command line that runs `line` inside.
     fn inside<'a>(&'a self, line: &[&'a str]) -> Vec<&'a str> {
         let mut all = Vec::new();

@@ -87,7 +87,7 @@ impl Process {
     /// Asks it to end (SIGTERM) and waits.
     pub fn stop(self) -> Output {
         self.signal(rustix::process::Signal::TERM);
-        self.wait(Duration::from_secs(20))
+        self.wait(crate::PATIENCE)
     }
 }
 
@@ -166,9 +166,9 @@ impl Collected {
         String::from_utf8_lossy(&self.text.lock().expect("no panic holds it")).into_owned()
     }
 
-    /// All of it. A grandchild may hold the pipe open: that is waited for 2 s, no longer.
+    /// All of it. A grandchild may hold the pipe open: its end is waited for 10 s, no longer.
     fn finish(&mut self) -> String {
-        let end = Instant::now() + Duration::from_secs(2);
+        let end = Instant::now() + Duration::from_secs(10);
         while self.reader.as_ref().is_some_and(|r| !r.is_finished()) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -34,6 +34,14 @@ impl Scratch {
         path
     }
 
+    /// A file of `len` bytes that takes no room on the disk, and its path.
+    pub fn sparse(&self, name: &str, len: u64) -> String {
+        let path = self.file(name);
+        let file = std::fs::File::create(&path).expect("sparse file");
+        file.set_len(len).expect("a length");
+        path
+    }
+
     /// A file of `len` bytes in which every 8 bytes differ, and its path.
     pub fn big(&self, name: &str, len: u64) -> String {
         use std::io::Write;

@@ -1,7 +1,6 @@
 //! Things die: the program, the engine, in mid-transfer. Nothing hangs, nothing stays behind.
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
 
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
@@ -9,18 +8,22 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use towpath_tests::{
-    Mode, Namespace, Scratch, eventually, is_inline, program, run, start, wait_for_listener,
-    wait_for_port,
+    Mode, Namespace, PATIENCE, Scratch, eventually, is_inline, program, run, start,
+    wait_for_listener, wait_for_port,
 };
 
 fn child_of(ns: &Namespace, pid: u32) -> Option<u32> {
     ns.run(&["pgrep", "-P", &pid.to_string()]).stdout.lines().next()?.parse().ok()
 }
 
+/// Length of a transfer that is not over when it is cut off: at curl's `RATE`, it lasts a quarter of an hour.
+const LEN: u64 = 8 << 30;
+const RATE: &str = "8M";
+
 /// A transfer is under way: so much of it has arrived in a file.
 fn wait_for_bytes(path: &str) {
     eventually("bytes arrive", || {
-        std::fs::metadata(path).is_ok_and(|found| found.len() > 10_000_000)
+        std::fs::metadata(path).is_ok_and(|found| found.len() > 1_000_000)
     });
 }
 
@@ -35,26 +38,21 @@ fn the_program_is_killed_in_mid_transfer() {
             continue;
         }
         let (ns, folder) = (Namespace::new(), Scratch::new());
-        folder.big("big", 1 << 30);
-        let server = start(
-            &ns,
-            mode,
-            &[7500],
-            &["python3", &program("receive.py"), "7500", folder.path().to_str().expect("plain")],
-        );
-        wait_for_listener(&server, 7500);
-        let (url, copy) = (format!("http://{}:7500/big", mode.host()), folder.file("copy"));
-        let client =
-            ns.spawn(&["curl", "-sS", "-m", "60", "--limit-rate", "50M", "-o", &copy, &url]);
+        folder.sparse("big", LEN);
+        let port = ns.port(7500);
+        let path = folder.path().to_str().expect("plain");
+        let command = ["python3", &program("receive.py"), &port.to_string(), path];
+        let server = start(&ns, mode, &[port], &command);
+        wait_for_listener(&server, port);
+        let (url, copy) = (format!("http://{}:{port}/big", mode.host()), folder.file("copy"));
+        let client = ns.spawn(&["curl", "-sS", "--limit-rate", RATE, "-o", &copy, &url]);
         wait_for_bytes(&copy);
         let guardian = child_of(&ns, server.id()).expect("the guardian");
         let pid = child_of(&ns, guardian).expect("the program");
         ns.run(&["kill", "-9", &pid.to_string()]).ok();
-        let started = Instant::now();
-        let out = client.wait(Duration::from_secs(20));
+        let out = client.wait(PATIENCE);
         assert!(!out.success(), "curl saw the connection break");
-        assert!(started.elapsed() < Duration::from_secs(10));
-        let out = server.wait(Duration::from_secs(10));
+        let out = server.wait(PATIENCE);
         assert_eq!(out.status.signal(), Some(9), "{}", out.stderr);
     }
 }
@@ -97,17 +95,14 @@ fn the_engine_is_killed_in_mid_transfer() {
     }
     for &mode in Mode::all() {
         let (ns, folder) = (Namespace::new(), Scratch::new());
-        folder.big("big", 1 << 30);
-        let _host = ns.spawn(&[
-            "python3",
-            &program("receive.py"),
-            "7501",
-            folder.path().to_str().expect("plain"),
-        ]);
-        wait_for_port(&ns, "127.0.0.1", 7501);
-        let url = format!("http://{}:7501/big", mode.peer());
+        folder.sparse("big", LEN);
+        let port = ns.port(7501);
+        let path = folder.path().to_str().expect("plain");
+        let _host = ns.spawn(&["python3", &program("receive.py"), &port.to_string(), path]);
+        wait_for_port(&ns, "127.0.0.1", port);
+        let url = format!("http://{}:{port}/big", mode.peer());
         let (code, copy) = (folder.file("code"), folder.file("copy"));
-        let line = format!("curl -sS -m 60 --limit-rate 50M -o {copy} {url}; echo $? > {code}");
+        let line = format!("curl -sS --limit-rate {RATE} -o {copy} {url}; echo $? > {code}");
         let client = start(&ns, mode, &[], &["bash", "-c", &line]);
         wait_for_bytes(&copy);
         let guardian = child_of(&ns, client.id()).expect("the guardian");
@@ -119,7 +114,6 @@ fn the_engine_is_killed_in_mid_transfer() {
         });
         let code = std::fs::read_to_string(path).expect("exit code of curl");
         assert_ne!(code.trim(), "0");
-        assert_ne!(code.trim(), "28", "a timeout would be a hang");
     }
 }
 
@@ -171,16 +165,17 @@ fn the_stack_outlives_the_first_process() {
     }
     let (ns, folder) = (Namespace::new(), Scratch::new());
     folder.write("index.html", "still here\n");
+    let port = ns.port(7502);
     let line = format!(
-        "cd {}; python3 -m http.server 7502 & echo $! > child; exit 0",
+        "cd {}; python3 -m http.server {port} & echo $! > child; exit 0",
         folder.path().display()
     );
-    let mut parent = start(&ns, Mode::Rootless, &[7502], &["bash", "-c", &line]);
-    wait_for_listener(&parent, 7502);
-    let page = ns.run(&["curl", "-sS", "-m", "10", "http://127.0.0.1:7502/"]).ok();
+    let mut parent = start(&ns, Mode::Rootless, &[port], &["bash", "-c", &line]);
+    wait_for_listener(&parent, port);
+    let page = ns.run(&["curl", "-sS", "-m", "50", &format!("http://127.0.0.1:{port}/")]).ok();
     assert_eq!(page.stdout, "still here\n");
     assert!(parent.is_running());
     let child = std::fs::read_to_string(folder.path().join("child")).expect("pid of the child");
     ns.run(&["kill", child.trim()]).ok();
-    assert_eq!(parent.wait(Duration::from_secs(10)).code(), 0);
+    assert_eq!(parent.wait(PATIENCE).code(), 0);
 }

@@ -45,10 +45,26 @@ fn every_program_is_run() {
     assert_eq!(names, PROGRAMS);
 }
 
+/// Programs that judge times, where they are asked to.
+mod nightly {
+    #[test]
+    fn times_are_as_on_the_kernel() {
+        for name in ["cork", "linger", "peeking", "poll_select", "signals", "timeouts"] {
+            super::compare_with(name, &["env", "TOWPATH_JUDGE_TIME=1"]);
+        }
+    }
+}
+
 fn compare(name: &str) {
+    compare_with(name, &[]);
+}
+
+/// `before` stands before the program's command.
+fn compare_with(name: &str, before: &[&str]) {
     let folder = Scratch::new();
     let command = command(name, &folder);
-    let command: Vec<_> = command.iter().map(String::as_str).collect();
+    let command: Vec<_> =
+        before.iter().copied().chain(command.iter().map(String::as_str)).collect();
     let kernel = Namespace::new().run(&command).ok();
     let ns = Namespace::new();
     let ours = start(&ns, Mode::Rootless, &[], &command).wait(Duration::from_secs(60));

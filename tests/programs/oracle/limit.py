@@ -2,7 +2,6 @@
 import resource
 from transcript import *
 
-signal.alarm(15)
 client, server = pair()
 waiting = listener()
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))

@@ -6,7 +6,7 @@ waiting = listener(backlog=20)
 clients = []
 for _ in range(20):
     c = socket.socket()
-    c.settimeout(3)
+    c.settimeout(30)
     c.connect(waiting.getsockname())
     c.sendall(struct.pack("I", len(clients)))
     clients.append(c)
@@ -27,10 +27,10 @@ for _ in range(4):
     c.setblocking(False)
     outcome(c.connect, waiting.getsockname())
     late.append(c)
+eventually(lambda: any(mask_of(c) & POLL["OUT"] for c in late))
 time.sleep(0.2)
-in_already = sum(bool(mask_of(c) & POLL["OUT"]) for c in late)
-print("not all at once:", 0 < in_already < 4)
-waiting.settimeout(8)
+print("not all at once:", sum(bool(mask_of(c) & POLL["OUT"]) for c in late) < 4)
+waiting.settimeout(40)
 got = [waiting.accept()[0] for _ in range(4)]
 print("all in the end:", len(got))
 
@@ -51,20 +51,32 @@ for _ in range(200):
     c = socket.socket()
     c.connect(("127.0.0.1", port))
     clients.append(c)
-counts = []
 for sock in group:
     sock.setblocking(False)
-    n = 0
-    while not isinstance(outcome(sock.accept), str):
-        n += 1
-    counts.append(n)
+
+
+def taken(socks, count):
+    """Accepts so many connections of these listeners; how many of each."""
+    counts = [0] * len(socks)
+
+    def take():
+        for n, sock in enumerate(socks):
+            while not isinstance(outcome(sock.accept), str):
+                counts[n] += 1
+        return sum(counts) == count
+
+    eventually(take)
+    return counts
+
+
+counts = taken(group, 200)
 print("spread:", sum(counts), all(n > 10 for n in counts))
 group[0].close()
 for _ in range(20):
     c = socket.socket()
-    c.settimeout(3)
+    c.settimeout(30)
     c.connect(("127.0.0.1", port))
-print("after one closed the others get all:", sum(isinstance(outcome(s.accept), tuple) for s in group[1:] for _ in range(20)))
+print("after one closed the others get all:", sum(taken(group[1:], 20)))
 
 # Close and open again at once: TIME-WAIT is no obstacle with SO_REUSEADDR.
 waiting = socket.socket()

@@ -59,7 +59,7 @@ async def streams():
     receiver, _ = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
     sender, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=receiver.get_extra_info("sockname"))
     sender.sendto(b"datagram")
-    print("asyncio udp:", await asyncio.wait_for(heard, 3))
+    print("asyncio udp:", await asyncio.wait_for(heard, 30))
     process = await asyncio.create_subprocess_exec("echo", "subprocess", stdout=asyncio.subprocess.PIPE)
     print("asyncio", (await process.communicate())[0])
 
@@ -73,7 +73,7 @@ for kind in selectors.SelectSelector, selectors.PollSelector, selectors.EpollSel
     chosen.register(client, selectors.EVENT_READ, "client")
     print(kind.__name__, chosen.select(0), end=" ")
     threading.Timer(0.05, server.send, (b"x",)).start()
-    print([(key.data, mask) for key, mask in chosen.select(3)])
+    print([(key.data, mask) for key, mask in chosen.select(30)])
     chosen.close()
 
 
@@ -89,7 +89,7 @@ for kind in socketserver.ThreadingTCPServer, socketserver.ForkingTCPServer:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         for word in b"first\n", b"second\n":
-            with socket.create_connection(server.server_address, 5) as sock:
+            with socket.create_connection(server.server_address, 30) as sock:
                 sock.sendall(word)
                 sock.shutdown(socket.SHUT_WR)
                 print(kind.__name__, receive_all(sock))
@@ -122,7 +122,7 @@ class Page(http.server.BaseHTTPRequestHandler):
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
 threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
 port = server.server_address[1]
-connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
 for path in "/a", "/bc":
     connection.request("GET", path)
     answer = connection.getresponse()
@@ -131,7 +131,7 @@ connection.request("POST", "/", bytes(1_000_000))
 answer = connection.getresponse()
 print("http post:", answer.status, answer.read())
 connection.close()
-print("urllib:", len(urllib.request.urlopen(f"http://127.0.0.1:{port}/path", timeout=5).read()))
+print("urllib:", len(urllib.request.urlopen(f"http://127.0.0.1:{port}/path", timeout=30).read()))
 server.shutdown()
 
 # ssl

@@ -45,7 +45,7 @@ show("udp empty", number, first, termios.FIONREAD)
 for size in 10, 0, 200:
     second.sendto(b"x" * size, first.getsockname())
 settled(first, "IN")
-time.sleep(0.1)
+delivered()
 show("udp: the next one", number, first, termios.FIONREAD)
 first.recv(5)
 show("udp: an empty one", number, first, termios.FIONREAD)

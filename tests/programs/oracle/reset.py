@@ -89,6 +89,7 @@ client.send(b"hello")
 settled(server, "IN")
 reset(client)
 time.sleep(0.1)
+delivered()
 server.setblocking(False)
 accepted = outcome(server.accept)
 if isinstance(accepted, tuple):

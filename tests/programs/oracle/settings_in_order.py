@@ -8,7 +8,7 @@ for family, level, names in [
     ttl, tos, recv_ttl, recv_tos = names
     server = socket.socket(family, socket.SOCK_DGRAM)
     server.bind(("127.0.0.1" if family == socket.AF_INET else "::1", 0))
-    server.settimeout(5)
+    server.settimeout(30)
     for name in (recv_ttl, recv_tos):
         server.setsockopt(level, name, 1)
     for connected in (True, False):

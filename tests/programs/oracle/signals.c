@@ -2,23 +2,48 @@
 #include "transcript.h"
 #include <sys/time.h>
 
-static volatile sig_atomic_t count;
+static volatile sig_atomic_t hit;
+/* Calls, or more than one, that signals came in. */
+static int count;
+static timer_t timer;
 
 static void on_signal(int number) {
     (void)number;
-    count++;
+    hit = 1;
 }
 
-/* One signal in 100 ms, with or without SA_RESTART. */
+static void set_timer(int ms) {
+    struct timespec time = {0, ms * 1000000L};
+    struct itimerspec in = {time, time};
+    must(timer_settime(timer, 0, &in, NULL));
+}
+
+/* Signals from 100 ms on, with or without SA_RESTART. One alone might come before the call that it is to interrupt. */
 static void soon(int flags) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
     sigaction(SIGUSR1, &action, NULL);
-    timer_t timer;
-    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
-    must(timer_create(CLOCK_MONOTONIC, &event, &timer));
-    struct itimerspec in = {.it_value = {0, 100000000}};
-    must(timer_settime(timer, 0, &in, NULL));
+    set_timer(100);
 }
+
+/* No more of them. */
+static void quiet(void) {
+    int before = errno;
+    set_timer(0);
+    count += hit;
+    hit = 0;
+    errno = before;
+}
+
+/* Prints what a call returned, or the name of its errno, that signals came in. */
+#define show_struck(name, flags, call)          \
+    do {                                        \
+        soon(flags);                            \
+        errno = 0;                              \
+        long struck_ = (long)(call);            \
+        quiet();                                \
+        if (struck_ == -1) printf("%s: %s\n", name, strerrorname_np(errno)); \
+        else printf("%s: %ld\n", name, struck_); \
+    } while (0)
 
 static int peer;
 
@@ -47,73 +72,66 @@ static pthread_t start(void *(*action)(void *), void *argument) {
 
 int main(void) {
     begin();
+    struct sigevent how = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    must(timer_create(CLOCK_MONOTONIC, &how, &timer));
     int ends[2];
     char buffer[100];
     pair(ends);
     peer = ends[1];
 
-    soon(0);
-    show("recv", recv(ends[0], buffer, 10, 0));
-    soon(0);
-    show("read", read(ends[0], buffer, 10));
+    show_struck("recv", 0, recv(ends[0], buffer, 10, 0));
+    show_struck("read", 0, read(ends[0], buffer, 10));
     struct iovec part = {buffer, 10};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    soon(0);
-    show("recvmsg", recvmsg(ends[0], &message, 0));
+    show_struck("recvmsg", 0, recvmsg(ends[0], &message, 0));
     printf("signals %d\n", count);
-    soon(SA_RESTART);
     pthread_t thread = start(send_later, "restarted");
-    show("recv with restart", recv(ends[0], buffer, 100, 0));
+    show_struck("recv with restart", SA_RESTART, recv(ends[0], buffer, 100, 0));
     pthread_join(thread, NULL);
     printf("signals %d\n", count);
 
     int waiting = listener(4);
-    soon(0);
-    show("accept", accept(waiting, NULL, NULL));
-    soon(SA_RESTART);
+    show_struck("accept", 0, accept(waiting, NULL, NULL));
     thread = start(connect_later, &waiting);
+    soon(SA_RESTART);
     int accepted = accept(waiting, NULL, NULL);
+    quiet();
     printf("accept with restart: %d\n", accepted > 0);
     pthread_join(thread, NULL);
 
     /* What is never restarted. */
     struct pollfd p = {.fd = ends[0], .events = POLLIN};
-    soon(SA_RESTART);
-    show("poll", poll(&p, 1, 3000));
+    show_struck("poll", SA_RESTART, poll(&p, 1, 30000));
     fd_set set;
     FD_ZERO(&set);
     FD_SET(ends[0], &set);
-    soon(SA_RESTART);
-    show("select", select(ends[0] + 1, &set, NULL, NULL, NULL));
+    show_struck("select", SA_RESTART, select(ends[0] + 1, &set, NULL, NULL, NULL));
     int ep = must(epoll_create1(0));
     struct epoll_event event = {.events = EPOLLIN};
     must(epoll_ctl(ep, EPOLL_CTL_ADD, ends[0], &event));
-    soon(SA_RESTART);
-    show("epoll_wait", epoll_wait(ep, &event, 1, 3000));
-    struct timeval limit = {3, 0};
+    show_struck("epoll_wait", SA_RESTART, epoll_wait(ep, &event, 1, 30000));
+    struct timeval limit = {30, 0};
     must(setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
-    soon(SA_RESTART);
-    show("recv with a timeout", recv(ends[0], buffer, 10, 0));
+    show_struck("recv with a timeout", SA_RESTART, recv(ends[0], buffer, 10, 0));
     limit.tv_sec = 0;
     must(setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
 
     /* Bytes that came before the signal. */
     must(send(ends[1], "abc", 3, 0));
     settled(ends[0], POLLIN);
-    soon(0);
-    show("recv of all", recv(ends[0], buffer, 10, MSG_WAITALL));
+    show_struck("recv of all", 0, recv(ends[0], buffer, 10, MSG_WAITALL));
     static char big[64 << 20];
     soon(0);
     double began = now();
     long n = send(ends[0], big, sizeof big, 0);
-    printf("send of much: %d, in time %d\n", n > 0 && n < (long)sizeof big, now() - began < 2);
+    quiet();
+    printf("send of much: %d, in time %d\n", n > 0 && n < (long)sizeof big, in_time(now() - began, 2));
     /* Until it stays full: buffers grow. */
     for (int quiet = 0; quiet < 20; quiet++) {
         if (send(ends[0], big, 65536, MSG_DONTWAIT) > 0) quiet = 0;
         nap(5);
     }
-    soon(0);
-    show("send into the full", send(ends[0], big, 65536, 0));
+    show_struck("send into the full", 0, send(ends[0], big, 65536, 0));
 
     /* A connect that is interrupted goes on by itself. */
     int full = listener(0);
@@ -126,8 +144,7 @@ int main(void) {
     nap(200);
     int late = must(socket(AF_INET, SOCK_STREAM, 0));
     struct sockaddr_in address = name_of(full);
-    soon(0);
-    show("connect", connect(late, (struct sockaddr *)&address, sizeof address));
+    show_struck("connect", 0, connect(late, (struct sockaddr *)&address, sizeof address));
     fcntl(late, F_SETFL, O_NONBLOCK);
     show("connect again", connect(late, (struct sockaddr *)&address, sizeof address));
     for (int i = 0; i < 4; i++) close(fds[i]);
@@ -138,31 +155,37 @@ int main(void) {
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &blocked, &open);
-    soon(0);
-    thread = start(send_later, "not disturbed");
     pair(ends);
     peer = ends[1];
+    thread = start(send_later, "not disturbed");
+    soon(0);
     show("recv, blocked signal", recv(ends[0], buffer, 100, 0));
+    quiet();
     pthread_join(thread, NULL);
-    struct timespec three = {3, 0};
+    /* It is pending, at the latest by this. */
+    raise(SIGUSR1);
+    struct timespec long_time = {30, 0};
     p.fd = ends[0];
-    show("ppoll lets it in", ppoll(&p, 1, &three, &open));
+    show("ppoll lets it in", ppoll(&p, 1, &long_time, &open));
+    quiet();
     printf("signals %d\n", count);
     raise(SIGUSR1);
     FD_ZERO(&set);
     FD_SET(ends[0], &set);
-    show("pselect lets it in", pselect(ends[0] + 1, &set, NULL, NULL, &three, &open));
+    show("pselect lets it in", pselect(ends[0] + 1, &set, NULL, NULL, &long_time, &open));
+    quiet();
     raise(SIGUSR1);
     must(epoll_ctl(ep, EPOLL_CTL_ADD, ends[0], &event));
-    show("epoll_pwait lets it in", epoll_pwait(ep, &event, 1, 3000, &open));
+    show("epoll_pwait lets it in", epoll_pwait(ep, &event, 1, 30000, &open));
+    quiet();
     show("epoll_pwait", epoll_pwait(ep, &event, 1, 0, &open));
     printf("signals %d\n", count);
     must(send(ends[1], "x", 1, 0));
     settled(ends[0], POLLIN);
-    show("ppoll, ready", ppoll(&p, 1, &three, &open));
+    show("ppoll, ready", ppoll(&p, 1, &long_time, &open));
     FD_ZERO(&set);
     FD_SET(ends[0], &set);
     show("pselect, ready", pselect(ends[0] + 1, &set, NULL, NULL, NULL, &open));
-    show("epoll_pwait2, ready", epoll_pwait2(ep, &event, 1, &three, &open));
+    show("epoll_pwait2, ready", epoll_pwait2(ep, &event, 1, &long_time, &open));
     return 0;
 }

@@ -7,6 +7,7 @@ second.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000)
 for i in range(200):
     first.sendto(struct.pack("I", i) + b"z" * 996, second.getsockname())
 time.sleep(0.2)
+delivered()
 got = []
 while True:
     data = outcome(second.recv, 2000, socket.MSG_DONTWAIT)
@@ -43,11 +44,17 @@ senders = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(100)]
 for sender in senders:
     for _ in range(3):
         sender.sendto(b"x", ("127.0.0.1", port))
-time.sleep(0.2)
 where = {}
-for index, sock in enumerate(group):
-    while isinstance(got := outcome(sock.recvfrom, 10, socket.MSG_DONTWAIT), tuple):
-        where.setdefault(got[1], []).append(index)
+
+
+def all_came():
+    for index, sock in enumerate(group):
+        while isinstance(got := outcome(sock.recvfrom, 10, socket.MSG_DONTWAIT), tuple):
+            where.setdefault(got[1], []).append(index)
+    return sum(map(len, where.values())) == 300
+
+
+eventually(all_came)
 print("flows:", len(where), "each on one socket:", all(len(set(v)) == 1 for v in where.values()),
       "none lost:", sum(map(len, where.values())), "spread:", len({v[0] for v in where.values()}))
 other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
