@@ -16,7 +16,8 @@ pub use namespace::Namespace;
 pub use process::{Output, Process};
 pub use scratch::Scratch;
 
-/// Limit on every wait. Not a judgement on time: a test that takes a minute is ended from outside, without a word.
+/// Limit on every wait. Not a judgement on time: a test that takes a minute is ended from outside,
+/// without a word.
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
 /// How the program's stack is joined to the world.
@@ -83,8 +84,9 @@ pub fn is_inline() -> bool {
     }
 }
 
-/// The `towpath` binary under test: `$TOWPATH_BIN`, or the newer one of this workspace's release and dev builds. A relative
-/// path in the variable is one from the root of the workspace, as cargo prints it.
+/// The `towpath` binary under test: `$TOWPATH_BIN`, or the newer one of this workspace's release
+/// and dev builds. A relative path in the variable is one from the root of the workspace, as cargo
+/// prints it.
 pub fn towpath() -> String {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     if let Ok(path) = std::env::var("TOWPATH_BIN") {

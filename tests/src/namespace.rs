@@ -28,8 +28,9 @@ impl Namespace {
         self.name.as_deref()
     }
 
-    /// A port for a server of the test, on the host or published there: the wanted one in a namespace of its own, where no
-    /// other program has it; else one that is free now, below those that the kernel gives to clients.
+    /// A port for a server of the test, on the host or published there. In a namespace of its own
+    /// this is the wanted one; else one that is free now, below those that the kernel gives to
+    /// clients.
     pub fn port(&self, wanted: u16) -> u16 {
         if self.name.is_some() {
             return wanted;

@@ -16,7 +16,8 @@ fn child_of(ns: &Namespace, pid: u32) -> Option<u32> {
     ns.run(&["pgrep", "-P", &pid.to_string()]).stdout.lines().next()?.parse().ok()
 }
 
-/// Length of a transfer that is not over when it is cut off: at curl's `RATE`, it lasts a quarter of an hour.
+/// Length of a transfer that is not over when it is cut off: at curl's `RATE`, it lasts a quarter
+/// of an hour.
 const LEN: u64 = 8 << 30;
 const RATE: &str = "8M";
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 
-use binaries::Binary;
+use binaries::{Binary, Builds};
 use pool::Settings;
 use step::STEP_LIMIT;
 
@@ -52,16 +52,17 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     if !options.quick {
         step::step("packages", crate::debian::install)?;
     }
-    let mut binaries = Vec::new();
+    let mut builds = None;
     step::step("build of the tests", || {
-        binaries = build(root)?;
+        builds = Some(binaries::build(root)?);
         Ok(())
     })?;
+    let builds = builds.expect("the step would have failed");
     // Tests mostly wait, and the compiler has little to do but for the lints: together they take
     // both cores.
     std::thread::scope(|scope| {
         let lints = scope.spawn(|| if is_all { lints(root) } else { Ok(Vec::new()) });
-        let tests = tests(root, options, &binaries);
+        let tests = tests(root, options, &builds);
         let lints = lints.join().expect("no step panics");
         tests?;
         for (name, seconds) in lints? {
@@ -71,24 +72,20 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     })
 }
 
-/// Builds the tests, and the binary `towpath` that some of them start.
-pub fn build(root: &Path) -> Result<Vec<Arc<Binary>>> {
-    binaries::build(root, &["--workspace"])
-}
-
 /// Steps with tests.
-fn tests(root: &Path, options: &Options, binaries: &[Arc<Binary>]) -> Result<()> {
-    let (real, unit): (Vec<_>, Vec<_>) =
-        binaries.iter().cloned().partition(|binary| binary.package == REAL_PROGRAMS);
-    let is_programs =
-        |binary: &&Arc<Binary>| binary.package == "towpath-preload" && binary.target == "programs";
-    let programs: Vec<_> = unit.iter().filter(is_programs).cloned().collect();
-    ensure!(!programs.is_empty() && !real.is_empty(), "tests that should be there are not");
-    let step = |name: &str, binaries: &[Arc<Binary>], env: &[(&str, &str)]| {
+fn tests(root: &Path, options: &Options, builds: &Builds) -> Result<()> {
+    let is = |package: &'static str| move |binary: &&Arc<Binary>| binary.package == package;
+    let real: Vec<_> = builds.tests.iter().filter(is(REAL_PROGRAMS)).cloned().collect();
+    let unit: Vec<_> = builds.tests.iter().filter(|it| !is(REAL_PROGRAMS)(it)).cloned().collect();
+    let programs: Vec<_> = unit.iter().filter(|it| is_programs(it)).cloned().collect();
+    let env = builds.env();
+    let step = |name: &str, binaries: &[Arc<Binary>], more: &[(&str, &str)]| {
         step::step(name, || {
+            let env: Vec<_> = env.iter().copied().chain(more.iter().copied()).collect();
             let is_wanted = |test: &str| !test.contains(NIGHTLY) && test.contains(&options.only);
-            let tests = binaries::tests(binaries, env, is_wanted)?;
-            let report = pool::run(&tests, Settings::with(env), &target(root).join("gate"))?;
+            let tests = binaries::tests(binaries, &env, is_wanted)?;
+            ensure!(!tests.is_empty() || !options.only.is_empty(), "there are no tests");
+            let report = pool::run(&tests, Settings::with(&env), &target(root).join("gate"))?;
             report.print();
             report.check()
         })
@@ -98,10 +95,24 @@ fn tests(root: &Path, options: &Options, binaries: &[Arc<Binary>]) -> Result<()>
     if !options.quick {
         let is_smoke = |binary: &&Arc<Binary>| SMOKE.contains(&&*binary.target);
         let smoke: Vec<_> = real.iter().filter(is_smoke).cloned().collect();
-        let towpath = target(root).join("debug/towpath").display().to_string();
-        step("real programs", &smoke, &[("TOWPATH_BIN", &towpath)])?;
+        step("real programs", &smoke, &[])?;
     }
     Ok(())
+}
+
+/// Whether a binary has the cases of socket calls in programs, which take a number of shards.
+pub fn is_programs(binary: &Binary) -> bool {
+    binary.package == "towpath-preload" && binary.target == "programs"
+}
+
+impl Builds {
+    /// Variables that name builds to tests.
+    pub fn env(&self) -> [(&str, &str); 2] {
+        // cargo's messages, of which these paths are, are UTF-8.
+        let [towpath, preload] =
+            [&self.towpath, &self.preload].map(|path| path.to_str().expect("UTF-8"));
+        [("TOWPATH_BIN", towpath), ("TOWPATH_PRELOAD_LIBRARY", preload)]
+    }
 }
 
 /// Lints, documents with their examples, and loom; quiet unless they fail. The seconds of each.

@@ -96,9 +96,9 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(4 * 3600);
 
 impl World<'_> {
     fn new<'a>(root: &'a Path, options: &'a Options) -> Result<World<'a>> {
-        let binaries = gate::build(root)?;
+        let builds = gate::binaries::build(root)?;
         let seed = options.seed.map_or_else(new_seed, Ok)?;
-        Ok(World { root, options, binaries, seed })
+        Ok(World { root, options, builds, seed })
     }
 }
 

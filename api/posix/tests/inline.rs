@@ -488,14 +488,16 @@ fn what_threads_send_that_do_not_wait_is_sent() {
     stands_by.join().expect("it ends");
 }
 
-/// A request takes the wheel from the thread that stands by, which must take it back: no other thread turns the engine
-/// afterwards. Gives the shortest time after which bytes that were sent then had arrived.
+/// A request takes the wheel from the thread that stands by, which must take it back: no other
+/// thread turns the engine afterwards. Gives the shortest time after which bytes that were sent
+/// then had arrived.
 fn requests_beside_who_stands_by(posix: &'static Posix) -> Duration {
     let (_, remote, stands_by) = host::standing_by(posix, "stands-by");
     let listener = listen(posix, 80);
     let (ours, theirs) = pair(posix, listener, 80);
     let took = (0..20).map(|_| {
-        // Time for the thread that stands by to take the wheel, and to sleep there. With less the test tries less.
+        // Time for the thread that stands by to take the wheel, and to sleep there. With less the
+        // test tries less.
         thread::sleep(Duration::from_millis(10));
         assert_eq!(towpath_posix::descriptor::close(posix, stream(posix)), Ok(()));
         send(posix, ours, b"bytes");
@@ -561,8 +563,9 @@ fn who_stands_by_sleeps_while_another_thread_does() {
     stands_by.join().expect("it ends");
 }
 
-/// Threads whose sockets are idle wait in every way while another one is busy, which is soon at the wheel. Each of them is
-/// woken by what is for it. Gives how each waited, and how often it was woken before that.
+/// Threads whose sockets are idle wait in every way while another one is busy, which is soon at the
+/// wheel. Each of them is woken by what is for it. Gives how each waited, and how often it was
+/// woken before that.
 fn idle_threads_beside_a_busy_one(posix: &'static Posix, rounds: u64) -> Vec<(How, u64)> {
     let (_, remote, stands_by) = host::standing_by(posix, "stands-by");
     let listener = listen(posix, 80);
@@ -690,7 +693,8 @@ mod nightly {
         const ROUNDS: u64 = 4000;
         let _watch = Watch::new("an idle thread hangs\n");
         for (how, woken) in idle_threads_beside_a_busy_one(&POSIX, ROUNDS) {
-            // In lists of descriptors each event of the process may wake a thread, whichever turns the engine.
+            // In lists of descriptors each event of the process may wake a thread, whichever turns
+            // the engine.
             let is_on_words = matches!(how, How::Recv | How::Poll);
             let is_seldom = woken < ROUNDS / 40;
             assert!(!is_on_words || is_seldom, "{how:?}: {woken} times in {ROUNDS} rounds");

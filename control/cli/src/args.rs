@@ -131,7 +131,8 @@ pub struct RunArgs {
 
     /// Seconds after which PROGRAM has survived a signal that may have asked for its end
     ///
-    /// PROGRAM's end is put down to SIGINT, SIGQUIT or SIGHUP when it follows within this time. Tests shorten it.
+    /// PROGRAM's end is put down to SIGINT, SIGQUIT or SIGHUP when it follows within this time.
+    /// Tests shorten it.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds, hide = true)]
     pub survived_after: Duration,
 

@@ -17,7 +17,8 @@
 //!
 //! To PROGRAM only SIGTERM means nothing but "end". An interpreter takes SIGINT for the end of one command, a server
 //! SIGHUP for "read the configuration again", Java SIGQUIT for a question, and each goes on. Such a signal has asked
-//! for PROGRAM's end if that follows soon ([`Run::survived_after`]); otherwise PROGRAM ended by itself.
+//! for PROGRAM's end if that follows soon ([`Run::survived_after`]); otherwise PROGRAM ended by
+//! itself.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -57,7 +58,8 @@ pub struct Run<'a, O> {
     pub signals: &'a Signals,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// PROGRAM's end follows a signal that asked for it sooner than this. By default as long as `grace`.
+    /// PROGRAM's end follows a signal that asked for it sooner than this. By default as long as
+    /// `grace`.
     pub survived_after: Duration,
     /// Is told how it goes.
     pub observer: &'a O,

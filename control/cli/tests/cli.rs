@@ -52,8 +52,8 @@ fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).expect("it runs");
 }
 
-/// An address of this host with a port that nothing listens on. Only this process uses that address, so that no other test
-/// takes the port meanwhile.
+/// An address of this host with a port that nothing listens on. Only this process uses that
+/// address, so that no other test takes the port meanwhile.
 fn free_address() -> SocketAddrV4 {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let listener = TcpListener::bind((Ipv4Addr::new(127, a + 1, b, c), 0)).expect("bind");
@@ -514,7 +514,8 @@ fn the_version_names_the_commit_that_was_built() {
         if commit.is_some() { 10 } else { 1 },
         "{text}"
     );
-    // The branch may have moved on since the build, and git may refuse to read the repository of another user.
+    // The branch may have moved on since the build, and git may refuse to read the repository of
+    // another user.
     let git = |words: &[&str]| Command::new("git").args(words).output();
     if git(&["rev-parse", "HEAD"]).is_ok_and(|head| head.status.success()) {
         let commit = commit.expect("a build in a repository names its commit");

@@ -3,7 +3,8 @@
 //!
 //! A step is a system call that others can see something of (see [`STEPS`]). The test traces all threads of
 //! towpath (ptrace(2)) and kills the process in front of the first such call, of the second, and so on until it
-//! comes to its end. As root, in network and mount namespaces of its own; otherwise with a folder of its own. With
+//! comes to its end. As root, in network and mount namespaces of its own; otherwise with a folder
+//! of its own. With
 //! `--tap`, which needs root, there are many more steps: nightly.
 #![allow(clippy::print_stderr)] // For readers of why a test did nothing.
 
@@ -81,14 +82,16 @@ fn a_killed_run_leaves_nothing_at_steps_3_7_11() {
     kill_at_each(3, PARTS, &[]);
 }
 
-/// Kills one run after another, at a step from `first` on, then `apart` further, until a run comes to its end before.
+/// Kills one run after another, at a step from `first` on, then `apart` further, until a run comes
+/// to its end before.
 fn kill_at_each(first: usize, apart: usize, options: &[&str]) {
     let place = Place::new();
     let mut step = first;
     while place.kill_before(step, options) == Outcome::Killed {
         step += apart;
     }
-    // So many at least: the library, its lock, the socket of `ss`, the guardian, and all their ends.
+    // So many at least: the library, its lock, the socket of `ss`, the guardian, and all their
+    // ends.
     assert!(step > 30, "only {step} steps with {options:?}: towpath was not followed");
 }
 

@@ -59,8 +59,8 @@ impl Run {
         line.trim_end().parse().expect("a number")
     }
 
-    /// Waits until PROGRAM, which has this number, has ended: the guardian takes it off the list of processes, and then
-    /// tells towpath.
+    /// Waits until PROGRAM, which has this number, has ended: the guardian takes it off the list of
+    /// processes, and then tells towpath.
     fn wait_for_end_of(&self, program: u32) {
         self.wait_until(|_| !std::path::Path::new(&format!("/proc/{program}")).exists());
     }
@@ -143,7 +143,8 @@ fn names(pids: &BTreeSet<u32>) -> Vec<String> {
 }
 
 /// A daemon (two forks and a session of its own), a session, a child whose parent has ended, and one that
-/// ignores SIGTERM. All of them are there, and the parents gone, when PROGRAM goes on; it prints its number.
+/// ignores SIGTERM. All of them are there, and the parents gone, when PROGRAM goes on; it prints
+/// its number.
 const FAMILY: &str = "
 import os, signal, sys, time
 read, write = os.pipe()

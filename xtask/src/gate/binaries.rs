@@ -48,37 +48,58 @@ impl std::fmt::Display for Test {
     }
 }
 
-/// Builds all tests of the workspace. Warnings and errors go to the chore's standard error.
-pub fn build(root: &Path, arguments: &[&str]) -> Result<Vec<Arc<Binary>>> {
+/// Debug builds of the workspace.
+pub struct Builds {
+    pub tests: Vec<Arc<Binary>>,
+    /// The binary `towpath`.
+    pub towpath: PathBuf,
+    /// The library that tests load into programs; otherwise each of them would ask cargo for it.
+    pub preload: PathBuf,
+}
+
+/// Builds the workspace. Warnings and errors go to the chore's standard error.
+pub fn build(root: &Path) -> Result<Builds> {
     let log = target(root).join("gate");
     std::fs::create_dir_all(&log).with_context(|| log.display().to_string())?;
     let log = log.join("artifacts.json");
-    let mut command =
-        cargo(root, &["test", "--no-run", "--message-format=json-render-diagnostics"]);
-    command.args(arguments);
+    // `cargo test --no-run` would leave out the shared libraries.
+    let kinds = ["--lib", "--bins", "--tests", "--examples"];
+    let mut command = cargo(root, &["build", "--workspace"]);
+    command.args(kinds).arg("--message-format=json-render-diagnostics");
     command.stdout(std::fs::File::create(&log).with_context(|| log.display().to_string())?);
     let end = step::run(&mut command, STEP_LIMIT)?;
     ensure!(end.is_success(), "{end}: {command:?}");
     of_messages(&std::fs::read_to_string(&log)?)
 }
 
-/// The test binaries that cargo's messages name.
-fn of_messages(messages: &str) -> Result<Vec<Arc<Binary>>> {
-    let mut all = Vec::new();
+/// The files that cargo's messages name.
+fn of_messages(messages: &str) -> Result<Builds> {
+    let (mut tests, mut towpath, mut preload) = (Vec::new(), None, None);
     for line in messages.lines() {
         let message: Value = serde_json::from_str(line).context("cargo's messages are JSON")?;
+        let Some(id) = message["package_id"].as_str() else { continue };
+        let package = package(id);
         let is_test = message["profile"]["test"] == true;
-        let Some(path) = message["executable"].as_str().filter(|_| is_test) else { continue };
-        let manifest = Path::new(message["manifest_path"].as_str().context("manifest_path")?);
-        let id = message["package_id"].as_str().context("package_id")?;
-        all.push(Arc::new(Binary {
-            package: package(id).to_owned(),
-            target: message["target"]["name"].as_str().context("target")?.to_owned(),
-            path: path.into(),
-            folder: manifest.parent().context("a folder")?.to_owned(),
-        }));
+        let executable = message["executable"].as_str();
+        if let Some(path) = executable.filter(|_| is_test) {
+            let manifest = Path::new(message["manifest_path"].as_str().context("manifest_path")?);
+            tests.push(Arc::new(Binary {
+                package: package.to_owned(),
+                target: message["target"]["name"].as_str().context("target")?.to_owned(),
+                path: path.into(),
+                folder: manifest.parent().context("a folder")?.to_owned(),
+            }));
+        } else if package == "towpath-cli" && executable.is_some() {
+            towpath = executable.map(PathBuf::from);
+        } else if package == "towpath-preload" {
+            let files = message["filenames"].as_array().into_iter().flatten();
+            let library = files.filter_map(Value::as_str).find(|file| file.ends_with(".so"));
+            preload = library.map(PathBuf::from).or(preload);
+        }
     }
-    Ok(all)
+    let towpath = towpath.context("cargo built no towpath")?;
+    let preload = preload.context("cargo built no libtowpath_preload.so")?;
+    Ok(Builds { tests, towpath, preload })
 }
 
 /// The name in a package id: `path+file:///x/core/tcp#towpath-tcp@0.1.0`, or `…/xtask#0.1.0` where
@@ -129,25 +150,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_binaries_are_found_among_messages() {
-        let message = |executable: &str, test: bool| {
+    fn tests_and_what_they_start_are_found_among_messages() {
+        let message = |package: &str, test: bool, executable: Option<&str>, file: &str| {
             serde_json::json!({
                 "reason": "compiler-artifact",
-                "package_id": "path+file:///w/core/tcp#towpath-tcp@0.1.0", "manifest_path": "/w/core/tcp/Cargo.toml", "target": { "name": "rules" },
-                "profile": { "test": test }, "executable": executable,
+                "package_id": format!("path+file:///w/a/b#{package}@0.1.0"),
+                "manifest_path": "/w/a/b/Cargo.toml", "target": { "name": "rules" },
+                "profile": { "test": test }, "executable": executable, "filenames": [file],
             })
             .to_string()
         };
-        let messages = [
-            message("/t/a", true),
-            message("/t/b", false),
-            r#"{"reason":"build-finished"}"#.into(),
+        let mut messages = vec![
+            message("towpath-tcp", true, Some("/t/a"), "/t/a"),
+            message("towpath-cli", false, Some("/t/towpath"), "/t/towpath"),
+            message("towpath-cli", true, Some("/t/cli"), "/t/cli"),
+            message("towpath-link", false, Some("/t/link"), "/t/link"),
+            r#"{"reason":"build-finished"}"#.to_owned(),
         ];
-        let found = of_messages(&messages.join("\n")).unwrap();
-        let [binary] = &found[..] else { panic!("{found:?}") };
-        assert_eq!(binary.path, Path::new("/t/a"));
-        assert_eq!(binary.folder, Path::new("/w/core/tcp"));
-        assert_eq!((&*binary.package, &*binary.target), ("towpath-tcp", "rules"));
+        assert!(of_messages(&messages.join("\n")).is_err(), "there is no preload library");
+        messages.push(message("towpath-preload", false, None, "/t/lib.so"));
+        let builds = of_messages(&messages.join("\n")).unwrap();
+        let [tcp, cli] = &builds.tests[..] else { panic!("{:?}", builds.tests) };
+        assert_eq!((&*tcp.package, &*tcp.target), ("towpath-tcp", "rules"));
+        assert_eq!((&*tcp.path, &*tcp.folder), (Path::new("/t/a"), Path::new("/w/a/b")));
+        assert_eq!(cli.package, "towpath-cli");
+        assert_eq!(builds.towpath, Path::new("/t/towpath"));
+        assert_eq!(builds.preload, Path::new("/t/lib.so"));
         assert!(of_messages("Compiling x").is_err());
     }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -10,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use super::busy::Busy;
 use super::verdict::Attempt;
 use super::{COMMAND_LIMIT, Options, TEST_LIMIT};
-use crate::gate::binaries::{self, Binary};
+use crate::gate::binaries::{self, Binary, Builds};
 use crate::gate::pool::{self, Settings};
 use crate::gate::step;
-use crate::gate::{NIGHTLY, REAL_PROGRAMS, SHARDS};
+use crate::gate::{NIGHTLY, REAL_PROGRAMS, SHARDS, is_programs};
 use crate::workspace::{cargo, target};
 
 /// A check, and how its tests are judged.
@@ -37,8 +36,7 @@ pub enum Judged {
 pub struct World<'a> {
     pub root: &'a Path,
     pub options: &'a Options,
-    /// Debug builds of all tests.
-    pub binaries: Vec<Arc<Binary>>,
+    pub builds: Builds,
     pub seed: u64,
 }
 
@@ -163,10 +161,6 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-fn is_programs(binary: &Binary) -> bool {
-    binary.package == "towpath-preload" && binary.target == "programs"
-}
-
 fn one(attempt: Result<Attempt>) -> Result<Vec<Attempt>> {
     Ok(vec![attempt?])
 }
@@ -202,13 +196,15 @@ impl World<'_> {
         &self,
         is_binary: impl Fn(&Binary) -> bool,
         is_wanted: impl Fn(&str) -> bool,
-        env: &[(&str, &str)],
+        more: &[(&str, &str)],
         threads: usize,
     ) -> Result<Attempt> {
+        // Later ones go before earlier ones of the same name.
+        let env: Vec<_> = self.builds.env().into_iter().chain(more.iter().copied()).collect();
         let binaries: Vec<_> =
-            self.binaries.iter().filter(|binary| is_binary(binary)).cloned().collect();
-        let tests = binaries::tests(&binaries, env, is_wanted)?;
-        let settings = Settings { env, threads, limit: TEST_LIMIT };
+            self.builds.tests.iter().filter(|binary| is_binary(binary)).cloned().collect();
+        let tests = binaries::tests(&binaries, &env, is_wanted)?;
+        let settings = Settings { env: &env, threads, limit: TEST_LIMIT };
         let report = pool::run(&tests, settings, &target(self.root).join("nightly"))?;
         report.print();
         Ok(Attempt::of_tests(&report))

@@ -1,4 +1,5 @@
-//! Waiting until others sleep in the call that a case wants to disturb: /proc says so, and no time has to be guessed.
+//! Waiting until others sleep in the call that a case wants to disturb: /proc says so, and no time
+//! has to be guessed.
 
 use std::time::Duration;
 
@@ -32,9 +33,10 @@ pub fn is_waiting(id: i32) -> bool {
     number.is_some_and(|number| WAITS.contains(&number) || WAITS_OF_OLD.contains(&number))
 }
 
-/// Calls in which a thread waits for a socket or a pipe. The library has its threads sleep in futex_waitv(2) or in poll(2)
-/// and its like, and for locks in futex(2). For the engine's answer to a request it sleeps in futex_waitv(2), too: a call
-/// that begins with one may be taken for asleep too early.
+/// Calls in which a thread waits for a socket or a pipe. The library has its threads sleep in
+/// futex_waitv(2) or in poll(2) and its like, and for locks in futex(2). For the engine's answer to
+/// a request it sleeps in futex_waitv(2), too: a call that begins with one may be taken for asleep
+/// too early.
 const WAITS: [i64; 13] = [
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -56,8 +58,8 @@ const WAITS_OF_OLD: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_
 #[cfg(not(target_arch = "x86_64"))]
 const WAITS_OF_OLD: [i64; 0] = [];
 
-/// Waits until all threads of a process sleep, or it has ended. They may wait for a lock or for an answer: a case that
-/// goes on too early then tries less, and must not fail.
+/// Waits until all threads of a process sleep, or it has ended. They may wait for a lock or for an
+/// answer: a case that goes on too early then tries less, and must not fail.
 pub fn process(id: i32) {
     let mut looks = 0;
     while looks < LOOKS {

@@ -188,8 +188,8 @@ impl Network {
     fn enter(&self) -> std::io::Result<()> {
         // SAFETY: concerns this process alone, here and below.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            // Without privileges in a namespace of users as well, where it has them until it
-            // executes the program.
+            // Without privileges: in a namespace of users as well, which gives them until execve.
+            // SAFETY: concerns this process alone.
             check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })?;
             put(c"/proc/self/uid_map", &self.users)?;
             put(c"/proc/self/setgroups", c"deny")?;

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-/// Whether a network namespace with a TAP device can be made; says why a test is left out otherwise.
+/// Whether a network namespace with a TAP device can be made; says why a test is left out
+/// otherwise.
 pub fn is_possible() -> bool {
     // An interface is asked for, since the file may be there and refuse that.
     let script = "exec ip tuntap add dev tpmay mode tap";
