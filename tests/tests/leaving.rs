@@ -163,3 +163,35 @@ read(s, {PAUSE})"
         arrived_whole(reader, &run);
     }
 }
+
+/// A server that refuses a request ends before it has read all of it: the client reads the answer, and then the reset.
+#[test]
+fn an_answer_arrives_before_the_reset_of_a_server_that_ended() {
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let script = "
+import socket
+s = socket.create_server(('0.0.0.0', 7605)).accept()[0]
+s.recv(3)
+s.sendall(b'413 too large')";
+        let run = start(&ns, mode, &[7605], &["python3", "-c", script]);
+        wait_for_listener(&run, 7605);
+        let host = mode.host();
+        let script = format!(
+            "
+import socket
+s = socket.create_connection(('{host}', 7605))
+s.sendall(b'request')
+answer, end = b'', 'end'
+try:
+    while part := s.recv(65536):
+        answer += part
+except ConnectionResetError:
+    end = 'reset'
+print(answer, end)"
+        );
+        let client = ns.spawn(&["python3", "-c", &script]).wait(Duration::from_secs(60)).ok();
+        run.wait(Duration::from_secs(60)).ok();
+        assert_eq!(client.stdout.trim(), "b'413 too large' reset");
+    }
+}

@@ -24,7 +24,7 @@ macro_rules! programs {
 }
 
 programs! {
-    addresses bind_listen chroot connect control_messages cork device disconnect duplex duplicates
+    addresses answers bind_listen chroot connect control_messages cork device disconnect duplex duplicates
     epoll_errors epoll_modes epoll_threads error_queue exec files fork fork_threads handlers hop_limits
     identity ioctls limit linger listeners many masks messages modules multicast names nonblocking
     null_pointers options options_rare peeking poll_room poll_select ports printing queue_sizes

@@ -270,6 +270,15 @@ impl Flow {
         }
     }
 
+    /// The program reset its connection: bytes that came before are written to the host, whose socket is about to be
+    /// reset. As on Linux, bytes that the host's socket has no room for are lost with the reset.
+    pub(crate) fn move_last_out(&mut self, cx: &mut Context<'_, impl FifoHost>, socket: SocketId) {
+        // There may be room of which epoll has not told yet.
+        self.writable = true;
+        // The host's connection may have failed as well, and ends in either case.
+        let _ = self.move_out(cx, socket);
+    }
+
     /// From the program to the host, until there is no more or the host takes no more.
     fn move_out(
         &mut self,

@@ -9,7 +9,8 @@
 //!  program ◄══ send FIFO ◄═══ recvmsg ════ host socket       on, each way by itself
 //! ```
 //!
-//! What was sent before a reset arrives before it: bytes of the other side that wait here go first.
+//! What was sent before a reset arrives before it: bytes of the other side that wait here go first. The program has
+//! some time to take the host's, and the host is given of the program's as many as its socket has room for.
 //!
 //! The program's bytes are acknowledged when they are in the receive FIFO, before the host has them. So
 //! that a stream never seems whole which is not, the close of a host socket is a reset (SO_LINGER with
@@ -447,6 +448,7 @@ impl TcpFlows {
                     self.remove(key);
                 }
                 Some(News::Failed) => {
+                    flow.move_last_out(cx, socket);
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.shared.counters.tcp_reset += 1;
                     self.drop_host(cx, key);

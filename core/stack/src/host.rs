@@ -353,7 +353,8 @@ pub struct BindOptions {
 pub enum Linger {
     /// What is in the send buffer goes out in the background, then FIN.
     Default,
-    /// RST at once (SO_LINGER with zero).
+    /// RST (SO_LINGER with zero), behind what the windows have room for now: see
+    /// [`Connection::abort`](towpath_tcp::Connection::abort).
     Abort,
 }
 

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 
 use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
-use towpath_tcp::{Flags, Instant, Outgoing, Plan, Transmit, TransmitKind};
+use towpath_tcp::{Connection, Flags, Instant, Outgoing, Plan, Transmit, TransmitKind};
 use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
@@ -91,8 +91,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Lets a connection send at once, before all others and however full the device is, because its owner is
-    /// about to reset it. What the device's queue has no room for at all is lost.
+    /// Lets a connection send at once, before all others and however full the device is, because its owner has
+    /// reset it and is about to reuse its ports. Packets that the device's queue has no room for at all are lost.
     pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
         let mut budget = Budget::default().tx_packets;
         for _ in 0..budget / TX_PACKETS_A_VISIT {
@@ -153,6 +153,10 @@ impl<H: Host> Stack<H> {
             return None;
         }
         let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
+        // A connection that ends with a reset may not last as long as the device is slow.
+        if stream.connection.as_ref().is_some_and(Connection::is_aborting) {
+            return None;
+        }
         let iface = stream.path.filter(|path| self.paths.is_current(path, &self.net))?.iface;
         let line = self.output_lines.get(iface.index());
         let others = line.is_some_and(|line| !line.is_empty());

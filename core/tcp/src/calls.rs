@@ -3,7 +3,7 @@
 
 use crate::config::{KeepAlive, QUICK_ACKS};
 use crate::congestion::CongestionKind;
-use crate::connection::{Connection, WhenRead};
+use crate::connection::{Connection, LastReset, WhenRead};
 use crate::segment::Buffers;
 use crate::state::State;
 use crate::time::{Instant, millis};
@@ -39,13 +39,29 @@ impl Connection {
         }
     }
 
-    /// Ends the connection with a RST, which `plan` yields; then comes [`ConnectionEvent::Closed`](crate::ConnectionEvent::Closed).
+    /// Ends the connection with a RST, which `plan` yields behind the bytes that the windows have room for now; then
+    /// comes [`ConnectionEvent::Closed`](crate::ConnectionEvent::Closed). Nothing is received any more, and no byte is
+    /// sent twice: bytes that find no room, or get lost, are lost.
+    ///
+    /// On Linux send(2) itself sends what the windows allow, so that a close behind it never overtakes these bytes. Here
+    /// they wait for `plan`, and a RST that went first would destroy the answer of a server that refuses a request and
+    /// closes before it has read all (RFC 2525 §2.17, RFC 1122 §4.2.2.13).
     pub fn abort(&mut self) {
         let silent = matches!(self.state, State::SynSent | State::TimeWait | State::Closed);
         if self.state != State::Closed {
+            let may_send = self.state.may_send();
             self.enter_closed();
-            self.owed.reset = !silent;
+            self.owed.reset = match may_send {
+                true => LastReset::BehindBytes,
+                false if silent => LastReset::Never,
+                false => LastReset::Now,
+            };
         }
+    }
+
+    /// Whether its last segments, up to a RST, are due. They wait for nothing.
+    pub fn is_aborting(&self) -> bool {
+        self.owed.reset != LastReset::Never
     }
 
     /// Whether a read by the program can make a window update or an acknowledgement due, so that

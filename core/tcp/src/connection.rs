@@ -121,9 +121,21 @@ pub(crate) struct Owed {
     /// A short segment may go although corked.
     pub(crate) cork_flush: bool,
     /// The RST that ends this connection.
-    pub(crate) reset: bool,
+    pub(crate) reset: LastReset,
     replies: bool,
     reply: SeqNum,
+}
+
+/// When the RST goes that ends a connection. In the space of a bool: `Connection` has a budget.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum LastReset {
+    /// None is owed.
+    #[default]
+    Never,
+    /// Bytes that the windows have room for, and then a FIN that was asked for, go before it.
+    BehindBytes,
+    /// Next.
+    Now,
 }
 
 impl Owed {
@@ -272,9 +284,11 @@ impl Connection {
     }
 
     /// Our SYN is sent and not acknowledged. The state is looked at as well, because `snd_una` equals `iss` again
-    /// after each 4 GiB.
+    /// after each 4 GiB, also when bytes go before the RST of a connection that is CLOSED.
     pub(crate) fn syn_in_flight(&self) -> bool {
-        !self.state.is_synchronized() && self.snd_una == self.iss && self.snd_nxt != self.iss
+        matches!(self.state, State::SynSent | State::SynReceived)
+            && self.snd_una == self.iss
+            && self.snd_nxt != self.iss
     }
 
     /// Our FIN is sent and not acknowledged.
@@ -389,7 +403,7 @@ impl Connection {
             return None;
         }
         let end = match self.state {
-            State::Closed if !self.owed.reset && self.owed.reset_reply().is_none() => {
+            State::Closed if !self.is_aborting() && self.owed.reset_reply().is_none() => {
                 ConnectionEvent::Closed
             }
             State::TimeWait if !self.owed.ack => ConnectionEvent::TimeWait(self.time_wait()),

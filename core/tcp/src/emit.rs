@@ -1,7 +1,7 @@
 //! Carrying out what `plan` decided.
 
 use crate::config::PAYLOAD_ALWAYS_FITS;
-use crate::connection::{Connection, WhenRead};
+use crate::connection::{Connection, LastReset, WhenRead};
 use crate::counters::Limit;
 use crate::plan::{Idle, Transmit, TransmitKind};
 use crate::segment::{Buffers, Outgoing};
@@ -48,7 +48,7 @@ impl Connection {
         let out = if self.owed.take_reset_reply().is_some() {
             Outgoing::bare(transmit.seq, SeqNum(0), Flags::RST, 0)
         } else {
-            self.owed.reset = false;
+            self.owed.reset = LastReset::Never;
             Outgoing::bare(transmit.seq, self.rcv_nxt, Flags::RST | Flags::ACK, 0)
         };
         //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2

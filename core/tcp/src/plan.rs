@@ -1,6 +1,6 @@
 //! What may be sent now, and if nothing, why. Pure: nothing changes until `emit`.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, LastReset};
 use crate::recovery::Hole;
 use crate::segment::Buffers;
 use crate::state::State;
@@ -81,7 +81,7 @@ impl Connection {
     /// The next segment to send, most urgent first, with at most `max_payload` bytes: more than a
     /// segment only if the layers below cut (TSO); a value below one segment counts as one segment.
     pub fn plan(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Plan {
-        if let Some(transmit) = self.plan_control() {
+        if let Some(transmit) = self.plan_control(now, buffers, max_payload) {
             return Plan::Send(transmit);
         }
         if !self.state.is_synchronized() {
@@ -111,18 +111,33 @@ impl Connection {
         due.then(|| self.bare(TransmitKind::Ack))
     }
 
-    /// SYNs and RSTs.
-    fn plan_control(&self) -> Option<Transmit> {
+    /// SYNs and RSTs, and what goes before a RST.
+    fn plan_control(
+        &self,
+        now: Instant,
+        buffers: Buffers,
+        max_payload: u32,
+    ) -> Option<Transmit> {
         if let Some(seq) = self.owed.reset_reply() {
             return Some(Transmit { seq, ..self.bare(TransmitKind::Reset) });
         }
-        if self.owed.reset {
-            return Some(self.bare(TransmitKind::Reset));
+        if self.is_aborting() {
+            let last = self.plan_last(now, buffers, max_payload);
+            return last.or_else(|| Some(self.bare(TransmitKind::Reset)));
         }
         if self.owed.syn {
             return Some(Transmit { seq: self.iss, ..self.bare(TransmitKind::Syn) });
         }
         None
+    }
+
+    /// New bytes, or a FIN, that go before the RST of [`abort`](Self::abort).
+    fn plan_last(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Option<Transmit> {
+        if self.owed.reset != LastReset::BehindBytes {
+            return None;
+        }
+        let max_payload = max_payload.max(self.segment_size());
+        self.plan_new(buffers, self.room(now), max_payload).ok()
     }
 
     /// Segments without bytes, when there is no segment with bytes to carry the same news.
@@ -152,8 +167,7 @@ impl Connection {
         if !self.state.may_send() {
             return Err(Idle::NoData);
         }
-        let cwnd = self.cwnd_now(now);
-        let room = cwnd.saturating_sub(self.recovery.pipe(self.snd_una, self.snd_nxt));
+        let room = self.room(now);
         if let Some(transmit) = self.plan_retransmit(room, max_payload) {
             return Ok(transmit);
         }
@@ -165,6 +179,11 @@ impl Connection {
                 _ => Err(idle),
             }
         })
+    }
+
+    /// Room in the congestion window.
+    fn room(&self, now: Instant) -> u32 {
+        self.cwnd_now(now).saturating_sub(self.recovery.pipe(self.snd_una, self.snd_nxt))
     }
 
     /// The congestion window; after a silence longer than the RTO, the restart window.
@@ -287,6 +306,9 @@ impl Connection {
         let mss = self.segment_size();
         let allowed = unsent.min(usable).min(max_payload);
         let whole = allowed.min(room);
+        if self.is_aborting() {
+            return self.length_of_last(whole);
+        }
         if whole < allowed && whole < mss {
             return Err(Idle::CongestionWindow);
         }
@@ -305,6 +327,18 @@ impl Connection {
                 full => Ok(full),
             },
             _ => Ok(whole),
+        }
+    }
+
+    /// Before a RST the windows are filled: no acknowledgement will come that makes room for a larger segment, or that
+    /// ends the wait of Nagle's algorithm. A short segment that the program corked is lost, as on Linux.
+    fn length_of_last(&self, whole: u32) -> Result<u32, Idle> {
+        let corked = self.holds_short_segment() == Some(Idle::Corked);
+        let held = if corked { whole % self.segment_size() } else { 0 };
+        match whole - held {
+            0 if corked => Err(Idle::Corked),
+            0 => Err(Idle::CongestionWindow),
+            len => Ok(len),
         }
     }
 

@@ -545,6 +545,7 @@ impl Connection {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
                 //# if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST
                 //# to show that data was lost (SHLD-3).
+                // Behind what was written before CLOSE: Linux has sent that by then.
                 self.abort();
                 return Err(DropReason::AfterClose);
             }

@@ -1,6 +1,6 @@
 //! Timeouts (RFC 9293 §3.10.8): when the next is due, and what is done then.
 
-use crate::connection::{Connection, WhenRead};
+use crate::connection::{Connection, LastReset, WhenRead};
 use crate::event::pending;
 use crate::recovery::Phase;
 use crate::state::State;
@@ -144,6 +144,10 @@ impl Connection {
 
     /// Something is in flight now; the timer runs from the first of it.
     pub(crate) fn arm_retransmit_if_idle(&mut self, now: Instant) {
+        // Bytes before a RST are not sent again.
+        if self.state == State::Closed {
+            return;
+        }
         if self.timers.retransmit == Instant::FAR || self.timers.persisting {
             self.timers.persisting = false;
             self.timers.retransmit = now + self.rtt.rto();
@@ -236,7 +240,7 @@ impl Connection {
             Silence::TooLong => {
                 // Should the peer be alive after all, it hears that the connection is over (as Linux tells it).
                 self.give_up();
-                self.owed.reset = true;
+                self.owed.reset = LastReset::Now;
             }
         }
     }

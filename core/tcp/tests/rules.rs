@@ -50,6 +50,19 @@ impl Sender {
         sent
     }
 
+    /// Writes `len` bytes from `una` on, and has each acknowledged; returns SND.UNA.
+    fn advance(&mut self, mut una: SeqNum, len: u32) -> SeqNum {
+        let mut left = len;
+        while left > 0 {
+            let len = left.min(10_000);
+            self.write(len);
+            assert_eq!(self.acknowledge(una + len), len);
+            una += len;
+            left -= len;
+        }
+        una
+    }
+
     /// The peer acknowledges up to `ack`; returns the bytes released.
     fn acknowledge(&mut self, ack: SeqNum) -> u32 {
         self.now += ms(1);
@@ -81,21 +94,26 @@ fn the_number_of_the_syn_comes_around() {
     let iss = SeqNum(77);
     let mut sender = Sender::accept(iss);
     // Everything up to the number that the SYN had 4 GiB ago.
-    let mut left = u32::MAX;
-    let mut una = iss + 1;
-    while left > 0 {
-        let len = left.min(10_000);
-        sender.write(len);
-        assert_eq!(sender.acknowledge(una + len), len);
-        una += len;
-        left -= len;
-    }
+    let una = sender.advance(iss + 1, u32::MAX);
     assert_eq!(una, iss);
     let sent = sender.write(1000);
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].seq, sent[0].send_offset, sent[0].len), (iss, 0, 1000));
     sender.write(1000);
     assert_eq!(sender.acknowledge(iss + 1000), 1000);
+}
+
+/// SND.UNA is the number of the SYN, and in CLOSED no SYN is in flight.
+#[test]
+fn bytes_before_a_reset_are_counted_right_when_the_number_of_the_syn_comes_around() {
+    let iss = SeqNum(77);
+    let mut sender = Sender::accept(iss);
+    sender.advance(iss + 1, u32::MAX);
+    sender.write(1000);
+    sender.connection.abort();
+    let sent: Vec<_> =
+        sender.write(500).iter().map(|out| (out.seq, out.send_offset, out.len)).collect();
+    assert_eq!(sent, [(iss + 1000, 1000, 500), (iss + 1500, 0, 0)]);
 }
 
 #[test]

@@ -32,10 +32,10 @@ impl Shard {
             }
             self.host.slots.shared(slot).kind.store(Kind::Stream as u32, Release);
         }
+        // Bytes that were written and not announced yet.
+        self.transmit(now, slot);
         self.replace(now, slot, id)?;
-        // The reset goes out now, however many connections wait for their turn to send: the program may connect
-        // to the same peer from the same port next, and until then these are the old connection's.
-        self.stack.send_now(now, &mut self.host, id, &mut self.pool);
+        // The turn gives the reset to its port, and ends the old connection.
         self.host.counters.work(STACK_TURN);
         self.turn_stack_alone(now);
         self.host.slots.shared(slot).error.store(errno, Release);
@@ -67,6 +67,9 @@ impl Shard {
         let (family, congestion) = (entry.family, entry.rare().congestion);
         self.stack.hand_over(old, fresh);
         self.stack.close(now, old, Linger::Abort);
+        // Now, however many connections wait for their turn to send: bytes that were written leave before their buffer
+        // does, and the program may connect to the same peer from the same port next.
+        self.stack.send_now(now, &mut self.host, old, &mut self.pool);
         self.retire_buffers(old);
         let shared = self.host.slots.shared(slot);
         shared.state.store(state::CLOSE, Release);

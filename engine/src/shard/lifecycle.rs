@@ -3,13 +3,12 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use towpath_ring::{EngineRecv, SendBuffer};
+use towpath_ring::EngineRecv;
 use towpath_shm::layout::{Kind, event, option_bit};
 use towpath_stack::{Linger, SocketOption};
 use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
-use crate::report::STACK_TURN;
 use crate::shard::Shard;
 use crate::shard::among::Word;
 use crate::shard::ends::End;
@@ -200,7 +199,7 @@ impl Shard {
     }
 
     /// close(2) by the last holder. A stream sends what was written and then FIN; if bytes are unread, or with
-    /// SO_LINGER 0, it sends RST.
+    /// SO_LINGER 0, it sends what the windows have room for and then RST.
     fn close(&mut self, now: Instant, slot: u32) {
         let Some(kind) = self.host.slots.get(slot).map(|entry| entry.kind) else { return };
         match kind {
@@ -223,24 +222,7 @@ impl Shard {
         // SO_LINGER with zero seconds (the slot has seconds + 1). A longer one makes the program wait in close(2),
         // and is nothing to the stack.
         let abort = kind == Kind::Stream && self.host.slots.shared(slot).linger.load(Relaxed) == 1;
-        if abort {
-            self.send_before_reset(now, slot);
-        }
         self.end(now, slot, if abort { Linger::Abort } else { Linger::Default });
-    }
-
-    /// Linux sends when it is told to: what the program wrote is on its way before the reset.
-    fn send_before_reset(&mut self, now: Instant, slot: u32) {
-        let id = self.host.slots.get(slot).and_then(|entry| entry.id);
-        let send = id.and_then(|id| self.stack.send_buffer(id));
-        if send.is_some_and(|send| !send.is_empty())
-            && let Some(id) = id
-        {
-            // Others that have something to send may be more than one turn of the stack visits.
-            self.stack.send_now(now, &mut self.host, id, &mut self.pool);
-            self.host.counters.work(STACK_TURN);
-            self.turn_stack_alone(now);
-        }
     }
 
     pub(crate) fn end(&mut self, now: Instant, slot: u32, linger: Linger) {

@@ -379,6 +379,42 @@ fn a_reset_of_the_client_reaches_the_program_and_back() {
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
+/// A server that refuses a request closes while a part of it is unread, in the same turn as it answers.
+#[test]
+fn an_answer_before_a_reset_of_the_program_reaches_the_client() {
+    for len in [15, 40_000] {
+        for shut in [false, true] {
+            let mut world = World::new();
+            let listener = world.listen("10.0.2.15:80");
+            let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+            let mut client = TcpStream::connect(addr).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.write_all(&[7; 20_000]).unwrap();
+            let (sock, _) = world.accept(listener);
+            world.until("the request", |world| (world.unread(sock) == 20_000).then_some(()));
+            let answer = pattern(len, 7);
+            assert_eq!(world.write(sock, &answer), len);
+            if shut {
+                world.stack.shutdown_send(sock.id);
+            }
+            world.close(sock, Linger::Default);
+            world.until("the reset", |world| {
+                (world.gateway.borrow().tcp_flows() == 0).then_some(())
+            });
+            let mut got = vec![0; len];
+            client.read_exact(&mut got).expect("the answer comes first");
+            assert!(got == answer);
+            if shut {
+                assert_eq!(client.read(&mut got).expect("the end comes before the reset"), 0);
+            } else {
+                let error = client.read(&mut got).expect_err("the stream is cut off");
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+                assert_eq!(world.counter("tcp_reset"), 1);
+            }
+        }
+    }
+}
+
 #[test]
 fn trains_of_datagrams_pass_from_one_gateway_to_another() {
     const SIZE: usize = 1200;

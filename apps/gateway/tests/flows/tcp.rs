@@ -315,6 +315,51 @@ fn what_came_before_a_reset_arrives_before_it() {
 }
 
 #[test]
+fn bytes_before_a_reset_of_the_program_arrive_before_it() {
+    let (port, server) = serve("127.0.0.1:0", |mut stream| {
+        let mut got = Vec::new();
+        let error = stream.read_to_end(&mut got).expect_err("it is cut off");
+        (got, error.kind())
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    let bytes = pattern(40_000, 5);
+    assert_eq!(world.write(sock, &bytes), bytes.len());
+    world.close(sock, Linger::Abort);
+    world.until("the server", |_| server.is_finished().then_some(()));
+    let (got, error) = server.join().unwrap();
+    assert!(got == bytes, "{} bytes", got.len());
+    assert_eq!(error, std::io::ErrorKind::ConnectionReset);
+    assert_eq!((world.counter("tcp_reset"), world.gateway.borrow().tcp_flows()), (1, 0));
+}
+
+/// The host's socket is full, so that the gateway has bytes when the program's reset comes: it does not wait for room.
+#[test]
+fn bytes_beyond_the_hosts_window_are_lost_with_a_reset_of_the_program() {
+    let (go, wait) = mpsc::channel();
+    let (port, server) = serve("127.0.0.1:0", move |mut stream| {
+        wait.recv().unwrap();
+        let mut got = Vec::new();
+        let error = stream.read_to_end(&mut got).expect_err("it is cut off");
+        (got.len(), error.kind())
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    let mut written = 0;
+    while world.gateway.borrow().undelivered() == 0 {
+        written += world.write(sock, &[5; 60_000]);
+        world.turn();
+    }
+    world.close(sock, Linger::Abort);
+    world.turn();
+    assert_eq!((world.counter("tcp_reset"), world.gateway.borrow().tcp_flows()), (1, 0));
+    go.send(()).unwrap();
+    let (got, error) = server.join().unwrap();
+    assert!(0 < got && got < written, "{got} of {written} bytes");
+    assert_eq!(error, std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
 fn a_program_that_does_not_read_hears_of_a_reset_later() {
     // More than the program's stack takes, but not more than that and the gateway.
     const LEN: usize = (1 << 20) + towpath_gateway::limits::FIFO_LEN as usize / 2;

@@ -30,7 +30,7 @@ fn fill_by(w: &mut World, packets: usize, sender: Option<NonZeroU32>) {
 
 /// A device that takes nothing holds up what is to be sent, and nothing else.
 #[test]
-fn who_waits_for_a_stuck_device_still_hears_and_ends() {
+fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
     let mut w = World::new(LinkConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 64);
     let (reader, reader_peer) = w.connected(listener, "10.0.0.2:80");
@@ -60,6 +60,9 @@ fn who_waits_for_a_stuck_device_still_hears_and_ends() {
     w.a.abort(aborted.id);
     w.run(50);
     assert!(w.a.host.has(aborted.user, SocketEvent::Closed), "gone when it was aborted");
+    let queue = w.a.stack.net.output(IfaceId(1));
+    let sent = queue.iter().any(|packet| packet.linear().ends_with(b"nobody takes this"));
+    assert!(sent, "its bytes are before its reset");
     w.run(3000);
     let timed_out = SocketEvent::Error(SocketError::TimedOut);
     assert!(w.a.host.has(limited.user, timed_out), "told when its time was over");

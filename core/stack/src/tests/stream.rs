@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use towpath_pool::{LinkType, Offloads};
-use towpath_tcp::State;
+use towpath_tcp::{Flags, State};
+use towpath_wire::tcp;
 
 use super::output::fill;
 use crate::limits::TX_OUTPUT_PACKETS;
@@ -361,6 +362,124 @@ fn closing_with_unread_bytes_resets() {
     w.a.close(client.id);
     w.b.close(listener);
     w.assert_ends_empty();
+}
+
+/// The segments that b sent: flags, payload length, and the sequence number counted from the first one.
+fn segments_of_b(w: &mut World) -> Vec<(Flags, usize, u32)> {
+    let b = [10, 0, 0, 2];
+    let headers: Vec<_> = w
+        .take_seen()
+        .iter()
+        .filter(|packet| packet[12..16] == b)
+        .map(|packet| {
+            let segment = &packet[usize::from(packet[0] & 15) * 4..];
+            let header = tcp::Header::parse(segment).expect("a segment of ours");
+            (header.flags, segment.len() - usize::from(header.header_len), header.seq)
+        })
+        .collect();
+    headers.iter().map(|&(flags, len, seq)| (flags, len, seq - headers[0].2)).collect()
+}
+
+/// Everything in one turn of b: the write, the close, and what the device gets.
+#[test]
+fn an_answer_leaves_before_the_reset_of_a_close_with_unread_bytes() {
+    for shut in [false, true] {
+        let mut w = World::new(LinkConfig::default());
+        let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+        let (client, server) = w.connected(listener, "10.0.0.2:80");
+        w.a.write(&client, b"request");
+        w.run(10);
+        w.keep_seen();
+        w.b.write(&server, b"413 too large");
+        if shut {
+            w.b.stack.shutdown_send(server.id);
+        }
+        w.b.close(server.id);
+        w.b.turn();
+        let data = Flags::ACK | Flags::PSH | if shut { Flags::FIN } else { Flags(0) };
+        let end = 13 + u32::from(shut);
+        assert_eq!(
+            segments_of_b(&mut w),
+            [(data, 13, 0), (Flags::ACK | Flags::RST, 0, end)],
+            "{shut}"
+        );
+        assert!(w.b.host.has(server.user, SocketEvent::Closed));
+        w.run(10);
+        assert_eq!(w.a.read(&client), b"413 too large");
+        assert_eq!(w.a.host.has(client.user, SocketEvent::PeerClosed), shut);
+        assert!(w.a.host.has(client.user, SocketEvent::Error(SocketError::Reset)));
+        w.a.close(client.id);
+        w.b.close(listener);
+        w.assert_ends_empty();
+    }
+}
+
+/// The request is in the device's queue when its reader closes, so that it arrives in the turn of the close.
+#[test]
+fn an_answer_leaves_before_the_reset_for_bytes_that_come_after_the_close() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    w.keep_seen();
+    w.a.write(&client, b"request");
+    w.a.turn();
+    w.b.write(&server, b"413 too large");
+    w.b.close(server.id);
+    w.b.now = w.b.now + Duration::from_millis(1);
+    w.b.turn();
+    let last = segments_of_b(&mut w).into_iter().map(|(flags, ..)| flags).collect::<Vec<_>>();
+    assert_eq!(last, [Flags::ACK | Flags::PSH | Flags::FIN, Flags::ACK | Flags::RST]);
+    w.run(10);
+    assert_eq!(w.a.read(&client), b"413 too large");
+    assert!(w.a.host.has(client.user, SocketEvent::Error(SocketError::Reset)));
+    w.a.close(client.id);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+/// A visit sends four packets, and these are more than the budget of the turn: SO_LINGER 0, or a stack that goes.
+#[test]
+fn bytes_leave_before_resets_though_they_take_several_turns() {
+    for goes in [false, true] {
+        let mut w = World::new(LinkConfig::default());
+        w.a.host.capacity = (1 << 20, 1 << 20);
+        let (listener, _) = w.a.listen("0.0.0.0:80", 10);
+        let ends: Vec<_> = (0..3)
+            .map(|_| {
+                let client = w.b.connect_with("10.0.0.1:80", 1 << 20, 1 << 20);
+                w.wait(10_000, "accept", |w| !w.a.host.accepted.is_empty());
+                (client, w.a.accept(listener).unwrap())
+            })
+            .collect();
+        // The congestion windows get room for more than a visit sends, and no pause takes that away again.
+        for _ in 0..8 {
+            for (client, server) in &ends {
+                assert_eq!(w.a.write(server, &[6; 500_000]), 500_000);
+                w.run(20);
+                assert_eq!(w.b.read(client).len(), 500_000);
+            }
+        }
+        for (_, server) in &ends {
+            assert_eq!(w.a.write(server, &[7; 500_000]), 500_000);
+        }
+        match goes {
+            false => ends.iter().for_each(|(_, server)| w.a.abort(server.id)),
+            true => w.a.stack.reset_connections(),
+        }
+        w.a.turn();
+        assert!(!w.a.host.has(ends[0].1.user, SocketEvent::Closed), "one turn is not enough");
+        w.run(1000);
+        for (client, server) in &ends {
+            assert_eq!(w.b.read(client), vec![7; 500_000]);
+            assert!(w.b.host.has(client.user, SocketEvent::Error(SocketError::Reset)));
+            w.b.close(client.id);
+            if goes {
+                w.a.close(server.id);
+            }
+        }
+        w.a.close(listener);
+        w.assert_ends_empty();
+    }
 }
 
 #[test]
