@@ -14,6 +14,7 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{PendingId, SocketId, SocketOption};
 use towpath_tcp::KeepAlive;
 
+use crate::budget::Share;
 use crate::config::Presented;
 use crate::context::{Context, FifoHost};
 use crate::events::family;
@@ -25,6 +26,8 @@ use crate::sys::{self, IpOption};
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) host: Fd,
+    /// Of `host`.
+    pub(crate) _share: Share,
     pub(crate) phase: Phase,
     /// The program's class of service, as the host's socket has it.
     pub(crate) class: u8,
@@ -45,8 +48,6 @@ pub(crate) struct Flow {
     /// What became of the program's side.
     pub(crate) news: Option<News>,
     pub(crate) queued: bool,
-    /// A client of a published port began it.
-    pub(crate) by_client: bool,
     /// Others wait until it is with the program.
     pub(crate) flight: Option<Flight>,
     /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one of them.
@@ -124,9 +125,10 @@ impl Phase {
 }
 
 impl Flow {
-    pub(crate) fn new(host: Fd, phase: Phase) -> Self {
+    pub(crate) fn new(host: Fd, share: Share, phase: Phase) -> Self {
         Self {
             host,
+            _share: share,
             phase,
             class: 0,
             traced: false,
@@ -139,7 +141,6 @@ impl Flow {
             progress: false,
             news: None,
             queued: false,
-            by_client: matches!(phase, Phase::ProgramConnecting { .. }),
             flight: None,
             nameservers: None,
         }

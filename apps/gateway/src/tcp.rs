@@ -27,16 +27,14 @@ use rustix::net::{AddressFamily, getsockname, sockopt};
 use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
 use towpath_tcp::Instant;
 
+use crate::budget::Whose;
 use crate::config::{ForwardProtocol, Presented};
 use crate::context::{Context, FifoHost, Shared};
 use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
     Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
 };
-use crate::limits::{
-    FAILED_WAIT_NS, HELD_PART, PLAIN_TTL, PORTS_TRIED_MAX, SYN_WAIT_NS, SYN_WAIT_NS_MAX,
-    TCP_FLOWS_LEFT_TO_PROGRAM,
-};
+use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, PORTS_TRIED_MAX, SYN_WAIT_NS, SYN_WAIT_NS_MAX};
 use crate::nameservers::Tour;
 use crate::notice::Notice;
 use crate::order::Landings;
@@ -53,16 +51,13 @@ const CLASS_MASK: u8 = 0xfc;
 #[derive(Debug)]
 pub(crate) struct TcpFlows {
     flows: Slab<Flow>,
-    /// Flows that clients of published ports began.
-    clients: usize,
-    /// Of these, the ones that have just reached the program.
+    /// Flows that clients of published ports began and that have just reached the program.
     pub(crate) landings: Landings,
     /// Flows whose host is connecting, by what the program's SYN is called.
     connecting: HashMap<PendingId, Key>,
     /// Flows with something to do, each once.
     due: VecDeque<Key>,
     syns: VecDeque<Syn>,
-    max: usize,
     /// The program has sent packets of some class: later ones are looked at.
     classes: bool,
     /// Flows that wait for something, by when they have waited for long enough: open ones whose host failed, for
@@ -88,24 +83,17 @@ enum Target {
 }
 
 impl TcpFlows {
-    pub(crate) fn new(max: usize) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             flows: Slab::new(),
-            clients: 0,
             landings: Landings::default(),
             connecting: HashMap::new(),
             due: VecDeque::new(),
             syns: VecDeque::new(),
-            max,
             classes: false,
             deadlines: BTreeSet::new(),
             hinted: HashSet::new(),
         }
-    }
-
-    /// Lowers the number of flows at once.
-    pub(crate) fn limit(&mut self, max: usize) {
-        self.max = self.max.min(max);
     }
 
     /// Flows now.
@@ -128,20 +116,6 @@ impl TcpFlows {
             _ => 0,
         };
         self.flows.iter().filter(counts).map(of_flow).sum()
-    }
-
-    fn is_full(&self) -> bool {
-        self.flows.len() >= self.max
-    }
-
-    /// Connections of clients that may wait to be handed to other gateways.
-    pub(crate) fn held_max(&self) -> usize {
-        self.max / HELD_PART
-    }
-
-    /// Whether no flow is left for a client of a published port.
-    pub(crate) fn is_full_of_clients(&self) -> bool {
-        self.is_full() || self.clients >= self.max - self.max / TCP_FLOWS_LEFT_TO_PROGRAM
     }
 
     /// Whether [`TcpFlows::serve`] has something to do.
@@ -273,15 +247,14 @@ impl TcpFlows {
 
     /// A client connected to a forwarded port: connects on to the program.
     pub(crate) fn on_accept(&mut self, cx: &mut Context<'_, impl FifoHost>, accepted: Accepted) {
-        let Accepted { host, presented, flight, .. } = accepted;
+        let Accepted { host, presented, share, flight, .. } = accepted;
         let [Some(first), second] = presented else { return reset(&host) };
         // The inner stack's connection carries the flow's key, so that the flow exists before it: this id is none
         // of a socket, and is replaced below.
         let to = first.program;
         let (socket, wait_ns) = (SocketId(u64::MAX), SYN_WAIT_NS);
         let phase = Phase::ProgramConnecting { socket, second, to, wait_ns };
-        let key = self.flows.insert(Flow { flight, ..Flow::new(host, phase) });
-        self.clients += 1;
+        let key = self.flows.insert(Flow { flight, ..Flow::new(host, share, phase) });
         if self.watch(cx.shared, key).is_err() {
             self.drop_host(cx, key);
             return;
@@ -298,7 +271,6 @@ impl TcpFlows {
         if let Phase::HostConnecting(pending) = flow.phase {
             self.connecting.remove(&pending);
         }
-        self.clients -= usize::from(flow.by_client);
         Some(flow)
     }
 
@@ -322,23 +294,26 @@ impl TcpFlows {
             true => Some(Target::Nameservers(cx.shared.nameservers.tour(now_ns).once())),
             false => cx.shared.host_addr(syn.local).map(Target::Host),
         };
-        let refusal = match target {
+        let refusal = match target.map(|target| self.open(cx, syn, target)) {
             None => Refusal::Reset,
-            Some(_) if self.is_full() => {
-                cx.shared.counters.tcp_flows_full += 1;
-                Refusal::Ignore
-            }
-            Some(target) => match self.open(cx, syn, target) {
-                Ok(()) => return,
-                Err(error) => {
-                    if matches!(error, Errno::MFILE | Errno::NFILE) {
-                        cx.shared.counters.tcp_flows_full += 1;
-                    }
-                    refusal_for(error)
+            Some(Ok(())) => return,
+            Some(Err(error)) => {
+                if matches!(error, Errno::MFILE | Errno::NFILE) {
+                    self.on_full(cx.shared);
                 }
-            },
+                refusal_for(error)
+            }
         };
         refuse(cx, syn.pending, refusal);
+    }
+
+    /// A connection of the program finds no flow.
+    fn on_full(&self, shared: &mut Shared) {
+        shared.counters.tcp_flows_full += 1;
+        let budget = &shared.place.siblings.budget;
+        let (open, descriptors) = (budget.len(Whose::Program), budget.descriptors());
+        let notice = Notice::ConnectionsWait { open, descriptors };
+        shared.tell_once(Topic::ConnectionsWait, notice);
     }
 
     /// A flow whose host connection is being made.
@@ -350,6 +325,7 @@ impl TcpFlows {
     ) -> Result<(), Errno> {
         let (ttl, tos) = ttl_and_tos(cx.stack.pending_headers(syn.pending));
         let class = tos & CLASS_MASK;
+        let share = cx.shared.place.siblings.budget.take(Whose::Program).ok_or(Errno::MFILE)?;
         let (host, nameservers) = match target {
             Target::Host(to) => (open_towards(to, ttl, class)?, None),
             Target::Nameservers(mut tour) => {
@@ -358,7 +334,7 @@ impl TcpFlows {
         };
         let traced = ttl != PLAIN_TTL;
         let phase = Phase::HostConnecting(syn.pending);
-        let flow = Flow { class, traced, nameservers, ..Flow::new(host, phase) };
+        let flow = Flow { class, traced, nameservers, ..Flow::new(host, share, phase) };
         let key = self.flows.insert(flow);
         self.connecting.insert(syn.pending, key);
         self.watch(cx.shared, key).inspect_err(|_| {

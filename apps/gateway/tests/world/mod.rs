@@ -158,6 +158,8 @@ pub struct World {
     ports: [Box<dyn Port>; 1],
     start: Clock,
     skipped: Duration,
+    /// Time of the program and the gateway while it stands still.
+    stopped: Option<Instant>,
 }
 
 pub fn gateway_v4(port: u16) -> SocketAddr {
@@ -215,6 +217,7 @@ impl World {
             ports: [port],
             start: Clock::now(),
             skipped: Duration::ZERO,
+            stopped: None,
         }
     }
 
@@ -243,7 +246,13 @@ impl World {
     }
 
     pub fn now(&self) -> Instant {
-        Instant(1 + (self.start.elapsed() + self.skipped).as_nanos() as u64)
+        let passed = self.start.elapsed() + self.skipped;
+        self.stopped.unwrap_or(Instant(1 + passed.as_nanos() as u64))
+    }
+
+    /// No time passes for the program and the gateway until `false`, however long this machine takes.
+    pub fn stop_time(&mut self, yes: bool) {
+        self.stopped = yes.then(|| self.now());
     }
 
     /// Lets time pass for the program and the gateway, but not for the host.
