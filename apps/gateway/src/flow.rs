@@ -19,6 +19,7 @@ use crate::config::Presented;
 use crate::context::{Context, FifoHost};
 use crate::events::family;
 use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
+use crate::lines::Arrival;
 use crate::nameservers::Tour;
 use crate::order::Flight;
 use crate::sys::{self, IpOption};
@@ -59,17 +60,24 @@ pub(crate) enum Phase {
     /// The host connects, the program waits for its SYN-ACK.
     HostConnecting(PendingId),
     /// The program is being connected, the host's client waits.
-    ProgramConnecting {
-        socket: SocketId,
-        second: Option<Presented>,
-        /// Where the published port leads.
-        to: SocketAddr,
-        /// How long an answer is waited for before the SYN is sent again: nothing is lost on this link, so that it was
-        /// dropped, as for an accept queue that is full.
-        wait_ns: u64,
-    },
+    ProgramConnecting(Connecting),
     /// Both are connected.
     Open(SocketId),
+}
+
+/// A connection of a client that is being made to the program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Connecting {
+    /// The inner stack's connection; None: the client waits for others, and its SYN was never sent.
+    pub(crate) socket: Option<SocketId>,
+    /// Ends of that connection.
+    pub(crate) shown: Presented,
+    /// Ends that are tried if the program refuses these.
+    pub(crate) second: Option<Presented>,
+    /// Address of the program to which the published port leads.
+    pub(crate) to: SocketAddr,
+    /// Place in the line for the program.
+    pub(crate) arrival: Arrival,
 }
 
 /// State of the host's connection.
@@ -101,6 +109,8 @@ pub(crate) enum ProgramSide {
 pub(crate) enum News {
     Connected,
     Failed,
+    /// It has not been answered.
+    TimedOut,
 }
 
 /// How a step of a flow left it.
@@ -119,7 +129,8 @@ impl Phase {
     pub(crate) fn socket(self) -> Option<SocketId> {
         match self {
             Self::HostConnecting(_) => None,
-            Self::ProgramConnecting { socket, .. } | Self::Open(socket) => Some(socket),
+            Self::ProgramConnecting(connecting) => connecting.socket,
+            Self::Open(socket) => Some(socket),
         }
     }
 }

@@ -43,6 +43,7 @@ mod gateway;
 mod icmp;
 mod idle;
 pub mod limits;
+mod lines;
 mod link;
 mod listeners;
 mod mapping;

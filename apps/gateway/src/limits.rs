@@ -28,7 +28,7 @@ pub const HELD_MAX: usize = 64;
 pub const CLIENTS_IN_ORDER_MAX: usize = 256;
 /// How long a connection waits for those that its client made before, which another gateway has. A handshake within this
 /// machine takes some 0.1 ms, more if its processors are busy. One whose SYN the program's stack drops, as for a full
-/// accept queue, can take longer and is not worth it.
+/// accept queue, can take longer and is not waited for.
 pub const ORDER_WAIT_NS: u64 = 50_000_000;
 /// Ports that are tried for a client of a published port that cannot be shown at its own. Of them the sixteenth part
 /// fits at worst, where there are 16 shards.
@@ -54,12 +54,12 @@ pub const ROUNDS_MAX: usize = 16;
 /// Packets on the way to the program; the inner stack keeps what is more in its own queue.
 pub const LINK_PACKETS_MAX: usize = 1_024;
 
-/// How long a client of a published port waits before the program is sent its SYN again, at first, and at most. The stack on
-/// the other side of the link is in the same thread and answers in the same turn, or has dropped the SYN. It does that
-/// while the accept queue is full, which takes a program as long as an accept(2) or as it does something else.
+/// Time for an answer of the program's stack to a client's SYN. That stack is in the same thread and answers in the same
+/// turn, or has dropped the SYN, as while the accept queue is full. The first client in line (`lines`) sends it
+/// again then, and waits twice as long each time.
 pub const SYN_WAIT_NS: u64 = 1_000_000;
-/// See [`SYN_WAIT_NS`]. A thousand clients of a program that does not accept send no more than 5000 SYNs a second then.
-pub const SYN_WAIT_NS_MAX: u64 = 200_000_000;
+/// Limit on that time: a program that accepts nothing is sent 20 SYNs a second for each port, however many clients wait.
+pub const SYN_WAIT_NS_MAX: u64 = 50_000_000;
 
 /// Idle time after which a UDP flow ends and its port on the host with it.
 //= https://www.rfc-editor.org/rfc/rfc4787#section-4.3

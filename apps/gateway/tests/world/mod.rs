@@ -255,6 +255,11 @@ impl World {
         self.stopped = yes.then(|| self.now());
     }
 
+    /// Lets stopped time pass.
+    pub fn advance(&mut self, time: Duration) {
+        self.stopped = self.stopped.map(|now| now + time);
+    }
+
     /// Lets time pass for the program and the gateway, but not for the host.
     pub fn skip(&mut self, time: Duration) {
         self.skipped += time;
