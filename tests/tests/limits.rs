@@ -34,8 +34,8 @@ fn counter(out: &Output, name: &str) -> u32 {
     value.map_or(0, |value| value.trim().parse().expect("a number"))
 }
 
-/// `served`: how many clients at once are served under the limit, in percent of it. With `--inline` each takes two of
-/// one process's descriptors.
+/// `served`: how many clients at once are served under the limit, in percent of it. With `--inline`
+/// each takes two of one process's descriptors.
 fn clients_under_the_limit(hosting: &[&str], port: &str, served: u32) {
     let within = DESCRIPTORS * served / 100;
     let (answered, refused, out) = serve(hosting, port, within);

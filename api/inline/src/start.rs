@@ -157,8 +157,9 @@ fn replace_library(library: &OsStr) -> Vec<u8> {
     own
 }
 
-/// Bound on the engine's lowest number: a kernel's table of descriptors is as long as its highest number, and fork copies
-/// it. The engine has the last quarter below this or below the hard limit, and more where it needs more ([`widen`]).
+/// Bound on the engine's lowest number: a kernel's table of descriptors is as long as its highest
+/// number, and fork copies it. The engine has the last quarter below this or below the hard limit,
+/// and more where it needs more ([`widen`]).
 const HIGHEST: u64 = 65_536;
 
 /// Makes room for the engine's descriptors above the program's: beyond its soft limit (RLIMIT_NOFILE), which is lowered where
@@ -175,8 +176,9 @@ fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     lowest as u32
 }
 
-/// Makes more room, before the program has descriptors, for an engine that has a use for `many`. Each connection of a client
-/// takes a number of the engine's and one of the program's: so the engine has up to half of them.
+/// Makes more room, before the program has descriptors, for an engine that has a use for `many`.
+/// Each connection of a client takes a number of the engine's and one of the program's: so the
+/// engine has up to half of them.
 fn widen(posix: &'static Posix, many: usize) {
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let lowest = hard.saturating_sub(many as u64).max(hard.min(HIGHEST) / 2);
@@ -189,7 +191,7 @@ fn widen(posix: &'static Posix, many: usize) {
 fn give_to_engine(posix: &'static Posix, lowest: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|soft| soft > lowest) {
-        // It may always be lowered.
+        // The soft limit may always be lowered.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..limit });
     }
     posix.process.descriptors.give_to_engine(lowest as u32);

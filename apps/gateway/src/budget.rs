@@ -1,9 +1,10 @@
 //! Descriptors that the flows of all gateways of a host share.
 //!
-//! TCP flows, connections on the way to one, and UDP flows of the program take from one [`FlowBudget`], so that a crowd of
-//! one kind finds whatever the others leave. Only a small part is kept for the program, because clients of published
-//! ports can connect and then do nothing. Echo flows and DNS queries have a part of their own: a program whose connections
-//! took everything can still resolve names.
+//! TCP flows, connections on the way to one, and UDP flows of the program take from one
+//! [`FlowBudget`], so that a crowd of one kind finds whatever the others leave. Only a small part
+//! is kept for the program, because clients of published ports can connect and then do nothing.
+//! Echo flows and DNS queries have a part of their own: a program whose connections took everything
+//! can still resolve names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -18,7 +19,8 @@ use crate::limits::{
 /// Limits on flows of all gateways of a host together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlowsMax {
-    /// Limit on TCP flows and UDP flows of the program together: they have descriptors from the [`FlowBudget`].
+    /// Limit on TCP flows and UDP flows of the program together, whose descriptors are from the
+    /// [`FlowBudget`].
     pub(crate) all: usize,
     pub(crate) tcp: usize,
     /// Limit on TCP flows of clients of published ports.
@@ -27,7 +29,8 @@ pub(crate) struct FlowsMax {
     pub(crate) udp_clients: usize,
     pub(crate) echo: usize,
     pub(crate) dns: usize,
-    /// Limit of descriptors that bounds `tcp`, as the user knows it (RLIMIT_NOFILE); None: [`TCP_FLOWS_MAX`] does.
+    /// Limit of descriptors that bounds `tcp`, as the user knows it (RLIMIT_NOFILE); None:
+    /// [`TCP_FLOWS_MAX`] does.
     pub(crate) descriptors: Option<u64>,
 }
 
@@ -61,7 +64,8 @@ impl FlowsMax {
         }
     }
 
-    /// Limits of one of so many gateways on flows that are not taken from the common [`FlowBudget`].
+    /// Limits of one of so many gateways on flows that are not taken from the common
+    /// [`FlowBudget`].
     pub(crate) fn of_one_of(self, gateways: usize) -> Self {
         let share = |all: usize| (all / gateways).max(1);
         let Self { udp, udp_clients, echo, dns, .. } = self;
@@ -80,7 +84,8 @@ fn clients_of(tcp: usize) -> usize {
     tcp - tcp / FLOWS_LEFT_TO_PROGRAM
 }
 
-/// Whose descriptor it is, by the number of the first of [`FlowBudget::counts`] in which it counts.
+/// Owner of a descriptor, by the number of the first of [`FlowBudget::counts`] in which the
+/// descriptor counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// A TCP connection of a client of a published port.
@@ -226,7 +231,7 @@ mod tests {
         assert_eq!(all(Whose::Datagrams).len(), 4);
         let datagrams = all(Whose::Datagrams);
         drop(clients);
-        // What is refused takes nothing.
+        // A refusal takes nothing.
         assert_eq!(all(Whose::Client).len(), 14);
         drop((own, datagrams));
         assert_eq!(all(Whose::Datagrams).len(), 20);

@@ -27,7 +27,7 @@ use crate::sys::{self, IpOption};
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) host: Fd,
-    /// Of `host`.
+    /// Right to the descriptor of `host`.
     pub(crate) _share: Share,
     pub(crate) phase: Phase,
     /// The program's class of service, as the host's socket has it.
@@ -109,7 +109,7 @@ pub(crate) enum ProgramSide {
 pub(crate) enum News {
     Connected,
     Failed,
-    /// It has not been answered.
+    /// The connection was given up for want of an answer.
     TimedOut,
 }
 

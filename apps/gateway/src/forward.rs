@@ -42,12 +42,13 @@ pub(crate) struct Forwards {
     full: Full,
 }
 
-/// State of accepting where descriptors or flows ran out: it pauses, and when that has not helped, clients are refused
-/// until one of them finds a place.
+/// State of accepting where descriptors or flows ran out: it pauses, and when that has not helped,
+/// clients are refused until one of them finds a place.
 #[derive(Debug, Default)]
 struct Full {
     refuses: bool,
-    /// Descriptor whose place a client has between accept(2) and its reset, where the process may open no more.
+    /// Descriptor whose place a client has between accept(2) and its reset, where the process may
+    /// open no more.
     spare: Option<Fd>,
 }
 
@@ -231,7 +232,8 @@ impl Listener {
         Left::Going
     }
 
-    /// Gives a connection that was held to the gateway that owns its flow, if it may go, and holds it on otherwise.
+    /// Gives a connection that was held to the gateway that owns its flow, if it may go, and holds
+    /// it on otherwise.
     fn give(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -261,7 +263,8 @@ impl Listener {
         Left::Busy
     }
 
-    /// Accepts the next connection, or refuses it where there is no place and none has become free for a while.
+    /// Accepts the next connection, or refuses it where there is no place and none has become free
+    /// for a while.
     fn accept_one(&mut self, cx: &mut Context<'_, impl FifoHost>, full: &mut Full) -> Came {
         let share = cx.shared.place.siblings.budget.take(Whose::Client);
         if share.is_none() && !full.refuses {

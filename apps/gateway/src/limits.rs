@@ -2,10 +2,12 @@
 
 /// TCP flows at once, also bounded by the descriptors this process may open.
 pub const TCP_FLOWS_MAX: usize = 16_384;
-/// Divisor: 1/FLOWS_LEFT_TO_PROGRAM of these flows is kept for connections that the program makes. Clients of published
-/// ports can connect and then do nothing, and must not keep the program from reaching others.
+/// Divisor: 1/FLOWS_LEFT_TO_PROGRAM of these flows is kept for connections that the program makes.
+/// Clients of published ports can connect and then do nothing, and must not keep the program from
+/// reaching others.
 pub const FLOWS_LEFT_TO_PROGRAM: usize = 8;
-/// Divisor: echo flows, and DNS queries, each have 1/SMALL_PART of the descriptors that are not reserved.
+/// Divisor: echo flows, and DNS queries, each have 1/SMALL_PART of the descriptors that are not
+/// reserved.
 pub const SMALL_PART: usize = 32;
 /// UDP flows that the program began, at once, also bounded by descriptors; the one idle for longest makes
 /// room for a new one.
@@ -15,13 +17,15 @@ pub const UDP_FLOWS_MAX: usize = 4_096;
 pub const UDP_CLIENTS_MAX: usize = 4_096;
 /// Echo flows (one per `ping`) at once; the one idle for longest makes room.
 pub const ECHO_FLOWS_MAX: usize = 256;
-/// Limit on connections of clients of published ports that wait to be taken by the gateway of another shard. They are
-/// counted among its TCP flows. When there are as many, the others wait in the host's queue ([`BACKLOG`]).
+/// Limit on connections of clients of published ports that wait to be taken by the gateway of
+/// another shard, counted among the TCP flows. When there are as many, the others wait in the
+/// host's queue ([`BACKLOG`]).
 pub const HANDED_MAX: usize = 256;
-/// Pause in accepting when as many wait for another gateway: its thread takes them within a turn or a few.
+/// Pause in accepting when as many wait for another gateway: its thread takes them within a turn or
+/// a few.
 pub const HANDED_PAUSE_NS: u64 = 1_000_000;
-/// Limit on connections of clients of one published port that are accepted and not handed over yet, which are divided
-/// among the gateways at once. They are counted among the TCP flows, too.
+/// Limit on connections of clients of one published port that are accepted and not handed over yet,
+/// which are divided among the gateways at once. Each counts as a TCP flow, too.
 pub const HELD_MAX: usize = 64;
 /// Clients of one published port whose connections are kept in order, as long as some are on their way to the program. Of
 /// more than so many at once, each of which connects more than once, some may come in another order.
@@ -36,8 +40,8 @@ pub const PORTS_TRIED_MAX: usize = 1_024;
 /// Descriptors left at least for the rest of the process: the engine's own, its threads and some twenty processes
 /// of a run, with three each.
 pub const DESCRIPTORS_RESERVED: usize = 64;
-/// Divisor: 1/DESCRIPTORS_RESERVED_PART of all descriptors is left, if that is more. Each process on the stack takes
-/// three, and clients must not keep the program from making some.
+/// Divisor: 1/DESCRIPTORS_RESERVED_PART of all descriptors is left, if that is more. Each process
+/// on the stack takes three, and clients must not keep the program from making some.
 pub const DESCRIPTORS_RESERVED_PART: usize = 16;
 /// Descriptors that a gateway has a use for: those of the limits above, and the part that is left.
 pub const DESCRIPTORS_USED_MAX: usize =
@@ -54,11 +58,12 @@ pub const ROUNDS_MAX: usize = 16;
 /// Packets on the way to the program; the inner stack keeps what is more in its own queue.
 pub const LINK_PACKETS_MAX: usize = 1_024;
 
-/// Time for an answer of the program's stack to a client's SYN. That stack is in the same thread and answers in the same
-/// turn, or has dropped the SYN, as while the accept queue is full. The first client in line (`lines`) sends it
-/// again then, and waits twice as long each time.
+/// Time for an answer of the program's stack to a client's SYN. The stack is in the same thread and
+/// answers in the same turn, or has dropped the SYN, as while the accept queue is full. The first
+/// client in line (`lines`) sends it again then, and waits twice as long each time.
 pub const SYN_WAIT_NS: u64 = 1_000_000;
-/// Limit on that time: a program that accepts nothing is sent 20 SYNs a second for each port, however many clients wait.
+/// Limit on that time: a program that accepts nothing is sent 20 SYNs a second for each port,
+/// however many clients wait.
 pub const SYN_WAIT_NS_MAX: u64 = 50_000_000;
 
 /// Idle time after which a UDP flow ends and its port on the host with it.
@@ -102,8 +107,8 @@ pub const NAMESERVER_REPEAT_NS: u64 = 1_000_000_000;
 /// Questions that wait for a nameserver at once, also bounded by descriptors; the one that has waited for longest
 /// makes room. dnsmasq has 150 (dns-forward-max) for a whole network.
 pub const DNS_QUERIES_MAX: usize = 256;
-/// Pause in accepting when descriptors or flows ran out: a flow that is about to end leaves its place to the next client.
-/// When none has ended by then, clients are refused until one does.
+/// Pause in accepting when descriptors or flows ran out: a flow that is about to end leaves its
+/// place to the next client. When none has ended by then, clients are refused until one does.
 pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 
 /// Room below which bytes of the host are left in the host's socket, so that they come in few large

@@ -1,10 +1,11 @@
 //! Clients in line for the accept queues of the program's listeners.
 //!
-//! The program's stack drops a SYN for which the accept queue has no place, and does not say when there is one. Each
-//! client that repeats its SYN by itself comes late by whatever it waits between two of them, passes others by, and costs
-//! a packet each time, which a crowd multiplies. So clients stand in line, in the order in which they came, and only
-//! the first one repeats its SYN. When a client gets in, two leave the line and send theirs: the number of SYNs doubles
-//! with each round trip while there are places, as in slow start.
+//! The program's stack drops a SYN for which the accept queue has no place, and does not say when
+//! there is one. Each client that repeats its SYN by itself comes late by whatever it waits between
+//! two of them, passes others by, and costs a packet each time, which a crowd multiplies. So
+//! clients stand in line, in the order in which they came, and only the first one repeats its SYN.
+//! When a client gets in, two leave the line and send theirs: the number of SYNs doubles with each
+//! round trip while there are places, as in slow start.
 //!
 //! ```text
 //!   first SYN ── no answer ──► line, by arrival ── first: SYN after 1, 2, 4 … 50 ms
@@ -19,7 +20,8 @@ use std::net::SocketAddr;
 use crate::limits::{SYN_WAIT_NS, SYN_WAIT_NS_MAX};
 use crate::slab::Key;
 
-/// Lines by the program's address. One without clients is removed, so that there are no more than published ports.
+/// Lines by the program's address. A line without clients is removed: there are no more than
+/// published ports.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     lines: HashMap<SocketAddr, Line>,
@@ -49,7 +51,7 @@ impl Lines {
         !self.lines.contains_key(&program)
     }
 
-    /// A client's SYN was not answered: it waits, or waits on.
+    /// A client whose SYN was not answered waits, or waits on.
     pub(crate) fn enter(&mut self, program: SocketAddr, arrival: Arrival, key: Key) {
         let line = self.lines.entry(program).or_default();
         if line.waiting.insert(arrival, key).is_some() {
@@ -80,7 +82,8 @@ impl Lines {
         Some(key)
     }
 
-    /// Time for an answer to the SYN that the first client sends now. It grows until a client gets in.
+    /// Time for an answer to the SYN that the first client sends now, which grows until a client
+    /// gets in.
     pub(crate) fn wait_ns(&self, program: SocketAddr) -> u64 {
         let in_vain = self.lines.get(&program).map_or(0, |line| line.in_vain);
         (SYN_WAIT_NS << in_vain).min(SYN_WAIT_NS_MAX)
@@ -111,7 +114,7 @@ mod tests {
         assert_eq!(lines.call(http), Some(clients[0].1));
         lines.leave(http, clients[3].0);
         assert_eq!(lines.call(http), Some(clients[1].1));
-        // Its SYN was sent in vain.
+        // The SYN of this client was sent in vain.
         lines.enter(http, clients[1].0, clients[1].1);
         assert_eq!(lines.first(http), Some(clients[1].1));
         assert_eq!([lines.call(http), lines.call(http)], [1, 4].map(|n| Some(clients[n].1)));

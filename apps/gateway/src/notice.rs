@@ -24,8 +24,8 @@ pub enum Notice {
         /// Where it leads.
         program: SocketAddr,
     },
-    /// Clients of published ports are refused, because their flows or the descriptors ran out. Said once; the counter
-    /// is `tcp_flows_full`.
+    /// Clients of published ports are refused, because their flows or the descriptors ran out. Said
+    /// once; the counter is `tcp_flows_full`.
     ClientsRefused {
         /// The port of the host at which that happened first.
         host: SocketAddr,
@@ -34,7 +34,8 @@ pub enum Notice {
         /// The limit of descriptors (RLIMIT_NOFILE), if that is the reason.
         descriptors: Option<u64>,
     },
-    /// Connections that the program makes wait, for the same reason. Said once; the counter is `tcp_flows_full`.
+    /// Connections that the program makes wait, for the same reason. Said once; the counter is
+    /// `tcp_flows_full`.
     ConnectionsWait {
         /// Connections that were open then, those of clients included.
         open: usize,

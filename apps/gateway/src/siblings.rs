@@ -69,7 +69,7 @@ pub(crate) struct Accepted {
     pub(crate) host: Fd,
     pub(crate) client: IpAddr,
     pub(crate) presented: [Option<Presented>; 2],
-    /// Of `host`.
+    /// Right to the descriptor of `host`.
     pub(crate) share: Share,
     /// Others wait until it is with the program.
     pub(crate) flight: Option<Flight>,
@@ -124,7 +124,7 @@ impl Place {
         Self { siblings: Arc::new(siblings), number: 0, inbox: None, given: vec![0], port: 0 }
     }
 
-    /// Of the gateway of each shard.
+    /// A place for the gateway of each shard.
     ///
     /// # Errors
     /// When the host gives no descriptor.

@@ -16,7 +16,8 @@
 //! zero seconds) until the program's FIN was handed to the host behind all its bytes. That holds however
 //! the socket comes to be closed, also by the kernel when this process is killed.
 //!
-//! This is the table of flows and how they begin and end, those of clients apart (`clients`); `flow` is what goes on in one.
+//! This is the table of flows and how they begin and end, those of clients apart (`clients`);
+//! `flow` is what goes on in one.
 
 mod clients;
 
@@ -62,9 +63,10 @@ pub(crate) struct TcpFlows {
     syns: VecDeque<Syn>,
     /// The program has sent packets of some class: later ones are looked at.
     classes: bool,
-    /// Flows that wait for something, by when they have waited for long enough. Open ones whose host failed wait for
-    /// the program to take the bytes before that, clients for an answer to their SYN, and connections to a nameserver,
-    /// unless it is the last to be tried, for that. A flow that is removed is taken out: there are never more than flows.
+    /// Flows that wait for something, by when they have waited for long enough. Open ones whose
+    /// host failed wait for the program to take the bytes before that, clients for an answer to
+    /// their SYN, and connections to a nameserver, unless it is the last to be tried, for that. A
+    /// flow that is removed is taken out: there are never more than flows.
     deadlines: BTreeSet<(u64, Key)>,
     lines: Lines,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
@@ -491,7 +493,8 @@ impl TcpFlows {
         }
     }
 
-    /// Ends the host's side by a reset. A connection to the program that is not made yet ends as well.
+    /// Ends the host's side by a reset. A connection to the program that is not made yet ends as
+    /// well.
     fn drop_host(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key) {
         cx.touched = true;
         let Some(flow) = self.remove(key) else { return };

@@ -67,7 +67,7 @@ enum Side {
     /// A socket of its own, connected to the peer.
     Connected {
         host: Fd,
-        /// Of `host`.
+        /// Right to the descriptor of `host`.
         _share: Share,
         /// The address that it is connected to.
         to: SocketAddr,

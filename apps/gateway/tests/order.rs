@@ -206,9 +206,9 @@ fn who_finds_a_full_queue_is_not_waited_for() {
     }
 }
 
-/// Clients that come at once, more than the program's queue holds, stand in line: as soon as the program accepts, the next
-/// ones come in, each with what it has sent. No timeout of TCP's is waited for, and a program that accepts nothing is sent
-/// few SYNs.
+/// Clients that come at once, more than the program's queue holds, stand in line: as soon as the
+/// program accepts, the next ones come in, each with what it has sent. No timeout of TCP's is
+/// waited for, and a program that accepts nothing is sent few SYNs.
 #[test]
 fn a_crowd_gets_in_in_order_and_as_fast_as_the_program_accepts() {
     const QUEUE: u32 = 9;
@@ -219,14 +219,16 @@ fn a_crowd_gets_in_in_order_and_as_fast_as_the_program_accepts() {
         shards.worlds.iter_mut().for_each(|world| world.stop_time(true));
         let _clients: Vec<_> =
             (0..CLIENTS).map(|name| client(Ipv4Addr::LOCALHOST, port, name)).collect();
-        // Each gateway in turn waits for clients of the other one that find no place (`accept_waited`).
+        // Each gateway in turn waits for clients of the other one that find no place
+        // (`accept_waited`).
         let mut milliseconds = 0;
         while milliseconds < 200 || shards.flows().iter().sum::<usize>() < CLIENTS as usize {
             shards.pass_a_millisecond();
             milliseconds += 1;
             assert!(milliseconds < 2000, "{:?} flows", shards.flows());
         }
-        // Each has sent a SYN at most; the first one in the line of each gateway after 1, 2, 4 … ms, and each 50 ms.
+        // Each has sent a SYN at most; the first one in the line of each gateway after 1, 2, 4 …
+        // ms, and each 50 ms.
         let in_vain = shards.dropped(DropReason::ListenOverflow);
         let repeated = count as u64 * (7 + milliseconds / 50);
         assert!(in_vain <= u64::from(CLIENTS - QUEUE) + repeated, "{in_vain} SYNs");

@@ -128,8 +128,9 @@ impl Connection {
         self.settings.syn_retries = retries;
     }
 
-    /// Sends the SYN of an active open once more, if nothing has answered it. The timeouts are as they were: this is for
-    /// whoever knows that the SYN is lost, and counts as none of the retries.
+    /// Sends the SYN of an active open once more, if the peer has not answered it. The timers stay
+    /// as they are, and the SYN counts as none of the retries: the caller knows that the first one
+    /// is lost.
     pub fn repeat_syn(&mut self) {
         if self.state == State::SynSent && self.snd_nxt != self.iss {
             self.owed.syn = true;

@@ -1,4 +1,5 @@
-//! Clients of published ports, whose connections are made to the program ([`lines`](crate::lines) is where they wait).
+//! Clients of published ports, whose connections are made to the program ([`lines`](crate::lines)
+//! is where they wait).
 
 use std::net::SocketAddr;
 
@@ -46,7 +47,8 @@ impl TcpFlows {
         }
     }
 
-    /// Sends a client's SYN, for the first time or again, and gives the program's stack time for an answer.
+    /// Sends a client's SYN, for the first time or again, and gives the program's stack time for an
+    /// answer.
     fn send_syn(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, wait_ns: u64) {
         let Some(connecting) = self.connecting_to_program(key) else { return };
         let made = match connecting.socket {
@@ -65,12 +67,14 @@ impl TcpFlows {
                 let due = cx.shared.now_ns + wait_ns;
                 expire_at(&mut self.deadlines, key, flow, Some(due));
             }
-            // In its turn, because those who are called next may meet the same.
+            // Not at once: the clients that are called for it may fail as well, and so on through
+            // the whole line.
             Err(_) => self.on_not_connected(key),
         }
     }
 
-    /// The program's stack has not answered a client's SYN, which it therefore has dropped: the link loses nothing.
+    /// The program's stack has not answered a client's SYN, which it therefore has dropped: the
+    /// link loses nothing.
     pub(super) fn on_unanswered(&mut self, key: Key, connecting: &Connecting) -> SocketAddr {
         let program = connecting.shown.program;
         self.lines.enter(program, connecting.arrival, key);
@@ -107,8 +111,8 @@ impl TcpFlows {
         self.attend_first(cx.shared, program);
     }
 
-    /// A client whose SYN was not answered for so long that the inner stack gave its connection up: it waits on, as in an
-    /// accept queue of the kernel.
+    /// A client whose SYN was not answered for so long that the inner stack gave its connection up:
+    /// it waits on, as in an accept queue of the kernel.
     pub(super) fn on_given_up(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -134,8 +138,8 @@ impl TcpFlows {
         self.attend_first(shared, program);
     }
 
-    /// The first client in line has a time at which it sends its SYN: later than those who are called now are known to
-    /// have found no place, because they come before it.
+    /// The first client in line has a time at which it sends its SYN: later than those who are
+    /// called now are known to have found no place, because they come before it.
     fn attend_first(&mut self, shared: &Shared, program: SocketAddr) {
         if let Some(first) = self.lines.first(program)
             && let Some(flow) = self.flows.get_mut(first)
@@ -191,7 +195,8 @@ impl TcpFlows {
     }
 }
 
-/// Connects to the program as the client that it is shown; from any port when the client's own is taken.
+/// Connects to the program as the client that it is shown; from any port when the client's own is
+/// taken.
 fn connect_from(
     cx: &mut Context<'_, impl FifoHost>,
     key: Key,

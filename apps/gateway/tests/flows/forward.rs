@@ -290,7 +290,7 @@ fn a_client_is_answered_from_the_address_that_it_wrote_to_last() {
     }
 }
 
-/// Its flow may be about to end, and that of the next client begins then.
+/// A flow that is about to end leaves its place to the next client.
 #[test]
 fn a_client_beyond_the_limit_is_served_if_another_one_ends_soon() {
     let mut world = World::new();

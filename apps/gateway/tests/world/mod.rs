@@ -250,7 +250,8 @@ impl World {
         self.stopped.unwrap_or(Instant(1 + passed.as_nanos() as u64))
     }
 
-    /// No time passes for the program and the gateway until `false`, however long this machine takes.
+    /// No time passes for the program and the gateway until `false`, however long this machine
+    /// takes.
     pub fn stop_time(&mut self, yes: bool) {
         self.stopped = yes.then(|| self.now());
     }
