@@ -164,7 +164,8 @@ read(s, {PAUSE})"
     }
 }
 
-/// A server that refuses a request ends before it has read all of it: the client reads the answer, and then the reset.
+/// A server that refuses a request ends before it has read all of it: the client reads the answer,
+/// and then the reset.
 #[test]
 fn an_answer_arrives_before_the_reset_of_a_server_that_ended() {
     for &mode in Mode::all() {

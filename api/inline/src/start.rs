@@ -72,6 +72,7 @@ fn end_before_it_begins() {
 fn begin(posix: &'static Posix, home: &Home) -> io::Result<Made> {
     let lowest = posix.process.descriptors.engines_from();
     let (outfit, descriptors) = placed(lowest, || home.unpack())?;
+    widen(posix, outfit.link.descriptors_used_max());
     let own = replace_library(&outfit.library);
     exec::host(posix, Fd::from(rustix::io::fcntl_dupfd_cloexec(home, 0)?), own);
     attach::remember_library(posix);
@@ -156,8 +157,9 @@ fn replace_library(library: &OsStr) -> Vec<u8> {
     own
 }
 
-/// A kernel's table of descriptors is as long as its highest number, and fork copies it: the engine's are not higher than
-/// this, and the last quarter below it, or below the hard limit.
+/// Bound on the engine's lowest number: a kernel's table of descriptors is as long as its highest
+/// number, and fork copies it. The engine has the last quarter below this or below the hard limit,
+/// and more where it needs more ([`widen`]).
 const HIGHEST: u64 = 65_536;
 
 /// Makes room for the engine's descriptors above the program's: beyond its soft limit (RLIMIT_NOFILE), which is lowered where
@@ -167,15 +169,32 @@ fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     let hard = limit.maximum.unwrap_or(u64::MAX);
     let (soft, quarter) = (limit.current.unwrap_or(hard), hard.min(HIGHEST) / 4 * 3);
     let lowest = if soft < hard.min(HIGHEST) / 8 * 7 { soft.max(quarter) } else { quarter };
-    if soft > lowest {
-        // It may always be lowered.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..limit });
-    }
-    posix.process.descriptors.give_to_engine(lowest as u32);
+    give_to_engine(posix, lowest);
     if let Some(max) = program {
         limit::set_lowered(posix, max);
     }
     lowest as u32
+}
+
+/// Makes more room, before the program has descriptors, for an engine that has a use for `many`.
+/// Each connection of a client takes a number of the engine's and one of the program's: so the
+/// engine has up to half of them.
+fn widen(posix: &'static Posix, many: usize) {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let lowest = hard.saturating_sub(many as u64).max(hard.min(HIGHEST) / 2);
+    if lowest < u64::from(posix.process.descriptors.engines_from()) {
+        give_to_engine(posix, lowest);
+    }
+}
+
+/// The engine has all numbers from `lowest` on.
+fn give_to_engine(posix: &'static Posix, lowest: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|soft| soft > lowest) {
+        // The soft limit may always be lowered.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..limit });
+    }
+    posix.process.descriptors.give_to_engine(lowest as u32);
 }
 
 /// How many numbers the engine has.

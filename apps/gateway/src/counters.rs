@@ -30,7 +30,8 @@ counters! {
     tcp_finished,
     /// Flows that either side reset.
     tcp_reset,
-    /// Flows not made because of `TCP_FLOWS_MAX` or descriptors.
+    /// Flows not made because of `TCP_FLOWS_MAX` or descriptors: clients that were refused, and
+    /// SYNs of the program that were not answered.
     tcp_flows_full,
     /// Directions of flows that got little memory because of `FIFOS_LARGE_MAX`.
     tcp_fifos_small,

@@ -14,10 +14,12 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{PendingId, SocketId, SocketOption};
 use towpath_tcp::KeepAlive;
 
+use crate::budget::Share;
 use crate::config::Presented;
 use crate::context::{Context, FifoHost};
 use crate::events::family;
 use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
+use crate::lines::Arrival;
 use crate::nameservers::Tour;
 use crate::order::Flight;
 use crate::sys::{self, IpOption};
@@ -25,6 +27,8 @@ use crate::sys::{self, IpOption};
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) host: Fd,
+    /// Right to the descriptor of `host`.
+    pub(crate) _share: Share,
     pub(crate) phase: Phase,
     /// The program's class of service, as the host's socket has it.
     pub(crate) class: u8,
@@ -45,8 +49,6 @@ pub(crate) struct Flow {
     /// What became of the program's side.
     pub(crate) news: Option<News>,
     pub(crate) queued: bool,
-    /// A client of a published port began it.
-    pub(crate) by_client: bool,
     /// Others wait until it is with the program.
     pub(crate) flight: Option<Flight>,
     /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one of them.
@@ -58,17 +60,24 @@ pub(crate) enum Phase {
     /// The host connects, the program waits for its SYN-ACK.
     HostConnecting(PendingId),
     /// The program is being connected, the host's client waits.
-    ProgramConnecting {
-        socket: SocketId,
-        second: Option<Presented>,
-        /// Where the published port leads.
-        to: SocketAddr,
-        /// How long an answer is waited for before the SYN is sent again: nothing is lost on this link, so that it was
-        /// dropped, as for an accept queue that is full.
-        wait_ns: u64,
-    },
+    ProgramConnecting(Connecting),
     /// Both are connected.
     Open(SocketId),
+}
+
+/// A connection of a client that is being made to the program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Connecting {
+    /// The inner stack's connection; None: the client waits for others, and its SYN was never sent.
+    pub(crate) socket: Option<SocketId>,
+    /// Ends of that connection.
+    pub(crate) shown: Presented,
+    /// Ends that are tried if the program refuses these.
+    pub(crate) second: Option<Presented>,
+    /// Address of the program to which the published port leads.
+    pub(crate) to: SocketAddr,
+    /// Place in the line for the program.
+    pub(crate) arrival: Arrival,
 }
 
 /// State of the host's connection.
@@ -100,6 +109,8 @@ pub(crate) enum ProgramSide {
 pub(crate) enum News {
     Connected,
     Failed,
+    /// The connection was given up for want of an answer.
+    TimedOut,
 }
 
 /// How a step of a flow left it.
@@ -118,15 +129,17 @@ impl Phase {
     pub(crate) fn socket(self) -> Option<SocketId> {
         match self {
             Self::HostConnecting(_) => None,
-            Self::ProgramConnecting { socket, .. } | Self::Open(socket) => Some(socket),
+            Self::ProgramConnecting(connecting) => connecting.socket,
+            Self::Open(socket) => Some(socket),
         }
     }
 }
 
 impl Flow {
-    pub(crate) fn new(host: Fd, phase: Phase) -> Self {
+    pub(crate) fn new(host: Fd, share: Share, phase: Phase) -> Self {
         Self {
             host,
+            _share: share,
             phase,
             class: 0,
             traced: false,
@@ -139,7 +152,6 @@ impl Flow {
             progress: false,
             news: None,
             queued: false,
-            by_client: matches!(phase, Phase::ProgramConnecting { .. }),
             flight: None,
             nameservers: None,
         }
@@ -270,8 +282,9 @@ impl Flow {
         }
     }
 
-    /// The program reset its connection: bytes that came before are written to the host, whose socket is about to be
-    /// reset. As on Linux, bytes that the host's socket has no room for are lost with the reset.
+    /// The program reset its connection: bytes that came before are written to the host, whose
+    /// socket is about to be reset. As on Linux, bytes that the host's socket has no room for are
+    /// lost with the reset.
     pub(crate) fn move_last_out(&mut self, cx: &mut Context<'_, impl FifoHost>, socket: SocketId) {
         // There may be room of which epoll has not told yet.
         self.writable = true;

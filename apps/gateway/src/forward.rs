@@ -4,17 +4,23 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use towpath_shm::{Fd, opened};
 
+use crate::budget::Whose;
 use crate::config::ForwardProtocol;
 use crate::context::{Context, FifoHost, Shared};
 use crate::events::Readiness;
-use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, DATAGRAMS_PER_TURN, HELD_MAX};
+use crate::flow::reset;
+use crate::limits::{
+    ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, DATAGRAMS_PER_TURN, HANDED_PAUSE_NS, HELD_MAX,
+};
 use crate::listeners::{Listener, Listeners};
+use crate::notice::Notice;
 use crate::order::{Candidate, Next};
-use crate::siblings::Accepted;
+use crate::siblings::{Accepted, Topic};
 use crate::sys;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
@@ -31,8 +37,19 @@ pub(crate) struct Forwards {
     waiting: Vec<u32>,
     /// Other gateways have handed connections over, or what a connection waited for is over.
     handed: bool,
-    /// Accepting pauses until then: descriptors or flows ran out.
+    /// End of a pause in accepting.
     paused_until_ns: Option<u64>,
+    full: Full,
+}
+
+/// State of accepting where descriptors or flows ran out: it pauses, and when that has not helped,
+/// clients are refused until one of them finds a place.
+#[derive(Debug, Default)]
+struct Full {
+    refuses: bool,
+    /// Descriptor whose place a client has between accept(2) and its reset, where the process may
+    /// open no more.
+    spare: Option<Fd>,
 }
 
 /// How a listener is left.
@@ -40,8 +57,24 @@ enum Left {
     Going,
     /// The next connection has to wait for its turn.
     Waits,
-    /// Descriptors or flows ran out, here or where a connection belongs.
+    /// Another gateway has enough to do.
+    Busy,
+    /// Descriptors or flows ran out.
     Full,
+}
+
+impl Full {
+    /// Has a spare descriptor for the next time, if there can be one.
+    fn prepare(&mut self) {
+        if self.spare.is_none() {
+            let flags = EventfdFlags::CLOEXEC;
+            self.spare = opened(|| eventfd(0, flags)).ok().map(Fd::from);
+        }
+    }
+
+    fn on_place(&mut self) {
+        self.refuses = false;
+    }
 }
 
 impl Forwards {
@@ -62,7 +95,7 @@ impl Forwards {
 
     /// When [`Forwards::serve`] has something to do: 0 for now.
     pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
-        if !self.due.is_empty() || self.handed && self.paused_until_ns.is_none() {
+        if !self.due.is_empty() || self.handed {
             return Some(0);
         }
         let waiting = self.waiting.iter().filter_map(|index| self.listeners.get(*index));
@@ -82,7 +115,6 @@ impl Forwards {
             self.due.extend(self.paused.drain(..));
         }
         self.due.extend(self.waiting.drain(..));
-        let held_max = tcp.held_max() / self.listeners.len().max(1);
         for _ in 0..self.due.len() {
             let Some(index) = self.due.pop_front() else { break };
             let Some(listener) = self.listeners.get_mut(index) else { continue };
@@ -91,9 +123,13 @@ impl Forwards {
                     self.paused.push(index);
                     continue;
                 }
-                ForwardProtocol::Tcp => match listener.accept(cx, tcp, held_max) {
+                ForwardProtocol::Tcp => match listener.accept(cx, tcp, &mut self.full) {
                     Left::Going => {}
-                    Left::Full => self.paused_until_ns = Some(pause(cx)),
+                    Left::Busy => self.paused_until_ns = Some(pause(cx, HANDED_PAUSE_NS)),
+                    Left::Full => {
+                        self.full.refuses = true;
+                        self.paused_until_ns = Some(pause(cx, ACCEPT_PAUSE_NS));
+                    }
                     Left::Waits => {
                         self.waiting.push(index);
                         continue;
@@ -106,19 +142,14 @@ impl Forwards {
                 self.due.push_back(index);
             }
         }
-        if self.handed && self.paused_until_ns.is_none() {
+        if self.handed {
             self.take_handed(cx, tcp);
         }
     }
 
-    /// Takes what other gateways accepted for this one, within limits.
+    /// Takes connections that other gateways accepted for this one, within limits.
     fn take_handed(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) {
         for _ in 0..ACCEPTS_PER_TURN {
-            if tcp.is_full_of_clients() {
-                cx.shared.counters.tcp_flows_full += 1;
-                self.paused_until_ns = Some(pause(cx));
-                return;
-            }
             let Some(accepted) = cx.shared.place.take() else {
                 self.handed = false;
                 return;
@@ -128,24 +159,36 @@ impl Forwards {
     }
 }
 
-/// Until when accepting pauses.
-fn pause(cx: &mut Context<'_, impl FifoHost>) -> u64 {
+/// End of a pause in accepting that begins now.
+fn pause(cx: &mut Context<'_, impl FifoHost>, for_ns: u64) -> u64 {
     cx.shared.counters.accept_paused += 1;
-    cx.shared.now_ns + ACCEPT_PAUSE_NS
+    cx.shared.now_ns + for_ns
+}
+
+/// Result of an attempt to accept a connection.
+enum Came {
+    Client(Accepted),
+    /// A client that was refused, or had gone before, or the call was interrupted.
+    Nobody,
+    /// No client is there.
+    None,
+    /// A client, and no place for it.
+    Full,
 }
 
 impl Listener {
-    /// Accepts what is there, within limits, and gives it to the gateways whose it is.
+    /// Accepts connections, within limits, and gives them to the gateways that own their flows.
     fn accept(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
         tcp: &mut TcpFlows,
-        held_max: usize,
+        full: &mut Full,
     ) -> Left {
+        full.prepare();
         if cx.shared.place.is_alone() {
-            return self.accept_alone(cx, tcp);
+            return self.accept_alone(cx, tcp, full);
         }
-        let filled = self.fill(cx, held_max.clamp(1, HELD_MAX));
+        let filled = self.fill(cx, full);
         while let Some(accepted) = self.held.pop_front() {
             match self.give(cx, tcp, accepted) {
                 Left::Going => {}
@@ -155,42 +198,42 @@ impl Listener {
         filled
     }
 
-    /// The same where there are no others: what finds no flow stays in the host's queue.
-    fn accept_alone(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) -> Left {
+    /// The same without other gateways.
+    fn accept_alone(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        tcp: &mut TcpFlows,
+        full: &mut Full,
+    ) -> Left {
         for _ in 0..ACCEPTS_PER_TURN {
-            if tcp.is_full_of_clients() {
-                cx.shared.counters.tcp_flows_full += 1;
-                return Left::Full;
-            }
-            match self.accept_one(cx) {
-                Ok(Some(accepted)) => tcp.on_accept(cx, accepted),
-                Ok(None) => {}
-                Err(Errno::AGAIN) => {
-                    self.ready = false;
-                    break;
-                }
-                Err(_) => return Left::Full,
+            match self.accept_one(cx, full) {
+                Came::Client(accepted) => tcp.on_accept(cx, accepted),
+                Came::Nobody => {}
+                Came::None => break,
+                Came::Full => return Left::Full,
             }
         }
         Left::Going
     }
 
-    /// Accepts what is there, until so many are held.
-    fn fill(&mut self, cx: &mut Context<'_, impl FifoHost>, held_max: usize) -> Left {
-        for _ in self.held.len()..held_max {
+    /// Accepts connections, until as many are held as may be.
+    fn fill(&mut self, cx: &mut Context<'_, impl FifoHost>, full: &mut Full) -> Left {
+        for _ in self.held.len()..HELD_MAX {
             if !self.ready {
                 break;
             }
-            match self.accept_one(cx) {
-                Ok(accepted) => self.held.extend(accepted),
-                Err(Errno::AGAIN) => self.ready = false,
-                Err(_) => return Left::Full,
+            match self.accept_one(cx, full) {
+                Came::Client(accepted) => self.held.push_back(accepted),
+                Came::Nobody => {}
+                Came::None => break,
+                Came::Full => return Left::Full,
             }
         }
         Left::Going
     }
 
-    /// Gives a connection that was held to the gateway whose it is, if it may go, and holds it on otherwise.
+    /// Gives a connection that was held to the gateway that owns its flow, if it may go, and holds
+    /// it on otherwise.
     fn give(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -211,41 +254,70 @@ impl Listener {
                 return Left::Waits;
             }
         };
-        let refused = if to != place.number() {
-            place.hand_over(to, accepted)
-        } else if tcp.is_full_of_clients() {
-            Some(accepted)
-        } else {
+        if to == place.number() {
             tcp.on_accept(cx, accepted);
-            None
-        };
-        let Some(refused) = refused else { return Left::Going };
-        cx.shared.counters.tcp_flows_full += 1;
+            return Left::Going;
+        }
+        let Some(refused) = place.hand_over(to, accepted) else { return Left::Going };
         self.held.push_front(Accepted { flight: None, ..refused });
-        Left::Full
+        Left::Busy
     }
 
-    /// The next connection. `None` instead of one that has failed while it waited to be accepted (accept(2)), or when the
-    /// call was interrupted.
-    fn accept_one(
-        &mut self,
-        cx: &mut Context<'_, impl FifoHost>,
-    ) -> Result<Option<Accepted>, Errno> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let accepted = opened(|| acceptfrom_with(&self.socket, flags));
-        match accepted.map(|(host, client)| (Fd::from(host), client)) {
-            Ok((host, client)) => {
-                let client = client.and_then(|addr| SocketAddr::try_from(addr).ok());
-                let Some(client) = client else { return Ok(None) };
+    /// Accepts the next connection, or refuses it where there is no place and none has become free
+    /// for a while.
+    fn accept_one(&mut self, cx: &mut Context<'_, impl FifoHost>, full: &mut Full) -> Came {
+        let share = cx.shared.place.siblings.budget.take(Whose::Client);
+        if share.is_none() && !full.refuses {
+            return Came::Full;
+        }
+        match (self.accept_socket(), share) {
+            (Ok((host, Some(client))), Some(share)) => {
+                full.on_place();
                 cx.shared.counters.tcp_accepted += 1;
                 let presented = cx.shared.config.presented(client, self.port);
-                Ok(Some(Accepted { host, client: client.ip(), presented, flight: None }))
+                Came::Client(Accepted { host, client: client.ip(), presented, share, flight: None })
             }
-            Err(
-                error @ (Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),
-            ) => Err(error),
-            Err(_) => Ok(None),
+            (Ok((_, None)), _) => Came::Nobody,
+            (Ok((host, _)), None) => {
+                self.refuse(cx.shared, &host);
+                Came::Nobody
+            }
+            (Err(Errno::AGAIN), _) => {
+                self.ready = false;
+                Came::None
+            }
+            (Err(Errno::MFILE), share) if full.refuses && full.spare.take().is_some() => {
+                drop(share);
+                let accepted = self.accept_socket();
+                if let Ok((host, _)) = &accepted {
+                    self.refuse(cx.shared, host);
+                }
+                let is_refused = accepted.is_ok();
+                drop(accepted);
+                full.prepare();
+                if is_refused { Came::Nobody } else { Came::Full }
+            }
+            (Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM), _) => Came::Full,
+            // The connection failed while it waited to be accepted (accept(2)).
+            (Err(_), _) => Came::Nobody,
         }
+    }
+
+    /// The next connection, and its client's address.
+    fn accept_socket(&self) -> Result<(Fd, Option<SocketAddr>), Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (host, client) = opened(|| acceptfrom_with(&self.socket, flags))?;
+        Ok((host.into(), client.and_then(|addr| SocketAddr::try_from(addr).ok())))
+    }
+
+    /// Makes the close of a connection a reset, for which there is no flow.
+    fn refuse(&self, shared: &mut Shared, host: &Fd) {
+        reset(host);
+        shared.counters.tcp_flows_full += 1;
+        let budget = &shared.place.siblings.budget;
+        let (open, descriptors) = (budget.len(Whose::Client), budget.descriptors());
+        let notice = Notice::ClientsRefused { host: self.host, open, descriptors };
+        shared.tell_once(Topic::ClientsRefused, notice);
     }
 
     fn receive(&mut self, cx: &mut Context<'_, impl FifoHost>, udp: &mut UdpFlows, index: u32) {

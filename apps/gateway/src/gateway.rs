@@ -7,7 +7,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_ring::Payload;
 use towpath_stack::net::{IcmpError, InterfaceConfig};
@@ -18,6 +17,7 @@ use towpath_stack::{
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
+use crate::budget::{FlowBudget, FlowsMax};
 use crate::config::{Forward, ForwardError, GatewayConfig};
 use crate::context::{Context, Shared};
 use crate::counters::Counters;
@@ -26,11 +26,7 @@ use crate::echo::EchoFlows;
 use crate::events::{EventList, Token};
 use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Forwards;
-use crate::limits::{
-    DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX, EVENTS_MAX,
-    HANDED_MAX, HANDED_PART, HELD_PART, LINK_PACKETS_MAX, LISTEN_EVERY_NS, ROUNDS_MAX,
-    TCP_FLOWS_MAX, UDP_CLIENTS_MAX, UDP_FLOWS_MAX,
-};
+use crate::limits::{EVENTS_MAX, LINK_PACKETS_MAX, LISTEN_EVERY_NS, ROUNDS_MAX};
 use crate::link::{LINK, Link, OFFLOADS};
 use crate::listeners::{Bound, Opened};
 use crate::notice::Notice;
@@ -78,7 +74,8 @@ impl Gateway {
     /// # Errors
     /// When the host gives no descriptor, or no thread to follow the file with the nameservers.
     pub fn new(config: GatewayConfig, now_ns: u64) -> io::Result<Self> {
-        let mut one = Self::at(&config, vec![Place::alone()], now_ns)?;
+        let max = FlowsMax::new(config.descriptors);
+        let mut one = Self::at(&config, max, vec![Place::alone(FlowBudget::new(&max))], now_ns)?;
         one.pop().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
@@ -88,24 +85,29 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::new`].
     pub fn shards(config: &GatewayConfig, owners: Owners, now_ns: u64) -> io::Result<Vec<Self>> {
-        let handed_max = FlowsMax::new(config.descriptors).of_one_of(owners.count()).handed;
-        Self::at(config, Place::all(owners, handed_max)?, now_ns)
+        let max = FlowsMax::new(config.descriptors);
+        Self::at(config, max, Place::all(owners, FlowBudget::new(&max))?, now_ns)
     }
 
-    fn at(config: &GatewayConfig, places: Vec<Place>, now_ns: u64) -> io::Result<Vec<Self>> {
+    fn at(
+        config: &GatewayConfig,
+        max: FlowsMax,
+        places: Vec<Place>,
+        now_ns: u64,
+    ) -> io::Result<Vec<Self>> {
+        let max = max.of_one_of(places.len());
         let shared = Shared::all(config, places, now_ns)?;
-        Ok(shared.into_iter().map(Self::one).collect())
+        Ok(shared.into_iter().map(|shared| Self::one(shared, max)).collect())
     }
 
-    fn one(shared: Shared) -> Self {
+    fn one(shared: Shared, max: FlowsMax) -> Self {
         let mut stack_config = StackConfig::default();
         // The sender's own stack has gathered small writes (Nagle); to wait here again would only delay.
         stack_config.tcp.nodelay = true;
         stack_config.tcp.time_wait = TIME_WAIT;
-        let descriptors = shared.config.descriptors;
-        let max = FlowsMax::new(descriptors).of_one_of(shared.place.count());
         // Each undecided SYN has a flow and a descriptor: those that never connect leave half to others.
-        stack_config.pending_max = stack_config.pending_max.min(max.tcp / 2).max(1);
+        let pending_max = max.tcp / shared.place.count() / 2;
+        stack_config.pending_max = stack_config.pending_max.min(pending_max).max(1);
         let now = Instant(shared.now_ns);
         let mut stack = Stack::new(stack_config, shared.config.seed, now);
         add_interface(&mut stack, &shared.config, now);
@@ -114,7 +116,7 @@ impl Gateway {
         let siblings = Arc::clone(&shared.place.siblings);
         let host = GatewayHost {
             shared,
-            tcp: TcpFlows::new(max.tcp),
+            tcp: TcpFlows::new(),
             udp: UdpFlows::new(max.udp, max.udp_clients, siblings),
             echo: EchoFlows::new(max.echo),
             dns,
@@ -179,10 +181,10 @@ impl Gateway {
         Ok(())
     }
 
-    /// Lowers the number of TCP flows at once, which is otherwise
-    /// [`TCP_FLOWS_MAX`] or what the process's descriptors allow.
+    /// Lowers the limit on TCP flows of all gateways of the host together, which is otherwise
+    /// [`TCP_FLOWS_MAX`](crate::limits::TCP_FLOWS_MAX) or whatever the process's descriptors allow.
     pub fn limit_tcp_flows(&mut self, max: usize) {
-        self.host.tcp.limit(max);
+        self.host.shared.place.siblings.budget.limit_tcp(max);
     }
 
     /// Lowers the number of large FIFOs at once, which is otherwise
@@ -444,73 +446,5 @@ fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: In
     debug_assert_eq!(iface, LINK);
     for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
         stack.net.add_route(everything, None, iface, 0);
-    }
-}
-
-/// Flows at once. Each has a descriptor, and each protocol has a share of its own.
-struct FlowsMax {
-    tcp: usize,
-    /// Connections of clients that wait for another gateway than the one that listens.
-    handed: usize,
-    udp: usize,
-    udp_clients: usize,
-    echo: usize,
-    dns: usize,
-}
-
-impl FlowsMax {
-    fn new(descriptors: Option<u32>) -> Self {
-        let own = || getrlimit(Resource::Nofile).current;
-        let descriptors = descriptors.map(u64::from).or_else(own);
-        Self::of(descriptors.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX))
-    }
-
-    fn of(descriptors: usize) -> Self {
-        let reserved = (descriptors / DESCRIPTORS_RESERVED_PART).max(DESCRIPTORS_RESERVED);
-        let descriptors = descriptors.saturating_sub(reserved);
-        let udp = UDP_FLOWS_MAX.min(descriptors / 4).max(1);
-        let echo = ECHO_FLOWS_MAX.min(descriptors / 16).max(1);
-        let dns = DNS_QUERIES_MAX.min(descriptors / 16).max(1);
-        let tcp = TCP_FLOWS_MAX.min(descriptors.saturating_sub(udp + echo + dns)).max(1);
-        Self { tcp, handed: 0, udp, udp_clients: UDP_CLIENTS_MAX, echo, dns }
-    }
-
-    /// Of one of so many gateways, which share them. What waits between them has descriptors, too.
-    fn of_one_of(self, gateways: usize) -> Self {
-        if gateways == 1 {
-            return self;
-        }
-        let share = |all: usize| (all / gateways).max(1);
-        let Self { tcp, udp, udp_clients, echo, dns, .. } = self;
-        let handed = (share(tcp) / HANDED_PART).clamp(1, HANDED_MAX);
-        Self {
-            tcp: share(tcp).saturating_sub(handed + share(tcp) / HELD_PART).max(1),
-            handed,
-            udp: share(udp),
-            udp_clients: share(udp_clients),
-            echo: share(echo),
-            dns: share(dns),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptors_are_left_for_the_processes_of_the_run() {
-        for descriptors in [1_024, 4_096, 20_000] {
-            let FlowsMax { tcp, udp, echo, dns, .. } = FlowsMax::of(descriptors);
-            assert!(tcp + udp + echo + dns <= descriptors * 3 / 4, "{descriptors}");
-            assert!(tcp > descriptors / 4, "{descriptors}");
-            for gateways in [2, 16] {
-                let FlowsMax { tcp, handed, udp, echo, dns, .. } =
-                    FlowsMax::of(descriptors).of_one_of(gateways);
-                let all = (tcp + handed + udp + echo + dns) * gateways;
-                assert!(all <= descriptors * 3 / 4, "{descriptors}: {gateways} take {all}");
-                assert!(tcp * gateways > descriptors / 5, "{descriptors}: {gateways}");
-            }
-        }
     }
 }

@@ -22,13 +22,15 @@
 //! A stack of several shards has a gateway for each ([`Gateway::shards`]); `siblings` is what these have in common, `order`
 //! how connections that they make side by side come to the program as they came to the host.
 //!
-//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward` (on `listeners`); `context` is what
-//! they have in common, `link` and `fifo` are where bytes wait, `nameservers` is whom `dns` asks, `icmp` is how errors
-//! of the host reach the program.
+//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward` (on `listeners`);
+//! `context` is what they have in common, `budget` how many flows there may be, `link` and `fifo`
+//! are where bytes wait, `nameservers` is whom `dns` asks, `icmp` is how errors of the host reach
+//! the program.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod budget;
 mod config;
 mod context;
 mod counters;
@@ -42,6 +44,7 @@ mod gateway;
 mod icmp;
 mod idle;
 pub mod limits;
+mod lines;
 mod link;
 mod listeners;
 mod mapping;

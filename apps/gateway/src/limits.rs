@@ -2,9 +2,13 @@
 
 /// TCP flows at once, also bounded by the descriptors this process may open.
 pub const TCP_FLOWS_MAX: usize = 16_384;
-/// 1/TCP_FLOWS_LEFT_TO_PROGRAM of these flows is kept for connections that the program makes: clients of published
-/// ports can connect and then do nothing, and must not keep the program from reaching others.
-pub const TCP_FLOWS_LEFT_TO_PROGRAM: usize = 4;
+/// Divisor: 1/FLOWS_LEFT_TO_PROGRAM of these flows is kept for connections that the program makes.
+/// Clients of published ports can connect and then do nothing, and must not keep the program from
+/// reaching others.
+pub const FLOWS_LEFT_TO_PROGRAM: usize = 8;
+/// Divisor: echo flows, and DNS queries, each have 1/SMALL_PART of the descriptors that are not
+/// reserved.
+pub const SMALL_PART: usize = 32;
 /// UDP flows that the program began, at once, also bounded by descriptors; the one idle for longest makes
 /// room for a new one.
 pub const UDP_FLOWS_MAX: usize = 4_096;
@@ -13,24 +17,22 @@ pub const UDP_FLOWS_MAX: usize = 4_096;
 pub const UDP_CLIENTS_MAX: usize = 4_096;
 /// Echo flows (one per `ping`) at once; the one idle for longest makes room.
 pub const ECHO_FLOWS_MAX: usize = 256;
-/// Connections of clients of published ports that wait to be taken by the gateway of another shard. When they are as
-/// many, the others wait in the host's queue ([`BACKLOG`]).
+/// Limit on connections of clients of published ports that wait to be taken by the gateway of
+/// another shard, counted among the TCP flows. When there are as many, the others wait in the
+/// host's queue ([`BACKLOG`]).
 pub const HANDED_MAX: usize = 256;
-/// They are no more than 1/HANDED_PART of the TCP flows that this gateway may have, and are taken off these: each has a
-/// descriptor.
-pub const HANDED_PART: usize = 8;
-/// Connections of clients of one published port that are accepted and not handed over yet: what is divided among the
-/// gateways at once.
+/// Pause in accepting when as many wait for another gateway: its thread takes them within a turn or
+/// a few.
+pub const HANDED_PAUSE_NS: u64 = 1_000_000;
+/// Limit on connections of clients of one published port that are accepted and not handed over yet,
+/// which are divided among the gateways at once. Each counts as a TCP flow, too.
 pub const HELD_MAX: usize = 64;
-/// All of a gateway's are no more than 1/HELD_PART of its TCP flows, off which they are taken, or one for each port: they
-/// have descriptors, too.
-pub const HELD_PART: usize = 16;
 /// Clients of one published port whose connections are kept in order, as long as some are on their way to the program. Of
 /// more than so many at once, each of which connects more than once, some may come in another order.
 pub const CLIENTS_IN_ORDER_MAX: usize = 256;
 /// How long a connection waits for those that its client made before, which another gateway has. A handshake within this
 /// machine takes some 0.1 ms, more if its processors are busy. One whose SYN the program's stack drops, as for a full
-/// accept queue, can take longer and is not worth it.
+/// accept queue, can take longer and is not waited for.
 pub const ORDER_WAIT_NS: u64 = 50_000_000;
 /// Ports that are tried for a client of a published port that cannot be shown at its own. Of them the sixteenth part
 /// fits at worst, where there are 16 shards.
@@ -38,8 +40,12 @@ pub const PORTS_TRIED_MAX: usize = 1_024;
 /// Descriptors left at least for the rest of the process: the engine's own, its threads and some twenty processes
 /// of a run, with three each.
 pub const DESCRIPTORS_RESERVED: usize = 64;
-/// 1/DESCRIPTORS_RESERVED_PART of all descriptors is left, if that is more: each process on the stack takes three.
-pub const DESCRIPTORS_RESERVED_PART: usize = 4;
+/// Divisor: 1/DESCRIPTORS_RESERVED_PART of all descriptors is left, if that is more. Each process
+/// on the stack takes three, and clients must not keep the program from making some.
+pub const DESCRIPTORS_RESERVED_PART: usize = 16;
+/// Descriptors that a gateway has a use for: those of the limits above, and the part that is left.
+pub const DESCRIPTORS_USED_MAX: usize =
+    (TCP_FLOWS_MAX + UDP_FLOWS_MAX + ECHO_FLOWS_MAX + DNS_QUERIES_MAX) / 15 * 16;
 
 /// Host socket events taken in one call; more wait for the next.
 pub const EVENTS_MAX: usize = 256;
@@ -52,12 +58,13 @@ pub const ROUNDS_MAX: usize = 16;
 /// Packets on the way to the program; the inner stack keeps what is more in its own queue.
 pub const LINK_PACKETS_MAX: usize = 1_024;
 
-/// How long a client of a published port waits before the program is sent its SYN again, at first, and at most. The stack on
-/// the other side of the link is in the same thread and answers in the same turn, or has dropped the SYN. It does that
-/// while the accept queue is full, which takes a program as long as an accept(2) or as it does something else.
+/// Time for an answer of the program's stack to a client's SYN. The stack is in the same thread and
+/// answers in the same turn, or has dropped the SYN, as while the accept queue is full. The first
+/// client in line (`lines`) sends it again then, and waits twice as long each time.
 pub const SYN_WAIT_NS: u64 = 1_000_000;
-/// See [`SYN_WAIT_NS`]. A thousand clients of a program that does not accept send no more than 5000 SYNs a second then.
-pub const SYN_WAIT_NS_MAX: u64 = 200_000_000;
+/// Limit on that time: a program that accepts nothing is sent 20 SYNs a second for each port,
+/// however many clients wait.
+pub const SYN_WAIT_NS_MAX: u64 = 50_000_000;
 
 /// Idle time after which a UDP flow ends and its port on the host with it.
 //= https://www.rfc-editor.org/rfc/rfc4787#section-4.3
@@ -100,8 +107,8 @@ pub const NAMESERVER_REPEAT_NS: u64 = 1_000_000_000;
 /// Questions that wait for a nameserver at once, also bounded by descriptors; the one that has waited for longest
 /// makes room. dnsmasq has 150 (dns-forward-max) for a whole network.
 pub const DNS_QUERIES_MAX: usize = 256;
-/// Pause in accepting when descriptors or flows ran out: twenty attempts a second cost nothing, and a client that
-/// waits in the host's queue hardly notices.
+/// Pause in accepting when descriptors or flows ran out: a flow that is about to end leaves its
+/// place to the next client. When none has ended by then, clients are refused until one does.
 pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 
 /// Room below which bytes of the host are left in the host's socket, so that they come in few large

@@ -24,6 +24,24 @@ pub enum Notice {
         /// Where it leads.
         program: SocketAddr,
     },
+    /// Clients of published ports are refused, because their flows or the descriptors ran out. Said
+    /// once; the counter is `tcp_flows_full`.
+    ClientsRefused {
+        /// The port of the host at which that happened first.
+        host: SocketAddr,
+        /// Connections of clients that were open then.
+        open: usize,
+        /// The limit of descriptors (RLIMIT_NOFILE), if that is the reason.
+        descriptors: Option<u64>,
+    },
+    /// Connections that the program makes wait, for the same reason. Said once; the counter is
+    /// `tcp_flows_full`.
+    ConnectionsWait {
+        /// Connections that were open then, those of clients included.
+        open: usize,
+        /// The limit of descriptors (RLIMIT_NOFILE), if that is the reason.
+        descriptors: Option<u64>,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -44,6 +62,26 @@ impl fmt::Display for Notice {
                      yet; a server that listens on 127.0.0.1 is not reached, let it listen on 0.0.0.0"
                 )
             }
+            Self::ClientsRefused { host, open, descriptors } => {
+                write!(f, "clients of {host} are refused: {open} connections of clients are open, ")?;
+                f.write_str("as many as ")?;
+                bound(f, *descriptors)
+            }
+            Self::ConnectionsWait { open, descriptors } => {
+                write!(f, "connections of the program wait: {open} are open, as many as ")?;
+                bound(f, *descriptors)
+            }
         }
+    }
+}
+
+/// The reason why there are no more flows, and a remedy.
+fn bound(f: &mut fmt::Formatter<'_>, descriptors: Option<u64>) -> fmt::Result {
+    match descriptors {
+        Some(limit) => write!(
+            f,
+            "the limit of {limit} descriptors allows; raise it (`ulimit -n`) before `towpath run`"
+        ),
+        None => f.write_str("a run may have; divide the load among several runs"),
     }
 }

@@ -205,9 +205,11 @@ mod tests {
     use towpath_stack::Owners;
 
     use super::*;
+    use crate::budget::{FlowBudget, FlowsMax};
 
     fn place() -> Place {
-        Place::all(Owners::new(&[1; 32], 4), 1).unwrap().remove(0)
+        let budget = FlowBudget::new(&FlowsMax::new(None));
+        Place::all(Owners::new(&[1; 32], 4), budget).unwrap().remove(0)
     }
 
     fn client(n: u16) -> IpAddr {

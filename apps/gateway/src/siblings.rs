@@ -25,7 +25,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use towpath_shm::Fd;
 use towpath_stack::Owners;
 
+use crate::budget::{FlowBudget, Share};
 use crate::config::Presented;
+use crate::limits::HANDED_MAX;
 use crate::mapping::Mappings;
 use crate::order::Flight;
 
@@ -46,6 +48,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Siblings {
     owners: Owners,
+    pub(crate) budget: Arc<FlowBudget>,
     /// Of each gateway. Empty when there is but one.
     inboxes: Vec<Inbox>,
     mappings: Mutex<Mappings>,
@@ -66,6 +69,8 @@ pub(crate) struct Accepted {
     pub(crate) host: Fd,
     pub(crate) client: IpAddr,
     pub(crate) presented: [Option<Presented>; 2],
+    /// Right to the descriptor of `host`.
+    pub(crate) share: Share,
     /// Others wait until it is with the program.
     pub(crate) flight: Option<Flight>,
 }
@@ -102,6 +107,10 @@ pub(crate) struct Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
     Ping,
+    /// Clients of published ports are refused for want of flows.
+    ClientsRefused,
+    /// Connections of the program wait for want of flows.
+    ConnectionsWait,
     /// Nobody takes connections to this port of the host.
     Tcp(u16),
     /// Nobody takes datagrams to this listener.
@@ -110,28 +119,28 @@ pub(crate) enum Topic {
 
 impl Place {
     /// Of a gateway without others.
-    pub(crate) fn alone() -> Self {
-        let siblings = Siblings::new(Owners::new(&[0; 32], 1), Vec::new());
+    pub(crate) fn alone(budget: Arc<FlowBudget>) -> Self {
+        let siblings = Siblings::new(Owners::new(&[0; 32], 1), budget, Vec::new());
         Self { siblings: Arc::new(siblings), number: 0, inbox: None, given: vec![0], port: 0 }
     }
 
-    /// Of the gateway of each shard. At most `handed_max` connections wait for one of them.
+    /// A place for the gateway of each shard.
     ///
     /// # Errors
     /// When the host gives no descriptor.
-    pub(crate) fn all(owners: Owners, handed_max: usize) -> io::Result<Vec<Self>> {
+    pub(crate) fn all(owners: Owners, budget: Arc<FlowBudget>) -> io::Result<Vec<Self>> {
         if owners.count() == 1 {
-            return Ok(vec![Self::alone()]);
+            return Ok(vec![Self::alone(budget)]);
         }
         let (mut inboxes, mut receivers) = (Vec::new(), Vec::new());
         let count = owners.count();
         for _ in 0..count {
-            let (give, inbox) = sync_channel(handed_max);
+            let (give, inbox) = sync_channel(HANDED_MAX);
             let bell = Fd::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
             inboxes.push(Inbox { give, bell: Arc::new(bell) });
             receivers.push(inbox);
         }
-        let siblings = Arc::new(Siblings::new(owners, inboxes));
+        let siblings = Arc::new(Siblings::new(owners, budget, inboxes));
         let place = |(number, inbox)| {
             let siblings = Arc::clone(&siblings);
             Self { siblings, number, inbox: Some(inbox), given: vec![0; count], port: 0 }
@@ -225,9 +234,9 @@ impl Place {
 }
 
 impl Siblings {
-    fn new(owners: Owners, inboxes: Vec<Inbox>) -> Self {
+    fn new(owners: Owners, budget: Arc<FlowBudget>, inboxes: Vec<Inbox>) -> Self {
         let (mappings, clients, told) = Default::default();
-        Self { owners, inboxes, mappings, clients, told }
+        Self { owners, budget, inboxes, mappings, clients, told }
     }
 
     /// Which ports of the host the program's UDP ports have.
@@ -339,6 +348,11 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::FlowsMax;
+
+    fn budget() -> Arc<FlowBudget> {
+        FlowBudget::new(&FlowsMax::new(None))
+    }
 
     fn addr(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -350,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_client_is_known_until_the_last_gateway_has_forgotten_it() {
-        let places = Place::all(Owners::new(&[1; 32], 4), 1).unwrap();
+        let places = Place::all(Owners::new(&[1; 32], 4), budget()).unwrap();
         let siblings = &places[0].siblings;
         let (client, host) = ((0, addr("192.0.2.1:4000")), Some(addr("192.0.2.9:53").ip()));
         assert!(siblings.client(&ends()).is_none());
@@ -370,7 +384,7 @@ mod tests {
 
     #[test]
     fn ports_are_those_of_the_owner_and_not_beyond_the_range() {
-        let mut places = Place::all(Owners::new(&[1; 32], 16), 1).unwrap();
+        let mut places = Place::all(Owners::new(&[1; 32], 16), budget()).unwrap();
         let (program, range) = (addr("10.0.2.15:80"), 60_000..=60_099);
         let mut all = Vec::new();
         for place in &mut places {

@@ -9,40 +9,42 @@
 //!  program ◄══ send FIFO ◄═══ recvmsg ════ host socket       on, each way by itself
 //! ```
 //!
-//! What was sent before a reset arrives before it: bytes of the other side that wait here go first. The program has
-//! some time to take the host's, and the host is given of the program's as many as its socket has room for.
+//! What was sent before a reset arrives before it: bytes of the other side that wait here go first.
+//! The program has some time to take the host's, and the host is given of the program's as many as
+//! its socket has room for.
 //!
 //! The program's bytes are acknowledged when they are in the receive FIFO, before the host has them. So
 //! that a stream never seems whole which is not, the close of a host socket is a reset (SO_LINGER with
 //! zero seconds) until the program's FIN was handed to the host behind all its bytes. That holds however
 //! the socket comes to be closed, also by the kernel when this process is killed.
 //!
-//! This is the table of flows and how they begin and end; `flow` is what goes on in one.
+//! This is the table of flows and how they begin and end, those of clients apart (`clients`);
+//! `flow` is what goes on in one.
+
+mod clients;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, getsockname, sockopt};
-use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
+use rustix::net::{AddressFamily, sockopt};
+use towpath_stack::{Host, Linger, PendingId, Refusal, SocketError, SocketEvent, SocketId, Stack};
 use towpath_tcp::Instant;
 
-use crate::config::{ForwardProtocol, Presented};
+use crate::budget::Whose;
 use crate::context::{Context, FifoHost, Shared};
 use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
     Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
 };
-use crate::limits::{
-    FAILED_WAIT_NS, HELD_PART, PLAIN_TTL, PORTS_TRIED_MAX, SYN_WAIT_NS, SYN_WAIT_NS_MAX,
-    TCP_FLOWS_LEFT_TO_PROGRAM,
-};
+use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL};
+use crate::lines::Lines;
 use crate::nameservers::Tour;
 use crate::notice::Notice;
 use crate::order::Landings;
 use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_tos};
-use crate::siblings::{Accepted, Topic};
+use crate::siblings::Topic;
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
@@ -54,22 +56,21 @@ const CLASS_MASK: u8 = 0xfc;
 #[derive(Debug)]
 pub(crate) struct TcpFlows {
     flows: Slab<Flow>,
-    /// Flows that clients of published ports began.
-    clients: usize,
-    /// Of these, the ones that have just reached the program.
+    /// Flows that clients of published ports began and that have just reached the program.
     pub(crate) landings: Landings,
     /// Flows whose host is connecting, by what the program's SYN is called.
     connecting: HashMap<PendingId, Key>,
     /// Flows with something to do, each once.
     due: VecDeque<Key>,
     syns: VecDeque<Syn>,
-    max: usize,
     /// The program has sent packets of some class: later ones are looked at.
     classes: bool,
-    /// Flows that wait for something, by when they have waited for long enough: open ones whose host failed, for
-    /// the program to take what came before, those whose SYN the program has not answered, and such as are connected
-    /// to a nameserver that is not the last to be tried. A flow that is removed is taken out, so that there are never more than flows.
+    /// Flows that wait for something, by when they have waited for long enough. Open ones whose
+    /// host failed wait for the program to take the bytes before that, clients for an answer to
+    /// their SYN, and connections to a nameserver, unless it is the last to be tried, for that. A
+    /// flow that is removed is taken out: there are never more than flows.
     deadlines: BTreeSet<(u64, Key)>,
+    lines: Lines,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
     hinted: HashSet<u16>,
 }
@@ -89,24 +90,18 @@ enum Target {
 }
 
 impl TcpFlows {
-    pub(crate) fn new(max: usize) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             flows: Slab::new(),
-            clients: 0,
             landings: Landings::default(),
             connecting: HashMap::new(),
             due: VecDeque::new(),
             syns: VecDeque::new(),
-            max,
             classes: false,
             deadlines: BTreeSet::new(),
+            lines: Lines::default(),
             hinted: HashSet::new(),
         }
-    }
-
-    /// Lowers the number of flows at once.
-    pub(crate) fn limit(&mut self, max: usize) {
-        self.max = self.max.min(max);
     }
 
     /// Flows now.
@@ -129,20 +124,6 @@ impl TcpFlows {
             _ => 0,
         };
         self.flows.iter().filter(counts).map(of_flow).sum()
-    }
-
-    fn is_full(&self) -> bool {
-        self.flows.len() >= self.max
-    }
-
-    /// Connections of clients that may wait to be handed to other gateways.
-    pub(crate) fn held_max(&self) -> usize {
-        self.max / HELD_PART
-    }
-
-    /// Whether no flow is left for a client of a published port.
-    pub(crate) fn is_full_of_clients(&self) -> bool {
-        self.is_full() || self.clients >= self.max - self.max / TCP_FLOWS_LEFT_TO_PROGRAM
     }
 
     /// Whether [`TcpFlows::serve`] has something to do.
@@ -174,6 +155,7 @@ impl TcpFlows {
             SocketEvent::Connected => flow.news = Some(News::Connected),
             SocketEvent::PeerClosed => flow.program_side = ProgramSide::Ended,
             SocketEvent::Writable => flow.progress = true,
+            SocketEvent::Error(SocketError::TimedOut) => flow.news = Some(News::TimedOut),
             SocketEvent::Error(_) => flow.news = Some(News::Failed),
             // It confirms a close of ours, perhaps of the socket of an earlier attempt of this flow.
             SocketEvent::Closed => return,
@@ -234,6 +216,8 @@ impl TcpFlows {
     /// Acts on the flows that have waited for long enough.
     pub(crate) fn expire(&mut self, cx: &mut Context<'_, impl FifoHost>) {
         let now_ns = cx.shared.now_ns;
+        // Allocates where clients wait for a listener, and not otherwise.
+        let mut unanswered = Vec::new();
         while let Some(&(_, key)) = self.deadlines.first().filter(|(due, _)| *due <= now_ns) {
             self.deadlines.pop_first();
             let Some(flow) = self.flows.get_mut(key) else { continue };
@@ -256,38 +240,23 @@ impl TcpFlows {
                     cx.shared.counters.tcp_reset += 1;
                     self.drop_host(cx, key);
                 }
-                Phase::ProgramConnecting { socket, ref mut wait_ns, .. } => {
-                    cx.stack.repeat_syn(socket);
-                    cx.touched = true;
-                    *wait_ns = (*wait_ns * 2).min(SYN_WAIT_NS_MAX);
-                    let due = now_ns + *wait_ns;
-                    expire_at(&mut self.deadlines, key, flow, Some(due));
+                Phase::ProgramConnecting(connecting) => {
+                    let program = self.on_unanswered(key, &connecting);
+                    if !unanswered.contains(&program) {
+                        unanswered.push(program);
+                    }
                 }
             }
+        }
+        // When all of them are in line again.
+        for program in unanswered {
+            self.repeat_first(cx, program);
         }
     }
 
     /// When [`TcpFlows::expire`] may have something to do.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
         self.deadlines.first().map(|(due, _)| *due)
-    }
-
-    /// A client connected to a forwarded port: connects on to the program.
-    pub(crate) fn on_accept(&mut self, cx: &mut Context<'_, impl FifoHost>, accepted: Accepted) {
-        let Accepted { host, presented, flight, .. } = accepted;
-        let [Some(first), second] = presented else { return reset(&host) };
-        // The inner stack's connection carries the flow's key, so that the flow exists before it: this id is none
-        // of a socket, and is replaced below.
-        let to = first.program;
-        let (socket, wait_ns) = (SocketId(u64::MAX), SYN_WAIT_NS);
-        let phase = Phase::ProgramConnecting { socket, second, to, wait_ns };
-        let key = self.flows.insert(Flow { flight, ..Flow::new(host, phase) });
-        self.clients += 1;
-        if self.watch(cx.shared, key).is_err() {
-            self.drop_host(cx, key);
-            return;
-        }
-        self.connect_program(cx, key, first);
     }
 
     /// Takes a flow out, and all that would find it.
@@ -299,8 +268,15 @@ impl TcpFlows {
         if let Phase::HostConnecting(pending) = flow.phase {
             self.connecting.remove(&pending);
         }
-        self.clients -= usize::from(flow.by_client);
         Some(flow)
+    }
+
+    /// A connection to the program could not be begun.
+    fn on_not_connected(&mut self, key: Key) {
+        if let Some(flow) = self.flows.get_mut(key) {
+            flow.news = Some(News::Failed);
+            self.enqueue(key);
+        }
     }
 
     fn enqueue(&mut self, key: Key) {
@@ -323,23 +299,26 @@ impl TcpFlows {
             true => Some(Target::Nameservers(cx.shared.nameservers.tour(now_ns).once())),
             false => cx.shared.host_addr(syn.local).map(Target::Host),
         };
-        let refusal = match target {
+        let refusal = match target.map(|target| self.open(cx, syn, target)) {
             None => Refusal::Reset,
-            Some(_) if self.is_full() => {
-                cx.shared.counters.tcp_flows_full += 1;
-                Refusal::Ignore
-            }
-            Some(target) => match self.open(cx, syn, target) {
-                Ok(()) => return,
-                Err(error) => {
-                    if matches!(error, Errno::MFILE | Errno::NFILE) {
-                        cx.shared.counters.tcp_flows_full += 1;
-                    }
-                    refusal_for(error)
+            Some(Ok(())) => return,
+            Some(Err(error)) => {
+                if matches!(error, Errno::MFILE | Errno::NFILE) {
+                    self.on_full(cx.shared);
                 }
-            },
+                refusal_for(error)
+            }
         };
         refuse(cx, syn.pending, refusal);
+    }
+
+    /// A connection of the program finds no flow.
+    fn on_full(&self, shared: &mut Shared) {
+        shared.counters.tcp_flows_full += 1;
+        let budget = &shared.place.siblings.budget;
+        let (open, descriptors) = (budget.len(Whose::Program), budget.descriptors());
+        let notice = Notice::ConnectionsWait { open, descriptors };
+        shared.tell_once(Topic::ConnectionsWait, notice);
     }
 
     /// A flow whose host connection is being made.
@@ -351,6 +330,7 @@ impl TcpFlows {
     ) -> Result<(), Errno> {
         let (ttl, tos) = ttl_and_tos(cx.stack.pending_headers(syn.pending));
         let class = tos & CLASS_MASK;
+        let share = cx.shared.place.siblings.budget.take(Whose::Program).ok_or(Errno::MFILE)?;
         let (host, nameservers) = match target {
             Target::Host(to) => (open_towards(to, ttl, class)?, None),
             Target::Nameservers(mut tour) => {
@@ -359,7 +339,7 @@ impl TcpFlows {
         };
         let traced = ttl != PLAIN_TTL;
         let phase = Phase::HostConnecting(syn.pending);
-        let flow = Flow { class, traced, nameservers, ..Flow::new(host, phase) };
+        let flow = Flow { class, traced, nameservers, ..Flow::new(host, share, phase) };
         let key = self.flows.insert(flow);
         self.connecting.insert(syn.pending, key);
         self.watch(cx.shared, key).inspect_err(|_| {
@@ -412,42 +392,39 @@ impl TcpFlows {
                     self.on_host_connected(cx, key, pending);
                 }
             }
-            Phase::ProgramConnecting { socket, second, .. } => match flow.news.take() {
+            Phase::ProgramConnecting(connecting) => match flow.news.take() {
                 Some(News::Connected) => {
+                    let Some(socket) = connecting.socket else { return };
                     flow.phase = Phase::Open(socket);
                     expire_at(&mut self.deadlines, key, flow, None);
                     if let Some(flight) = flow.flight.take() {
                         self.landings.push(flight);
                     }
+                    self.on_answered(cx, &connecting);
                     self.splice(cx, key, socket);
                 }
-                Some(News::Failed) => {
-                    cx.stack.close(cx.now, socket, Linger::Abort);
-                    self.on_program_refused(cx, key, second);
-                }
-                None if flow.has_failed() => {
-                    cx.stack.close(cx.now, socket, Linger::Abort);
-                    self.drop_host(cx, key);
-                }
+                _ if flow.has_failed() => self.drop_host(cx, key),
+                Some(News::TimedOut) => self.on_given_up(cx, key, connecting),
+                Some(News::Failed) => self.on_program_refused(cx, key, connecting),
                 None => {}
             },
             Phase::Open(socket) => match flow.news.take() {
                 None | Some(News::Connected) => self.splice(cx, key, socket),
                 // The program had closed its socket, which then timed out in FIN-WAIT-2 or reset the connection when
                 // bytes of the host came. Its FIN is here, so that its stream is whole and is still delivered.
-                Some(News::Failed) if flow.program_side == ProgramSide::Ended => {
+                Some(News::Failed | News::TimedOut) if flow.program_side == ProgramSide::Ended => {
                     flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
                 }
                 // The same after its bytes and FIN were handed to the host's socket: that is closed without a reset,
                 // which would discard what the kernel has not sent yet.
-                Some(News::Failed) if flow.program_side == ProgramSide::Passed => {
+                Some(News::Failed | News::TimedOut) if flow.program_side == ProgramSide::Passed => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.touched = true;
                     cx.shared.counters.tcp_finished += 1;
                     self.remove(key);
                 }
-                Some(News::Failed) => {
+                Some(News::Failed | News::TimedOut) => {
                     flow.move_last_out(cx, socket);
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.shared.counters.tcp_reset += 1;
@@ -495,56 +472,6 @@ impl TcpFlows {
         }
     }
 
-    /// The program does not listen where it was tried: perhaps on its other address.
-    fn on_program_refused(
-        &mut self,
-        cx: &mut Context<'_, impl FifoHost>,
-        key: Key,
-        second: Option<Presented>,
-    ) {
-        match second {
-            Some(shown) => self.connect_program(cx, key, shown),
-            None => {
-                cx.shared.counters.tcp_accepted_refused += 1;
-                self.hint(cx.shared, key);
-                self.drop_host(cx, key);
-            }
-        }
-    }
-
-    /// Says why a client is turned away, once for each published port.
-    fn hint(&mut self, shared: &Shared, key: Key) {
-        let Some(Flow { host, phase: Phase::ProgramConnecting { to, .. }, .. }) =
-            self.flows.get(key)
-        else {
-            return;
-        };
-        let published = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
-        if let Some(host) = published
-            && self.hinted.insert(host.port())
-        {
-            let protocol = ForwardProtocol::Tcp;
-            let notice = Notice::NobodyListens { protocol, host, program: *to };
-            shared.tell_once(Topic::Tcp(host.port()), notice);
-        }
-    }
-
-    /// Connects a forwarded flow to the program with the client `shown` so, and failing that in the second way.
-    fn connect_program(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, shown: Presented) {
-        let Some(flow) = self.flows.get_mut(key) else { return };
-        let Phase::ProgramConnecting { second, to, .. } = &mut flow.phase else { return };
-        let (second, to) = (second.take_if(|second| *second != shown), *to);
-        match connect_from(cx, key, shown) {
-            Ok(socket) => {
-                let wait_ns = SYN_WAIT_NS;
-                flow.phase = Phase::ProgramConnecting { socket, second, to, wait_ns };
-                let due = cx.shared.now_ns + wait_ns;
-                expire_at(&mut self.deadlines, key, flow, Some(due));
-            }
-            Err(_) => self.on_program_refused(cx, key, second),
-        }
-    }
-
     /// Moves what can be moved, both ways.
     fn splice(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
@@ -569,11 +496,17 @@ impl TcpFlows {
         }
     }
 
-    /// Ends the host's side by a reset.
+    /// Ends the host's side by a reset. A connection to the program that is not made yet ends as
+    /// well.
     fn drop_host(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key) {
         cx.touched = true;
-        if let Some(flow) = self.remove(key) {
-            reset(&flow.host);
+        let Some(flow) = self.remove(key) else { return };
+        reset(&flow.host);
+        if let Phase::ProgramConnecting(connecting) = flow.phase {
+            if let Some(socket) = connecting.socket {
+                cx.stack.close(cx.now, socket, Linger::Abort);
+            }
+            self.on_gone(cx.shared, &connecting);
         }
     }
 }
@@ -593,50 +526,4 @@ fn expire_at(deadlines: &mut BTreeSet<(u64, Key)>, key: Key, flow: &mut Flow, du
     }
     flow.expires_ns = due;
     deadlines.extend(due.map(|due| (due, key)));
-}
-
-/// Connects to the program as the client that it is shown; from any port when the client's own is taken.
-fn connect_from(
-    cx: &mut Context<'_, impl FifoHost>,
-    key: Key,
-    shown: Presented,
-) -> Result<SocketId, ConnectError> {
-    if shown.client.port() == 0 {
-        return connect_from_any(cx, key, shown);
-    }
-    match try_connect(cx, key, shown.client, shown.program) {
-        Err(ConnectError::AddrInUse | ConnectError::NoPort) => connect_from_any(cx, key, shown),
-        result => result,
-    }
-}
-
-/// The same from any port that makes the flow this gateway's.
-fn connect_from_any(
-    cx: &mut Context<'_, impl FifoHost>,
-    key: Key,
-    shown: Presented,
-) -> Result<SocketId, ConnectError> {
-    let ip = shown.client.ip();
-    if cx.shared.place.is_alone() {
-        return try_connect(cx, key, SocketAddr::new(ip, 0), shown.program);
-    }
-    let (range, mut tries) = (cx.stack.config().ephemeral.clone(), PORTS_TRIED_MAX);
-    while let Some(client) = cx.shared.place.next_port(ip, shown.program, &range, &mut tries) {
-        match try_connect(cx, key, client, shown.program) {
-            Err(ConnectError::AddrInUse | ConnectError::NoPort) => {}
-            result => return result,
-        }
-    }
-    Err(ConnectError::NoPort)
-}
-
-fn try_connect(
-    cx: &mut Context<'_, impl FifoHost>,
-    key: Key,
-    client: SocketAddr,
-    program: SocketAddr,
-) -> Result<SocketId, ConnectError> {
-    cx.touched = true;
-    let (recv, send) = cx.shared.buffers();
-    cx.stack.connect_from(cx.now, client, program, key.short(), recv, send)
 }

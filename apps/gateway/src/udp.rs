@@ -20,6 +20,7 @@ use towpath_stack::net::IcmpError;
 use towpath_stack::{DatagramFrom, DatagramMeta, Host};
 use towpath_wire::{icmpv4, icmpv6};
 
+use crate::budget::{Share, Whose};
 use crate::config::{ForwardProtocol, Presented};
 use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
@@ -66,6 +67,8 @@ enum Side {
     /// A socket of its own, connected to the peer.
     Connected {
         host: Fd,
+        /// Right to the descriptor of `host`.
+        _share: Share,
         /// The address that it is connected to.
         to: SocketAddr,
         readable: bool,
@@ -343,8 +346,10 @@ impl UdpFlows {
         let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
         let class = if key.peer.port() == nameservers::PORT { CLASS_DNS } else { CLASS_PLAIN };
         self.make_room(shared, class);
+        let _share = self.share(shared, class)?;
         let (host, mapped) = self.open_towards(to, listeners, key)?;
-        let side = Side::Connected { host, to, readable: false, mapped, dont_fragment: false };
+        let side =
+            Side::Connected { host, _share, to, readable: false, mapped, dont_fragment: false };
         let id = self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true });
         if let Some((_, flow)) = self.flows.get(id)
             && let Side::Connected { host, .. } = &flow.side
@@ -357,6 +362,18 @@ impl UdpFlows {
         }
         shared.counters.udp_flows += 1;
         Ok(id)
+    }
+
+    /// A descriptor for a flow of the program: that of its oldest one, where none is left.
+    fn share(&mut self, shared: &mut Shared, class: usize) -> Result<Share, Errno> {
+        loop {
+            if let Some(share) = self.siblings.budget.take(Whose::Datagrams) {
+                return Ok(share);
+            }
+            if !self.evict(shared, class) {
+                return Err(Errno::NOBUFS);
+            }
+        }
     }
 
     /// A socket of the host for a flow, connected, and whether it has a port of [`Mappings`](crate::mapping::Mappings).
@@ -413,15 +430,20 @@ impl UdpFlows {
     }
 
     fn make_room(&mut self, shared: &mut Shared, class: usize) {
-        if self.flows.is_full(class)
-            && let Some((key, flow)) = self.flows.evict(class)
-        {
-            match class {
-                CLASS_CLIENT_NEW | CLASS_CLIENT => shared.counters.udp_clients_evicted += 1,
-                _ => shared.counters.udp_evicted += 1,
-            }
-            self.forget(&key, &flow.side);
+        if self.flows.is_full(class) {
+            self.evict(shared, class);
         }
+    }
+
+    /// Ends a flow in favour of one of `class`. False: there is none.
+    fn evict(&mut self, shared: &mut Shared, class: usize) -> bool {
+        let Some((key, flow)) = self.flows.evict(class) else { return false };
+        match class {
+            CLASS_CLIENT_NEW | CLASS_CLIENT => shared.counters.udp_clients_evicted += 1,
+            _ => shared.counters.udp_evicted += 1,
+        }
+        self.forget(&key, &flow.side);
+        true
     }
 
     fn forget(&mut self, key: &Key, side: &Side) {

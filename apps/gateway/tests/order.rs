@@ -44,6 +44,20 @@ impl Shards {
         }
     }
 
+    /// The same in a millisecond of stopped time.
+    fn pass_a_millisecond(&mut self) {
+        self.turn(8 * self.worlds.len());
+        for world in &mut self.worlds {
+            world.advance(Duration::from_millis(1));
+        }
+    }
+
+    /// Packets that the program's stack has dropped.
+    fn dropped(&self, reason: DropReason) -> u64 {
+        let of = |world: &World| world.stack.net.counters().data.drops.of(reason);
+        self.worlds.iter().map(of).sum()
+    }
+
     fn publish(&mut self, port: u16) -> SocketAddr {
         let host = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let forward = Forward { host, port, protocol: ForwardProtocol::Tcp };
@@ -197,30 +211,53 @@ fn who_finds_a_full_queue_is_not_waited_for() {
     }
 }
 
-/// Clients that come at once, more than the program's queue holds, are not left waiting for a timeout of TCP's: as soon as
-/// the program accepts, the next ones come in, each with what it has sent.
+/// Clients that come at once, more than the program's queue holds, stand in line: as soon as the
+/// program accepts, the next ones come in, each with what it has sent. No timeout of TCP's is
+/// waited for, and a program that accepts nothing is sent few SYNs.
 #[test]
-fn a_crowd_gets_in_as_fast_as_the_program_accepts() {
+fn a_crowd_gets_in_in_order_and_as_fast_as_the_program_accepts() {
+    const QUEUE: u32 = 9;
     for count in [1, 2] {
         let mut shards = Shards::new(count, 7);
-        let listener = shards.listen(0, 80, 8);
+        let listener = shards.listen(0, 80, QUEUE - 1);
         let port = shards.publish(80).port();
+        shards.worlds.iter_mut().for_each(|world| world.stop_time(true));
         let _clients: Vec<_> =
             (0..CLIENTS).map(|name| client(Ipv4Addr::LOCALHOST, port, name)).collect();
-        // All that do not find room find the queue full, once or more often.
-        shards.until("the queue to be found full", |shards| {
-            shards.dropped(DropReason::ListenOverflow) > 0
-        });
-        shards.turn(2000);
-        let mut accepted = Vec::new();
-        shards.until("all to be accepted", |shards| {
+        // Each gateway in turn waits for clients of the other one that find no place
+        // (`accept_waited`).
+        let mut milliseconds = 0;
+        while milliseconds < 200 || shards.flows().iter().sum::<usize>() < CLIENTS as usize {
+            shards.pass_a_millisecond();
+            milliseconds += 1;
+            assert!(milliseconds < 2000, "{:?} flows", shards.flows());
+        }
+        // Each has sent a SYN at most; the first one in the line of each gateway after 1, 2, 4 …
+        // ms, and each 50 ms.
+        let in_vain = shards.dropped(DropReason::ListenOverflow);
+        let repeated = count as u64 * (7 + milliseconds / 50);
+        assert!(in_vain <= u64::from(CLIENTS - QUEUE) + repeated, "{in_vain} SYNs");
+
+        let (mut accepted, mut milliseconds) = (Vec::new(), 0);
+        while accepted.len() < CLIENTS as usize {
             shards.accept(0, listener, &mut accepted);
-            accepted.len() == CLIENTS as usize
-        });
+            shards.pass_a_millisecond();
+            milliseconds += 1;
+            assert!(milliseconds < 1000, "{} are in", accepted.len());
+        }
+        // The first one waits for 50 at most, and each queueful for a few.
+        assert!(milliseconds < 50 + 5 * CLIENTS / QUEUE, "{milliseconds} milliseconds");
+        let in_vain = shards.dropped(DropReason::ListenOverflow);
+        assert!(in_vain < 4 * u64::from(CLIENTS), "{in_vain} SYNs");
+        // The end of a handshake that is dropped comes again by a timeout of TCP's.
+        assert_eq!(shards.dropped(DropReason::AcceptOverflow), 0);
+
+        shards.worlds.iter_mut().for_each(|world| world.stop_time(false));
         let mut names = shards.names(&accepted);
+        if count == 1 {
+            assert!(names.is_sorted(), "{names:?}");
+        }
         names.sort_unstable();
         assert!(names.into_iter().eq(0..CLIENTS));
-        // A client whose end of the handshake is lost waits for a timeout of TCP's.
-        assert_eq!(shards.dropped(DropReason::AcceptOverflow), 0);
     }
 }

@@ -186,24 +186,26 @@ fn a_program_that_listens_on_ipv6_only_is_found() {
     assert_eq!(shards.handed_over(), 0);
 }
 
-/// Those that find no flow where they belong wait, and lose nothing.
+/// The gateways have one limit, whichever of them has the flows.
 #[test]
-fn more_clients_than_there_may_be_wait() {
+fn clients_beyond_the_common_limit_are_refused() {
+    const CLIENTS: usize = 48;
     let mut shards = Shards::new(4);
-    for world in &shards.0 {
-        world.gateway.borrow_mut().limit_tcp_flows(2);
-    }
     let listener = shards.0[3].listen("10.0.2.15:80");
     let addr = shards.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
-    let clients: Vec<_> = (0..48).map(|_| ask(None, addr, b"hi".to_vec())).collect();
+    shards.0[2].gateway.borrow_mut().limit_tcp_flows(16);
+    let clients: Vec<_> = (0..CLIENTS).map(|_| ask(None, addr, b"hi".to_vec())).collect();
     // Nobody answers yet, so that none ends.
-    shards.until("a pause", |shards| (shards.counter("accept_paused") > 0).then_some(()));
-    shards.serve(3, listener, clients.len());
+    shards.until("refusals", |shards| {
+        (shards.counter("tcp_flows_full") == CLIENTS as u64 - 14).then_some(())
+    });
+    shards.serve(3, listener, 14);
     shards.until("the clients", |_| clients.iter().all(JoinHandle::is_finished).then_some(()));
-    for client in clients {
-        assert_eq!(client.join().unwrap().unwrap(), b"hi");
-    }
-    assert!(shards.counter("tcp_flows_full") > 0);
+    let answers = clients.into_iter().map(|client| client.join().unwrap());
+    let (served, refused): (Vec<_>, Vec<_>) = answers.partition(Result::is_ok);
+    assert_eq!((served.len(), refused.len()), (14, CLIENTS - 14));
+    assert!(served.into_iter().all(|answer| answer.unwrap() == b"hi"));
+    assert_eq!(shards.counter("tcp_accepted"), 14);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use towpath_engine::{EngineConfig, ResolverConfig, RouteConfig};
+use towpath_gateway::limits::DESCRIPTORS_USED_MAX;
 use towpath_gateway::{Forward, GatewayConfig};
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::InterfaceConfig;
@@ -70,6 +71,16 @@ pub enum Link {
         /// Whether the kernel takes UDP datagrams that are to be cut.
         udp_segmentation: bool,
     },
+}
+
+impl Link {
+    /// Descriptors that a port for it has a use for, beside those that go with it.
+    pub fn descriptors_used_max(&self) -> usize {
+        match self {
+            Self::Gateway { .. } => DESCRIPTORS_USED_MAX,
+            Self::Tap { .. } => 0,
+        }
+    }
 }
 
 impl Shape {

@@ -23,7 +23,8 @@ pub(crate) struct HalfOpenFlow {
     pub flow: Flow,
     pub half_open: HalfOpen,
     pub iface: IfaceId,
-    /// It has a place in the accept queue ([`Listener::promised`](crate::socket::Listener)).
+    /// Whether a place in the accept queue is promised to it
+    /// ([`Listener::promised`](crate::socket::Listener)).
     pub has_place: bool,
     /// When its SYN came. A repeated one keeps the place in the line.
     pub since: Instant,

@@ -156,8 +156,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Sends the SYN of a connection that is being made once more, for an owner that knows that it was dropped. When the
-    /// connection is given up is not changed by it.
+    /// Sends the SYN of a connection in SYN-SENT once more, for an owner that knows that the peer
+    /// dropped it. The time at which the connection is given up stays the same.
     pub fn repeat_syn(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         if let Some(Kind::Stream(stream)) =

@@ -302,9 +302,9 @@ pub(crate) struct Listener {
     pub backlog: u32,
     /// Children that the program has not taken.
     pub waiting: u32,
-    /// Half-open connections that have a place in the queue already: those from within this process
-    /// ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)). Over other links a SYN takes none, since
-    /// a flood of SYNs would take all.
+    /// Half-open connections that have a place in the queue already, because their peers are in
+    /// this process ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)).
+    /// Over other links a SYN takes none: otherwise a flood of SYNs would take all.
     pub promised: u32,
     /// Its half-open connections, oldest first.
     pub half_open: List,
@@ -317,7 +317,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Whether no place is left in the queue. As Linux: it holds one more than the backlog.
+    /// Whether no place is left in the queue. As on Linux the queue holds one more than the
+    /// backlog.
     pub fn is_full(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, unqueued, .. }) => {
@@ -333,8 +334,9 @@ impl Listener {
         self.backlog.saturating_add(1).saturating_sub(taken)
     }
 
-    /// Whether a half-open connection may be promised a place. Shadows may promise the same one, or one that is taken by a
-    /// connection on its way to the queue: who comes too late waits at its shadow.
+    /// Whether a half-open connection may be promised a place. Two shadows may promise the same
+    /// one, or one that a connection on its way to the queue will take: the connection that comes
+    /// too late waits at its shadow.
     pub fn may_promise(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, .. }) => {

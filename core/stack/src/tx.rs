@@ -91,8 +91,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Lets a connection send at once, before all others and however full the device is, because its owner has
-    /// reset it and is about to reuse its ports. Packets that the device's queue has no room for at all are lost.
+    /// Lets a connection send at once, before all others and however full the device is, because
+    /// its owner has reset it and is about to reuse its ports. Packets that the device's queue has
+    /// no room for at all are lost.
     pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
         let mut budget = Budget::default().tx_packets;
         for _ in 0..budget / TX_PACKETS_A_VISIT {

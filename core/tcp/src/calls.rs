@@ -39,13 +39,15 @@ impl Connection {
         }
     }
 
-    /// Ends the connection with a RST, which `plan` yields behind the bytes that the windows have room for now; then
-    /// comes [`ConnectionEvent::Closed`](crate::ConnectionEvent::Closed). Nothing is received any more, and no byte is
-    /// sent twice: bytes that find no room, or get lost, are lost.
+    /// Ends the connection with a RST, which `plan` yields behind the bytes that the windows have
+    /// room for now; then comes [`ConnectionEvent::Closed`](crate::ConnectionEvent::Closed).
+    /// Nothing is received any more, and no byte is sent twice: bytes that find no room, or get
+    /// lost, are lost.
     ///
-    /// On Linux send(2) itself sends what the windows allow, so that a close behind it never overtakes these bytes. Here
-    /// they wait for `plan`, and a RST that went first would destroy the answer of a server that refuses a request and
-    /// closes before it has read all (RFC 2525 §2.17, RFC 1122 §4.2.2.13).
+    /// On Linux send(2) itself sends what the windows allow, so that a close behind it never
+    /// overtakes these bytes. Here they wait for `plan`, and a RST that went first would destroy
+    /// the answer of a server that refuses a request and closes before it has read all (RFC 2525
+    /// §2.17, RFC 1122 §4.2.2.13).
     pub fn abort(&mut self) {
         let silent = matches!(self.state, State::SynSent | State::TimeWait | State::Closed);
         if self.state != State::Closed {
@@ -144,8 +146,9 @@ impl Connection {
         self.settings.syn_retries = retries;
     }
 
-    /// Sends the SYN of an active open once more, if nothing has answered it. The timeouts are as they were: this is for
-    /// whoever knows that the SYN is lost, and counts as none of the retries.
+    /// Sends the SYN of an active open once more, if the peer has not answered it. The timers stay
+    /// as they are, and the SYN counts as none of the retries: the caller knows that the first one
+    /// is lost.
     pub fn repeat_syn(&mut self) {
         if self.state == State::SynSent && self.snd_nxt != self.iss {
             self.owed.syn = true;

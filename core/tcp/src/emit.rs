@@ -76,7 +76,8 @@ impl Connection {
             self.stop_timing();
             self.note_repeated(now);
         }
-        // Again: whoever saw to that has set it, or leaves it as it was (`repeat_syn`).
+        // For a SYN that is sent again the retransmission timeout has set the timer, and
+        // `repeat_syn` leaves it alone.
         if first || reply {
             self.timers.retransmit = now + self.rtt.rto();
         }

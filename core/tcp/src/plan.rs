@@ -330,8 +330,9 @@ impl Connection {
         }
     }
 
-    /// Before a RST the windows are filled: no acknowledgement will come that makes room for a larger segment, or that
-    /// ends the wait of Nagle's algorithm. A short segment that the program corked is lost, as on Linux.
+    /// Before a RST the windows are filled: no acknowledgement will come that makes room for a
+    /// larger segment, or that ends the wait of Nagle's algorithm. A short segment that the program
+    /// corked is lost, as on Linux.
     fn length_of_last(&self, whole: u32) -> Result<u32, Idle> {
         let corked = self.holds_short_segment() == Some(Idle::Corked);
         let held = if corked { whole % self.segment_size() } else { 0 };

@@ -1,4 +1,5 @@
-//! A close that turns into a reset: what was written before it leaves first, as far as the windows allow.
+//! A close that turns into a reset: what was written before it leaves first, as far as the windows
+//! allow.
 
 mod world;
 
@@ -13,7 +14,8 @@ fn write_and_abort(pair: &mut Pair, len: usize) {
     pair.abort(A);
 }
 
-/// Flags and sequence numbers of what A sent since the log was cleared, the numbers from the first one on.
+/// Flags and sequence numbers of what A sent since the log was cleared, the numbers from the first
+/// one on.
 fn sent(pair: &Pair) -> Vec<(Flags, u32)> {
     let from_a = pair.log.iter().filter(|packet| packet.from == A);
     let segments: Vec<_> = from_a.map(|packet| packet.segment).collect();

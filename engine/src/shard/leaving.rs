@@ -13,8 +13,8 @@ use crate::shard::Shard;
 /// some 100 ns, so that counting takes a twentieth of the time, however many they are.
 const COUNT_AGAIN: Duration = Duration::from_micros(2);
 
-/// Turns of the stack for the last segments of all connections. A visit sends four packets of 65,000 bytes, so that the
-/// largest window, 16 MiB, takes 65 of them.
+/// Turns of the stack for the last segments of all connections. A visit sends four packets of
+/// 65,000 bytes, so that the largest window, 16 MiB, takes 65 of them.
 const LAST_TURNS: usize = 80;
 
 /// How far the sending is of what the last program left behind.
@@ -84,9 +84,10 @@ impl Shard {
         }
     }
 
-    /// What would be lost now: bytes and ends of streams that no peer or port has acknowledged, resets that have not
-    /// left, and what ports hold. Where the shard waits for some sockets alone, of these, and what ports hold of streams that have
-    /// ended: theirs have by then, and those that others write to do not count.
+    /// What would be lost now: bytes and ends of streams that no peer or port has acknowledged,
+    /// resets that have not left, and what ports hold. Where the shard waits for some sockets
+    /// alone, of these, and what ports hold of streams that have ended: theirs have by then, and
+    /// those that others write to do not count.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
         let of_socket = |info: SocketInfo| match info.state {
             SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,
@@ -104,8 +105,9 @@ impl Shard {
         some.iter().copied().map(of_id).chain(ports).sum()
     }
 
-    /// Resets what is not delivered by now, as it never will be: otherwise peers would take the part that they have for
-    /// the whole. A connection that has bytes and room for them takes several turns to come to its reset.
+    /// Resets what is not delivered by now, as it never will be: otherwise peers would take the
+    /// part that they have for the whole. A connection that has bytes and room for them takes
+    /// several turns to come to its reset.
     pub(crate) fn hang_up(&mut self) {
         let now = self.read_clocks();
         self.stack.reset_connections();

@@ -223,10 +223,9 @@ fn clients_that_say_nothing_leave_flows_to_the_program() {
     let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
     let _idle: Vec<_> = (0..20).map(|_| TcpStream::connect(addr).unwrap()).collect();
     world.until("a pause", |world| (world.counter("accept_paused") > 0).then_some(()));
-    assert_eq!(world.gateway.borrow().tcp_flows(), 6);
-    for _ in 0..2 {
-        world.connected(gateway_v4(server.local_addr().unwrap().port()));
-    }
+    assert_eq!(world.gateway.borrow().tcp_flows(), 7);
+    world.connected(gateway_v4(server.local_addr().unwrap().port()));
+    assert_eq!(world.gateway.borrow().tcp_flows(), 8);
 }
 
 #[test]
@@ -314,28 +313,64 @@ fn a_client_is_answered_from_the_address_that_it_wrote_to_last() {
     }
 }
 
+/// A flow that is about to end leaves its place to the next client.
 #[test]
-fn clients_beyond_the_limit_wait_in_the_hosts_queue() {
+fn a_client_beyond_the_limit_is_served_if_another_one_ends_soon() {
     let mut world = World::new();
     world.gateway.borrow_mut().limit_tcp_flows(1);
     let listener = world.listen("10.0.2.15:80");
     let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
-    let clients = [ask(addr, b"a".to_vec()), ask(addr, b"a".to_vec())];
-    let (first, _) = world.accept(listener);
+    let _first = TcpStream::connect(addr).unwrap();
+    let (sock, _) = world.accept(listener);
+    world.stop_time(true);
+    let client = ask(addr, b"a".to_vec());
     world.until("a pause", |world| (world.counter("accept_paused") > 0).then_some(()));
     assert_eq!(world.gateway.borrow().tcp_flows(), 1);
-    let mut sock = first;
-    for n in 0..2 {
-        assert_eq!(world.read_to_end(sock), b"a");
-        world.close(sock, Linger::Default);
-        if n == 0 {
-            sock = world.accept(listener).0;
-        }
-    }
-    for client in clients {
+    world.close(sock, Linger::Abort);
+    world.until("the end", |world| (world.gateway.borrow().tcp_flows() == 0).then_some(()));
+    world.stop_time(false);
+    let (sock, _) = world.accept(listener);
+    assert_eq!(world.read_to_end(sock), b"a");
+    world.close(sock, Linger::Default);
+    world.until("the client", |_| client.is_finished().then_some(()));
+    assert_eq!(client.join().unwrap().unwrap(), b"");
+    assert_eq!(world.counter("tcp_flows_full"), 0);
+}
+
+#[test]
+fn clients_beyond_the_limit_are_refused_and_that_is_said_once() {
+    let mut world = World::new();
+    world.gateway.borrow_mut().limit_tcp_flows(1);
+    let (tell, told) = std::sync::mpsc::channel();
+    world.gateway.borrow_mut().on_notice(move |notice| tell.send(notice).unwrap());
+    let listener = world.listen("10.0.2.15:80");
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let first = ask(addr, b"a".to_vec());
+    let (sock, _) = world.accept(listener);
+    for refused in 1..=3 {
+        let client = ask(addr, b"b".to_vec());
         world.until("the client", |_| client.is_finished().then_some(()));
-        assert_eq!(client.join().unwrap().unwrap(), b"");
+        assert!(client.join().unwrap().is_err());
+        assert_eq!(world.counter("tcp_flows_full"), refused);
     }
+    let Ok(Notice::ClientsRefused { host, open: 1, .. }) = told.try_recv() else {
+        panic!("the user is told");
+    };
+    assert_eq!(host, addr);
+    assert!(told.try_recv().is_err(), "and once");
+    assert_eq!(world.counter("accept_paused"), 1);
+    // Others lose nothing by it.
+    assert_eq!(world.read_to_end(sock), b"a");
+    world.close(sock, Linger::Default);
+    world.until("the client", |_| first.is_finished().then_some(()));
+    assert_eq!(first.join().unwrap().unwrap(), b"");
+    world.until("the end", |world| (world.gateway.borrow().tcp_flows() == 0).then_some(()));
+    let next = ask(addr, b"c".to_vec());
+    let (sock, _) = world.accept(listener);
+    assert_eq!(world.read_to_end(sock), b"c");
+    world.close(sock, Linger::Default);
+    world.until("the client", |_| next.is_finished().then_some(()));
+    assert_eq!((next.join().unwrap().unwrap(), world.counter("tcp_flows_full")), (vec![], 3));
 }
 
 #[test]
@@ -379,7 +414,8 @@ fn a_reset_of_the_client_reaches_the_program_and_back() {
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
-/// A server that refuses a request closes while a part of it is unread, in the same turn as it answers.
+/// A server that refuses a request closes while a part of it is unread, in the same turn as it
+/// answers.
 #[test]
 fn an_answer_before_a_reset_of_the_program_reaches_the_client() {
     for len in [15, 40_000] {

@@ -3,6 +3,7 @@
 
 mod forward;
 mod leaving;
+mod line;
 mod slots;
 mod tcp;
 mod udp;

@@ -333,7 +333,8 @@ fn bytes_before_a_reset_of_the_program_arrive_before_it() {
     assert_eq!((world.counter("tcp_reset"), world.gateway.borrow().tcp_flows()), (1, 0));
 }
 
-/// The host's socket is full, so that the gateway has bytes when the program's reset comes: it does not wait for room.
+/// The host's socket is full, so that the gateway has bytes when the program's reset comes: it does
+/// not wait for room.
 #[test]
 fn bytes_beyond_the_hosts_window_are_lost_with_a_reset_of_the_program() {
     let (go, wait) = mpsc::channel();

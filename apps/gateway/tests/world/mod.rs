@@ -182,6 +182,8 @@ pub struct World {
     ports: [Box<dyn Port>; 1],
     time: Rc<Time>,
     skipped: Duration,
+    /// Time of the program and the gateway while it stands still.
+    stopped: Option<Instant>,
 }
 
 pub fn gateway_v4(port: u16) -> SocketAddr {
@@ -240,6 +242,7 @@ impl World {
             ports: [port],
             time: Rc::new(Time::new()),
             skipped: Duration::ZERO,
+            stopped: None,
         }
     }
 
@@ -268,7 +271,19 @@ impl World {
     }
 
     pub fn now(&self) -> Instant {
-        Instant(1 + (self.time.passed() + self.skipped).as_nanos() as u64)
+        let passed = || self.time.passed() + self.skipped;
+        self.stopped.unwrap_or_else(|| Instant(1 + passed().as_nanos() as u64))
+    }
+
+    /// No time passes for the program and the gateway until `false`, however long this machine
+    /// takes.
+    pub fn stop_time(&mut self, yes: bool) {
+        self.stopped = yes.then(|| self.now());
+    }
+
+    /// Lets stopped time pass.
+    pub fn advance(&mut self, time: Duration) {
+        self.stopped = self.stopped.map(|now| now + time);
     }
 
     /// Lets time pass for the program and the gateway, but not for the host.

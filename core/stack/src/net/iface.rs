@@ -43,8 +43,9 @@ pub struct InterfaceConfig {
     /// Behind it the host's kernel sends packets on, and cuts them to what it knows of the network: its DF
     /// says nothing but what the program wants.
     pub kernel_cuts: bool,
-    /// Its other end is in this process: it loses nothing, answers at once and means no harm. A SYN from there takes its
-    /// place in the accept queue right away, so that the end of its handshake finds one.
+    /// Whether the other end is in this process, so that the link loses nothing, answers come at
+    /// once, and no SYN is part of a flood. A SYN that comes in takes its place in the accept
+    /// queue, and the end of its handshake finds that.
     pub in_process: bool,
 }
 

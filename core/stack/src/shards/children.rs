@@ -14,8 +14,9 @@
 //! Who connects once more when a connection of its own is in the queue finds the two in that order there, whichever shards
 //! have them: offers have the time of the turn that made them, and the rings are looked at until none brings another one.
 //!
-//! How many places the queue has left its shard says in a word that the others read: when it has none they drop SYNs and
-//! last ACKs, as the listener's own shard does. `Full` is for those that were on the way when the queue became full.
+//! The listener's shard writes the number of places left in the queue into a word that the other
+//! shards read. When there is none they drop SYNs and last ACKs, as the listener's own shard does.
+//! `Full` answers offers that were on the way when the queue became full.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -44,7 +45,7 @@ impl Listener {
         }
     }
 
-    /// Lets other shards know how many places its queue has left, after a change.
+    /// Tells other shards how many places the queue has left, after a change.
     pub(crate) fn publish(&self) {
         if let Some(AmongShards::Original { room, .. }) = self.among.as_deref() {
             room.store(self.room(), Ordering::Relaxed);

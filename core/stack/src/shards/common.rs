@@ -138,7 +138,8 @@ pub(crate) struct Shadow {
 /// What depends on the kind of the socket.
 #[derive(Debug, Clone)]
 pub(crate) enum ShadowKind {
-    /// With how many places its accept queue has left, which its shard alone writes.
+    /// A listener, with the number of places left in its accept queue, which its shard alone
+    /// writes.
     Listener { settings: Box<Settings>, room: Arc<AtomicU32>, note: ListenerNote },
     /// With its peer.
     Datagram { echo: bool, peer: Option<Flow> },

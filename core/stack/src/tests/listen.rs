@@ -9,7 +9,7 @@ use towpath_wire::{ipv4, ipv6, tcp};
 use super::scale::{segment, syn};
 use super::world::{Conn, LinkConfig, MS, World};
 use crate::net::{IfaceId, InterfaceConfig};
-use crate::{DropReason, SocketError, SocketEvent, SocketOption, StackConfig};
+use crate::{DropReason, Linger, SocketError, SocketEvent, SocketOption, StackConfig};
 
 /// The TCP header of an IP packet.
 fn header(packet: &[u8]) -> tcp::Header {
@@ -178,8 +178,8 @@ fn a_slow_reader_over_loopback_does_not_stall() {
     assert!(took.as_millis() < 10, "{took:?}");
 }
 
-/// More clients at once than the accept queue has places: those that get none are told to come again by nothing but
-/// silence, and those that get one never come for nothing.
+/// More clients at once than the accept queue has places: each that gets a place finishes its
+/// handshake, and the SYNs of the others are dropped.
 #[test]
 fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
     let mut w = World::new(LinkConfig::default());
@@ -197,7 +197,7 @@ fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
             w.a.accept(listener).expect("it is connected");
         }
         accepted += round;
-        // Without it they would wait for a second.
+        // TCP itself would send these SYNs again after a second.
         for client in &clients {
             w.a.stack.repeat_syn(client.id);
         }
@@ -208,7 +208,8 @@ fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
     assert_eq!(w.a.stack.counters().tcp_resets_sent, 0);
 }
 
-/// Handshakes that never end keep their places no longer than they last. Of a link on which others may be none has one.
+/// A handshake that never ends gives its place back when it times out. SYNs of a link that leaves
+/// the process have none.
 #[test]
 fn places_are_taken_within_the_process_alone_and_given_back() {
     for in_process in [true, false] {
@@ -235,6 +236,35 @@ fn places_are_taken_within_the_process_alone_and_given_back() {
         }
         assert_eq!(w.b.drops(DropReason::AcceptOverflow), 0);
     }
+}
+
+/// A peer that knows nothing of the connection resets it, and a listener that closes takes its
+/// half-open connections with it.
+#[test]
+fn places_of_handshakes_that_fail_are_given_back() {
+    let mut w = World::new(LinkConfig { in_process: true, ..LinkConfig::default() });
+    let (listener, _) = w.b.listen("0.0.0.0:80", 3);
+    for _ in 0..10 {
+        // 10.0.0.1, which sent no SYN.
+        w.inject(&syn(0x0a00_0001, 80));
+        w.run(10);
+        assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
+    }
+    assert_eq!(w.b.drops(DropReason::ListenOverflow), 0);
+    for _ in 0..5 {
+        w.a.connect("10.0.0.2:80");
+    }
+    w.run(10);
+    for _ in 0..4 {
+        w.b.accept(listener).expect("there is a place for each");
+    }
+    assert_eq!(w.b.drops(DropReason::ListenOverflow), 1);
+    w.inject(&syn(0x0b00_0000, 80));
+    w.run(10);
+    assert_eq!(w.b.stack.handshakes.half_open.len(), 1);
+    let now = w.now();
+    w.b.stack.close(now, listener, Linger::Abort);
+    assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
 }
 
 /// Connects `count` clients, one each 100 ms, while `flood` SYNs per millisecond come from elsewhere.

@@ -391,7 +391,7 @@ pub struct LinkConfig {
     /// Most packets that it takes in a millisecond, each way.
     pub rate: usize,
     pub offloads: Offloads,
-    /// As a link within one process.
+    /// Whether the interfaces are as those of a link within one process.
     pub in_process: bool,
 }
 

@@ -1,0 +1,242 @@
+//! Descriptors that the flows of all gateways of a host share.
+//!
+//! TCP flows, connections on the way to one, and UDP flows of the program take from one
+//! [`FlowBudget`], so that a crowd of one kind finds whatever the others leave. Only a small part
+//! is kept for the program, because clients of published ports can connect and then do nothing.
+//! Echo flows and DNS queries have a part of their own: a program whose connections took everything
+//! can still resolve names.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use rustix::process::{Resource, getrlimit};
+
+use crate::limits::{
+    DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX,
+    FLOWS_LEFT_TO_PROGRAM, SMALL_PART, TCP_FLOWS_MAX, UDP_CLIENTS_MAX, UDP_FLOWS_MAX,
+};
+
+/// Limits on flows of all gateways of a host together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlowsMax {
+    /// Limit on TCP flows and UDP flows of the program together, whose descriptors are from the
+    /// [`FlowBudget`].
+    pub(crate) all: usize,
+    pub(crate) tcp: usize,
+    /// Limit on TCP flows of clients of published ports.
+    pub(crate) clients: usize,
+    pub(crate) udp: usize,
+    pub(crate) udp_clients: usize,
+    pub(crate) echo: usize,
+    pub(crate) dns: usize,
+    /// Limit of descriptors that bounds `tcp`, as the user knows it (RLIMIT_NOFILE); None:
+    /// [`TCP_FLOWS_MAX`] does.
+    pub(crate) descriptors: Option<u64>,
+}
+
+impl FlowsMax {
+    /// `descriptors`: how many the gateways may count on; None: as many as the process may open.
+    pub(crate) fn new(descriptors: Option<u32>) -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let count = descriptors.map(u64::from).or(limit.current);
+        let count = count.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+        let max = Self::of(count);
+        let is_bound = max.clients < Self::of(usize::MAX).clients;
+        Self { descriptors: limit.maximum.filter(|_| is_bound), ..max }
+    }
+
+    fn of(descriptors: usize) -> Self {
+        let reserved = (descriptors / DESCRIPTORS_RESERVED_PART).max(DESCRIPTORS_RESERVED);
+        let left = descriptors.saturating_sub(reserved);
+        let echo = ECHO_FLOWS_MAX.min(left / SMALL_PART).max(1);
+        let dns = DNS_QUERIES_MAX.min(left / SMALL_PART).max(1);
+        let all = left.saturating_sub(echo + dns).max(1);
+        let tcp = TCP_FLOWS_MAX.min(all);
+        Self {
+            all,
+            tcp,
+            clients: clients_of(tcp),
+            udp: UDP_FLOWS_MAX.min(all / 4).max(1),
+            udp_clients: UDP_CLIENTS_MAX,
+            echo,
+            dns,
+            descriptors: None,
+        }
+    }
+
+    /// Limits of one of so many gateways on flows that are not taken from the common
+    /// [`FlowBudget`].
+    pub(crate) fn of_one_of(self, gateways: usize) -> Self {
+        let share = |all: usize| (all / gateways).max(1);
+        let Self { udp, udp_clients, echo, dns, .. } = self;
+        Self {
+            udp: share(udp),
+            udp_clients: share(udp_clients),
+            echo: share(echo),
+            dns: share(dns),
+            ..self
+        }
+    }
+}
+
+/// Clients' part of so many TCP flows.
+fn clients_of(tcp: usize) -> usize {
+    tcp - tcp / FLOWS_LEFT_TO_PROGRAM
+}
+
+/// Owner of a descriptor, by the number of the first of [`FlowBudget::counts`] in which the
+/// descriptor counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// A TCP connection of a client of a published port.
+    Client,
+    /// A TCP connection that the program makes.
+    Program,
+    /// A UDP flow of the program.
+    Datagrams,
+}
+
+/// Counts of descriptors in use, with their limits.
+#[derive(Debug)]
+pub(crate) struct FlowBudget {
+    all: Count,
+    tcp: Count,
+    clients: Count,
+    descriptors: Option<u64>,
+}
+
+/// A count that does not exceed `max`.
+#[derive(Debug)]
+struct Count {
+    now: AtomicUsize,
+    max: AtomicUsize,
+}
+
+/// Right to one descriptor, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Arc<FlowBudget>,
+    whose: Whose,
+}
+
+impl FlowBudget {
+    pub(crate) fn new(max: &FlowsMax) -> Arc<Self> {
+        Arc::new(Self {
+            all: Count::new(max.all),
+            tcp: Count::new(max.tcp),
+            clients: Count::new(max.clients),
+            descriptors: max.descriptors,
+        })
+    }
+
+    /// A descriptor, if one is left for those.
+    pub(crate) fn take(self: &Arc<Self>, whose: Whose) -> Option<Share> {
+        let counts = self.counts();
+        let counts = &counts[whose as usize..];
+        for (n, count) in counts.iter().enumerate() {
+            if !count.add() {
+                counts[..n].iter().for_each(|count| count.subtract());
+                return None;
+            }
+        }
+        Some(Share { budget: Arc::clone(self), whose })
+    }
+
+    /// Lowers the limit on TCP flows.
+    pub(crate) fn limit_tcp(&self, max: usize) {
+        let max = max.min(self.tcp.max.load(Relaxed));
+        self.tcp.max.store(max, Relaxed);
+        self.clients.max.store(clients_of(max), Relaxed);
+    }
+
+    /// TCP connections now: of clients of published ports, or all.
+    pub(crate) fn len(&self, whose: Whose) -> usize {
+        let count = if whose == Whose::Client { &self.clients } else { &self.tcp };
+        count.now.load(Relaxed)
+    }
+
+    /// See [`FlowsMax::descriptors`].
+    pub(crate) fn descriptors(&self) -> Option<u64> {
+        self.descriptors
+    }
+
+    /// All counts, the narrowest first: the others are not touched where that one is full.
+    fn counts(&self) -> [&Count; 3] {
+        [&self.clients, &self.tcp, &self.all]
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let counts = self.budget.counts();
+        counts[self.whose as usize..].iter().for_each(|count| count.subtract());
+    }
+}
+
+impl Count {
+    fn new(max: usize) -> Self {
+        Self { now: AtomicUsize::new(0), max: AtomicUsize::new(max) }
+    }
+
+    /// Counts one more. False: the limit is reached.
+    fn add(&self) -> bool {
+        let max = self.max.load(Relaxed);
+        let more = |now: usize| (now < max).then_some(now + 1);
+        self.now.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    fn subtract(&self) {
+        self.now.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_left_for_the_processes_of_the_run_and_most_others_are_for_clients() {
+        for descriptors in [512, 1_024, 4_096, 20_000] {
+            let max = FlowsMax::of(descriptors);
+            let all = max.all + max.echo + max.dns;
+            assert!(all <= descriptors - (descriptors / 16).max(64), "{descriptors}");
+            assert!(max.clients >= descriptors / 5 * 3, "{descriptors}: {max:?}");
+            assert!(max.tcp - max.clients >= max.tcp / 8, "{descriptors}");
+            for gateways in [2, 16] {
+                let one = max.of_one_of(gateways);
+                assert!((one.echo + one.dns) * gateways <= (max.echo + max.dns).max(2 * gateways));
+                // TCP flows are common to all.
+                assert_eq!((one.all, one.tcp, one.clients), (max.all, max.tcp, max.clients));
+            }
+        }
+    }
+
+    #[test]
+    fn few_descriptors_leave_a_flow_of_each_kind() {
+        for descriptors in 0..70 {
+            let FlowsMax { all, tcp, clients, udp, echo, dns, .. } = FlowsMax::of(descriptors);
+            assert!([all, tcp, clients, udp, echo, dns].iter().all(|max| *max >= 1));
+        }
+    }
+
+    #[test]
+    fn clients_leave_a_part_and_what_ends_is_given_back() {
+        let max = FlowsMax { all: 20, tcp: 16, clients: 14, ..FlowsMax::of(1_024) };
+        let budget = FlowBudget::new(&max);
+        let all = |whose| std::iter::from_fn(|| budget.take(whose)).collect::<Vec<_>>();
+        let clients = all(Whose::Client);
+        assert_eq!(clients.len(), 14);
+        let own = all(Whose::Program);
+        assert_eq!((own.len(), budget.len(Whose::Program)), (2, 16));
+        assert_eq!(all(Whose::Datagrams).len(), 4);
+        let datagrams = all(Whose::Datagrams);
+        drop(clients);
+        // A refusal takes nothing.
+        assert_eq!(all(Whose::Client).len(), 14);
+        drop((own, datagrams));
+        assert_eq!(all(Whose::Datagrams).len(), 20);
+        budget.limit_tcp(8);
+        assert_eq!(all(Whose::Client).len(), 7);
+        assert_eq!(all(Whose::Program).len(), 8);
+    }
+}

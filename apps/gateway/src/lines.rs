@@ -1,0 +1,141 @@
+//! Clients in line for the accept queues of the program's listeners.
+//!
+//! The program's stack drops a SYN for which the accept queue has no place, and does not say when
+//! there is one. Each client that repeats its SYN by itself comes late by whatever it waits between
+//! two of them, passes others by, and costs a packet each time, which a crowd multiplies. So
+//! clients stand in line, in the order in which they came, and only the first one repeats its SYN.
+//! When a client gets in, two leave the line and send theirs: the number of SYNs doubles with each
+//! round trip while there are places, as in slow start.
+//!
+//! ```text
+//!   first SYN ── no answer ──► line, by arrival ── first: SYN after 1, 2, 4 … 50 ms
+//!       │                        ▲      │ called: two for each client that gets in
+//!       │           no answer ───┘◄─────┘
+//!       └── answer ──► out
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use crate::limits::{SYN_WAIT_NS, SYN_WAIT_NS_MAX};
+use crate::slab::Key;
+
+/// Lines by the program's address. A line without clients is removed: there are no more than
+/// published ports.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    lines: HashMap<SocketAddr, Line>,
+    arrivals: u64,
+}
+
+/// Place of a client among all that have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Arrival(u64);
+
+#[derive(Debug, Default)]
+struct Line {
+    waiting: BTreeMap<Arrival, Key>,
+    /// SYNs that the first client has sent in vain, as far as they change anything.
+    in_vain: u32,
+}
+
+impl Lines {
+    /// A client comes.
+    pub(crate) fn arrival(&mut self) -> Arrival {
+        self.arrivals += 1;
+        Arrival(self.arrivals)
+    }
+
+    /// Whether no client waits for a listener.
+    pub(crate) fn is_empty(&self, program: SocketAddr) -> bool {
+        !self.lines.contains_key(&program)
+    }
+
+    /// A client whose SYN was not answered waits, or waits on.
+    pub(crate) fn enter(&mut self, program: SocketAddr, arrival: Arrival, key: Key) {
+        let line = self.lines.entry(program).or_default();
+        if line.waiting.insert(arrival, key).is_some() {
+            line.in_vain += u32::from(SYN_WAIT_NS << line.in_vain < SYN_WAIT_NS_MAX);
+        }
+    }
+
+    /// A client waits no more.
+    pub(crate) fn leave(&mut self, program: SocketAddr, arrival: Arrival) {
+        if let Some(line) = self.lines.get_mut(&program) {
+            line.waiting.remove(&arrival);
+            if line.waiting.is_empty() {
+                self.lines.remove(&program);
+            }
+        }
+    }
+
+    /// The first client in line.
+    pub(crate) fn first(&self, program: SocketAddr) -> Option<Key> {
+        self.lines.get(&program)?.waiting.values().next().copied()
+    }
+
+    /// The first client in line, which waits no more.
+    pub(crate) fn call(&mut self, program: SocketAddr) -> Option<Key> {
+        let (arrival, key) = self.lines.get(&program)?.waiting.first_key_value()?;
+        let (arrival, key) = (*arrival, *key);
+        self.leave(program, arrival);
+        Some(key)
+    }
+
+    /// Time for an answer to the SYN that the first client sends now, which grows until a client
+    /// gets in.
+    pub(crate) fn wait_ns(&self, program: SocketAddr) -> u64 {
+        let in_vain = self.lines.get(&program).map_or(0, |line| line.in_vain);
+        (SYN_WAIT_NS << in_vain).min(SYN_WAIT_NS_MAX)
+    }
+
+    /// A client got in.
+    pub(crate) fn on_place(&mut self, program: SocketAddr) {
+        if let Some(line) = self.lines.get_mut(&program) {
+            line.in_vain = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::Slab;
+
+    #[test]
+    fn clients_are_called_in_the_order_in_which_they_came() {
+        let (mut lines, mut slab) = (Lines::default(), Slab::new());
+        let [http, other] = [80, 81].map(|port| SocketAddr::from(([10, 0, 2, 15], port)));
+        let clients: Vec<_> = (0..5).map(|n| (lines.arrival(), slab.insert(n))).collect();
+        for n in [3, 1, 4, 0] {
+            lines.enter(http, clients[n].0, clients[n].1);
+        }
+        lines.enter(other, clients[2].0, clients[2].1);
+        assert_eq!(lines.call(http), Some(clients[0].1));
+        lines.leave(http, clients[3].0);
+        assert_eq!(lines.call(http), Some(clients[1].1));
+        // The SYN of this client was sent in vain.
+        lines.enter(http, clients[1].0, clients[1].1);
+        assert_eq!(lines.first(http), Some(clients[1].1));
+        assert_eq!([lines.call(http), lines.call(http)], [1, 4].map(|n| Some(clients[n].1)));
+        assert!(lines.call(http).is_none() && lines.is_empty(http) && !lines.is_empty(other));
+    }
+
+    #[test]
+    fn the_first_client_waits_longer_each_time_until_one_gets_in() {
+        let (mut lines, mut slab) = (Lines::default(), Slab::new());
+        let http = SocketAddr::from(([10, 0, 2, 15], 80));
+        let (arrival, key) = (lines.arrival(), slab.insert(0));
+        let mut wait = || {
+            lines.enter(http, arrival, key);
+            lines.wait_ns(http) / SYN_WAIT_NS
+        };
+        assert_eq!([(); 8].map(|()| wait()), [1, 2, 4, 8, 16, 32, 50, 50]);
+        lines.on_place(http);
+        assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);
+        // Others who come in line change nothing.
+        let next = lines.arrival();
+        lines.enter(http, next, slab.insert(1));
+        assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);
+    }
+}

@@ -1,0 +1,78 @@
+//! Clients for which the program's accept queue has no place.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use towpath_gateway::ForwardProtocol;
+use towpath_stack::Linger;
+
+use crate::world::{PATIENCE, Sock, World};
+
+/// A program whose accept queue has one place, and clients of it, each with a byte that names it.
+fn crowd(world: &mut World, count: u8) -> (Sock, Vec<TcpStream>) {
+    let listener = world.listen("10.0.2.15:80");
+    world.stack.listen(listener.id, 0).unwrap();
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let clients = (0..count).map(|name| client(addr, name)).collect();
+    world.until("all flows", |world| {
+        (world.gateway.borrow().tcp_flows() == count.into()).then_some(())
+    });
+    world.until("a connection", |world| (!world.program.accepted.is_empty()).then_some(()));
+    (listener, clients)
+}
+
+fn client(addr: SocketAddr, name: u8) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&[name]).unwrap();
+    stream
+}
+
+/// Name of the client that the program accepts next.
+fn next(world: &mut World, listener: Sock) -> u8 {
+    let (sock, _) = world.accept(listener);
+    world.read_exact(sock, 1)[0]
+}
+
+#[test]
+fn clients_in_line_are_refused_when_the_program_listens_no_more() {
+    let mut world = World::new();
+    let (listener, clients) = crowd(&mut world, 20);
+    world.close(listener, Linger::Default);
+    world.until("refusals", |world| (world.counter("tcp_accepted_refused") == 19).then_some(()));
+    for mut client in &clients[1..] {
+        assert!(client.read(&mut [0; 1]).is_err(), "a reset");
+    }
+    assert_eq!(world.gateway.borrow().tcp_flows(), 1);
+}
+
+#[test]
+fn a_client_that_leaves_holds_up_none_behind_it() {
+    let mut world = World::new();
+    let (listener, mut clients) = crowd(&mut world, 6);
+    for left in [1, 3] {
+        let client = &clients[left];
+        rustix::net::sockopt::set_socket_linger(client, Some(Duration::ZERO)).unwrap();
+    }
+    clients.remove(3);
+    clients.remove(1);
+    world.until("their end", |world| (world.gateway.borrow().tcp_flows() == 4).then_some(()));
+    for name in [0, 2, 4, 5] {
+        assert_eq!(next(&mut world, listener), name);
+    }
+}
+
+/// The inner stack gives a SYN up that is not answered for two minutes, and its client waits on.
+#[test]
+fn a_client_waits_for_as_long_as_the_program_accepts_nothing() {
+    let mut world = World::new();
+    let (listener, _clients) = crowd(&mut world, 3);
+    for _ in 0..40 {
+        world.skip(Duration::from_secs(10));
+    }
+    assert_eq!(world.counter("tcp_accepted_refused"), 0);
+    for name in 0..3 {
+        assert_eq!(next(&mut world, listener), name);
+    }
+}
