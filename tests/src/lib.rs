@@ -143,7 +143,8 @@ pub fn wait_for_listener(run: &Process, port: u16) {
 pub fn wait_for_port(ns: &Namespace, host: &str, port: u16) {
     let script = format!(
         "import socket,sys\n\
-         try:\n s=socket.create_connection(('{host}',{port}),9); s.settimeout(.1); sys.exit(not s.recv(1))\n\
+         try:\n s=socket.create_connection(('{host}',{port}),9)\n\
+         \x20s.settimeout(.1); sys.exit(not s.recv(1))\n\
          except TimeoutError: pass\n\
          except OSError: sys.exit(1)"
     );

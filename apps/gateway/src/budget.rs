@@ -1,8 +1,8 @@
 //! Descriptors that the flows of all gateways of a host share.
 //!
-//! TCP flows, connections on the way to one, and UDP flows of the program take from one
-//! [`FlowBudget`], so that a crowd of one kind finds whatever the others leave. Only a small part
-//! is kept for the program, because clients of published ports can connect and then do nothing.
+//! TCP flows and UDP flows of the program take from one [`FlowBudget`]: a crowd of one kind finds
+//! all that the others leave. A small part is kept for the program, because clients of published
+//! ports can connect and then do nothing.
 //! Echo flows and DNS queries have a part of their own: a program whose connections took everything
 //! can still resolve names.
 

@@ -42,8 +42,8 @@ pub(crate) struct Forwards {
     full: Full,
 }
 
-/// State of accepting where descriptors or flows ran out: it pauses, and when that has not helped,
-/// clients are refused until one of them finds a place.
+/// State of accepting where descriptors or flows ran out. Accepting pauses first; if that does not
+/// help, clients are refused until one of them finds a place.
 #[derive(Debug, Default)]
 struct Full {
     refuses: bool,

@@ -23,9 +23,8 @@
 //! how connections that they make side by side come to the program as they came to the host.
 //!
 //! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward` (on `listeners`);
-//! `context` is what they have in common, `budget` how many flows there may be, `link` and `fifo`
-//! are where bytes wait, `nameservers` is whom `dns` asks, `icmp` is how errors of the host reach
-//! the program.
+//! `context` is what they have in common, `budget` how many flows there may be. Bytes wait in
+//! `link` and `fifo`, `dns` asks `nameservers`, `icmp` brings errors of the host to the program.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

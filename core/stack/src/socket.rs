@@ -335,8 +335,8 @@ impl Listener {
     }
 
     /// Whether a half-open connection may be promised a place. Two shadows may promise the same
-    /// one, or one that a connection on its way to the queue will take: the connection that comes
-    /// too late waits at its shadow.
+    /// one, or one that a connection on its way takes. The connection that comes too late waits
+    /// at its shadow.
     pub fn may_promise(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, .. }) => {

@@ -45,9 +45,8 @@ impl Connection {
     /// lost, are lost.
     ///
     /// On Linux send(2) itself sends what the windows allow, so that a close behind it never
-    /// overtakes these bytes. Here they wait for `plan`, and a RST that went first would destroy
-    /// the answer of a server that refuses a request and closes before it has read all (RFC 2525
-    /// §2.17, RFC 1122 §4.2.2.13).
+    /// overtakes these bytes. Here the bytes wait for `plan`. A RST that went first would destroy
+    /// the answer of a server that closes with a part of the request unread (RFC 2525 §2.17).
     pub fn abort(&mut self) {
         let silent = matches!(self.state, State::SynSent | State::TimeWait | State::Closed);
         if self.state != State::Closed {
@@ -61,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// Whether its last segments, up to a RST, are due. They wait for nothing.
+    /// Whether the last segments, up to a RST, are due. No timer or window delays these.
     pub fn is_aborting(&self) -> bool {
         self.owed.reset != LastReset::Never
     }

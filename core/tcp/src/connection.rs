@@ -283,8 +283,8 @@ impl Connection {
         self.snd_nxt - self.snd_una
     }
 
-    /// Our SYN is sent and not acknowledged. The state is looked at as well, because `snd_una` equals `iss` again
-    /// after each 4 GiB, also when bytes go before the RST of a connection that is CLOSED.
+    /// Whether our SYN is sent and not acknowledged. The state decides, too: `snd_una` equals `iss`
+    /// again after each 4 GiB, also in CLOSED while bytes go before the RST.
     pub(crate) fn syn_in_flight(&self) -> bool {
         matches!(self.state, State::SynSent | State::SynReceived)
             && self.snd_una == self.iss

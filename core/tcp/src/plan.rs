@@ -112,12 +112,7 @@ impl Connection {
     }
 
     /// SYNs and RSTs, and what goes before a RST.
-    fn plan_control(
-        &self,
-        now: Instant,
-        buffers: Buffers,
-        max_payload: u32,
-    ) -> Option<Transmit> {
+    fn plan_control(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Option<Transmit> {
         if let Some(seq) = self.owed.reset_reply() {
             return Some(Transmit { seq, ..self.bare(TransmitKind::Reset) });
         }
@@ -330,9 +325,8 @@ impl Connection {
         }
     }
 
-    /// Before a RST the windows are filled: no acknowledgement will come that makes room for a
-    /// larger segment, or that ends the wait of Nagle's algorithm. A short segment that the program
-    /// corked is lost, as on Linux.
+    /// Length of a segment before a RST, up to the windows. No acknowledgement will make room for a
+    /// larger one or end Nagle's wait. A corked short segment is lost, as on Linux.
     fn length_of_last(&self, whole: u32) -> Result<u32, Idle> {
         let corked = self.holds_short_segment() == Some(Idle::Corked);
         let held = if corked { whole % self.segment_size() } else { 0 };

@@ -23,7 +23,7 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
             || !std::path::Path::new("/dev/net/tun").exists()
         {
-            eprintln!("skipped: needs root and /dev/net/tun");
+            eprintln!("left out: needs root and /dev/net/tun");
             return;
         }
         test();
@@ -111,7 +111,7 @@ fn merged_udp_arrives_whole() {
     in_namespace(|| {
         let (mut tap, mut pool) = open();
         if !tap.offloads().udp_segmentation {
-            eprintln!("skipped: this kernel has no USO");
+            eprintln!("left out: this kernel has no USO");
             return;
         }
         let socket = UdpSocket::bind((HOST, 0)).expect("bind");
@@ -344,7 +344,7 @@ fn without_privileges_the_fix_is_named_and_works() {
         if !std::path::Path::new("/usr/sbin/ip").exists()
             && !std::path::Path::new("/sbin/ip").exists()
         {
-            eprintln!("skipped: needs iproute2");
+            eprintln!("left out: needs iproute2");
             return;
         }
         ip(&["tuntap", "add", "dev", "mine", "mode", "tap", "user", "12345"]);

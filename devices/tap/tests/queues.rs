@@ -20,7 +20,7 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
             || !std::path::Path::new("/dev/net/tun").exists()
         {
-            eprintln!("skipped: needs root and /dev/net/tun");
+            eprintln!("left out: needs root and /dev/net/tun");
             return;
         }
         test();
@@ -208,7 +208,7 @@ fn steer(queues: &[Tap], owners: &Owners) -> bool {
     match queues[0].steer(Some(&steering)) {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            eprintln!("skipped: needs CAP_BPF");
+            eprintln!("left out: needs CAP_BPF");
             false
         }
         Err(error) => panic!("{error}"),

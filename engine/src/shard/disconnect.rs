@@ -67,9 +67,8 @@ impl Shard {
         let (family, congestion) = (entry.family, entry.rare().congestion);
         self.stack.hand_over(old, fresh);
         self.stack.close(now, old, Linger::Abort);
-        // Now, however many connections wait for their turn to send: bytes that were written leave
-        // before their buffer does, and the program may connect to the same peer from the same port
-        // next.
+        // Written bytes leave before their buffer does, and before other connections' turns: the
+        // program may connect to the same peer from the same port next.
         self.stack.send_now(now, &mut self.host, old, &mut self.pool);
         self.retire_buffers(old);
         let shared = self.host.slots.shared(slot);

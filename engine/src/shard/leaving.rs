@@ -84,10 +84,9 @@ impl Shard {
         }
     }
 
-    /// What would be lost now: bytes and ends of streams that no peer or port has acknowledged,
-    /// resets that have not left, and what ports hold. Where the shard waits for some sockets
-    /// alone, of these, and what ports hold of streams that have ended: theirs have by then, and
-    /// those that others write to do not count.
+    /// Units that would be lost now: bytes and ends of streams that no peer or port has
+    /// acknowledged, resets that have not left, and bytes that ports hold. A shard that waits for
+    /// some sockets alone counts these, and bytes that ports hold of streams that have ended.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
         let of_socket = |info: SocketInfo| match info.state {
             SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,

@@ -27,7 +27,7 @@ const SLOWEST: usize = 5;
 /// Bytes at the end of a failed test's output that are shown.
 const OUTPUT_MAX: usize = 64 * 1024;
 /// The beginning of a line by which a test says that it has left something out, and why.
-const SKIPPED: &str = "skipped: ";
+const LEFT_OUT: &str = "left out: ";
 
 /// The settings of a run.
 #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ pub struct Ran {
     /// How the test ended, and the end of its output.
     pub failure: Option<(String, String)>,
     /// Reasons for which it has left something out.
-    skipped: Vec<String>,
+    left_out: Vec<String>,
 }
 
 /// All tests of a run, in the order of the names.
@@ -78,9 +78,9 @@ impl Report {
     }
 
     /// Why tests have left something out, and how many for each reason.
-    fn skipped(&self) -> BTreeMap<&str, usize> {
+    fn left_out(&self) -> BTreeMap<&str, usize> {
         let mut reasons = BTreeMap::new();
-        for reason in self.ran.iter().flat_map(|ran| &ran.skipped) {
+        for reason in self.ran.iter().flat_map(|ran| &ran.left_out) {
             *reasons.entry(&**reason).or_default() += 1;
         }
         reasons
@@ -96,8 +96,8 @@ impl Report {
         let failed = self.failures().count();
         println!("   {} tests passed, {failed} failed; the slowest:", self.ran.len() - failed);
         println!("{}", slowest.join("\n"));
-        for (reason, count) in self.skipped() {
-            println!("   skipped in {count} tests: {reason}");
+        for (reason, count) in self.left_out() {
+            println!("   left out in {count} tests: {reason}");
         }
     }
 
@@ -153,10 +153,10 @@ fn run_one(test: &Test, settings: Settings<'_>, output: &Path) -> Result<Ran> {
     let end = step::run(&mut command, settings.limit)?;
     let time = start.elapsed();
     let text = tail(output)?;
-    let skipped = text.lines().filter_map(|line| line.trim().strip_prefix(SKIPPED));
-    let skipped = skipped.map(str::to_owned).collect();
+    let left_out = text.lines().filter_map(|line| line.trim().strip_prefix(LEFT_OUT));
+    let left_out = left_out.map(str::to_owned).collect();
     let failure = (!end.is_success()).then(|| (end.to_string(), text));
-    Ok(Ran { name: test.to_string(), time, failure, skipped })
+    Ok(Ran { name: test.to_string(), time, failure, left_out })
 }
 
 /// The end of a file, as text.
@@ -192,7 +192,7 @@ mod tests {
                 printf '%s: test\n' a::good nightly::c bad hangs; exit 0
             fi
             case "$2" in
-                a::good) echo "skipped: no moon" ;;
+                a::good) echo "left out: no moon" ;;
                 bad) echo "$TELL"; exit 4 ;;
                 hangs) sleep 1000 ;;
             esac"#;
@@ -209,7 +209,7 @@ mod tests {
         let failure = bad.failure.as_ref().unwrap();
         assert!(failure.0.contains('4') && failure.1.contains("why"), "{failure:?}");
         assert!(hangs.failure.as_ref().unwrap().0.contains("limit of 2 s"));
-        assert_eq!(report.skipped(), BTreeMap::from([("no moon", 1)]));
+        assert_eq!(report.left_out(), BTreeMap::from([("no moon", 1)]));
         let error = report.check().unwrap_err().to_string();
         assert!(error.starts_with("2 tests failed") && error.contains("p t bad"), "{error}");
         assert_eq!(report.slowest()[0].name, "p t hangs");

@@ -513,7 +513,7 @@ pub fn refusing() -> (OwnedFd, u16) {
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     on_thread(|| match enter_namespace() {
         true => test(),
-        false => eprintln!("skipped: needs root"),
+        false => eprintln!("left out: needs root"),
     });
 }
 

@@ -1,5 +1,7 @@
 //! Whether a test can have TAP devices.
 
+#![allow(clippy::print_stderr)] // The gate collects the reasons of what was skipped.
+
 use std::process::Command;
 
 /// Whether a network namespace with a TAP device can be made; says why a test is left out

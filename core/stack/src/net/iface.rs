@@ -43,9 +43,8 @@ pub struct InterfaceConfig {
     /// Behind it the host's kernel sends packets on, and cuts them to what it knows of the network: its DF
     /// says nothing but what the program wants.
     pub kernel_cuts: bool,
-    /// Whether the other end is in this process, so that the link loses nothing, answers come at
-    /// once, and no SYN is part of a flood. A SYN that comes in takes its place in the accept
-    /// queue, and the end of its handshake finds that.
+    /// Whether the other end is in this process: the link loses nothing, and no SYN is part of a
+    /// flood. A SYN then takes its place in the accept queue at once, for the end of its handshake.
     pub in_process: bool,
 }
 

@@ -178,8 +178,8 @@ fn a_slow_reader_over_loopback_does_not_stall() {
     assert!(took.as_millis() < 10, "{took:?}");
 }
 
-/// More clients at once than the accept queue has places: each that gets a place finishes its
-/// handshake, and the SYNs of the others are dropped.
+/// More clients come at once than the accept queue has places. Each client with a place finishes
+/// its handshake; the SYNs of the others are dropped.
 #[test]
 fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
     let mut w = World::new(LinkConfig::default());
