@@ -5,7 +5,7 @@
 //! towpath (ptrace(2)) and kills the process in front of the first such call, of the second, and so on until it
 //! comes to its end. As root, in network and mount namespaces of its own; otherwise with a folder of its own. With
 //! `--tap`, which needs root, there are many more steps: nightly.
-#![allow(clippy::print_stderr)] // For readers of why a test did nothing.
+#![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
 mod device;
 mod fresh;

@@ -184,9 +184,10 @@ impl Network {
 
     /// In a process that is about to become the program, and that may not allocate.
     fn enter(&self) -> std::io::Result<()> {
-        // SAFETY: concerns this process alone, here and below.
+        // SAFETY: integers only; concerns this process alone.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            // Without privileges in a namespace of users as well, where it has them until it executes the program.
+            // Without privileges: in a namespace of users as well, where the process has them until it executes the program.
+            // SAFETY: as above.
             check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })?;
             put(c"/proc/self/uid_map", &self.users)?;
             put(c"/proc/self/setgroups", c"deny")?;

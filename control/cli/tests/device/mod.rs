@@ -1,5 +1,7 @@
 //! Whether a test can have TAP devices.
 
+#![allow(clippy::print_stderr)] // For readers of why a test is left out.
+
 use std::process::Command;
 
 /// Whether a network namespace with a TAP device can be made; says why a test is left out otherwise.
