@@ -6,7 +6,7 @@
 //! comes to its end. As root, in network and mount namespaces of its own; otherwise with a folder
 //! of its own. With
 //! `--tap`, which needs root, there are many more steps: nightly.
-#![allow(clippy::print_stderr)] // For readers of why a test did nothing.
+#![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
 mod device;
 mod fresh;

@@ -1,5 +1,5 @@
 //! How a run ends: whoever dies or is asked to end, nothing of the run lives on.
-#![allow(clippy::print_stderr)] // For readers of why a test did nothing.
+#![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
 mod device;
 

@@ -1,5 +1,5 @@
 //! Programs that leave the stack are named, or refused.
-#![allow(clippy::print_stderr)] // For readers of why a test did nothing.
+#![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
 mod fresh;
 

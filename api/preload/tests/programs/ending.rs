@@ -60,9 +60,12 @@ fn waiting() -> Receiver<i32> {
             error_of((&server).read(&mut [0]))
         }));
     }
-    start(Box::new(|| error_of(TcpListener::bind("127.0.0.1:0").unwrap().accept())));
-    start(Box::new(|| error_of(UdpSocket::bind("127.0.0.1:0").unwrap().recv(&mut [0]))));
-    start(Box::new(|| poll_for_ever(UdpSocket::bind("127.0.0.1:0").unwrap().as_raw_fd())));
+    // Made here: what a thread does before it waits could be disturbed as well.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let [one, other] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    start(Box::new(move || error_of(listener.accept())));
+    start(Box::new(move || error_of(one.recv(&mut [0]))));
+    start(Box::new(move || poll_for_ever(other.as_raw_fd())));
     told
 }
 

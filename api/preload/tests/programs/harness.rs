@@ -186,7 +186,7 @@ impl Network {
 
     /// In a process that is about to become the program, and that may not allocate.
     fn enter(&self) -> std::io::Result<()> {
-        // SAFETY: concerns this process alone, here and below.
+        // SAFETY: integers only; concerns this process alone.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             // Without privileges: in a namespace of users as well, which gives them until execve.
             // SAFETY: concerns this process alone.
