@@ -6,9 +6,7 @@
 #![allow(clippy::print_stderr)] // Tests say what they leave out.
 
 use std::process::Command;
-use std::time::Duration;
-
-use towpath_tests::{Mode, Namespace, Output, Scratch, program, start};
+use towpath_tests::{Mode, Namespace, Output, PATIENCE, Scratch, program, start};
 
 /// A test for each program, and the list of them.
 macro_rules! programs {
@@ -72,7 +70,7 @@ fn compare_with(name: &str, before: &[&str]) {
         before.iter().copied().chain(command.iter().map(String::as_str)).collect();
     let kernel = Namespace::new().run(&command).ok();
     let ns = Namespace::new();
-    let ours = start(&ns, Mode::Rootless, &[], &command).wait(Duration::from_secs(60));
+    let ours = start(&ns, Mode::Rootless, &[], &command).wait(PATIENCE);
     let same = kernel.stdout == ours.stdout && kernel.status == ours.status;
     assert!(
         same,
