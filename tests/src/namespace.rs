@@ -2,25 +2,35 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::{Output, Process};
+use crate::{Output, Process, eventually};
 
-/// A network namespace with loopback up, removed on drop. Without root: the namespace we are in.
+/// A network namespace with loopback up, removed on drop. Without root: one in a user namespace, in which the user is the
+/// same and has no privileges; or, where the kernel has none for users, the namespace that we are in.
 #[derive(Debug)]
 pub struct Namespace {
     name: Option<String>,
+    users: Option<Held>,
+}
+
+/// A process that does nothing but be in a namespace.
+#[derive(Debug)]
+struct Held {
+    /// Ends when this is dropped.
+    _process: Process,
+    id: String,
 }
 
 impl Namespace {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
-            return Self { name: None };
+            return Self { name: None, users: Held::new() };
         }
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("towpath-{}-{n}", std::process::id());
         ip(&["netns", "add", &name]);
         ip(&["-n", &name, "link", "set", "lo", "up"]);
-        Self { name: Some(name) }
+        Self { name: Some(name), users: None }
     }
 
     /// What it is called; None without root.
@@ -28,11 +38,16 @@ impl Namespace {
         self.name.as_deref()
     }
 
+    /// Whether nothing else is in it.
+    pub fn is_own(&self) -> bool {
+        self.name.is_some() || self.users.is_some()
+    }
+
     /// A port for a server of the test, on the host or published there. In a namespace of its own
     /// this is the wanted one; else one that is free now, below those that the kernel gives to
     /// clients.
     pub fn port(&self, wanted: u16) -> u16 {
-        if self.name.is_some() {
+        if self.is_own() {
             return wanted;
         }
         let place = std::process::id().wrapping_mul(31).wrapping_add(u32::from(wanted));
@@ -46,6 +61,9 @@ impl Namespace {
         let mut all = Vec::new();
         if let Some(name) = &self.name {
             all.extend(["ip", "netns", "exec", name]);
+        }
+        if let Some(held) = &self.users {
+            all.extend(["nsenter", "-t", &held.id, "-U", "-n", "--preserve-credentials", "--"]);
         }
         all.extend(line);
         all
@@ -64,6 +82,26 @@ impl Namespace {
     /// Runs a shell line inside.
     pub fn shell(&self, line: &str) -> Output {
         self.run(&["bash", "-o", "pipefail", "-c", line])
+    }
+}
+
+impl Held {
+    /// None: the kernel has no such namespaces for this user, or a program is missing.
+    fn new() -> Option<Self> {
+        let script = "ip link set lo up && echo up && exec sleep infinity";
+        let line = ["unshare", "-U", "-n", "--map-current-user", "--keep-caps", "sh", "-c", script];
+        let mut process = Process::spawn(&line);
+        let mut is_running = true;
+        eventually("a namespace, or a refusal", || {
+            is_running = process.is_running();
+            process.stdout() == "up\n" || !is_running
+        });
+        if !is_running {
+            eprintln!("no network namespaces for this user: {}", process.stderr().trim());
+            return None;
+        }
+        let id = process.id().to_string();
+        Some(Self { _process: process, id })
     }
 }
 

@@ -24,29 +24,34 @@ fn anonymous(pid: u32) -> f64 {
     kib.expect("a number") * 1024.0
 }
 
-#[test]
-fn idle_connections_cost_little_and_stay_alive() {
-    let mut child = Command::new(towpath())
-        .args(["run", "-q", "--", "python3", &program("idle_connections.py")])
-        .args(COUNTS.map(|count| count.to_string()))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("towpath");
-    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let mut next_line = || lines.next().expect("a line").expect("text");
-    let mut stdin = child.stdin.take().expect("piped");
-    let used = COUNTS.map(|count| {
-        assert_eq!(next_line(), format!("{count} ready"));
-        std::thread::sleep(SETTLED);
-        let used = anonymous(child.id());
-        stdin.write_all(b"go on\n").expect("it reads");
-        used
-    });
-    assert_eq!(next_line(), "all alive");
-    assert!(child.wait().expect("towpath").success());
-    let private = (used[1] - used[0]) / f64::from(2 * (COUNTS[1] - COUNTS[0]));
-    let all = private + BYTES_SHARED;
-    println!("{all:.0} bytes each end, {private:.0} of them the engine's own");
-    assert!(all <= BYTES_MAX, "{all:.0} bytes each end");
+/// One KiB and no more, by an allocator and pages that are as they were when this was measured.
+mod nightly {
+    use super::*;
+
+    #[test]
+    fn idle_connections_cost_little_and_stay_alive() {
+        let mut child = Command::new(towpath())
+            .args(["run", "-q", "--", "python3", &program("idle_connections.py")])
+            .args(COUNTS.map(|count| count.to_string()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("towpath");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut next_line = || lines.next().expect("a line").expect("text");
+        let mut stdin = child.stdin.take().expect("piped");
+        let used = COUNTS.map(|count| {
+            assert_eq!(next_line(), format!("{count} ready"));
+            std::thread::sleep(SETTLED);
+            let used = anonymous(child.id());
+            stdin.write_all(b"go on\n").expect("it reads");
+            used
+        });
+        assert_eq!(next_line(), "all alive");
+        assert!(child.wait().expect("towpath").success());
+        let private = (used[1] - used[0]) / f64::from(2 * (COUNTS[1] - COUNTS[0]));
+        let all = private + BYTES_SHARED;
+        println!("{all:.0} bytes each end, {private:.0} of them the engine's own");
+        assert!(all <= BYTES_MAX, "{all:.0} bytes each end");
+    }
 }

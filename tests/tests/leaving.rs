@@ -1,11 +1,9 @@
 //! Programs end with bytes on their way: all of them arrive, or the peer sees a reset, never a clean end
 //! of a stream that is not whole.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use towpath_tests::{
-    Mode, Namespace, Output, Process, eventually, is_inline, start, wait_for_listener,
+    Mode, Namespace, Output, PATIENCE, Process, eventually, is_inline, start, wait_for_listener,
 };
 
 /// Longer than any deadline that a run might be tempted to have.
@@ -74,12 +72,12 @@ fn told(by: &str) -> (usize, String, String) {
 }
 
 fn arrived_whole(reader: Process, sender: &Output) {
-    let reader = reader.wait(Duration::from_secs(60)).ok();
+    let reader = reader.wait(PATIENCE).ok();
     assert_eq!(told(&reader.stdout), told(&sender.stdout), "{}", sender.stderr);
 }
 
 fn was_cut_off(reader: Process, sender: &Output) {
-    let reader = reader.wait(Duration::from_secs(60)).ok();
+    let reader = reader.wait(PATIENCE).ok();
     let (n, end, _) = told(&reader.stdout);
     assert!(n < told(&sender.stdout).0 && end == "reset", "{n} bytes, then {end}");
 }
@@ -94,7 +92,7 @@ fn what_a_program_wrote_arrives_however_slowly_it_is_read() {
             run.stderr().contains("is still sending") && run.stderr().contains("Ctrl-C cuts")
         });
         assert!(run.is_running());
-        let run = run.wait(Duration::from_secs(60)).ok();
+        let run = run.wait(PATIENCE).ok();
         arrived_whole(reader, &run);
     }
 }
@@ -109,7 +107,7 @@ fn what_a_killed_program_wrote_arrives() {
     }
     let ns = Namespace::new();
     let reader = reader(&ns, 7601, PAUSE);
-    let run = sender(&ns, Mode::Rootless, 7601, "killed").wait(Duration::from_secs(60));
+    let run = sender(&ns, Mode::Rootless, 7601, "killed").wait(PATIENCE);
     assert_eq!(run.status.signal(), Some(9));
     arrived_whole(reader, &run);
 }
@@ -123,7 +121,7 @@ fn a_run_that_is_cut_off_resets_its_connections() {
         eventually("bytes arrive", || reader.stdout().contains("begun"));
         eventually("the program has ended", || run.stderr().contains("is still sending"));
         run.signal(Signal::TERM);
-        let sent = run.wait(Duration::from_secs(10));
+        let sent = run.wait(PATIENCE);
         was_cut_off(reader, &sent);
     }
 }
@@ -136,7 +134,7 @@ fn a_run_that_is_killed_resets_its_connections() {
     let run = sender(&ns, Mode::Rootless, 7603, "closed");
     eventually("the program has ended", || run.stderr().contains("is still sending"));
     run.signal(Signal::KILL);
-    let sent = run.wait(Duration::from_secs(10));
+    let sent = run.wait(PATIENCE);
     was_cut_off(reader, &sent);
 }
 
@@ -159,7 +157,7 @@ s.shutdown(socket.SHUT_WR)
 read(s, {PAUSE})"
         );
         let reader = ns.spawn(&["python3", "-c", &script]);
-        let run = run.wait(Duration::from_secs(60)).ok();
+        let run = run.wait(PATIENCE).ok();
         arrived_whole(reader, &run);
     }
 }

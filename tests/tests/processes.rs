@@ -1,9 +1,7 @@
 //! fork, exec and posix_spawn: who has which socket, whatever the programs are.
 
 use std::process::Command;
-use std::time::Duration;
-
-use towpath_tests::{Mode, Namespace, Scratch, program, run, towpath};
+use towpath_tests::{Mode, Namespace, PATIENCE, Scratch, program, run, towpath};
 
 /// Compiles a C program of a few words.
 fn compiled(folder: &Scratch, name: &str, text: &str, options: &[&str]) -> String {
@@ -43,7 +41,7 @@ fn programs_executed_in_a_chroot_without_the_library_leave_the_stack() {
         let mut line = vec![towpath.as_str(), "run"];
         line.extend(options);
         line.extend(["--", &binary, "without the library"]);
-        ns.spawn(&line).wait(Duration::from_secs(60)).ok()
+        ns.spawn(&line).wait(PATIENCE).ok()
     };
     let lines = |text: &str| {
         text.lines().filter(|line| line.contains("image")).map(str::to_owned).collect()
@@ -89,7 +87,7 @@ fn a_run_has_only_so_many_processes() {
     for limit in 96..106 {
         let limit = format!("--nofile={limit}:{limit}");
         let line = ["prlimit", &limit, &towpath, "run", "--", "python3", &script];
-        let out = ns.spawn(&line).wait(Duration::from_secs(60)).ok();
+        let out = ns.spawn(&line).wait(PATIENCE).ok();
         assert_eq!(
             out.stdout,
             "fork: EAGAIN\nposix_spawn: EAGAIN\npopen: EAGAIN\nexec: as ever\nafterwards: as ever\n",

@@ -36,8 +36,21 @@ static void bring(const char *root, const char *path) {
     must(mount(path, to, NULL, MS_BIND | MS_REC, NULL));
 }
 
+static void write_to(const char *path, const char *format, int id) {
+    int file = must(open(path, O_WRONLY));
+    must(dprintf(file, format, id, id));
+    close(file);
+}
+
 static void enter(const char *root, int with_library) {
-    if (unshare(CLONE_NEWNS) == -1) must(unshare(CLONE_NEWUSER | CLONE_NEWNS));
+    if (unshare(CLONE_NEWNS) == -1) {
+        int user = geteuid(), group = getegid();
+        must(unshare(CLONE_NEWUSER | CLONE_NEWNS));
+        /* Without a place there the user owns nothing, and can make no files. */
+        write_to("/proc/self/setgroups", "deny", 0);
+        write_to("/proc/self/uid_map", "%d %d 1", user);
+        write_to("/proc/self/gid_map", "%d %d 1", group);
+    }
     must(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL));
     char self[4096] = "", library[4096] = "";
     must(readlink("/proc/self/exe", self, sizeof self - 1));

@@ -55,7 +55,10 @@ def algorithm(sock):
     return sock.getsockopt(TCP, socket.TCP_CONGESTION, 16).split(b"\0")[0]
 
 
-for name in b"reno", b"cubic", b"no-such", b"":
+# Root may choose any that is there, others the allowed ones.
+with open("/proc/sys/net/ipv4/tcp_allowed_congestion_control", "rb") as file:
+    allowed = file.read().split() + ([b"cubic"] if os.geteuid() == 0 else [])
+for name in [name for name in (b"reno", b"cubic") if name in allowed] + [b"no-such", b""]:
     print("congestion", name, outcome(tcp.setsockopt, TCP, socket.TCP_CONGESTION, name), algorithm(tcp))
 
 both("TTL", udp, IP, socket.IP_TTL, 7, 0, 256, -1)
