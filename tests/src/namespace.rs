@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::{Output, Process, eventually};
 
-/// A network namespace with loopback up, removed on drop. Without root: one in a user namespace, in which the user is the
-/// same and has no privileges; or, where the kernel has none for users, the namespace that we are in.
+/// A network namespace with loopback up, removed on drop. Without root it belongs to a user
+/// namespace, in which the user is the same and has no privileges. Where the kernel refuses that,
+/// the namespace is the test's own.
 #[derive(Debug)]
 pub struct Namespace {
     name: Option<String>,

@@ -55,7 +55,8 @@ fn a_hostile_neighbour() {
     }
 }
 
-/// Frames that come while the engine has no processor are lost in the device's queue, and reach nothing.
+/// Frames that come while the engine has no processor are lost in the device's queue, and reach
+/// nothing.
 mod nightly {
     use super::*;
 

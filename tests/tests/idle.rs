@@ -24,7 +24,7 @@ fn anonymous(pid: u32) -> f64 {
     kib.expect("a number") * 1024.0
 }
 
-/// One KiB and no more, by an allocator and pages that are as they were when this was measured.
+/// At most 1 KiB for a connection. The allocator and the size of pages have a part in the figure.
 mod nightly {
     use super::*;
 
