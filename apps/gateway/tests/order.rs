@@ -111,11 +111,6 @@ impl Shards {
         self.worlds.iter().map(|world| world.gateway.borrow().tcp_flows()).collect()
     }
 
-    fn dropped(&self, reason: DropReason) -> u64 {
-        let of = |world: &World| world.stack.net.counters().data.drops.of(reason);
-        self.worlds.iter().map(of).sum()
-    }
-
     fn counter(&self, name: &str) -> u64 {
         self.worlds.iter().map(|world| world.counter(name)).sum()
     }
