@@ -189,8 +189,8 @@ except ConnectionResetError:
     end = 'reset'
 print(answer, end)"
         );
-        let client = ns.spawn(&["python3", "-c", &script]).wait(Duration::from_secs(60)).ok();
-        run.wait(Duration::from_secs(60)).ok();
+        let client = ns.spawn(&["python3", "-c", &script]).wait(PATIENCE).ok();
+        run.wait(PATIENCE).ok();
         assert_eq!(client.stdout.trim(), "b'413 too large' reset");
     }
 }
