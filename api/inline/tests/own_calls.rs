@@ -18,7 +18,7 @@ const ALLOWED: [Allowed; 7] = [
     // Where a panic unwinds while one of two descriptors is moved: this library aborts.
     ("8doorbell4pair", &["close", "fcntl"]),
     ("8registry8Registry4open", &["close", "fcntl"]),
-    ("listeners..Listener$GT$10accept_one", &["close", "fcntl"]),
+    ("listeners..Listener$GT$13accept_socket", &["close", "fcntl"]),
     // Asks how signals are handled, before the library has begun.
     ("14towpath_engine6caller4note", &["sigaction"]),
 ];

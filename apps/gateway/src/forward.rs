@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
+use rustix::process::{Resource, getrlimit};
 use towpath_shm::{Fd, opened};
 
 use crate::budget::Whose;
@@ -279,7 +280,8 @@ impl Listener {
             }
             (Ok((_, None)), _) => Came::Nobody,
             (Ok((host, _)), None) => {
-                self.refuse(cx.shared, &host);
+                let descriptors = cx.shared.place.siblings.budget.descriptors();
+                self.refuse(cx.shared, &host, descriptors);
                 Came::Nobody
             }
             (Err(Errno::AGAIN), _) => {
@@ -290,7 +292,7 @@ impl Listener {
                 drop(share);
                 let accepted = self.accept_socket();
                 if let Ok((host, _)) = &accepted {
-                    self.refuse(cx.shared, host);
+                    self.refuse(cx.shared, host, getrlimit(Resource::Nofile).maximum);
                 }
                 let is_refused = accepted.is_ok();
                 drop(accepted);
@@ -310,12 +312,12 @@ impl Listener {
         Ok((host.into(), client.and_then(|addr| SocketAddr::try_from(addr).ok())))
     }
 
-    /// Makes the close of a connection a reset, for which there is no flow.
-    fn refuse(&self, shared: &mut Shared, host: &Fd) {
+    /// Makes the close of a connection a reset, for which there is no flow. `descriptors`: the limit
+    /// of these, if that is the reason.
+    fn refuse(&self, shared: &mut Shared, host: &Fd, descriptors: Option<u64>) {
         reset(host);
         shared.counters.tcp_flows_full += 1;
-        let budget = &shared.place.siblings.budget;
-        let (open, descriptors) = (budget.len(Whose::Client), budget.descriptors());
+        let open = shared.place.siblings.budget.len(Whose::Client);
         let notice = Notice::ClientsRefused { host: self.host, open, descriptors };
         shared.tell_once(Topic::ClientsRefused, notice);
     }

@@ -32,7 +32,11 @@ fn a_client_is_refused_when_no_descriptor_is_left() {
     connect(&second, &addr).unwrap();
     world.until("a refusal", |world| (world.counter("tcp_flows_full") == 1).then_some(()));
     assert!((&second).read(&mut [0; 1]).is_err(), "a reset");
-    assert!(matches!(told.try_recv(), Ok(Notice::ClientsRefused { open: 1, .. })));
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let Ok(Notice::ClientsRefused { open: 1, descriptors, .. }) = told.try_recv() else {
+        panic!("the user is told");
+    };
+    assert_eq!(descriptors, limit);
     // The connection that is there goes on, and the next one comes when there is a descriptor.
     (&first).write_all(b"hi").unwrap();
     assert_eq!(world.read_exact(sock, 2), b"hi");
