@@ -143,8 +143,6 @@ fn a_terminal_in_the_place_of_sockets() {
 /// its handler forks sleeps as well.
 fn interrupt_main(main: libc::pthread_t, child: &AtomicI32) {
     let first = std::process::id() as i32;
-    // For what connect(2) asks the engine before it waits, it sleeps as well, and looks the same.
-    std::thread::sleep(std::time::Duration::from_millis(100));
     asleep::thread(first);
     // SAFETY: the main thread lives.
     unsafe { libc::pthread_kill(main, libc::SIGUSR1) };
@@ -213,13 +211,15 @@ fn forked_in_a_handler_of_a_connect() {
     };
     // There is room for no other one.
     let first = TcpStream::connect(addr).unwrap();
+    // Made before the signal can come: socket(2) waits for the engine, too.
+    // SAFETY: integers; the descriptor is new.
+    let socket = unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0)) };
     let accepts = std::thread::spawn(move || {
         interrupt_main(me, &CHILD);
         (0..2).map(|_| listener.accept().unwrap().0).collect::<Vec<_>>()
     });
     // Not that of std, which makes another socket.
-    let (socket, result) = connect(addr);
-    let result = (result, errno());
+    let result = (connect(&socket, addr), errno());
     if CHILD.load(Ordering::SeqCst) == 0 {
         let is_well = result.0 == 0 || result.1 == libc::EISCONN;
         if !is_well {
@@ -233,20 +233,17 @@ fn forked_in_a_handler_of_a_connect() {
     drop((socket, first, accepts.join().unwrap()));
 }
 
-/// A socket, and what a connect that waits returns.
-fn connect(addr: SocketAddr) -> (OwnedFd, i32) {
+/// What a connect that waits returns.
+fn connect(socket: &OwnedFd, addr: SocketAddr) -> i32 {
     let addr = libc::sockaddr_in {
         sin_family: libc::AF_INET as u16,
         sin_port: addr.port().to_be(),
         sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
         sin_zero: [0; 8],
     };
-    // SAFETY: integers; an address of its length; the descriptor is new.
+    // SAFETY: an address of its length.
     unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
-        let len = size_of_val(&addr) as u32;
-        let result = libc::connect(socket, (&raw const addr).cast(), len);
-        (OwnedFd::from_raw_fd(socket), result)
+        libc::connect(socket.as_raw_fd(), (&raw const addr).cast(), size_of_val(&addr) as u32)
     }
 }
 
