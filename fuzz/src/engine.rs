@@ -55,7 +55,7 @@ pub const CHANNEL_WORDS: usize = REQUEST_OFFSET / 4;
 /// for half of one, and a connection whose peer does not answer is given up after some minutes.
 const THE_END: Duration = Duration::from_secs(3600);
 /// How long threads may take to close descriptors, none of which sleeps.
-const CLOSING_MS_MAX: u32 = 10_000;
+const CLOSING_MS_MAX: u32 = 50_000;
 /// Turns in which everything is done that was asked for.
 const TURNS_MAX: u32 = 20_000;
 /// What the honest program sends at a time.

@@ -24,7 +24,7 @@ fn anonymous(pid: u32) -> f64 {
     kib.expect("a number") * 1024.0
 }
 
-/// At most 1 KiB for a connection. The allocator and the size of pages have a part in the figure.
+/// At most a KiB, by an allocator and pages that are as they were when this was measured.
 mod nightly {
     use super::*;
 

@@ -57,7 +57,7 @@ fn accepting_waits_no_longer_than_it_was_told() {
     let begin = Instant::now();
     let client = program.connect(addr);
     let server = program.accept(listener);
-    // One second, less the age of the engine's clock, which is read once per turn.
+    // Less than a second by the age of the engine's clock, which is read once per turn.
     assert!(begin.elapsed() >= Duration::from_millis(500), "{:?}", begin.elapsed());
     program.send(server, b"220 ready");
     assert_eq!(program.recv(client, 9), b"220 ready");

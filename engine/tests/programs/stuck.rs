@@ -57,7 +57,7 @@ fn a_bell_that_is_read_by_a_program_wakes_the_engine_for_others() {
     let (good, bad) = (engine.program(), engine.program());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let reader = scope.spawn(|| {
             fcntl_setfl(&bad.engine_bell, OFlags::empty()).unwrap();
             while !done.load(Ordering::Relaxed) {
                 let _ = rustix::io::read(&bad.engine_bell, &mut [0u8; 8]);
@@ -67,7 +67,11 @@ fn a_bell_that_is_read_by_a_program_wakes_the_engine_for_others() {
             (0..200).for_each(|_| commands_are_served(&good));
         }));
         done.store(true, Ordering::Relaxed);
-        rustix::io::write(&bad.engine_bell, &1u64.to_ne_bytes()).unwrap();
+        // The engine may read the bell before the reader does.
+        eventually("the reader's end", || {
+            rustix::io::write(&bad.engine_bell, &1u64.to_ne_bytes()).unwrap();
+            reader.is_finished().then_some(())
+        });
         outcome.unwrap();
     });
 }

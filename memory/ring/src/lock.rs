@@ -397,7 +397,9 @@ mod tests {
         let word = AtomicU32::new(dead);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| drop(lock(&word, || true)));
+            let start = std::time::Instant::now();
             while word.load(Ordering::Relaxed) == dead {
+                assert!(start.elapsed().as_secs() < 50, "the waiter does not say that it waits");
                 std::thread::yield_now();
             }
             release(&word, 8);

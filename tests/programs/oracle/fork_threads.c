@@ -49,7 +49,7 @@ static int child(void) {
 
 int main(void) {
     begin();
-    /* What ends the children in the end. */
+    /* The signal that ends the children. */
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);

@@ -162,7 +162,7 @@ int main(void) {
     show("recv, blocked signal", recv(ends[0], buffer, 100, 0));
     quiet();
     pthread_join(thread, NULL);
-    /* It is pending, at the latest by this. */
+    /* The signal is pending, at the latest by this. */
     raise(SIGUSR1);
     struct timespec long_time = {30, 0};
     p.fd = ends[0];
