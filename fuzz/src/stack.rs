@@ -437,17 +437,18 @@ impl Case {
         if let Some(stamps) = header.options.timestamps {
             self.peer.seen = stamps.value;
         }
-        let Some(info) = &self.info else {
-            // A connection that has ended sends resets, and the ACKs of TIME-WAIT, which have no payload.
-            assert!(payload.is_empty(), "{header:?} with {} bytes", payload.len());
+        if self.info.is_none() && payload.is_empty() {
+            // Resets of a connection that has ended, and the ACKs of its TIME-WAIT.
             return;
-        };
+        }
         self.ledger.on_sent(Sent {
             seq: header.seq,
             flags: header.flags,
             len: payload.len() as u32,
             payload: Some(payload),
-            snd_wnd: info.snd_wnd,
+            // Bytes that go before a reset are looked at when the connection and its window are
+            // gone.
+            snd_wnd: self.info.as_ref().map_or(u32::MAX, |info| info.snd_wnd),
         });
     }
 }

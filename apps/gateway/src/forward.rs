@@ -312,8 +312,8 @@ impl Listener {
         Ok((host.into(), client.and_then(|addr| SocketAddr::try_from(addr).ok())))
     }
 
-    /// Makes the close of a connection a reset, for which there is no flow. `descriptors`: the limit
-    /// of these, if that is the reason.
+    /// Makes the close of a connection a reset, for which there is no flow. `descriptors`: the
+    /// limit of these, if that is the reason.
     fn refuse(&self, shared: &mut Shared, host: &Fd, descriptors: Option<u64>) {
         reset(host);
         shared.counters.tcp_flows_full += 1;

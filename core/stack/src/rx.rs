@@ -162,6 +162,17 @@ impl<H: Host> Stack<H> {
             // sends it again.
             self.net.count_drop(reason.into());
         }
+        // First of all: a connection that is aborted below may still send what is behind these
+        // bytes.
+        if received.released > 0 {
+            stream.send.release(received.released);
+            stream.news.add_writable();
+            let path = stream.path.as_ref();
+            let path = path.filter(|path| self.paths.is_current(path, &self.net));
+            if let Some(hop) = path.and_then(Path::hop) {
+                self.net.confirm_reachable(now, hop);
+            }
+        }
         let written = received.write.is_none_or(|write| {
             stream.recv.write_at(
                 write.fifo_offset,
@@ -179,15 +190,6 @@ impl<H: Host> Stack<H> {
             stream.recv.commit(received.commit);
             stream.news.add_readable();
             self.counters.tcp_bytes_received += u64::from(received.commit);
-        }
-        if received.released > 0 {
-            stream.send.release(received.released);
-            stream.news.add_writable();
-            let path = stream.path.as_ref();
-            let path = path.filter(|path| self.paths.is_current(path, &self.net));
-            if let Some(hop) = path.and_then(Path::hop) {
-                self.net.confirm_reachable(now, hop);
-            }
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# In general, the processing of received segments MUST be implemented to aggregate ACK

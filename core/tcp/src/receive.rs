@@ -103,7 +103,7 @@ impl Connection {
         let mut received = FifoChanges::default();
         let text =
             self.trim(segment.seq + 1, segment.payload_len, segment.flags.contains(Flags::FIN));
-        self.process_text(now, segment, text, buffers, &mut received)?;
+        self.process_text(now, segment, text, buffers, &mut received);
         Ok(received)
     }
 
@@ -142,7 +142,7 @@ impl Connection {
         self.note_timestamp(now, segment);
         self.note_heard(now);
         // URG needs no step: urgent bytes are delivered in line, as RFC 6093 advises applications to ask for.
-        self.process_text(now, segment, text, buffers, &mut received)?;
+        self.process_text(now, segment, text, buffers, &mut received);
         Ok(received)
     }
 
@@ -532,12 +532,12 @@ impl Connection {
         text: Text,
         buffers: Buffers,
         received: &mut FifoChanges,
-    ) -> Result<(), DropReason> {
+    ) {
         if !self.state.may_receive() {
             if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
                 self.owed.ack = true;
             }
-            return Ok(());
+            return;
         }
         let cut = text.len + text.payload_offset < segment.payload_len;
         if text.len > 0 {
@@ -545,9 +545,12 @@ impl Connection {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
                 //# if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST
                 //# to show that data was lost (SHLD-3).
-                // Behind what was written before CLOSE: Linux has sent that by then.
+                // The RST follows the bytes written before CLOSE: Linux has sent those by then.
                 self.abort();
-                return Err(DropReason::AfterClose);
+                // The segment's ACK counts: bytes that it acknowledges are not in front of the last
+                // ones.
+                received.payload_dropped = Some(DropReason::AfterClose);
+                return;
             }
             self.store(now, segment, text, buffers, received);
         } else if segment.payload_len > 0 {
@@ -560,14 +563,13 @@ impl Connection {
             let fin = text.seq + text.len;
             if fin == self.rcv_nxt {
                 self.process_fin();
-                return Ok(());
+                return;
             }
             self.assembler.get_or_insert_default().fin = Some(fin);
         }
         if self.fin_ahead() == Some(self.rcv_nxt) {
             self.process_fin();
         }
-        Ok(())
     }
 
     /// Where the peer's FIN is, once seen and not yet in order.

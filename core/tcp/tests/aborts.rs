@@ -1,5 +1,4 @@
-//! A close that turns into a reset: what was written before it leaves first, as far as the windows
-//! allow.
+//! A close that turns into a reset: bytes written before it leave first, within the windows.
 
 mod world;
 
@@ -14,8 +13,7 @@ fn write_and_abort(pair: &mut Pair, len: usize) {
     pair.abort(A);
 }
 
-/// Flags and sequence numbers of what A sent since the log was cleared, the numbers from the first
-/// one on.
+/// Flags of the segments that A sent since the log was cleared, and numbers from the first on.
 fn sent(pair: &Pair) -> Vec<(Flags, u32)> {
     let from_a = pair.log.iter().filter(|packet| packet.from == A);
     let segments: Vec<_> = from_a.map(|packet| packet.segment).collect();
@@ -149,6 +147,25 @@ fn bytes_that_arrive_after_a_close_are_reset_behind_what_was_written() {
     assert_eq!(sent(&pair), [(DATA | Flags::FIN, 0), (RESET, 16)]);
     pair.run_for(ms(50));
     pair.assert_received(B, 15);
+}
+
+/// The segment that comes after the close acknowledges earlier bytes, so that the FIFO begins with
+/// others.
+#[test]
+fn an_ack_that_comes_with_bytes_after_a_close_counts() {
+    let mut pair = Pair::connected();
+    pair.write(A, 100);
+    pair.step();
+    let request = Segment { payload_len: 10, ..pair.segment_from(B, Flags::ACK) };
+    let now = pair.now;
+    pair.a.send_fifo.extend((100..115).map(pattern));
+    pair.a.connection().close(now);
+    pair.log.clear();
+    pair.inject(A, request, &[7; 10]);
+    assert_eq!(pair.a.send_fifo.len(), 15, "the first bytes are acknowledged");
+    assert_eq!(sent(&pair), [(DATA | Flags::FIN, 0), (RESET, 16)]);
+    pair.run_for(ms(50));
+    pair.assert_received(B, 115);
 }
 
 #[test]

@@ -115,7 +115,8 @@ fn a_connection_popped_and_never_claimed_is_reset() {
     let begin = Instant::now();
     drop(worker);
     assert_eq!(b.error(client), ECONNRESET);
-    // Less than a second by the age of the engine's clock, which is read once per turn; from the sleep on 300 ms are left.
+    // Less than a second by the age of the engine's clock, which is read once per turn; from the
+    // sleep on 300 ms are left.
     assert!(begin.elapsed() >= Duration::from_millis(700), "{:?}", begin.elapsed());
     assert_eq!(engine.counter("unclaimed"), 1);
     // The listener is still there for the others.

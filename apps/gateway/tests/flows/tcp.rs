@@ -393,7 +393,8 @@ fn a_program_that_does_not_read_hears_of_a_reset_later() {
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
-/// Lets such times pass until the program hears of an error, which it does in three, or later where the host is late.
+/// Lets such times pass until the program hears of an error, which it does in three, or later where
+/// the host is late.
 fn skip_until_an_error(world: &mut World, sock: Sock, time: Duration) {
     for _ in 0..20 {
         if world.error(sock).is_none() {
@@ -402,7 +403,8 @@ fn skip_until_an_error(world: &mut World, sock: Sock, time: Duration) {
     }
 }
 
-/// Waits for the host to deliver a reset, which is later than the end of its sender where processors are wanted.
+/// Waits for the host to deliver a reset, which is later than the end of its sender where
+/// processors are wanted.
 fn wait_for_reset(port: u16) {
     let peer = format!(":{port:04X} ");
     // Local address, remote address, state: 01 is ESTABLISHED.

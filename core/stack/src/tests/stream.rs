@@ -364,8 +364,7 @@ fn closing_with_unread_bytes_resets() {
     w.assert_ends_empty();
 }
 
-/// The segments that b sent: flags, payload length, and the sequence number counted from the first
-/// one.
+/// The segments that b sent: flags, payload length, and sequence number, from the first one on.
 fn segments_of_b(w: &mut World) -> Vec<(Flags, usize, u32)> {
     let b = [10, 0, 0, 2];
     let headers: Vec<_> = w
@@ -415,8 +414,7 @@ fn an_answer_leaves_before_the_reset_of_a_close_with_unread_bytes() {
     }
 }
 
-/// The request is in the device's queue when its reader closes, so that it arrives in the turn of
-/// the close.
+/// The request arrives in the turn of the close.
 #[test]
 fn an_answer_leaves_before_the_reset_for_bytes_that_come_after_the_close() {
     let mut w = World::new(LinkConfig::default());
@@ -427,7 +425,7 @@ fn an_answer_leaves_before_the_reset_for_bytes_that_come_after_the_close() {
     w.a.turn();
     w.b.write(&server, b"413 too large");
     w.b.close(server.id);
-    w.b.now = w.b.now + Duration::from_millis(1);
+    w.b.now += Duration::from_millis(1);
     w.b.turn();
     let last = segments_of_b(&mut w).into_iter().map(|(flags, ..)| flags).collect::<Vec<_>>();
     assert_eq!(last, [Flags::ACK | Flags::PSH | Flags::FIN, Flags::ACK | Flags::RST]);
@@ -439,8 +437,7 @@ fn an_answer_leaves_before_the_reset_for_bytes_that_come_after_the_close() {
     w.assert_ends_empty();
 }
 
-/// A visit sends four packets, and these are more than the budget of the turn: SO_LINGER 0, or a
-/// stack that goes.
+/// A visit sends four packets, and these are more: with SO_LINGER 0, and of a stack that goes.
 #[test]
 fn bytes_leave_before_resets_though_they_take_several_turns() {
     for goes in [false, true] {
@@ -454,8 +451,7 @@ fn bytes_leave_before_resets_though_they_take_several_turns() {
                 (client, w.a.accept(listener).unwrap())
             })
             .collect();
-        // The congestion windows get room for more than a visit sends, and no pause takes that away
-        // again.
+        // The congestion windows get room for more than a visit sends. No pause takes it away.
         for _ in 0..8 {
             for (client, server) in &ends {
                 assert_eq!(w.a.write(server, &[6; 500_000]), 500_000);
