@@ -1,0 +1,3 @@
+//! A TCP/IP stack in the process of a Rust program.
+
+#![warn(missing_docs)]

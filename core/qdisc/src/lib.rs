@@ -1,0 +1,4 @@
+//! Queueing disciplines, without I/O.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]

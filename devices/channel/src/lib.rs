@@ -1,0 +1,4 @@
+//! A link in memory between two stacks of one process.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]

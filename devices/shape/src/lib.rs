@@ -1,0 +1,4 @@
+//! Delay, loss, rate and queues around any port.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
