@@ -80,7 +80,7 @@ fn workers_accept() {
     for worker in workers {
         assert_eq!(wait(worker), 0);
     }
-    // The engine may learn of the last worker's end after waitpid(2): connections until then are reset.
+    // The engine may learn of the last worker's end after waitpid(2), and resets what came before.
     while TcpStream::connect(at).is_ok() {
         std::thread::sleep(Duration::from_millis(1));
     }
