@@ -105,7 +105,9 @@ mod tests {
         let slot = Slot::default();
         let reach = |slot: &Slot, family, to: &str| {
             let reached = reached(slot, family, to.parse().unwrap());
-            reached.map(|raw| raw.to_socket_addr().unwrap().to_string()).map_err(|error| error.kind())
+            reached
+                .map(|raw| raw.to_socket_addr().unwrap().to_string())
+                .map_err(|error| error.kind())
         };
         let errno = |errno: Errno| Err(io::Error::from(errno).kind());
         assert_eq!(reach(&slot, INET, "10.1.2.3:9"), Ok("10.1.2.3:9".into()));

@@ -57,16 +57,20 @@ pub(super) struct Multicast {
 /// How long one call may wait.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    pub(super) nonblocking: bool,
+    nonblocking: bool,
     /// Point in time at which the call gives up. None: never.
-    pub(super) deadline: Option<Deadline>,
+    deadline: Option<Deadline>,
     since: Handled,
 }
 
 impl Patience {
     /// Until a handler interrupts the wait, or `limit` has passed.
     pub(super) fn blocking(limit: Option<Duration>) -> Self {
-        let deadline = limit.map(Deadline::after);
+        Self::until(limit.map(Deadline::after))
+    }
+
+    /// Until a handler interrupts the wait, or `deadline` has passed.
+    pub(super) fn until(deadline: Option<Deadline>) -> Self {
         Self { nonblocking: false, deadline, since: Handled::so_far() }
     }
 }
@@ -74,8 +78,7 @@ impl Patience {
 impl Handle {
     /// Makes a socket: socket(2).
     pub(super) fn open(shared: &Arc<Shared>, family: u32, protocol: u32) -> io::Result<Self> {
-        let request =
-            Request { call: call::SOCKET, a: family, b: protocol, ..Request::default() };
+        let request = Request { call: call::SOCKET, a: family, b: protocol, ..Request::default() };
         let reply = shared.client().call(&request).map_err(io_error)?;
         let socket = Socket { slot: reply.slot, generation: reply.generation };
         Ok(Self::of(shared, socket, family))
@@ -204,8 +207,7 @@ impl Handle {
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let (client, socket) = (self.client(), self.socket);
-        let is_connecting =
-            |slot: &Slot| slot.flags.load(Acquire) & flags::CONNECTING != 0;
+        let is_connecting = |slot: &Slot| slot.flags.load(Acquire) & flags::CONNECTING != 0;
         if client.slot(socket).is_some_and(is_connecting) {
             return Err(Error::WouldBlock);
         }

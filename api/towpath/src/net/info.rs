@@ -156,7 +156,8 @@ impl TcpInfo {
             state: state(raw.byte(0)),
             rtt: raw.micros(68),
             rtt_variance: raw.micros(72),
-            rtt_min: Some(raw.micros(148)).filter(|time| !time.is_zero() && raw.word(148) != u32::MAX),
+            rtt_min: Some(raw.micros(148))
+                .filter(|time| !time.is_zero() && raw.word(148) != u32::MAX),
             rto: raw.micros(8),
             cwnd: raw.word(80),
             ssthresh: Some(raw.word(76)).filter(|ssthresh| *ssthresh < SSTHRESH_UNSET),

@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn fractions_of_seconds_are_rounded_up() {
-        let times = KeepAlive::new().idle(Duration::from_millis(1)).interval(Duration::from_secs(5));
+        let times =
+            KeepAlive::new().idle(Duration::from_millis(1)).interval(Duration::from_secs(5));
         assert_eq!(times.words().unwrap(), [1, 5, 9]);
     }
 

@@ -16,6 +16,7 @@
 //! - Sockets have no descriptor of the kernel: `AsFd`, `AsRawFd`, `FromRawFd` and their like are not
 //!   there.
 //! - Writing to a connection that has ended never raises SIGPIPE.
+//! - Reading into an empty buffer gives 0 at once, where recv(2) waits for bytes.
 //! - Names are resolved by the host's resolver ([`ToSocketAddrs`] is std's), not over the stack.
 //! - When the engine has ended, every call fails with `NetworkDown`, and waiting calls end.
 //!

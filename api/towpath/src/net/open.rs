@@ -110,6 +110,6 @@ pub(super) fn each_here<T>(
     addr: impl ToSocketAddrs,
     mut open: impl FnMut(&Arc<Shared>, SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
-    let shared = crate::current()?;
+    let shared = crate::current::current()?;
     each(addr, |addr| open(&shared, addr))
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use towpath_client::Error;
+use towpath_client::{Deadline, Error};
 use towpath_shm::control::call;
 use towpath_shm::layout::{RawAddr, flags, op, option_bit, setting, shut};
 
@@ -97,7 +97,7 @@ impl TcpStream {
     /// # }
     /// ```
     pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<Self> {
-        Self::connect_on(&crate::current()?, *addr, Some(timeout))
+        Self::connect_on(&crate::current::current()?, *addr, Some(timeout))
     }
 
     pub(super) fn connect_on(
@@ -696,11 +696,10 @@ fn wait_until_connected(handle: &Handle, timeout: Option<Duration>) -> io::Resul
             }
         }
     };
-    let deadline = Patience::blocking(timeout).deadline;
+    let deadline = timeout.map(Deadline::after);
     loop {
         // As std: a signal handler does not end the wait, and the limit stays where it is.
-        let patience = Patience { deadline, ..Patience::blocking(None) };
-        match handle.blocking(patience, attempt) {
+        match handle.blocking(Patience::until(deadline), attempt) {
             Err(Error::Interrupted) => {}
             Err(Error::TimedOut) => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"));

@@ -4,54 +4,10 @@
 //! A case is written once, against `super::net`: std's in the module `kernel`, ours in `stack`.
 
 mod facts;
-
-/// The cases on std's sockets.
 #[allow(clippy::duplicate_mod, reason = "the same cases, on other sockets")]
-mod kernel {
-    pub mod net {
-        pub use std::net::*;
-    }
-    #[path = "../kernel.rs"]
-    pub mod beyond;
-    #[path = "../cases/ipv6.rs"]
-    pub mod ipv6;
-    #[path = "../cases/listener.rs"]
-    pub mod listener;
-    #[path = "../cases/options.rs"]
-    pub mod options;
-    #[path = "../cases/shutdown.rs"]
-    pub mod shutdown;
-    #[path = "../cases/stream.rs"]
-    pub mod stream;
-    #[path = "../cases/udp.rs"]
-    pub mod udp;
-    #[path = "../cases/udp_options.rs"]
-    pub mod udp_options;
-}
-
-/// The cases on ours.
+mod kernel;
 #[allow(clippy::duplicate_mod, reason = "the same cases, on other sockets")]
-mod stack {
-    pub mod net {
-        pub use towpath::net::*;
-    }
-    #[path = "../stack.rs"]
-    pub mod beyond;
-    #[path = "../cases/ipv6.rs"]
-    pub mod ipv6;
-    #[path = "../cases/listener.rs"]
-    pub mod listener;
-    #[path = "../cases/options.rs"]
-    pub mod options;
-    #[path = "../cases/shutdown.rs"]
-    pub mod shutdown;
-    #[path = "../cases/stream.rs"]
-    pub mod stream;
-    #[path = "../cases/udp.rs"]
-    pub mod udp;
-    #[path = "../cases/udp_options.rs"]
-    pub mod udp_options;
-}
+mod stack;
 
 /// A test for each case of a file.
 macro_rules! table {

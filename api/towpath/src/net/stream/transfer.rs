@@ -2,8 +2,8 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
+use towpath_client::Buffer;
 use towpath_client::stream::{self, OnError};
-use towpath_client::{Buffer, Error};
 
 use super::TcpStream;
 use crate::error::io_error;
