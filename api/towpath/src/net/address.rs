@@ -14,7 +14,8 @@ pub(super) fn family_of(addr: &SocketAddr) -> u32 {
     if addr.is_ipv4() { INET } else { INET6 }
 }
 
-/// An address as a socket of `family` shows it. IPv6 sockets show IPv4 addresses as `::ffff:a.b.c.d`.
+/// An address as a socket of `family` shows it. IPv6 sockets show IPv4 addresses as
+/// `::ffff:a.b.c.d`.
 pub(super) fn shown(raw: RawAddr, family: u32) -> SocketAddr {
     let any = if family == INET6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { UNSPECIFIED };
     match raw.to_socket_addr() {
@@ -44,8 +45,9 @@ pub(super) fn is_v6_host(addr: &SocketAddr) -> bool {
 /// The destination of datagrams, as a socket of `family` reaches it.
 ///
 /// # Errors
-/// As Linux: EAFNOSUPPORT for a peer of the family that the socket does not speak, ENETUNREACH for
-/// one of IPv4 where the socket speaks IPv6 alone (IPV6_V6ONLY).
+/// As Linux:
+/// - EAFNOSUPPORT for a peer of a family that the socket does not speak;
+/// - ENETUNREACH for an IPv4 peer of a socket that is for IPv6 alone (IPV6_V6ONLY).
 pub(super) fn reached(slot: &Slot, family: u32, addr: SocketAddr) -> io::Result<RawAddr> {
     if family == INET {
         return if addr.is_ipv4() { Ok(RawAddr::new(addr)) } else { fail(Errno::AFNOSUPPORT) };

@@ -4,7 +4,8 @@ use std::io::{IoSlice, IoSliceMut};
 
 use towpath_client::Buffer;
 
-/// Slices that one vectored call looks at (IOV_MAX): further ones are for the next call, as std has it.
+/// Slices that one vectored call looks at (IOV_MAX). Further ones are for the next call, as with
+/// std.
 const SLICES_MAX: usize = 1024;
 
 // `IoSlice` and `IoSliceMut` are documented to be laid out as `struct iovec`, as `Buffer` is.
@@ -26,8 +27,8 @@ pub(super) fn bytes(slice: &[u8]) -> [Buffer; 1] {
 /// The room of several slices.
 pub(super) fn rooms<'a>(slices: &'a mut [IoSliceMut<'_>]) -> &'a [Buffer] {
     let count = slices.len().min(SLICES_MAX);
-    // SAFETY: std guarantees that `IoSliceMut` is laid out as iovec, and so as `Buffer`. The slices
-    // stay mutably borrowed as long as the result lives.
+    // SAFETY: std guarantees that `IoSliceMut` is laid out as iovec, and so as `Buffer`. The
+    // slices stay mutably borrowed as long as the result lives.
     unsafe { std::slice::from_raw_parts(slices.as_ptr().cast(), count) }
 }
 

@@ -1,4 +1,4 @@
-//! One socket of a stack: the calls that reach it, and how long each may wait.
+//! A socket of a stack: the calls that reach it, and how long each may wait.
 //!
 //! [`Handle`] is shared by all clones of a `TcpStream`, `TcpListener` or `UdpSocket`. Dropping the
 //! last one closes the socket, as close(2) of the last descriptor does.
@@ -188,7 +188,8 @@ impl Handle {
         patience: Patience,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        // Read before the attempt: the engine may attach memory right after an attempt that failed.
+        // Read before the attempt: the engine may attach memory right after an attempt that
+        // failed.
         let lacked = stream::lacks_memory(self.client(), self.socket);
         match attempt() {
             Err(Error::WouldBlock)

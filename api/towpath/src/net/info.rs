@@ -1,4 +1,4 @@
-//! What a connection measures.
+//! Figures of a connection.
 
 use std::io;
 use std::time::Duration;
@@ -35,9 +35,9 @@ pub enum TcpState {
     SynSent,
     /// A SYN came, and its answer was not acknowledged yet.
     SynReceived,
-    /// This end has sent a FIN that is not acknowledged.
+    /// Our FIN was sent and is not acknowledged.
     FinWait1,
-    /// This end has ended, the peer may still send.
+    /// Our FIN is acknowledged; the peer may still send.
     FinWait2,
     /// Both have ended; late segments are waited for.
     TimeWait,
@@ -146,7 +146,7 @@ impl TcpInfo {
         Ok(Self::parse(reply.payload()))
     }
 
-    /// Reads `struct tcp_info` of Linux 6.1. What is missing at its end is zero.
+    /// Reads `struct tcp_info` of Linux 6.1. A shorter one leaves the figures at its end zero.
     fn parse(bytes: &[u8]) -> Self {
         let raw = Raw(bytes);
         let options = raw.byte(5);

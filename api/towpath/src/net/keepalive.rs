@@ -7,11 +7,13 @@ use rustix::io::Errno;
 
 use super::handle::fail;
 
-/// Longest time in seconds, and most probes, as Linux takes them (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPCNT).
+/// Longest time in seconds that Linux takes (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL).
 const SECONDS_MAX: u32 = 32_767;
+/// Most probes that Linux takes (MAX_TCP_KEEPCNT).
 const PROBES_MAX: u32 = 127;
 
-/// Times of keepalive probes (tcp(7)), for [`TcpStream::set_keepalive`](super::TcpStream::set_keepalive).
+/// Times of keepalive probes (tcp(7)), for
+/// [`TcpStream::set_keepalive`](super::TcpStream::set_keepalive).
 ///
 /// Times are whole seconds; fractions are rounded up.
 ///

@@ -21,7 +21,8 @@ use crate::shared::Shared;
 /// Connections that wait to be accepted, as std asks for.
 const BACKLOG: u32 = 128;
 
-/// A TCP socket that listens for connections: [`std::net::TcpListener`] on a stack of this process.
+/// A TCP socket that listens for connections: [`std::net::TcpListener`] on a stack of this
+/// process.
 ///
 /// The last clone that is dropped closes it. Connections that nobody has accepted are reset then.
 ///
@@ -48,9 +49,9 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on `addr`: socket(2) with SO_REUSEADDR, bind(2) and listen(2) with a backlog of 128.
-    /// Port 0 stands for any free one. Of several addresses the first that works is taken. Names are
-    /// resolved by the host's resolver, not over the stack.
+    /// Listens on `addr`: socket(2) with SO_REUSEADDR, bind(2) and listen(2) with a backlog of
+    /// 128. Port 0 stands for any free one. The first address that works is taken, where there are
+    /// several. Names are resolved by the host's resolver, not over the stack.
     ///
     /// # Errors
     /// - `AddrInUse`: another socket of the stack listens there, or no port is free;
@@ -76,8 +77,8 @@ impl TcpListener {
         Ok(listener)
     }
 
-    /// Sets how many finished connections may wait to be accepted, at most 4096, as listen(2) called
-    /// again does. SYNs beyond that are dropped, and their senders try again.
+    /// Sets how many finished connections may wait to be accepted, at most 4096, as listen(2)
+    /// called again does. SYNs beyond that are dropped, and their senders try again.
     ///
     /// # Errors
     /// `NetworkDown` when the engine has ended.
@@ -137,7 +138,8 @@ impl TcpListener {
     /// the peer's address.
     ///
     /// # Errors
-    /// - `WouldBlock`: no connection waits, and the listener [does not block](Self::set_nonblocking);
+    /// - `WouldBlock`: no connection waits, and the listener [does not
+    ///   block](Self::set_nonblocking);
     /// - `NetworkDown`: the engine has ended, also while the call waited.
     ///
     /// # Examples
@@ -165,7 +167,8 @@ impl TcpListener {
         Ok((stream, shown(record.remote, handle.family)))
     }
 
-    /// An iterator over connections as they come, which never ends: [`Self::accept`] again and again.
+    /// An iterator over connections as they come, which never ends: [`Self::accept`] again and
+    /// again.
     ///
     /// # Examples
     /// ```
@@ -183,8 +186,8 @@ impl TcpListener {
         Incoming { listener: self }
     }
 
-    /// Sets the TTL of packets that the listener sends, and of the connections it accepts: 1 to 255
-    /// hops.
+    /// Sets the TTL of packets that the listener sends, and of the connections it accepts: 1 to
+    /// 255 hops.
     ///
     /// # Errors
     /// `InvalidInput` for other numbers.
@@ -220,8 +223,8 @@ impl TcpListener {
         self.handle.ttl()
     }
 
-    /// Fails: Linux takes IPV6_V6ONLY before bind(2) only, and the listener is bound. Here because std
-    /// has it.
+    /// Fails: Linux takes IPV6_V6ONLY before bind(2) only, and the listener is bound. Here because
+    /// std has it.
     ///
     /// # Errors
     /// `InvalidInput` always; ENOPROTOOPT on IPv4.

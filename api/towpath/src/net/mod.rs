@@ -1,28 +1,29 @@
-//! TCP and UDP sockets on a stack of this process, with the methods and the meaning of [`std::net`].
+//! TCP and UDP sockets on a stack of this process, with the methods and the meaning of
+//! [`std::net`].
 //!
-//! A program that uses [`std::net`] uses a stack instead when `use std::net::…` becomes
-//! `use towpath::net::…` and a default stack is there; [`Stack::listen`](crate::Stack::listen) and its
-//! like name a stack. Errors have the [`ErrorKind`](std::io::ErrorKind) and the errno that Linux
-//! gives for the same call. The rest is as std has it:
+//! A program changes from [`std::net`] to a stack with one `use`, and a call of
+//! [`Stack::set_default`](crate::Stack::set_default). [`Stack::listen`](crate::Stack::listen) and
+//! its like name a stack instead. Errors have the [`ErrorKind`](std::io::ErrorKind) and the errno
+//! that Linux gives for the same call. The rest is as std has it:
 //!
 //! - Clones (`try_clone`) share a socket, and the last one that is dropped closes it.
 //! - A time limit that passes is `WouldBlock`; a time limit of zero is `InvalidInput`.
 //! - A call that is blocked in one thread ends when another thread shuts the connection down.
-//! - Accepting and connecting go on after a signal handler has run; reading and writing fail with
-//!   `Interrupted`, as std's do, unless the handler was installed with SA_RESTART.
+//! - Accepting and connecting go on after a signal handler has run. Reading and writing fail with
+//!   `Interrupted`, unless the handler was installed with SA_RESTART.
 //!
-//! What differs from std:
+//! Differences from std:
 //!
-//! - Sockets have no descriptor of the kernel: `AsFd`, `AsRawFd`, `FromRawFd` and their like are not
-//!   there.
+//! - Sockets have no descriptor of the kernel: `AsFd`, `AsRawFd`, `FromRawFd` and their like are
+//!   not there.
 //! - Writing to a connection that has ended never raises SIGPIPE.
 //! - Reading into an empty buffer gives 0 at once, where recv(2) waits for bytes.
 //! - Names are resolved by the host's resolver ([`ToSocketAddrs`] is std's), not over the stack.
 //! - When the engine has ended, every call fails with `NetworkDown`, and waiting calls end.
 //!
 //! Options beyond std's: [`TcpListener::set_backlog`], [`TcpStream::set_linger`],
-//! [`TcpStream::set_keepalive`], [`TcpStream::set_congestion`], [`TcpStream::info`], and the sizes of
-//! buffers.
+//! [`TcpStream::set_keepalive`], [`TcpStream::set_congestion`], [`TcpStream::info`], and the sizes
+//! of buffers.
 //!
 //! # Examples
 //! ```

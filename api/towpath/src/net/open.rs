@@ -48,8 +48,8 @@ impl Stack {
         each(addr, |addr| TcpStream::connect_on(&self.shared, addr, None))
     }
 
-    /// Connects to `addr` from this stack within `timeout`: [`TcpStream::connect_timeout`] with the
-    /// stack named.
+    /// Connects to `addr` from this stack within `timeout`: [`TcpStream::connect_timeout`] with
+    /// the stack named.
     ///
     /// # Errors
     /// As [`TcpStream::connect_timeout`].

@@ -1,4 +1,4 @@
-//! What sockets of every kind can be asked and told.
+//! Addresses and options of sockets of every kind.
 
 use std::io;
 use std::net::SocketAddr;

@@ -60,8 +60,9 @@ impl TcpStream {
         Self { handle: Arc::new(handle) }
     }
 
-    /// Connects to `addr`, and waits until the connection is there. Of several addresses the first
-    /// that answers is taken. Names are resolved by the host's resolver, not over the stack.
+    /// Connects to `addr`, and waits until the connection is there. The first address that answers
+    /// is taken, where there are several. Names are resolved by the host's resolver, not over the
+    /// stack.
     ///
     /// # Errors
     /// - `ConnectionRefused`: nobody listens there;
@@ -154,9 +155,10 @@ impl TcpStream {
         self.handle.local_addr()
     }
 
-    /// Ends one direction, or both. After `Read` and `Both`, reads give what has come and then 0;
-    /// after `Write` and `Both` the peer gets a FIN, and writes fail with `BrokenPipe`. A thread that
-    /// is blocked in the direction goes on.
+    /// Ends one direction, or both. A thread that is blocked in the
+    /// direction goes on.
+    /// - Reading: reads give the bytes that have come, and then 0.
+    /// - Writing: the peer gets a FIN, and writes fail with `BrokenPipe`.
     ///
     /// # Errors
     /// `NotConnected` when the connection has ended.
@@ -219,8 +221,8 @@ impl TcpStream {
         Ok(Self { handle: Arc::clone(&self.handle) })
     }
 
-    /// Limits how long a read may wait. None: for ever. A µs is the least, and what is set is for all
-    /// clones.
+    /// Limits how long a read may wait. None: for ever. A µs is the least, and what is set is for
+    /// all clones.
     ///
     /// # Errors
     /// `InvalidInput` for a limit of zero. Reads fail with `WouldBlock` when the limit has passed.
@@ -246,8 +248,8 @@ impl TcpStream {
     /// Limits how long a write may wait for room. None: for ever. See [`Self::set_read_timeout`].
     ///
     /// # Errors
-    /// `InvalidInput` for a limit of zero. Writes fail with `WouldBlock` when the limit has passed and
-    /// nothing was taken.
+    /// `InvalidInput` for a limit of zero. Writes fail with `WouldBlock` when the limit has passed
+    /// and nothing was taken.
     ///
     /// # Examples
     /// ```
@@ -387,7 +389,8 @@ impl TcpStream {
     /// Says what dropping the last handle does (SO_LINGER):
     /// - None: returns at once, and what was written is sent afterwards;
     /// - zero: drops what was not sent, and resets the connection;
-    /// - longer: waits until the peer has acknowledged everything, at most so long, in whole seconds.
+    /// - longer: waits until the peer has acknowledged everything, at most so long, in whole
+    ///   seconds.
     ///
     /// # Errors
     /// `NetworkDown` when the engine has ended.
@@ -417,7 +420,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// What [`Self::set_linger`] set, in whole seconds.
+    /// The time that [`Self::set_linger`] set, in whole seconds.
     ///
     /// # Errors
     /// `NetworkDown` when the engine has ended.
@@ -436,8 +439,8 @@ impl TcpStream {
         Ok(value.checked_sub(1).map(|seconds| Duration::from_secs(seconds.into())))
     }
 
-    /// Probes a silent peer at the given times, and ends the connection with `TimedOut` when it does
-    /// not answer. None: never.
+    /// Probes a silent peer at the given times, and ends the connection with `TimedOut` when it
+    /// does not answer. None: never.
     ///
     /// # Errors
     /// `InvalidInput` for times beyond 1 to 32,767 s, or probes beyond 1 to 127.
@@ -491,8 +494,8 @@ impl TcpStream {
         Ok(Some(KeepAlive::from_words(words.map(|word| word.load(Relaxed)))))
     }
 
-    /// Sets the size of the receive buffer, which bounds the window (SO_RCVBUF): `bytes` up to 4 MiB,
-    /// doubled as Linux does. Without it the size follows the connection.
+    /// Sets the size of the receive buffer, which bounds the window (SO_RCVBUF): `bytes` up to 4
+    /// MiB, doubled as Linux does. Without it the size follows the connection.
     ///
     /// # Errors
     /// `NetworkDown` when the engine has ended.
@@ -604,7 +607,7 @@ impl TcpStream {
         Ok(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// What the connection measures: round trips, window, losses, bytes (TCP_INFO).
+    /// Figures of the connection: round trips, window, losses, bytes (TCP_INFO).
     ///
     /// # Errors
     /// `NetworkDown` when the engine has ended.

@@ -45,8 +45,9 @@ struct Inner {
 }
 
 impl UdpSocket {
-    /// Binds a socket to `addr`. Port 0 stands for any free one. Of several addresses the first that
-    /// works is taken. Names are resolved by the host's resolver, not over the stack.
+    /// Binds a socket to `addr`. Port 0 stands for any free one. The first address that works is
+    /// taken, where there are several. Names are resolved by the host's resolver, not over the
+    /// stack.
     ///
     /// # Errors
     /// - `AddrInUse`: another socket of the stack has the port, or no port is free;
@@ -159,11 +160,12 @@ impl UdpSocket {
         Ok(Self { inner: Arc::clone(&self.inner) })
     }
 
-    /// Limits how long a receiving call may wait. None: for ever. A µs is the least, and what is set
-    /// is for all clones.
+    /// Limits how long a receiving call may wait. None: for ever. A µs is the least, and what is
+    /// set is for all clones.
     ///
     /// # Errors
-    /// `InvalidInput` for a limit of zero. Receiving fails with `WouldBlock` when the limit has passed.
+    /// `InvalidInput` for a limit of zero. Receiving fails with `WouldBlock` when the limit has
+    /// passed.
     ///
     /// # Examples
     /// ```
@@ -185,7 +187,8 @@ impl UdpSocket {
     /// Limits how long a sending call may wait for room. None: for ever.
     ///
     /// # Errors
-    /// `InvalidInput` for a limit of zero. Sending fails with `WouldBlock` when the limit has passed.
+    /// `InvalidInput` for a limit of zero. Sending fails with `WouldBlock` when the limit has
+    /// passed.
     ///
     /// # Examples
     /// See [`Self::set_read_timeout`].
@@ -266,8 +269,8 @@ impl UdpSocket {
         self.handle().has_bit(option_bit::BROADCAST)
     }
 
-    /// Sets the TTL of datagrams to single hosts: 1 to 255 hops. On an IPv6 socket it is for those to
-    /// IPv4 hosts, as with std.
+    /// Sets the TTL of datagrams to single hosts: 1 to 255 hops. On an IPv6 socket it is for those
+    /// to IPv4 hosts, as with std.
     ///
     /// # Errors
     /// `InvalidInput` for other numbers.
@@ -334,8 +337,8 @@ impl UdpSocket {
         self.handle().recv_buffer_size()
     }
 
-    /// Sets how many bytes of datagrams may wait to be sent (SO_SNDBUF): `bytes` up to 4 MiB, doubled
-    /// as Linux does.
+    /// Sets how many bytes of datagrams may wait to be sent (SO_SNDBUF): `bytes` up to 4 MiB,
+    /// doubled as Linux does.
     ///
     /// # Errors
     /// `NetworkDown` when the engine has ended.

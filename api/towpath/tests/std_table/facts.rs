@@ -1,4 +1,4 @@
-//! What cases note, and how both sides' notes are compared.
+//! Notes of cases, and how both sides' notes are compared.
 
 use std::fmt::Debug;
 use std::io;
@@ -7,12 +7,12 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What the calls of a case gave, in order.
+/// Results of the calls of a case, in order.
 #[derive(Default)]
 pub struct Facts(Vec<String>);
 
 impl Facts {
-    /// Notes a call's result. Of an error its kind and errno count, not its words.
+    /// Notes a call's result. An error's kind and errno count, not its words.
     pub fn call<T: Debug>(&mut self, what: &str, result: io::Result<T>) {
         self.0.push(match result {
             Ok(value) => format!("{what}: {value:?}"),
@@ -25,7 +25,7 @@ impl Facts {
         self.0.push(format!("{what}: {value:?}"));
     }
 
-    /// Notes what Debug shows of a socket, without the numbers that differ: ports, and the last field.
+    /// Notes what Debug shows of a socket, without the ports and the last field, which differ.
     pub fn debug(&mut self, socket: &impl Debug, ports: &[SocketAddr]) {
         let mut shown = format!("{socket:?}");
         shown.truncate(shown.rfind(',').expect("several fields"));

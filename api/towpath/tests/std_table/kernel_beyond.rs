@@ -1,4 +1,4 @@
-//! What std has no stable methods for, on the kernel's sockets.
+//! Options that std has no stable methods for, on the kernel's sockets.
 
 use std::io;
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! One table of cases that runs on std's sockets, over the kernel's loopback, and on ours, over that
+//! A table of cases that runs on std's sockets, over the kernel's loopback, and on ours, over that
 //! of a stack. Each case notes what its calls gave; the kernel's notes are what ours must be.
 //!
 //! A case is written once, against `super::net`: std's in the module `kernel`, ours in `stack`.
@@ -113,6 +113,13 @@ table! {
         keepalive_is_kept
         buffer_sizes_are_doubled
         congestion_is_chosen_by_name
+    }
+    signals {
+        a_handler_interrupts_a_read
+        a_handler_interrupts_a_read_with_a_timeout
+        a_handler_interrupts_a_receive
+        exact_reads_go_on_after_a_handler
+        accept_goes_on_after_a_handler
     }
     udp {
         a_foreign_address_is_not_available

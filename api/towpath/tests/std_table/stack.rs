@@ -14,6 +14,8 @@ pub mod listener;
 pub mod options;
 #[path = "cases/shutdown.rs"]
 pub mod shutdown;
+#[path = "cases/signals.rs"]
+pub mod signals;
 #[path = "cases/stream.rs"]
 pub mod stream;
 #[path = "cases/udp.rs"]

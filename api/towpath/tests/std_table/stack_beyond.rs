@@ -1,4 +1,4 @@
-//! What std has no stable methods for, on ours.
+//! Options that std has no stable methods for, on ours.
 
 use std::io;
 use std::time::Duration;

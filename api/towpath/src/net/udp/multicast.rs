@@ -20,11 +20,12 @@ const IPV6_ADD_MEMBERSHIP: u32 = 20;
 const IPV6_DROP_MEMBERSHIP: u32 = 21;
 
 impl UdpSocket {
-    /// Receives datagrams to an IPv4 group as well, over the interface with the address `interface`,
-    /// or the one that routes to the group if that is 0.0.0.0 (IP_ADD_MEMBERSHIP).
+    /// Receives datagrams to an IPv4 group as well (IP_ADD_MEMBERSHIP), over the interface with
+    /// the address `interface`. 0.0.0.0 stands for the interface that routes to the group.
     ///
     /// # Errors
-    /// `AddrInUse`: joined already; `InvalidInput`: `group` is not a group; ENODEV: no such interface.
+    /// `AddrInUse`: joined already; `InvalidInput`: `group` is not a group; ENODEV: no such
+    /// interface.
     ///
     /// # Examples
     /// ```
@@ -54,12 +55,12 @@ impl UdpSocket {
         self.membership_v4(IP_DROP_MEMBERSHIP, *group, *interface)
     }
 
-    /// Receives datagrams to an IPv6 group as well, over the interface with that index, or the one
-    /// that routes to the group if that is 0 (IPV6_ADD_MEMBERSHIP).
+    /// Receives datagrams to an IPv6 group as well (IPV6_ADD_MEMBERSHIP), over the interface with
+    /// the index `interface`. 0 stands for the interface that routes to the group.
     ///
     /// # Errors
-    /// `AddrInUse`: joined already; `InvalidInput`: `group` is not a group; ENODEV: no such interface;
-    /// ENOPROTOOPT: an IPv4 socket.
+    /// `AddrInUse`: joined already; `InvalidInput`: `group` is not a group; ENODEV: no such
+    /// interface; ENOPROTOOPT: an IPv4 socket.
     ///
     /// # Examples
     /// ```
@@ -87,8 +88,8 @@ impl UdpSocket {
         self.membership_v6(IPV6_DROP_MEMBERSHIP, *group, interface)
     }
 
-    /// Whether this host's members of an IPv4 group hear what the socket sends to it: on unless set
-    /// otherwise (IP_MULTICAST_LOOP).
+    /// Whether this host's members of an IPv4 group hear what the socket sends to it: on unless
+    /// set otherwise (IP_MULTICAST_LOOP).
     ///
     /// # Errors
     /// `NetworkDown` when the engine has ended.
@@ -160,8 +161,8 @@ impl UdpSocket {
         Ok(self.handle().multicast.ttl.load(Relaxed).into())
     }
 
-    /// Whether this host's members of an IPv6 group hear what the socket sends to it: on unless set
-    /// otherwise (IPV6_MULTICAST_LOOP).
+    /// Whether this host's members of an IPv6 group hear what the socket sends to it: on unless
+    /// set otherwise (IPV6_MULTICAST_LOOP).
     ///
     /// # Errors
     /// ENOPROTOOPT on an IPv4 socket.

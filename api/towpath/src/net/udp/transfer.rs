@@ -19,7 +19,8 @@ use crate::net::handle::{Handle, INET, fail};
 /// Longest payload over IPv4: the length of the packet (RFC 791 §3.1) without both headers. The
 /// engine is asked about longer ones, which IPv6 carries.
 const PAYLOAD_MAX_V4: usize = 65_535 - 20 - 8;
-/// Most bytes that UDP's length field can say: udp_sendmsg refuses more before it looks for a route.
+/// Most bytes that UDP's length field can say. udp_sendmsg refuses more before it looks for a
+/// route.
 const LENGTH_MAX: usize = 65_535;
 /// IFF_BROADCAST and IFF_LOOPBACK: interfaces whose prefix has a broadcast address.
 const HAS_BROADCAST: u32 = 2 | 8;
@@ -31,8 +32,8 @@ const PREFIX_MAX: u32 = 30;
 pub(super) struct Broadcasts(OnceLock<Box<[Ipv4Addr]>>);
 
 impl UdpSocket {
-    /// Sends one datagram to `addr`. Of several addresses the first is taken, as with std. Gives the
-    /// number of bytes, which is always that of `buf`.
+    /// Sends one datagram to `addr`. The first of several addresses is taken, as with std. Gives
+    /// the number of bytes, which is always that of `buf`.
     ///
     /// # Errors
     /// - EMSGSIZE: `buf` is longer than a datagram can be: 65,507 bytes over IPv4;
@@ -73,8 +74,8 @@ impl UdpSocket {
     /// Receives one datagram, and says whose. Bytes that do not fit `buf` are lost.
     ///
     /// # Errors
-    /// `WouldBlock` where there is none and the call may not wait (longer); `ConnectionRefused` when a
-    /// connected peer has refused an earlier datagram (ICMP).
+    /// `WouldBlock` where there is none and the call may not wait (longer); `ConnectionRefused`
+    /// when a connected peer has refused an earlier datagram (ICMP).
     ///
     /// # Examples
     /// See [`UdpSocket`].
@@ -192,7 +193,8 @@ impl UdpSocket {
 
 impl Broadcasts {
     fn contains(&self, handle: &Handle, ip: Ipv4Addr) -> io::Result<bool> {
-        // Up to /30 the last two bits of a broadcast address are ones: most addresses are not asked for.
+        // Up to /30 the last two bits of a broadcast address are ones: most addresses are not
+        // asked for.
         if ip.octets()[3] & 3 != 3 {
             return Ok(false);
         }

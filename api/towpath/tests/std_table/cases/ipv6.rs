@@ -117,7 +117,7 @@ pub fn a_socket_on_one_address_does_not_reach_ipv4(facts: &mut Facts) {
 
 pub fn a_refused_datagram_is_told_when_connected(facts: &mut Facts) {
     let (socket, _) = bind("[::1]:0");
-    // Nobody receives there (tcpmux, RFC 1078).
+    // No program receives there (tcpmux, RFC 1078).
     socket.connect("[::1]:1").unwrap();
     facts.call("send", socket.send(b"x"));
     facts.call("received", socket.recv(&mut [0; 8]));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use crate::facts::{Facts, blocked, own_address};
 
-/// Nobody listens on it (tcpmux, RFC 1078).
+/// Port that no program listens on (tcpmux, RFC 1078).
 const PORT_OF_NOBODY: u16 = 1;
 
 /// A client's end, and the server's.
@@ -62,7 +62,7 @@ pub fn connecting_in_time_connects(facts: &mut Facts) {
     let mut stream = TcpStream::connect_timeout(&addr, Duration::from_secs(3600)).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     server.write_all(b"x").unwrap();
-    // It blocks, as one that was connected without a limit.
+    // The stream blocks, as one that was connected without a limit.
     facts.call("read", stream.read(&mut [0; 8]));
 }
 

@@ -9,7 +9,7 @@ fn bind() -> (UdpSocket, SocketAddr) {
     (socket, addr)
 }
 
-/// Nobody receives there (tcpmux, RFC 1078): the kernel gives nobody a port below 1024.
+/// Address at which no program receives (tcpmux, RFC 1078).
 fn nobody() -> SocketAddr {
     (own_address(), 1).into()
 }
