@@ -4,6 +4,7 @@
 //! last one closes the socket, as close(2) of the last descriptor does.
 
 use std::io;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
@@ -227,6 +228,10 @@ impl Handle {
         }
     }
 }
+
+// A panic of the caller leaves nothing half done in here: no call runs code of the caller's.
+impl UnwindSafe for Handle {}
+impl RefUnwindSafe for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {

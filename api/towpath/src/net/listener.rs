@@ -176,7 +176,7 @@ impl TcpListener {
     /// # let stack = towpath::Stack::builder().loopback().start()?;
     /// let listener = stack.listen("127.0.0.1:0")?;
     /// let clients = [(); 3].map(|()| stack.connect(listener.local_addr().unwrap()).unwrap());
-    /// for (connection, client) in listener.incoming().zip(&clients) {
+    /// for (client, connection) in clients.iter().zip(listener.incoming()) {
     ///     assert_eq!(connection?.peer_addr()?, client.local_addr()?);
     /// }
     /// # Ok(())

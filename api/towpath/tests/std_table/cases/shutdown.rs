@@ -79,7 +79,7 @@ pub fn shut_for_both_a_blocked_read_ends(facts: &mut Facts) {
 /// Writes until an error comes.
 fn error_of(mut stream: impl Write) -> std::io::Result<()> {
     loop {
-        stream.write(&[0; 65_536])?;
+        stream.write_all(&[0; 65_536])?;
     }
 }
 
