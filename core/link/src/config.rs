@@ -2,7 +2,8 @@
 
 use crate::Probability;
 
-/// Properties of one direction of a link. The default is a perfect wire: no delay, no loss, no limit.
+/// Properties of one direction of a link. The default is a perfect wire: no delay, no loss, no
+/// limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LinkConfig {
     /// Bits per second. None: a packet takes no time but the delay.
@@ -29,7 +30,8 @@ pub struct LinkConfig {
     pub gap: u32,
     /// Bytes of the longest packet, with its link header. None: any.
     pub mtu: Option<usize>,
-    /// Packets that the link holds at most, in its queue and on their way. None: as many as the queue takes.
+    /// Packets that the link holds at most, in its queue and on their way. None: as many as the
+    /// queue takes.
     pub limit: Option<usize>,
 }
 
@@ -54,8 +56,8 @@ impl Chance {
 pub enum Loss {
     /// Packets at random.
     Random(Chance),
-    /// Bursts (Gilbert-Elliott): the link is in a good or in a bad state. A packet may change the state, and is lost by
-    /// the chance of the state that it met.
+    /// Bursts (Gilbert-Elliott): the link is in a good or in a bad state. A packet may change the
+    /// state, and is lost by the chance of the state that it met.
     GilbertElliott {
         /// From good to bad: tc's `p`.
         to_bad: Probability,

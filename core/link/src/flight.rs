@@ -3,7 +3,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Packets that are due in the order in which they came are in a queue; only those that overtake others cost a heap.
+/// Packets that are due in the order in which they came are in a queue; only those that overtake
+/// others cost a heap.
 #[derive(Debug)]
 pub(crate) struct Flight<T> {
     in_order: VecDeque<Flying<T>>,

@@ -1,19 +1,21 @@
-//! One direction of a link: a queue, a rate, and what a real wire does to packets.
+//! A link in one direction: a queue, a rate, and the impairments of a real wire.
 //!
 //! ```text
-//!  on_packet ─► mtu ─► limit ─► queue (a Qdisc) ─► rate ─► duplicate ─► loss ─► corrupt ─► delay, reorder ─► poll_packet
+//!  on_packet ─► mtu ─► limit ─► queue (a Qdisc) ─► rate
+//!  rate ─► duplicate ─► loss ─► corrupt ─► delay, reorder ─► poll_packet
 //! ```
 //!
-//! No I/O, no clock: `now_ns` is an argument that never goes back. Numbers are drawn from one [`Dice`], so that the same
-//! calls give the same packets at the same times. Each impairment has a stream of its own: another loss does not
-//! change which packets are delayed by how much.
+//! No I/O, no clock: `now_ns` is an argument that never goes back. Numbers are drawn from one
+//! [`Dice`], so that the same calls give the same packets at the same times. Each impairment has a
+//! stream of its own: another loss does not change which packets are delayed by how much.
 //!
-//! Names and meaning are those of tc-netem(8), with one difference: a packet that is lost has used its share of the
-//! rate, as on a wire. A queue in front of the rate makes the link a bottleneck; without one it is a pfifo.
+//! Names and meaning are those of tc-netem(8). The one difference: a lost packet has used its share
+//! of the rate, as on a wire. A queue in front of the rate makes the link a bottleneck; without one
+//! it is a pfifo.
 //!
 //! # The caller's duty
-//! * [`Link::on_packet`] at one end, [`Link::poll_packet`] at the other until it gives nothing, and again at
-//!   [`Link::next_timeout_ns`].
+//! * [`Link::on_packet`] at one end, [`Link::poll_packet`] at the other until it gives nothing, and
+//!   again at [`Link::next_timeout_ns`].
 //! * Both collect dropped items in a list; the caller counts these or reuses their memory.
 //!
 //! # Example
@@ -57,6 +59,8 @@ mod config;
 mod flight;
 mod link;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use chance::Probability;
 pub use config::{Chance, LinkConfig, Loss};

@@ -26,13 +26,14 @@ impl Carried for QueuedPacket {
     }
 }
 
-/// One direction of a link.
+/// A link in one direction.
 pub struct Link<T> {
     config: LinkConfig,
     queue: Box<dyn Qdisc<T>>,
     /// Time at which the last packet has been sent whole.
     free_ns: u64,
-    /// Time at which the queue is asked next: the link is free, and the discipline may have an item.
+    /// Time at which the queue is asked next: the link is free, and the discipline may have an
+    /// item.
     pull_ns: u64,
     flight: Flight<T>,
     /// Latest time at which a delayed packet comes out.
@@ -54,7 +55,8 @@ struct Draws {
 }
 
 impl<T: Carried + 'static> Link<T> {
-    /// A link whose packets wait for the rate in a FIFO that has no limit but [`LinkConfig::limit`].
+    /// A link whose packets wait for the rate in a FIFO that has no limit but
+    /// [`LinkConfig::limit`].
     pub fn new(config: LinkConfig, dice: Dice) -> Self {
         Self::with_queue(config, Box::new(Fifo::packets(usize::MAX)), dice)
     }
@@ -112,7 +114,8 @@ impl<T: Carried> Link<T> {
         Some(item)
     }
 
-    /// Time at which [`Link::poll_packet`] has work: a packet comes out, or is sent. None: the link is empty.
+    /// Time at which [`Link::poll_packet`] has work: a packet comes out, or is sent. None: the link
+    /// is empty.
     pub fn next_timeout_ns(&self) -> Option<u64> {
         let pull = (self.queue.stats().backlog_packets > 0).then_some(self.pull_ns);
         [pull, self.flight.due_ns()].into_iter().flatten().min()
@@ -155,7 +158,8 @@ impl<T: Carried> Link<T> {
                     self.pull_ns = self.free_ns;
                     self.transmit(item, drops);
                 }
-                // A discipline without a better idea is asked again at the next call, and not for ever in this one.
+                // A discipline without a better idea is asked again at the next call, and not for
+                // ever in this one.
                 (None, later) => self.pull_ns = later.unwrap_or(now_ns).max(self.pull_ns + 1),
             }
         }

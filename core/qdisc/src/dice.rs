@@ -2,7 +2,8 @@
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 ///
-/// Links and disciplines draw from nothing else. Not for secrets: a seed can be computed from a few numbers.
+/// Links and disciplines draw from nothing else. Not for secrets: a seed can be computed from a few
+/// numbers.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
@@ -35,7 +36,8 @@ impl Dice {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number below `bound`; 0 for a bound of 0. Lemire's multiplication: biased by less than `bound` / 2^64.
+    /// A number below `bound`; 0 for a bound of 0. Lemire's multiplication: biased by less than
+    /// `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::{DropCause, Dropped, Qdisc, Queueable, Stats};
 
-/// A queue with a limit of packets (pfifo) or of bytes (bfifo): an item that does not fit is dropped.
+/// A queue with a limit of packets (pfifo) or of bytes (bfifo): an item that does not fit is
+/// dropped.
 #[derive(Debug)]
 pub struct Fifo<T> {
     queue: VecDeque<T>,

@@ -41,13 +41,14 @@ pub trait Queueable: Send {
         Ecn::NotEct
     }
 
-    /// Sets CE, and returns true, if the item is ECN-capable; an item that has CE already counts as marked.
+    /// Sets CE, and returns true, if the item is ECN-capable; an item that has CE already counts as
+    /// marked.
     fn mark_ce(&mut self) -> bool {
         false
     }
 
-    /// Priority as Linux derives it from TOS (`rt_tos2priority`): 0 best effort, 2 bulk, 4 interactive bulk,
-    /// 6 interactive, 7 control.
+    /// Priority as Linux derives it from TOS (`rt_tos2priority`): 0 best effort, 2 bulk, 4
+    /// interactive bulk, 6 interactive, 7 control.
     fn priority(&self) -> u8 {
         0
     }

@@ -1,16 +1,18 @@
 //! Queueing disciplines decide which packet leaves next, which is marked, and which is dropped.
 //!
-//! No I/O, no clock, no threads: `now_ns` is an argument, as for a [`Port`](towpath_pool::Port), and a discipline that
-//! draws lots has a [`Dice`] with a seed. The same calls give the same answers. Names of parameters and of counters are
-//! those of tc(8).
+//! No I/O, no clock, no threads: `now_ns` is an argument, as for a [`Port`](towpath_pool::Port). A
+//! discipline that draws lots has a [`Dice`] with a seed. The same calls give the same answers.
+//! Names of parameters and of counters are those of tc(8).
 //!
 //! # The caller's duty
 //! * [`Qdisc::enqueue`] an item and [`Qdisc::dequeue`] the next one, with times that never go back.
-//! * Both put the items that they drop into a list of [`Dropped`] ones; the caller counts these and reuses their memory.
-//! * [`Qdisc::dequeue`] gives nothing although items wait: call again at [`Qdisc::next_timeout_ns`].
+//! * Both put the items that they drop into a list of [`Dropped`] ones; the caller counts these and
+//!   reuses their memory.
+//! * [`Qdisc::dequeue`] gives nothing although items wait: call again at
+//!   [`Qdisc::next_timeout_ns`].
 //!
-//! Disciplines are generic over [`Queueable`] items, so that tests queue numbers, a simulator queues packets with
-//! notes of its own, and a port queues [`QueuedPacket`]s.
+//! Disciplines are generic over [`Queueable`] items, so that tests queue numbers, a simulator
+//! queues packets with notes of its own, and a port queues [`QueuedPacket`]s.
 //!
 //! # Example
 //! ```
@@ -49,8 +51,8 @@ pub use stats::{Counter, DropCause, Dropped, Stats};
 
 /// A queueing discipline for items of type `T`.
 ///
-/// Times are ns on a clock that never goes back. `drops` collects the items that a call drops: the one that was to be
-/// queued, or others that make room for it.
+/// Times are ns on a clock that never goes back. `drops` collects the items that a call drops: the
+/// one that was to be queued, or others that make room for it.
 pub trait Qdisc<T: Queueable>: Send {
     /// Queues an item, or drops it or others.
     fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>);
@@ -58,8 +60,8 @@ pub trait Qdisc<T: Queueable>: Send {
     /// The next item that may leave.
     fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T>;
 
-    /// Time of the next [`Qdisc::dequeue`] that can give an item, after one that gave none although items wait.
-    /// None: the discipline is empty, or an item may leave at once.
+    /// Time of the next [`Qdisc::dequeue`] that can give an item, after one that gave none although
+    /// items wait. None: the discipline is empty, or an item may leave at once.
     fn next_timeout_ns(&self) -> Option<u64> {
         None
     }

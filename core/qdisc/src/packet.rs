@@ -8,7 +8,8 @@ use crate::{Ecn, Queueable};
 
 /// A packet with the fields that disciplines and links ask for, which are read once.
 ///
-/// The packet is one of its own: a queue may hold it for long, and its bytes are changed when it is marked or corrupted.
+/// The packet is one of its own: a queue may hold it for long, and its bytes are changed when it is
+/// marked or corrupted.
 #[derive(Debug)]
 pub struct QueuedPacket {
     packet: Packet,
@@ -27,12 +28,14 @@ const IPV6_LEN: usize = 40;
 /// Place of the checksum in a UDP header.
 const UDP_CHECKSUM: usize = 6;
 
-/// Linux's `ip_tos2prio` (net/ipv4/route.c) by bits 1 to 4 of TOS, with best effort in the place of filler.
+/// Linux's `ip_tos2prio` (net/ipv4/route.c) by bits 1 to 4 of TOS, with best effort in the place of
+/// filler.
 const PRIORITY_OF_TOS: [u8; 16] = [0, 0, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4];
 
 impl QueuedPacket {
-    /// Reads the headers of a packet that begins as `link_type` says. A payload outside of the packet's own buffer is
-    /// copied into it, since a program could change or reuse that memory while the packet waits.
+    /// Reads the headers of a packet that begins as `link_type` says. A payload outside of the
+    /// packet's own buffer is copied into it, since a program could change or reuse that memory
+    /// while the packet waits.
     pub fn new(mut packet: Packet, link_type: LinkType, pool: &mut Pool) -> Self {
         packet.linearize(pool);
         let bytes = packet.linear();
@@ -67,7 +70,8 @@ impl QueuedPacket {
         Self { packet, ..*self }
     }
 
-    /// Turns over a bit, and leaves it to the receiver to notice: a checksum that was left out is put in before.
+    /// Turns over a bit, and leaves it to the receiver to notice: a checksum that was left out is
+    /// put in before.
     pub fn flip_bit(&mut self, bit: u64) {
         if let Checksum::Partial { start, offset } = self.packet.meta.checksum {
             complete(self.packet.linear_mut(), start.into(), offset.into());
@@ -102,7 +106,8 @@ impl QueuedPacket {
         self.flow_hash = (hash >> 32) as u32;
     }
 
-    /// Sets both bits of the ECN field, and mends the checksum of an IPv4 header (RFC 1624 equation 3).
+    /// Sets both bits of the ECN field, and mends the checksum of an IPv4 header (RFC 1624 equation
+    /// 3).
     fn write_ce(&mut self, at: usize) {
         let Some(header) = self.packet.linear_mut().get_mut(at..) else { return };
         if header[0] >> 4 == 6 {
@@ -121,7 +126,8 @@ impl QueuedPacket {
 }
 
 impl Queueable for QueuedPacket {
-    /// As Linux counts a packet that is to be cut (`qdisc_pkt_len_init`): each segment has headers of its own.
+    /// As Linux counts a packet that is to be cut (`qdisc_pkt_len_init`): each segment has headers
+    /// of its own.
     fn bytes(&self) -> usize {
         let len = self.packet.len();
         let more = self.packet.meta.segmentation.map_or(0, |segmentation| {
@@ -130,7 +136,8 @@ impl Queueable for QueuedPacket {
         len + more
     }
 
-    /// A hash of addresses, ports and protocol without a key: a sender can choose flows that collide.
+    /// A hash of addresses, ports and protocol without a key: a sender can choose flows that
+    /// collide.
     fn flow_hash(&self) -> u32 {
         self.flow_hash
     }
