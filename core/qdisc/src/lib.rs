@@ -37,69 +37,25 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod codel;
 mod dice;
+mod discipline;
 mod fifo;
+mod fq_codel;
 mod item;
 mod packet;
+mod prio;
 mod stats;
+mod tbf;
+mod timed;
 
+pub use codel::{Codel, CodelParams};
 pub use dice::Dice;
+pub use discipline::Qdisc;
 pub use fifo::Fifo;
+pub use fq_codel::{FqCodel, FqCodelParams};
 pub use item::{Ecn, Queueable};
 pub use packet::QueuedPacket;
+pub use prio::{PRIOMAP, Prio};
 pub use stats::{Counter, DropCause, Dropped, Stats};
-
-/// A queueing discipline for items of type `T`.
-///
-/// Times are ns on a clock that never goes back. `drops` collects the items that a call drops: the
-/// one that was to be queued, or others that make room for it.
-pub trait Qdisc<T: Queueable>: Send {
-    /// Queues an item, or drops it or others.
-    fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>);
-
-    /// The next item that may leave.
-    fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T>;
-
-    /// Time of the next [`Qdisc::dequeue`] that can give an item, after one that gave none although
-    /// items wait. None: the discipline is empty, or an item may leave at once.
-    fn next_timeout_ns(&self) -> Option<u64> {
-        None
-    }
-
-    /// Number and bytes of the items that went in, left, were dropped and wait.
-    fn stats(&self) -> Stats;
-
-    /// Counters and state that only this discipline has, by the names of `tc -s qdisc show`.
-    fn counters(&self) -> Vec<Counter> {
-        Vec::new()
-    }
-
-    /// Name in tc(8), as "fq_codel".
-    fn kind(&self) -> &'static str;
-}
-
-impl<T: Queueable, Q: Qdisc<T> + ?Sized> Qdisc<T> for Box<Q> {
-    fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
-        (**self).enqueue(now_ns, item, drops);
-    }
-
-    fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
-        (**self).dequeue(now_ns, drops)
-    }
-
-    fn next_timeout_ns(&self) -> Option<u64> {
-        (**self).next_timeout_ns()
-    }
-
-    fn stats(&self) -> Stats {
-        (**self).stats()
-    }
-
-    fn counters(&self) -> Vec<Counter> {
-        (**self).counters()
-    }
-
-    fn kind(&self) -> &'static str {
-        (**self).kind()
-    }
-}
+pub use tbf::{Tbf, TbfParams};

@@ -1,5 +1,7 @@
 //! Counters of a discipline.
 
+use crate::Queueable;
+
 /// An item that a discipline or a link dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped<T> {
@@ -89,6 +91,11 @@ impl Stats {
         self.dropped_bytes += bytes as u64;
         self.backlog_packets -= 1;
         self.backlog_bytes -= bytes as u64;
+    }
+
+    /// Counts items that a discipline inside of this one has dropped.
+    pub(crate) fn drop_all<T: Queueable>(&mut self, drops: &[Dropped<T>]) {
+        drops.iter().for_each(|drop| self.drop(drop.item.bytes()));
     }
 
     /// The sum of two, as for the bands of a discipline.
