@@ -25,14 +25,8 @@ pub struct Size(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Share(pub Probability);
 
-const TIMES: &[(&str, f64)] = &[
-    ("ns", 1.),
-    ("us", 1e3),
-    ("ms", 1e6),
-    ("s", 1e9),
-    ("min", 60e9),
-    ("h", 3600e9),
-];
+const TIMES: &[(&str, f64)] =
+    &[("ns", 1.), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("h", 3600e9)];
 const RATES: &[(&str, f64)] =
     &[("bit", 1.), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)];
 const SIZES: &[(&str, f64)] = &[
@@ -172,10 +166,14 @@ macro_rules! deserialize {
 deserialize!(Time, "a time with its unit, as \"20ms\" (ns, us, ms, s, min, h)", |number| {
     (number == 0.).then_some(Time(0))
 });
-deserialize!(Rate, "a rate above 0 with its unit, as \"10mbit\" (bit, kbit, mbit, gbit)", |number| {
-    let _ = number;
-    None::<Rate>
-});
+deserialize!(
+    Rate,
+    "a rate above 0 with its unit, as \"10mbit\" (bit, kbit, mbit, gbit)",
+    |number| {
+        let _ = number;
+        None::<Rate>
+    }
+);
 deserialize!(Size, "a size, as \"64KiB\" or 1500 (B, kB, MB, KiB, MiB)", |number| {
     ((0. ..=MOST).contains(&number) && number.fract() == 0.).then_some(Size(number as u64))
 });
@@ -198,7 +196,10 @@ impl<'de> Deserialize<'de> for Names {
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Names, E> {
                 Ok(Names(vec![text.to_owned()]))
             }
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Names, A::Error> {
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(
+                self,
+                mut seq: A,
+            ) -> Result<Names, A::Error> {
                 let mut names = Vec::new();
                 while let Some(name) = seq.next_element()? {
                     names.push(name);

@@ -123,11 +123,7 @@ fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
         ("rate", keys.rate.is_some(), matches!(kind, FlowKind::Cbr | FlowKind::OnOff)),
         ("size", keys.size.is_some(), kind == FlowKind::Cbr),
         ("interval", keys.interval.is_some(), kind == FlowKind::Ping),
-        (
-            "congestion",
-            keys.congestion.is_some(),
-            !matches!(kind, FlowKind::Cbr | FlowKind::Ping),
-        ),
+        ("congestion", keys.congestion.is_some(), !matches!(kind, FlowKind::Cbr | FlowKind::Ping)),
     ];
     if let Some((key, ..)) = given.into_iter().find(|(_, given, fits)| *given && !fits) {
         return Err(format!("`{key}` means nothing for this kind of flow; leave it out"));

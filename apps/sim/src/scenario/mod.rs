@@ -13,7 +13,8 @@ mod tests;
 mod variant;
 
 pub use error::ScenarioError;
-pub use plan::{FlowPlan, HostPlan, LinkPlan, NET, Place, Plan, Traffic, WayPlan};
+pub(crate) use error::unknown_name;
+pub use plan::{FlowPlan, HostPlan, NET, Place, Plan, Traffic, WayPlan};
 
 use file::File;
 use network::Network;
@@ -56,7 +57,8 @@ pub fn read(text: &str) -> Result<Vec<Plan>, ScenarioError> {
 fn plan(text: &str, file: &File, variant: &str) -> Result<Plan, ScenarioError> {
     let duration_ns = file.duration.get_ref().0;
     if !(1..=DURATION_MAX_NS).contains(&duration_ns) {
-        let message = format!("`duration` is {}; expected above 0 and up to 24h", file.duration.get_ref());
+        let message =
+            format!("`duration` is {}; expected above 0 and up to 24h", file.duration.get_ref());
         return Err(ScenarioError::at(text, file.duration.span().start, message));
     }
     let sample_ns = match &file.sample {

@@ -207,7 +207,9 @@ impl Network {
     fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |message: String| Err(ScenarioError::without_line(message));
         if self.hosts.len() < 2 {
-            return wrong("the scenario has fewer than two hosts; add [topology] or [[host]]".into());
+            return wrong(
+                "the scenario has fewer than two hosts; add [topology] or [[host]]".into(),
+            );
         }
         let mut joined: Vec<usize> = (0..self.hosts.len() + self.switches.len()).collect();
         let root = |joined: &[usize], mut at: usize| {
@@ -239,7 +241,10 @@ impl Network {
         if let Some(apart) = apart {
             let names = self.hosts.iter().map(|host| &host.name).chain(&self.switches);
             let name = names.into_iter().nth(apart).map_or("", String::as_str);
-            return wrong(format!("`{name}` is not joined with `{}`; add a link", self.hosts[0].name));
+            return wrong(format!(
+                "`{name}` is not joined with `{}`; add a link",
+                self.hosts[0].name
+            ));
         }
         Ok(())
     }
