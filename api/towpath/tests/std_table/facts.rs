@@ -1,7 +1,7 @@
 //! Notes of cases, and how both sides' notes are compared.
 
 use std::fmt::Debug;
-use std::io;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -51,7 +51,7 @@ pub fn compare(kernel: fn(&mut Facts), ours: fn(&mut Facts)) {
 pub fn has_ipv6() -> bool {
     let bound = std::net::UdpSocket::bind("[::1]:0");
     if let Err(error) = &bound {
-        println!("skipped: the kernel has no [::1]: {error}");
+        writeln!(io::stderr(), "skipped: the kernel has no [::1]: {error}").expect("a stream");
     }
     bound.is_ok()
 }
