@@ -35,10 +35,12 @@ mod current;
 mod engine;
 mod error;
 mod fork;
+mod place;
 mod shared;
 mod stack;
 
 pub use builder::Builder;
 pub use current::Entered;
 pub use error::{ShutdownError, StartError};
+pub use place::{Protocol, Published};
 pub use stack::Stack;
