@@ -35,6 +35,7 @@ mod current;
 mod engine;
 mod error;
 mod fork;
+pub mod net;
 mod place;
 mod shared;
 mod stack;
