@@ -36,10 +36,12 @@ mod engine;
 mod error;
 mod fork;
 pub mod net;
+mod place;
 mod shared;
 mod stack;
 
 pub use builder::Builder;
 pub use current::Entered;
 pub use error::{ShutdownError, StartError};
+pub use place::{Protocol, Published};
 pub use stack::Stack;

@@ -12,6 +12,7 @@ use crate::attachment::Attachment;
 use crate::engine::EngineThread;
 use crate::error::{ShutdownError, StartError};
 use crate::fork::Origin;
+use crate::place::Place;
 
 /// A running stack. Its last handle drops it.
 pub(crate) struct Shared {
@@ -20,16 +21,23 @@ pub(crate) struct Shared {
     /// None: [`Self::shutdown`] has ended the thread, or this process is a child of the one that
     /// has it.
     engine: Mutex<Option<EngineThread>>,
+    place: Place,
     origin: Origin,
 }
 
 impl Shared {
     /// Attaches this process to the engine that `engine` runs.
-    pub fn new(engine: EngineThread, control: Fd, origin: Origin) -> Result<Self, StartError> {
+    pub fn new(
+        engine: EngineThread,
+        control: Fd,
+        place: Place,
+        origin: Origin,
+    ) -> Result<Self, StartError> {
         match Attachment::new(control) {
             Ok(attachment) => Ok(Self {
                 attachment: ManuallyDrop::new(attachment),
                 engine: Mutex::new(Some(engine)),
+                place,
                 origin,
             }),
             Err(error) => {
@@ -48,6 +56,10 @@ impl Shared {
             self.disown();
         }
         self.attachment.client()
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     #[cold]

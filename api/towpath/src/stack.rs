@@ -1,10 +1,19 @@
 //! The handle of a stack.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::builder::Builder;
+use towpath_channel::{Channel, pair};
+use towpath_pool::LinkType;
+use towpath_uplink::{Shape, parse_cidr, random};
+
+use crate::builder::{Builder, LINGER};
 use crate::current::{self, Entered};
-use crate::error::ShutdownError;
+use crate::engine::{EngineThread, Recipe};
+use crate::error::{ShutdownError, StartError};
+use crate::fork::Origin;
+use crate::place::{Place, Published};
 use crate::shared::Shared;
 
 /// A TCP/IP stack: a host of its own, in this process.
@@ -26,6 +35,81 @@ impl Stack {
     /// ```
     pub fn builder() -> Builder {
         Builder::new()
+    }
+
+    /// Two hosts that are joined by a link in memory, for tests: 10.0.0.1 and fd00::1, and
+    /// 10.0.0.2 and fd00::2.
+    ///
+    /// The link carries IP packets of 1500 bytes and loses nothing while both are there. Neither
+    /// has a route to anywhere else.
+    ///
+    /// # Errors
+    /// [`StartError::AddressSpace`] and [`StartError::System`].
+    ///
+    /// ```
+    /// let (server, client) = towpath::Stack::pair()?;
+    /// assert_eq!(server.addresses()[0].to_string(), "10.0.0.1");
+    /// assert_eq!(client.addresses()[0].to_string(), "10.0.0.2");
+    /// # Ok::<(), towpath::StartError>(())
+    /// ```
+    pub fn pair() -> Result<(Self, Self), StartError> {
+        let (one, other) = pair(LinkType::Ip, PAIR_MTU).map_err(StartError::System)?;
+        Ok((Self::end(one, PAIR_ADDRESSES[0])?, Self::end(other, PAIR_ADDRESSES[1])?))
+    }
+
+    /// A host at one end of a link.
+    fn end(port: Channel, addresses: [&str; 2]) -> Result<Self, StartError> {
+        let origin = Origin::here()?;
+        let addresses = addresses.map(|cidr| parse_cidr(cidr).expect("an address"));
+        let shape = Shape::ip_link(addresses.to_vec(), PAIR_MTU);
+        let mut config = shape.config(&port);
+        // No kernel behind the link cuts packets.
+        config.interfaces.iter_mut().for_each(|interface| interface.kernel_cuts = false);
+        let place = Place {
+            addresses: addresses.iter().map(|prefix| prefix.addr()).collect(),
+            published: Vec::new(),
+        };
+        let ports = vec![vec![Box::new(port) as _]];
+        let recipe = Recipe { config, ports, seed: random()?, recording: None };
+        Self::begin(recipe, place, LINGER, origin)
+    }
+
+    /// Starts the engine of a stack, and attaches this process to it.
+    pub(crate) fn begin(
+        recipe: Recipe,
+        place: Place,
+        linger: Duration,
+        origin: Origin,
+    ) -> Result<Self, StartError> {
+        let (engine, control) = EngineThread::start(recipe, linger)?;
+        let shared = Shared::new(engine, control, place, origin)?;
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Addresses of the stack on its link, those of IPv4 first unless the builder was given
+    /// others. A stack without a link has none but 127.0.0.1 and ::1, which are not told.
+    ///
+    /// ```
+    /// let stack = towpath::Stack::builder().rootless().start()?;
+    /// let all: Vec<_> = stack.addresses().iter().map(|address| address.to_string()).collect();
+    /// assert_eq!(all, ["10.0.2.15", "fd00:2::15"]);
+    /// # Ok::<(), towpath::StartError>(())
+    /// ```
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.shared.place().addresses
+    }
+
+    /// Ports of this machine that lead to the stack: see [`Builder::publish`]. Ports that the
+    /// kernel chose come last.
+    ///
+    /// ```
+    /// let stack = towpath::Stack::builder().rootless().publish("127.0.0.1::80").start()?;
+    /// let published = stack.published()[0];
+    /// assert_eq!((published.port, published.host.ip().is_loopback()), (80, true));
+    /// # Ok::<(), towpath::StartError>(())
+    /// ```
+    pub fn published(&self) -> &[Published] {
+        &self.shared.place().published
     }
 
     /// Makes this the stack of all threads that have [entered](Self::enter) none: there
@@ -89,3 +173,10 @@ impl Stack {
         self.shared.shutdown()
     }
 }
+
+/// Longest packet between the hosts of [`Stack::pair`], in bytes: that of Ethernet, which is what
+/// programs meet outside of tests. Segments cross the link uncut, so that it costs no time.
+const PAIR_MTU: u32 = 1500;
+/// Addresses of either host of [`Stack::pair`].
+const PAIR_ADDRESSES: [[&str; 2]; 2] =
+    [["10.0.0.1/24", "fd00::1/64"], ["10.0.0.2/24", "fd00::2/64"]];

@@ -2,8 +2,8 @@
 
 mod nightly {
     use std::fs;
-    use std::path::Path;
-    use std::process::Command;
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Stdio};
 
     const MANIFEST: &str = r#"
 [package]
@@ -36,27 +36,46 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 "#;
 
-    /// Takes as long as all that the library is made of takes to build.
+    /// A crate in a folder of its own, which is removed with the value.
+    struct Crate {
+        folder: PathBuf,
+        target: PathBuf,
+    }
+
+    impl Crate {
+        fn new(name: &str, main: &str) -> Self {
+            let library = Path::new(env!("CARGO_MANIFEST_DIR"));
+            // All that the library is made of is built once.
+            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside");
+            let folder = target.join(format!("{name}-{}", std::process::id()));
+            fs::create_dir_all(folder.join("src")).unwrap();
+            let manifest = MANIFEST.replace("PATH", library.to_str().unwrap());
+            fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+            fs::write(folder.join("src/main.rs"), main).unwrap();
+            // The versions that the workspace has: others may not be on this machine.
+            fs::copy(library.join("../../Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+            Self { folder, target }
+        }
+
+        /// `cargo run`, with the program's own standard output.
+        fn run(&self) -> Command {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["run", "--quiet", "--offline"]).current_dir(&self.folder);
+            cargo.env("CARGO_TARGET_DIR", &self.target).stdout(Stdio::piped());
+            cargo
+        }
+    }
+
+    impl Drop for Crate {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+
     #[test]
     fn a_crate_outside_of_the_workspace_builds_and_runs() {
-        let library = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside");
-        let folder = target.join(format!("crate-{}", std::process::id()));
-        fs::create_dir_all(folder.join("src")).unwrap();
-        let manifest = MANIFEST.replace("PATH", library.to_str().unwrap());
-        fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-        fs::write(folder.join("src/main.rs"), MAIN).unwrap();
-        // The versions that the workspace has: others may not be on this machine.
-        fs::copy(library.join("../../Cargo.lock"), folder.join("Cargo.lock")).unwrap();
-        let run = Command::new(env!("CARGO"))
-            .args(["run", "--quiet", "--offline"])
-            .current_dir(&folder)
-            .env("CARGO_TARGET_DIR", &target)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        let run = Crate::new("outside", MAIN).run().output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-        assert_eq!(said, "hello from outside\n");
-        fs::remove_dir_all(folder).unwrap();
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "hello from outside\n");
     }
 }

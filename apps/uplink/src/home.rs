@@ -38,7 +38,7 @@ const PASSED_MAX: usize = 250;
 /// Longest packet, in bytes; a socket takes 212992 unless it is told otherwise (net.core.wmem_default).
 const PACKET_MAX: usize = 160 << 10;
 
-/// What an engine in PROGRAM's process is made of. With it go descriptors: the read end of the run's lifeline, and
+/// The parts of an engine in PROGRAM's process. Descriptors go with an outfit: the read end of the run's lifeline, and
 /// those of the link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outfit {

@@ -61,7 +61,7 @@ impl Outfit {
 }
 
 /// CLOCK_MONOTONIC, which is the engine's clock.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -12,14 +12,13 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_pcap::SNAPLEN_DEFAULT;
+use towpath_uplink::{Dns, Ports, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::error::{ExitCode, Failure};
 
-pub use values::{Dns, Ports, Protocol, Publish, Shards};
-use values::{
-    parse_cidr, parse_dns, parse_mtu, parse_seconds, parse_shards, parse_size, parse_snaplen,
-};
+pub use values::Shards;
+use values::{parse_dns, parse_mtu, parse_seconds, parse_shards, parse_size, parse_snaplen};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]

@@ -15,7 +15,6 @@ mod error;
 mod folder;
 mod guardian;
 mod hints;
-mod host_routes;
 mod inline;
 mod instance;
 mod load;
@@ -31,7 +30,6 @@ mod signals;
 mod ss;
 mod stats;
 mod supervise;
-mod tap_network;
 mod uplink;
 mod wait;
 
