@@ -1,6 +1,7 @@
 //! Why a run did not begin.
 
 use std::io;
+use std::net::IpAddr;
 
 use crate::plan::PlanError;
 
@@ -35,6 +36,14 @@ pub enum Error {
         needed: u64,
         /// The hard limit, RLIMIT_NOFILE.
         limit: u64,
+    },
+    /// No socket can be bound to an address that the plan names as local.
+    #[error("cannot send from {address}: {source}; expected an address of this machine")]
+    LocalAddress {
+        /// The address.
+        address: IpAddr,
+        /// The kernel's reason.
+        source: io::Error,
     },
     /// The kernel refused a resource that every run needs.
     #[error("cannot {action}: {source}")]

@@ -30,18 +30,33 @@
 //! due meanwhile; a closed loop would count such a stall once. Neither histogram is corrected.
 //!
 //! Reading order: `plan`, `report`, `run` (threads and phases), `worker` (the loop of a thread),
-//! `user` (a connection and its requests), `answer` (what completes a request). `schedule` says
-//! when requests are due, `sockets` and `alarm` are the system calls, `tally` counts.
+//! `pace` on `schedule` (when requests are due), `crowd` (a thread's users), `user` (a connection
+//! and its requests), `stream`. `answer` with `http` and `redis` finds the end of an answer,
+//! `sockets`, `alarm` and `machine` ask the kernel, `tally` counts.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod alarm;
+mod answer;
+mod crowd;
 mod error;
 mod failure;
 mod histogram;
+mod http;
+mod machine;
+mod pace;
 mod plan;
+mod redis;
 mod report;
 mod run;
+mod schedule;
+mod sockets;
+mod stream;
+mod tally;
+mod user;
+mod verdict;
+mod worker;
 
 pub use error::Error;
 pub use failure::{Failure, FailureCount, Failures};
