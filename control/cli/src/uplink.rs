@@ -15,7 +15,7 @@ use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::Owners;
 use towpath_tap::{OpenError, Parts, Steering, Tap};
-use towpath_uplink::{Counted, Counting, Link, Outfit, PortCounters, Resolver, Shape};
+use towpath_uplink::{Counted, Counting, Link, NetemSpec, Outfit, PortCounters, Resolver, Shape};
 use towpath_wire::Prefix;
 
 use crate::args::{Congestion, Dns, Protocol, Publish, RunArgs, Shards};
@@ -53,6 +53,8 @@ pub struct Plan {
     pub shards: usize,
     /// They have threads by need, and where several would be in each other's way there is one.
     pub auto: bool,
+    /// Links with delay and loss in front of the ports.
+    pub netem: Option<NetemSpec>,
     /// What the ports count is added here at their end.
     pub port_counters: Arc<Mutex<PortCounters>>,
 }
@@ -115,7 +117,10 @@ impl Plan {
     /// They contradict each other, with the sentence for the user.
     pub fn new(args: &RunArgs, capture: Option<CaptureFile>, messages: Messages) -> Result<Self> {
         let tap = args.tap.clone().map(|name| Some(name).filter(|name| !name.is_empty()));
-        let mtu = args.mtu.unwrap_or(if tap.is_some() { MTU_TAP } else { MTU_ROOTLESS });
+        let netem = netem(args)?;
+        // Loss strikes packets, and a path that loses some carries those of an Ethernet.
+        let is_ethernet = tap.is_some() || netem.is_some();
+        let mtu = args.mtu.unwrap_or(if is_ethernet { MTU_TAP } else { MTU_ROOTLESS });
         if tap.is_some() && mtu > MTU_TAP_MAX {
             let message = format!("--mtu {mtu}: a TAP device takes at most {MTU_TAP_MAX}");
             return Err(Failure::error(ExitCode::Failed, message));
@@ -145,6 +150,7 @@ impl Plan {
             strict: args.strict,
             shards: args.shards()?,
             auto: args.shards == Shards::Auto,
+            netem,
             port_counters: Arc::default(),
         })
     }
@@ -231,8 +237,8 @@ impl Plan {
         let program = program.context("an address is given or there is a default")?;
         let routes = Shape::default_routes(&addresses, LinkType::Ip, |_| None);
         let (mac, mtu, newreno) = ([0; 6], self.mtu, self.newreno());
-        let busy_poll_us = self.busy_poll_us;
-        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us };
+        let (busy_poll_us, netem) = (self.busy_poll_us, self.netem.clone());
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem };
         Ok(Rootless { config, shape, program })
     }
 
@@ -314,7 +320,8 @@ impl Plan {
         };
         let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
         let (mtu, newreno, busy_poll_us) = (self.mtu, self.newreno(), self.busy_poll_us);
-        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us };
+        let netem = self.netem.clone();
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem };
         Ok(Tapped { queues, shape, facts })
     }
 
@@ -356,15 +363,34 @@ impl Plan {
         facts: String,
     ) -> Result<Uplink> {
         let config = shape.config(ports.first().context("each shard has a port")?);
-        let count = |port| Counting::new(port, &self.port_counters);
-        let ports: Vec<_> = ports.into_iter().map(count).collect();
-        let ports = match &self.capture {
+        let ports = self.counted(ports);
+        let ports = match &shape.netem {
+            Some(netem) => {
+                let shaped = ports.into_iter().map(|port| netem.shaped(port));
+                let shaped = shaped.collect::<Result<_, _>>().context("--netem")?;
+                self.recorded(self.counted(shaped))?
+            }
+            None => self.recorded(ports)?,
+        };
+        Ok(Uplink { config, ports, facts, notices: None })
+    }
+
+    /// Ports that leave behind what they counted.
+    fn counted<P: Port + Counted>(&self, ports: Vec<P>) -> Vec<Counting<P>> {
+        ports.into_iter().map(|port| Counting::new(port, &self.port_counters)).collect()
+    }
+
+    /// The only port of each shard, recorded if that was asked for.
+    fn recorded(
+        &self,
+        ports: Vec<impl Port + Send + 'static>,
+    ) -> Result<Vec<Vec<Box<dyn Port + Send>>>> {
+        Ok(match &self.capture {
             Some(file) => {
                 boxed(file.capture_queues(Shape::INTERFACE_NAME, ports).context("--pcap")?)
             }
             None => boxed(ports),
-        };
-        Ok(Uplink { config, ports, facts, notices: None })
+        })
     }
 
     /// What the ports counted; complete once they are gone.
@@ -376,6 +402,35 @@ impl Plan {
 /// The only port of each shard.
 fn boxed(ports: Vec<impl Port + Send + 'static>) -> Vec<Vec<Box<dyn Port + Send>>> {
     ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port + Send>]).collect()
+}
+
+/// Links in the words of the command line, each way.
+///
+/// # Errors
+/// A way has two.
+fn netem(args: &RunArgs) -> Result<Option<NetemSpec>> {
+    let mut ways = [None, None];
+    for option in &args.netem {
+        for (way, name) in ways.iter_mut().zip(["out", "in"]) {
+            if !option.is_for(name) {
+                continue;
+            }
+            if way.replace(option.words.clone()).is_some() {
+                let message = format!(
+                    "--netem {:?}: there is one for the way {name:?} already; begin the two with out and in",
+                    option.words
+                );
+                return Err(Failure::error(ExitCode::Failed, message));
+            }
+        }
+    }
+    if args.netem.is_empty() {
+        return Ok(None);
+    }
+    let [egress, ingress] = ways;
+    let [a, b, c, d, e, f, g, h, ..] = random()?;
+    let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    Ok(Some(NetemSpec { egress, ingress, seed }))
 }
 
 /// CLOCK_MONOTONIC, which is the engine's clock.
