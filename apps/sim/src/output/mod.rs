@@ -10,7 +10,7 @@ use crate::result::Report;
 
 /// The report as JSON, with a line for each value that is not a list.
 pub fn json(report: &Report) -> String {
-    // Numbers and texts: there is nothing that JSON cannot say, but for infinities, which become null.
+    // Numbers and texts: JSON can say them all, but for infinities, which become null.
     let mut text = serde_json::to_string_pretty(report).unwrap_or_default();
     text.push('\n');
     text
