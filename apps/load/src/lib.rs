@@ -1,4 +1,66 @@
-//! A load tester: closed and open loop, over TCP and UDP.
+//! A load tester: closed and open loop, over TCP, UDP, HTTP/1.1 and the redis protocol.
+//!
+//! [`run`] does what a [`Plan`] says against a server, shows a [`Snapshot`] once per period, and
+//! returns a [`Report`]:
+//!
+//! ```no_run
+//! use std::sync::atomic::AtomicBool;
+//! use std::time::Duration;
+//! use towpath_load::{Plan, Target, run};
+//!
+//! let mut plan = Plan::new(Target::resolve("127.0.0.1:7")?);
+//! plan.users = 50;
+//! plan.duration = Duration::from_secs(3);
+//! plan.interval = Duration::from_millis(10);
+//! let report = run(&plan, &AtomicBool::new(false), &mut |now| eprintln!("{}", now.sent))?;
+//! println!("{} answers, p99 {:?}", report.received, report.response.quantile(0.99));
+//! # Ok::<(), towpath_load::Error>(())
+//! ```
+//!
+//! Two times are kept of each request, in histograms of three digits:
+//!
+//! ```text
+//!   intended          sent              answered
+//!      |----lateness----|-----service-----|
+//!      |-------------response-------------|
+//! ```
+//!
+//! In an open loop ([`Arrivals::Open`]) the intended time comes from a schedule that the server
+//! cannot delay. A stall of the server then shows in the response time of every request that was
+//! due meanwhile; a closed loop would count such a stall once. Neither histogram is corrected.
+//!
+//! Reading order: `plan`, `report`, `run` (threads and phases), `worker` (the loop of a thread),
+//! `pace` on `schedule` (when requests are due), `crowd` (a thread's users), `user` (a connection
+//! and its requests), `stream`. `answer` with `http` and `redis` finds the end of an answer,
+//! `sockets`, `alarm` and `machine` ask the kernel, `tally` counts.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+mod alarm;
+mod answer;
+mod crowd;
+mod error;
+mod failure;
+mod histogram;
+mod http;
+mod machine;
+mod pace;
+mod plan;
+mod redis;
+mod report;
+mod run;
+mod schedule;
+mod sockets;
+mod stream;
+mod tally;
+mod user;
+mod verdict;
+mod worker;
+
+pub use error::Error;
+pub use failure::{Failure, FailureCount, Failures};
+pub use histogram::{Bucket, Histogram};
+pub use plan::{Answer, Arrivals, Plan, PlanError, Protocol, Shape, Spacing, Target};
+pub use report::{Ended, FellBehind, Generator, Period, Phase, Report, Snapshot};
+pub use run::run;

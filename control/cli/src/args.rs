@@ -38,6 +38,9 @@ pub enum Command {
     /// Show the sockets of running stacks
     #[command(long_about = SS_ABOUT)]
     Ss(crate::ss::SsArgs),
+    /// Measure a server under load
+    #[command(long_about = LOAD_ABOUT, after_long_help = LOAD_AFTER)]
+    Load(Box<crate::load::LoadArgs>),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
     Completions {
@@ -318,6 +321,42 @@ runs tell root is their word.
   towpath ss -tlnp                               who listens
   towpath ss -ti dst 10.0.2.2                    connections to the host, and what TCP knows
   towpath ss 1234 state time-wait sport = :80    of one run";
+
+const LOAD_ABOUT: &str = "\
+Measure a server under load: TCP, UDP, HTTP/1.1, redis.
+
+Each user has a connection, sends a message, waits for the answer, and sends the next one: a closed \
+loop, which a slow server slows down. With --rate, requests are due by a schedule that the server \
+cannot delay: an open loop, where the time of an answer counts from when its request was due.
+
+The server must echo the message unless --answer says otherwise. Ctrl-C ends the run with the \
+figures so far, a second Ctrl-C ends it at once.";
+
+const LOAD_AFTER: &str = "\
+Exit status:
+  0    the figures are there, whatever they say
+  2    an option is wrong, or the host has no address
+  3    a bound of --assert is not kept
+  4    no user had a connection, or no request had an answer
+  125  towpath itself failed: too few file descriptors, a file that it cannot write
+
+Examples:
+  towpath load --host 127.0.0.1:7 --users 100 --interval 10ms
+      100 users, 10 ms between an answer and the next request
+  towpath load --host 127.0.0.1:7 --users 100 --rate 5000 -o html=report.html
+      5000 requests per second, answered or not; a page with plots beside the text
+  towpath load --host 127.0.0.1:7 --users 10000 --idle
+      10,000 connections with a request per second each
+  towpath load --host 127.0.0.1:6379 --redis PING -o json > run.json
+      Everything in one document; the view goes to standard error
+  towpath load --host 127.0.0.1:7 --rate 1000 --assert 'p99<5ms'
+      A test: fails with status 3 if p99 is longer
+  towpath load --compare 127.0.0.1:7 127.0.0.1:8 --users 50 --duration 5s
+      Which of two servers is faster, and is it more than noise?
+  towpath load --host 127.0.0.1:7 --users 50 --search p99=5ms --duration 5s
+      The highest rate that keeps p99 at 5 ms
+  towpath load --host 127.0.0.1:7 --on rootless
+      The same users on Towpath's stack";
 
 const MAN_ABOUT: &str = "\
 Print a manual page to standard output: of towpath, or of one of its commands.

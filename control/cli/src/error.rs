@@ -9,6 +9,10 @@ use std::fmt;
 pub enum ExitCode {
     /// Something on the command line is wrong, of all commands but `run`.
     Usage = 2,
+    /// A bound of `load --assert` is not kept.
+    BoundMissed = 3,
+    /// The server of `load` had no connection, or no answer.
+    NoAnswer = 4,
     /// Towpath itself failed.
     Failed = 125,
     /// PROGRAM was found but cannot be executed.

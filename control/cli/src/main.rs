@@ -4,8 +4,8 @@
 //! (`uplink`, `tap_network`), start PROGRAM with the preload library (`preload`, `child`) below a process that ends
 //! what PROGRAM leaves behind (`guardian`), and stay between it and the outside until all have ended
 //! (`supervise`, `signals`). `ss` asks running instances over a
-//! socket (`instance`). What is kept in files lies in folders that are this user's alone (`folder`);
-//! what there is to say goes by way of `messages`, which nothing waits for.
+//! socket (`instance`), `load` measures servers. Files lie in folders that are this user's alone
+//! (`folder`); messages go by way of `messages`, which nothing waits for.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod hints;
 mod host_routes;
 mod inline;
 mod instance;
+mod load;
 mod man;
 mod messages;
 mod output;
@@ -45,6 +46,7 @@ fn main() -> std::process::ExitCode {
     let result = match parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
+        Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),
         Command::Man { command } => man::man(command.as_deref()).map(|()| 0),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -58,6 +58,7 @@ mod chance;
 mod config;
 mod flight;
 mod link;
+mod netem;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -65,5 +66,6 @@ mod tests;
 pub use chance::Probability;
 pub use config::{Chance, LinkConfig, Loss};
 pub use link::{Carried, Link};
+pub use netem::{Netem, NetemError};
 pub use stats::LinkStats;
 pub use towpath_qdisc::{Dice, DropCause, Dropped, Ecn, Qdisc, Queueable, QueuedPacket};

@@ -36,6 +36,7 @@ pub struct Link<T> {
     /// item.
     pull_ns: u64,
     flight: Flight<T>,
+    flight_bytes: u64,
     /// Latest time at which a delayed packet comes out.
     last_due_ns: u64,
     /// Packets since the last one that overtook others.
@@ -69,6 +70,7 @@ impl<T: Carried + 'static> Link<T> {
             free_ns: 0,
             pull_ns: 0,
             flight: Flight::new(),
+            flight_bytes: 0,
             last_due_ns: 0,
             since_reordered: 0,
             draws: Draws {
@@ -111,6 +113,7 @@ impl<T: Carried> Link<T> {
         let item = self.flight.pop(now_ns)?;
         self.stats.delivered += 1;
         self.stats.delivered_bytes += item.bytes() as u64;
+        self.flight_bytes -= item.bytes() as u64;
         Some(item)
     }
 
@@ -124,6 +127,11 @@ impl<T: Carried> Link<T> {
     /// Packets that wait or are on their way.
     pub fn held(&self) -> usize {
         self.queue.stats().backlog_packets as usize + self.flight.len()
+    }
+
+    /// Bytes that wait or are on their way.
+    pub fn held_bytes(&self) -> u64 {
+        self.queue.stats().backlog_bytes + self.flight_bytes
     }
 
     /// Counters.
@@ -196,6 +204,7 @@ impl<T: Carried> Link<T> {
             self.stats.corrupted += 1;
         }
         let due_ns = self.due_ns();
+        self.flight_bytes += item.bytes() as u64;
         self.flight.push(due_ns, item);
     }
 

@@ -91,7 +91,7 @@ fn a_packet_comes_out_when_its_delay_is_over() {
     bench.put(500, 100);
     bench.put(700, 100);
     assert_eq!(bench.link.poll_packet(10_499, &mut bench.drops), None);
-    assert_eq!(bench.link.held(), 2);
+    assert_eq!((bench.link.held(), bench.link.held_bytes()), (2, 200));
     assert_eq!(bench.drain(), [(0, 10_500), (1, 10_700)]);
 }
 
@@ -347,7 +347,7 @@ mod properties {
                 );
             }
             out.extend(bench.drain_items().into_iter().map(|(_, item)| item));
-            prop_assert_eq!(bench.link.held(), 0);
+            prop_assert_eq!((bench.link.held(), bench.link.held_bytes()), (0, 0));
             let dropped = bench.drops.iter().map(|drop| drop.item.number);
             let mut seen = BTreeMap::<u64, u64>::new();
             for number in out.iter().map(|item| item.number).chain(dropped) {

@@ -45,6 +45,7 @@ mod fq_codel;
 mod item;
 mod packet;
 mod prio;
+mod segments;
 mod stats;
 mod tbf;
 mod timed;

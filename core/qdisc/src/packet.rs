@@ -23,10 +23,10 @@ pub struct QueuedPacket {
 /// Length of an Ethernet header, of an 802.1Q tag, and of the smallest IP headers.
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
+pub(crate) const IPV4_LEN: usize = 20;
+pub(crate) const IPV6_LEN: usize = 40;
 /// Place of the checksum in a UDP header.
-const UDP_CHECKSUM: usize = 6;
+pub(crate) const UDP_CHECKSUM: usize = 6;
 
 /// Linux's `ip_tos2prio` (net/ipv4/route.c) by bits 1 to 4 of TOS, with best effort in the place of
 /// filler.
@@ -164,7 +164,7 @@ impl Queueable for QueuedPacket {
 }
 
 /// Start of the IP header in an Ethernet frame with at most one tag.
-fn ip_of_frame(frame: &[u8]) -> Option<usize> {
+pub(crate) fn ip_of_frame(frame: &[u8]) -> Option<usize> {
     let ethertype = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     let (ethertype, at) = match ethertype(12)? {
         0x8100 => (ethertype(12 + TAG_LEN)?, ETHERNET_LEN + TAG_LEN),
@@ -189,4 +189,16 @@ fn complete(packet: &mut [u8], start: usize, offset: usize) {
 fn hash(bytes: &[u8], seed: u64) -> u64 {
     let word = |chunk: &[u8]| chunk.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
     bytes.chunks(8).fold(mix(seed), |hash, chunk| mix(hash ^ word(chunk)))
+}
+
+/// Computes the checksum of an IPv4 header anew.
+pub(crate) fn refresh_ipv4_checksum(header: &mut [u8]) {
+    put16(header, 10, 0);
+    let sum = checksum::finish(checksum::sum(header, 0));
+    put16(header, 10, sum);
+}
+
+/// Writes a number of 16 bits in network byte order.
+pub(crate) fn put16(bytes: &mut [u8], at: usize, number: u16) {
+    bytes[at..at + 2].copy_from_slice(&number.to_be_bytes());
 }

@@ -1,0 +1,588 @@
+//! The users of one thread: connects, requests, answers, limits and failures.
+//!
+//! [`Crowd`] does not know when requests are due. Its `news` say who could send next, and the
+//! thread's pace decides.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use mio::{Registry, Token};
+
+use crate::alarm::Clock;
+use crate::answer::Dialogue;
+use crate::failure::Failure;
+use crate::plan::{Plan, Protocol, Shape};
+use crate::sockets;
+use crate::stream::Streams;
+use crate::tally::{Desk, Tally};
+use crate::user::{Inbox, QUEUE_MAX, Request, State, User};
+use crate::verdict::Trouble;
+
+/// Moments of a run, in ns of its clock; `u64::MAX` until they are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// Beginning of the traffic.
+    pub traffic: u64,
+    /// Beginning of the measurement, after the warm-up.
+    pub start: u64,
+    /// End of the measurement.
+    pub end: u64,
+}
+
+impl Window {
+    /// Whether figures include what is due, or happens, at this time.
+    pub fn has(&self, time: u64) -> bool {
+        (self.start..self.end).contains(&time)
+    }
+}
+
+/// A user who could send.
+#[derive(Clone, Copy)]
+pub struct News {
+    pub user: u32,
+    /// Time since which it could.
+    pub at: u64,
+    /// Whether the user begins anew, on a new connection; else a request was answered or lost.
+    pub is_new: bool,
+}
+
+/// Readiness of a user's socket.
+#[derive(Clone, Copy)]
+pub struct Ready {
+    pub readable: bool,
+    pub writable: bool,
+    /// Whether the stream's end, or an error, can be read.
+    pub end: bool,
+}
+
+/// The users of one thread.
+pub struct Crowd<'a> {
+    plan: &'a Plan,
+    desk: &'a Desk,
+    pub clock: Clock,
+    pub window: Window,
+    pub users: Vec<User>,
+    pub tally: Tally,
+    /// Requests under way of all users.
+    pub under_way: usize,
+    /// Requests that were dropped at [`QUEUE_MAX`].
+    pub unsent: u64,
+    /// Users who could send since the last look.
+    pub news: Vec<News>,
+    pub streams: Streams,
+    registry: Registry,
+    dialogue: Dialogue,
+    to: SocketAddr,
+    /// Number of the first user among those of all threads, and the distance to the next.
+    first: usize,
+    stride: usize,
+    timers: BinaryHeap<Reverse<Timer>>,
+    /// Users who want a connection, and connects under way.
+    to_connect: VecDeque<u32>,
+    connecting: usize,
+    inbox: Inbox,
+    buffer: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    at: u64,
+    user: u32,
+    /// Connection that the timer belongs to; limits compare their time instead.
+    generation: u32,
+    is_limit: bool,
+}
+
+/// Bytes of a read: as many as iperf3's.
+const BUFFER: usize = 128 * 1024;
+
+impl<'a> Crowd<'a> {
+    pub fn new(
+        plan: &'a Plan,
+        desk: &'a Desk,
+        clock: Clock,
+        registry: Registry,
+        to: SocketAddr,
+        first: usize,
+    ) -> Self {
+        let dialogue = Dialogue::new(plan);
+        let stride = plan.threads.min(plan.users);
+        let count = (first..plan.users).step_by(stride).len();
+        let mut users: Vec<User> = (0..count).map(|_| User::new(&dialogue)).collect();
+        let mut to_connect = VecDeque::new();
+        if plan.shape == Shape::ConnectEach {
+            users.iter_mut().for_each(|it| it.state = State::Closed);
+            desk.settled.store(count, Relaxed);
+        } else {
+            to_connect.extend(0..count as u32);
+        }
+        Self {
+            plan,
+            desk,
+            clock,
+            window: Window { traffic: u64::MAX, start: u64::MAX, end: u64::MAX },
+            users,
+            tally: Tally::default(),
+            under_way: 0,
+            unsent: 0,
+            news: Vec::new(),
+            streams: Streams::new(plan),
+            registry,
+            dialogue,
+            to,
+            first,
+            stride,
+            timers: BinaryHeap::new(),
+            to_connect,
+            connecting: 0,
+            inbox: Inbox::default(),
+            buffer: vec![0; BUFFER],
+        }
+    }
+
+    fn is_udp(&self) -> bool {
+        self.plan.protocol == Protocol::Udp
+    }
+
+    fn is_each(&self) -> bool {
+        self.plan.shape == Shape::ConnectEach
+    }
+
+    /// Whether a user can be given a request that it sends at once.
+    pub fn can_send(&self, user: u32) -> bool {
+        let it = &self.users[user as usize];
+        let is_open = it.state == State::Open || self.is_each() && it.state == State::Closed;
+        is_open && it.under_way() + it.waiting() < self.plan.depth
+    }
+
+    /// Gives a user a request that is due: sent now, or once the user can.
+    pub fn issue(&mut self, user: u32, due: u64) {
+        let it = &mut self.users[user as usize];
+        if it.waiting() >= QUEUE_MAX {
+            self.unsent += u64::from(self.window.has(due));
+            return;
+        }
+        it.push(due);
+        if it.state == State::Closed {
+            self.start(user);
+            self.connect(user);
+        } else {
+            self.flush(user);
+        }
+    }
+
+    /// Sends the requests of a user that may be sent.
+    fn flush(&mut self, user: u32) {
+        while self.users[user as usize].may_send(self.plan.depth) && self.is_running() {
+            self.start(user);
+            if !self.send_rest(user) {
+                return;
+            }
+        }
+    }
+
+    /// Whether requests are still sent.
+    fn is_running(&self) -> bool {
+        self.clock.now() < self.window.end
+    }
+
+    /// Puts a request under way.
+    fn start(&mut self, user: u32) {
+        let it = &mut self.users[user as usize];
+        let request = it.start_next(&self.dialogue, self.clock.now());
+        self.under_way += 1;
+        if self.window.has(request.due) {
+            self.tally.sent += 1;
+            self.tally.waited_for_user += u64::from(it.free_since > request.due);
+            let from = request.due.max(it.free_since);
+            self.tally.lateness.record_ns(request.sent.saturating_sub(from));
+        }
+        self.limit(user, request.sent + self.plan.timeout.as_nanos() as u64);
+    }
+
+    /// False: the user has failed.
+    fn send_rest(&mut self, user: u32) -> bool {
+        match self.users[user as usize].send_rest(&mut self.dialogue) {
+            Ok(0) => true,
+            Ok(bytes) => {
+                if self.clock.now() >= self.window.start {
+                    self.tally.bytes_sent += bytes as u64;
+                }
+                true
+            }
+            Err(trouble) => {
+                self.fail(user, &trouble);
+                false
+            }
+        }
+    }
+
+    /// Begins connects, not more at once than the plan allows.
+    pub fn connect_some(&mut self) {
+        while self.connecting < self.plan.connecting_max
+            && let Some(user) = self.to_connect.pop_front()
+        {
+            self.connect(user);
+        }
+    }
+
+    fn connect(&mut self, user: u32) {
+        let locals = &self.plan.local_addresses;
+        let number = self.first + user as usize * self.stride;
+        let from = (!locals.is_empty()).then(|| locals[number % locals.len()]);
+        let token = Token(user as usize);
+        let since = self.clock.now();
+        let it = &mut self.users[user as usize];
+        it.begin_reading(&self.dialogue);
+        let is_udp = self.plan.protocol == Protocol::Udp;
+        let opened = if is_udp {
+            let socket = sockets::udp(self.to, from).map_err(Trouble::from);
+            socket.and_then(|socket| it.open_udp(socket, &self.registry, token))
+        } else {
+            let stream = sockets::tcp(self.to, from).map_err(Trouble::from);
+            stream.and_then(|stream| it.open_tcp(stream, &self.registry, token))
+        };
+        match opened {
+            Err(trouble) => self.fail(user, &trouble),
+            Ok(()) if is_udp => self.on_connected(user, None),
+            Ok(()) => {
+                it.state = State::Connecting { since };
+                self.connecting += 1;
+                self.desk.connecting.store(self.connecting, Relaxed);
+                self.limit(user, since + self.plan.connect_timeout.as_nanos() as u64);
+            }
+        }
+    }
+
+    /// `since`: time of the SYN, where there was one.
+    fn on_connected(&mut self, user: u32, since: Option<u64>) {
+        let now = self.clock.now();
+        if let Some(since) = since {
+            self.tally.connect.record_ns(now - since);
+        }
+        let it = &mut self.users[user as usize];
+        it.state = State::Open;
+        self.desk.connected.fetch_add(1, Relaxed);
+        if it.is_settled {
+            self.tally.reconnects += u64::from(self.plan.shape != Shape::ConnectEach);
+        }
+        self.settle(user);
+        if self.plan.shape.is_stream() {
+            self.streams.take_turn(&mut self.users[user as usize], user);
+        } else if !self.is_each() {
+            self.users[user as usize].free_since = now;
+            self.news.push(News { user, at: now, is_new: true });
+            // Requests that were due while there was no connection.
+            self.flush(user);
+        }
+    }
+
+    fn settle(&mut self, user: u32) {
+        let it = &mut self.users[user as usize];
+        if !it.is_settled {
+            it.is_settled = true;
+            if self.plan.shape != Shape::ConnectEach {
+                self.desk.settled.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// A user's socket has news.
+    pub fn on_event(&mut self, user: u32, ready: Ready) {
+        let Some(it) = self.users.get(user as usize) else { return };
+        match it.state {
+            State::Connecting { since } => match it.is_established() {
+                Ok(false) => return,
+                Ok(true) => {
+                    self.leave_connecting();
+                    self.on_connected(user, Some(since));
+                }
+                Err(trouble) => return self.fail(user, &trouble),
+            },
+            State::Open => {}
+            State::Closed | State::Waiting => return,
+        }
+        if self.plan.shape.is_stream() {
+            return self.streams.take_turn(&mut self.users[user as usize], user);
+        }
+        if ready.writable {
+            if !self.send_rest(user) {
+                return;
+            }
+            self.flush(user);
+        }
+        if (ready.readable || ready.end) && self.users[user as usize].state == State::Open {
+            self.receive(user, ready.end);
+        }
+    }
+
+    fn leave_connecting(&mut self) {
+        self.connecting -= 1;
+        self.desk.connecting.store(self.connecting, Relaxed);
+    }
+
+    fn receive(&mut self, user: u32, has_end: bool) {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        inbox.clear();
+        let it = &mut self.users[user as usize];
+        let was_full = it.under_way() >= self.plan.depth;
+        let (dialogue, buffer) = (&self.dialogue, &mut self.buffer);
+        let result = it.receive(dialogue, buffer, self.clock, has_end, &mut inbox);
+        if was_full && let Some(first) = inbox.answers.first() {
+            it.free_since = first.at;
+        }
+        let mut closes = false;
+        for answered in &inbox.answers {
+            closes |= answered.verdict.closes;
+            let refusal = answered.verdict.refusal.as_ref();
+            self.on_answer(&answered.request, answered.at, refusal);
+            self.news.push(News { user, at: answered.at, is_new: false });
+        }
+        // The answers of the measurement's last requests come after its end.
+        if inbox.bytes > 0 && self.clock.now() >= self.window.start {
+            self.tally.bytes_received += inbox.bytes;
+        }
+        self.tally.late_answers += inbox.late;
+        let is_answered = !inbox.answers.is_empty();
+        self.inbox = inbox;
+        match result {
+            Err(trouble) => self.fail(user, &trouble),
+            Ok(()) if is_answered && (self.is_each() || closes) => self.hang_up(user),
+            Ok(()) => self.flush(user),
+        }
+    }
+
+    fn on_answer(&mut self, request: &Request, at: u64, refusal: Option<&Trouble>) {
+        self.under_way -= 1;
+        let response = at.saturating_sub(request.due);
+        let is_measured = self.window.has(request.due);
+        if let Some(trouble) = refusal {
+            if is_measured {
+                self.tally.lost.record_ns(response);
+            }
+            let to = self.to;
+            self.tally.failures.add(trouble.kind, 1, || format!("{to}: {trouble}"));
+        } else if is_measured {
+            self.tally.received += 1;
+            self.tally.response.record_ns(response);
+            self.tally.service.record_ns(at.saturating_sub(request.sent));
+        }
+    }
+
+    /// Closes a connection as agreed: after its only request, or as the server announced.
+    fn hang_up(&mut self, user: u32) {
+        self.drop_connection(user);
+        if self.is_each() {
+            self.users[user as usize].state = State::Closed;
+        } else if self.is_running() {
+            self.to_connect.push_back(user);
+        }
+    }
+
+    /// Counts a failure, with the requests that are lost by it, and connects again after a pause.
+    fn fail(&mut self, user: u32, trouble: &Trouble) {
+        let lost = self.drop_connection(user);
+        self.settle(user);
+        let to = self.to;
+        self.tally.failures.add(trouble.kind, lost.max(1), || format!("{to}: {trouble}"));
+        // A lost datagram is an event of the network: the next goes out at once.
+        let is_loss = self.is_udp() && trouble.kind == Failure::NoAnswer;
+        let pause = if is_loss { 0 } else { self.plan.reconnect_pause.as_nanos() as u64 };
+        let now = self.clock.now();
+        if now < self.window.end {
+            let generation = self.users[user as usize].generation;
+            let at = now + pause;
+            self.timers.push(Reverse(Timer { at, user, generation, is_limit: false }));
+        }
+    }
+
+    /// Returns the requests that were under way and are lost.
+    fn drop_connection(&mut self, user: u32) -> u64 {
+        let now = self.clock.now();
+        let it = &mut self.users[user as usize];
+        match it.state {
+            State::Open => {
+                self.desk.connected.fetch_sub(1, Relaxed);
+            }
+            State::Connecting { .. } => {
+                self.connecting -= 1;
+                self.desk.connecting.store(self.connecting, Relaxed);
+            }
+            State::Closed | State::Waiting => {}
+        }
+        let mut lost = 0;
+        it.close(|request| {
+            lost += 1;
+            if self.window.has(request.due) {
+                self.tally.lost.record_ns(now.saturating_sub(request.due));
+            }
+        });
+        self.under_way -= lost;
+        lost as u64
+    }
+
+    /// Sees to it that a user's limits are checked at a time.
+    fn limit(&mut self, user: u32, at: u64) {
+        let it = &mut self.users[user as usize];
+        if at < it.limit_at {
+            it.limit_at = at;
+            self.timers.push(Reverse(Timer { at, user, generation: 0, is_limit: true }));
+        }
+    }
+
+    /// Time of the next timer.
+    pub fn next_timer(&self) -> Option<u64> {
+        self.timers.peek().map(|Reverse(it)| it.at)
+    }
+
+    /// Does what timers are due for.
+    pub fn on_time(&mut self, now: u64) {
+        while let Some(&Reverse(timer)) = self.timers.peek()
+            && timer.at <= now
+        {
+            self.timers.pop();
+            let it = &mut self.users[timer.user as usize];
+            if timer.is_limit {
+                if it.limit_at == timer.at {
+                    it.limit_at = u64::MAX;
+                    self.on_limit(timer.user, now);
+                }
+            } else if it.state == State::Waiting && it.generation == timer.generation {
+                self.end_pause(timer.user, now);
+            }
+        }
+    }
+
+    fn end_pause(&mut self, user: u32, now: u64) {
+        if self.is_each() {
+            let it = &mut self.users[user as usize];
+            it.state = State::Closed;
+            it.free_since = now;
+            self.news.push(News { user, at: now, is_new: true });
+        } else {
+            self.to_connect.push_back(user);
+        }
+    }
+
+    fn on_limit(&mut self, user: u32, now: u64) {
+        let it = &self.users[user as usize];
+        let timeout = self.plan.timeout.as_nanos() as u64;
+        match it.state {
+            State::Connecting { since } => {
+                let at = since + self.plan.connect_timeout.as_nanos() as u64;
+                if at > now {
+                    return self.limit(user, at);
+                }
+                self.fail(user, &Trouble::text(Failure::ConnectTimeout, "no answer to the SYN"));
+            }
+            State::Open => {
+                let Some(oldest) = it.oldest() else { return };
+                let at = oldest.sent + timeout;
+                if at > now {
+                    return self.limit(user, at);
+                }
+                if self.dialogue.numbered {
+                    return self.give_up(user, now);
+                }
+                let trouble = if it.has_part() {
+                    Trouble::text(Failure::ShortAnswer, "a part of the answer, then silence")
+                } else {
+                    Trouble::text(Failure::NoAnswer, "not a byte of the answer in time")
+                };
+                self.fail(user, &trouble);
+            }
+            State::Closed | State::Waiting => {}
+        }
+    }
+
+    /// Counts numbered datagrams that are lost; the socket stays.
+    fn give_up(&mut self, user: u32, now: u64) {
+        let timeout = self.plan.timeout.as_nanos() as u64;
+        let it = &mut self.users[user as usize];
+        let was_full = it.under_way() >= self.plan.depth;
+        let mut lost = 0;
+        it.give_up(now - timeout, |request| {
+            lost += 1;
+            if self.window.has(request.due) {
+                self.tally.lost.record_ns(now.saturating_sub(request.due));
+            }
+        });
+        if was_full {
+            it.free_since = now;
+        }
+        let next = it.oldest().map(|it| it.sent + timeout);
+        self.under_way -= lost;
+        let to = self.to;
+        self.tally.failures.add(Failure::NoAnswer, lost as u64, || format!("{to}: lost datagram"));
+        self.news.extend((0..lost).map(|_| News { user, at: now, is_new: false }));
+        if let Some(at) = next {
+            self.limit(user, at);
+        }
+        self.flush(user);
+    }
+
+    /// Moves bytes of streams that can be moved. Returns whether more could be.
+    pub fn stream_some(&mut self) -> bool {
+        let Some(user) = self.streams.next_turn(&mut self.users) else { return false };
+        let now = self.clock.now();
+        let it = &mut self.users[user as usize];
+        if it.state == State::Open && now >= self.window.traffic {
+            let is_over = now >= self.window.end;
+            let moved = self.streams.turn(it, user, is_over, &mut self.buffer);
+            if self.window.has(now) {
+                self.tally.sent += moved.datagrams;
+                self.tally.bytes_sent += moved.sent;
+                self.tally.bytes_received += moved.received;
+            }
+            match moved.result {
+                Ok(()) => {}
+                Err(_) if is_over => self.end_stream(user),
+                Err(trouble) => self.fail(user, &trouble),
+            }
+        }
+        self.streams.has_turns()
+    }
+
+    /// Gives all streams a turn: the traffic begins.
+    pub fn begin_streams(&mut self) {
+        for (user, it) in self.users.iter_mut().enumerate() {
+            self.streams.take_turn(it, user as u32);
+        }
+    }
+
+    /// Tells servers of streams up that all was sent; each closes once it has read it.
+    pub fn finish_streams(&mut self) {
+        if self.plan.shape != Shape::StreamUp || self.is_udp() {
+            return;
+        }
+        for user in 0..self.users.len() as u32 {
+            let it = &mut self.users[user as usize];
+            if it.state == State::Open && it.finish_sending().is_ok() {
+                self.streams.closing += 1;
+                self.streams.take_turn(it, user);
+            }
+        }
+    }
+
+    fn end_stream(&mut self, user: u32) {
+        self.drop_connection(user);
+        self.streams.closing = self.streams.closing.saturating_sub(1);
+        self.streams.last_end = self.clock.now();
+    }
+
+    /// Counts requests that are still under way at the end, or wait in a user's queue.
+    pub fn finish(&mut self) {
+        for user in 0..self.users.len() as u32 {
+            let lost = self.drop_connection(user);
+            let it = &self.users[user as usize];
+            self.unsent += it.due().filter(|&due| self.window.has(due)).count() as u64;
+            if lost > 0 {
+                let to = self.to;
+                let example = || format!("{to}: the run ended first");
+                self.tally.failures.add(Failure::Unanswered, lost, example);
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Failures by kind.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Kinds of failures of connections and requests.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Failure {
+    /// No program listens at the address: RST (TCP) or ICMP port unreachable (UDP).
+    Refused,
+    /// The host or its network cannot be reached.
+    Unreachable,
+    /// No answer to the SYN within [`Plan::connect_timeout`](crate::Plan::connect_timeout).
+    ConnectTimeout,
+    /// Ephemeral ports of the local addresses are used up (EADDRNOTAVAIL).
+    NoLocalPorts,
+    /// File descriptors of the process or the machine are used up (EMFILE, ENFILE).
+    NoDescriptors,
+    /// The server reset an established connection.
+    Reset,
+    /// The server closed an established connection: before an answer was whole, or while idle.
+    Closed,
+    /// Not a byte of the answer within [`Plan::timeout`](crate::Plan::timeout); a lost datagram.
+    NoAnswer,
+    /// A part of the answer only within [`Plan::timeout`](crate::Plan::timeout).
+    ShortAnswer,
+    /// More bytes than the answer has.
+    LongAnswer,
+    /// Other bytes than those expected.
+    WrongAnswer,
+    /// An answer that says the request failed: an HTTP status of 400 or more, a redis error.
+    Status,
+    /// The run ended before the answer came.
+    Unanswered,
+    /// Every other error of the kernel; the example names it.
+    Other,
+}
+
+impl Failure {
+    /// Every kind, in the order in which reports list them.
+    pub const ALL: [Self; 14] = [
+        Self::Refused,
+        Self::Unreachable,
+        Self::ConnectTimeout,
+        Self::NoLocalPorts,
+        Self::NoDescriptors,
+        Self::Reset,
+        Self::Closed,
+        Self::NoAnswer,
+        Self::ShortAnswer,
+        Self::LongAnswer,
+        Self::WrongAnswer,
+        Self::Status,
+        Self::Unanswered,
+        Self::Other,
+    ];
+
+    /// A short phrase for a table, as "connection refused".
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Self::Refused => "connection refused",
+            Self::Unreachable => "host unreachable",
+            Self::ConnectTimeout => "connect timed out",
+            Self::NoLocalPorts => "no local port left",
+            Self::NoDescriptors => "no file descriptor left",
+            Self::Reset => "connection reset",
+            Self::Closed => "closed by the server",
+            Self::NoAnswer => "no answer in time",
+            Self::ShortAnswer => "answer too short",
+            Self::LongAnswer => "answer too long",
+            Self::WrongAnswer => "answer with other bytes",
+            Self::Status => "answer is an error",
+            Self::Unanswered => "unanswered at the end",
+            Self::Other => "other error",
+        }
+    }
+
+    /// Advice that removes the cause where the tester's own machine is short of something.
+    pub fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::NoLocalPorts => Some("give more local addresses, or keep connections open"),
+            Self::NoDescriptors => Some("raise the limit on descriptors: ulimit -n"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.phrase())
+    }
+}
+
+/// Failures of one kind.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FailureCount {
+    /// Kind of these failures.
+    pub kind: Failure,
+    /// Requests lost this way, and connections lost without a request under way.
+    pub count: u64,
+    /// Message of the first of them, with address and value.
+    pub example: String,
+}
+
+/// Failures of a run by kind, only kinds that happened, in the order of [`Failure::ALL`].
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Failures(Vec<FailureCount>);
+
+impl Failures {
+    /// Failures of all kinds together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|it| it.count).sum()
+    }
+
+    /// Failures of one kind.
+    pub fn count(&self, kind: Failure) -> u64 {
+        self.0.iter().find(|it| it.kind == kind).map_or(0, |it| it.count)
+    }
+
+    /// Whether nothing failed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The kinds that happened.
+    pub fn iter(&self) -> impl Iterator<Item = &FailureCount> {
+        self.0.iter()
+    }
+
+    /// Adds `count` failures; `example` is asked for at the first of a kind.
+    pub fn add(&mut self, kind: Failure, count: u64, example: impl FnOnce() -> String) {
+        match self.0.binary_search_by_key(&kind, |it| it.kind) {
+            Ok(at) => self.0[at].count += count,
+            Err(at) => self.0.insert(at, FailureCount { kind, count, example: example() }),
+        }
+    }
+
+    /// Adds the failures of another run or thread; examples that are here already stay.
+    pub fn merge(&mut self, other: &Self) {
+        for it in &other.0 {
+            self.add(it.kind, it.count, || it.example.clone());
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_stand_in_the_order_of_kinds_and_keep_their_first_example() {
+        let mut failures = Failures::default();
+        failures.add(Failure::Reset, 2, || "first".into());
+        failures.add(Failure::Refused, 1, || "refused".into());
+        failures.add(Failure::Reset, 3, || panic!("an example is made once"));
+        let kinds: Vec<_> = failures.iter().map(|it| (it.kind, it.count)).collect();
+        assert_eq!(kinds, [(Failure::Refused, 1), (Failure::Reset, 5)]);
+        assert_eq!((failures.total(), failures.count(Failure::Closed)), (6, 0));
+        let mut other = Failures::default();
+        other.add(Failure::Closed, 4, || "closed".into());
+        other.add(Failure::Reset, 1, || "second".into());
+        failures.merge(&other);
+        let examples: Vec<_> = failures.iter().map(|it| it.example.as_str()).collect();
+        assert_eq!(examples, ["refused", "first", "closed"]);
+        assert_eq!(failures.total(), 11);
+    }
+
+    #[test]
+    fn all_kinds_are_listed_once_and_in_order() {
+        assert!(Failure::ALL.is_sorted_by(|a, b| a < b));
+        let phrases: std::collections::BTreeSet<_> = Failure::ALL.map(Failure::phrase).into();
+        assert_eq!(phrases.len(), Failure::ALL.len());
+    }
+}

@@ -1,0 +1,233 @@
+//! Who sends when: the closed loop, the open loop, and rounds of heartbeats or bursts.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::crowd::Crowd;
+use crate::plan::{Arrivals, Plan, Shape};
+use crate::schedule::{Random, Rounds, Schedule, phase};
+use crate::user::State;
+
+/// Requests sent before the sockets are looked at again, otherwise a pace behind its schedule would
+/// read no answers.
+const BATCH: usize = 64;
+
+/// Rule by which one thread's requests are due.
+pub enum Pace {
+    Closed(Closed),
+    Open(Open),
+    Rounds(Rounds),
+    /// Streams need none.
+    Free,
+}
+
+/// A user's next request follows its last answer.
+pub struct Closed {
+    interval: u64,
+    depth: usize,
+    random: Random,
+    plan: Plan,
+    /// Time, user and the user's connection: a timer of a lost connection is stale.
+    sends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    has_begun: bool,
+}
+
+/// Requests are due by a schedule; the user that was free first sends each.
+pub struct Open {
+    schedule: Schedule,
+    free: VecDeque<u32>,
+}
+
+impl Pace {
+    /// The pace of thread number `thread` of `threads`, which has `users` of the plan's.
+    pub fn new(plan: &Plan, thread: usize, threads: usize, users: usize) -> Self {
+        // Threads have schedules of their own that follow from the plan's seed.
+        let mut random = Random::new(plan.seed.wrapping_add(thread as u64));
+        match (plan.shape, plan.arrivals) {
+            (Shape::StreamUp | Shape::StreamDown | Shape::StreamBoth, _) => Self::Free,
+            (Shape::Idle { heartbeat }, _) => {
+                Self::Rounds(Rounds::spread(users as u32, heartbeat, &mut random))
+            }
+            (Shape::Burst { every }, _) => Self::Rounds(Rounds::together(users as u32, every)),
+            (Shape::Request | Shape::ConnectEach, Arrivals::Open { per_second, spacing }) => {
+                let share = per_second * users as f64 / plan.users as f64;
+                let offset = thread as f64 / threads as f64;
+                let seed = random.next();
+                let schedule = Schedule::new(share, spacing, seed, offset);
+                Self::Open(Open { schedule, free: VecDeque::with_capacity(users) })
+            }
+            (Shape::Request | Shape::ConnectEach, Arrivals::Closed) => Self::Closed(Closed {
+                interval: plan.interval.as_nanos() as u64,
+                depth: plan.depth,
+                random,
+                plan: plan.clone(),
+                sends: BinaryHeap::new(),
+                has_begun: false,
+            }),
+        }
+    }
+
+    /// The traffic begins.
+    pub fn begin(&mut self, crowd: &mut Crowd<'_>) {
+        match self {
+            Self::Closed(closed) => closed.begin(crowd),
+            Self::Open(open) => {
+                (0..crowd.users.len() as u32).for_each(|user| open.list(crowd, user));
+            }
+            Self::Rounds(_) => {}
+            Self::Free => crowd.begin_streams(),
+        }
+    }
+
+    /// Users could send.
+    pub fn on_news(&mut self, crowd: &mut Crowd<'_>) {
+        let mut at = 0;
+        // Sending at once may give more news.
+        while let Some(&news) = crowd.news.get(at) {
+            at += 1;
+            match self {
+                Self::Closed(closed) if news.is_new => closed.begin_user(crowd, news.user, news.at),
+                Self::Closed(closed) => closed.on_answer(crowd, news.user, news.at),
+                Self::Open(open) => open.list(crowd, news.user),
+                Self::Rounds(_) | Self::Free => {}
+            }
+        }
+        crowd.news.clear();
+    }
+
+    /// Time of the next request, if it depends on time alone.
+    pub fn next(&self, traffic: u64) -> Option<u64> {
+        match self {
+            Self::Closed(closed) => closed.sends.peek().map(|Reverse((at, ..))| *at),
+            Self::Open(open) if open.free.is_empty() => None,
+            Self::Open(open) => Some(traffic.saturating_add(open.schedule.peek())),
+            Self::Rounds(rounds) => Some(traffic.saturating_add(rounds.peek().0)),
+            Self::Free => None,
+        }
+    }
+
+    /// Delay of the oldest request that is due.
+    pub fn behind(&self, now: u64, traffic: u64) -> u64 {
+        match self {
+            Self::Open(open) => now.saturating_sub(traffic.saturating_add(open.schedule.peek())),
+            _ => self.next(traffic).map_or(0, |due| now.saturating_sub(due)),
+        }
+    }
+
+    /// Sends what is due, a batch at the most.
+    pub fn send_due(&mut self, crowd: &mut Crowd<'_>, now: u64) {
+        let traffic = crowd.window.traffic;
+        for _ in 0..BATCH {
+            match self.next(traffic) {
+                Some(due) if due <= now && due < crowd.window.end => self.send_one(crowd, due),
+                _ => return,
+            }
+        }
+    }
+
+    fn send_one(&mut self, crowd: &mut Crowd<'_>, due: u64) {
+        match self {
+            Self::Closed(closed) => {
+                if let Some(Reverse((_, user, generation))) = closed.sends.pop()
+                    && crowd.users[user as usize].generation == generation
+                    && crowd.can_send(user)
+                {
+                    crowd.issue(user, due);
+                }
+            }
+            Self::Open(open) => {
+                if let Some(user) = open.next_free(crowd) {
+                    open.schedule.advance();
+                    crowd.issue(user, due);
+                    open.list(crowd, user);
+                }
+            }
+            Self::Rounds(rounds) => {
+                let (_, user) = rounds.peek();
+                rounds.advance();
+                crowd.issue(user, due);
+            }
+            Self::Free => {}
+        }
+    }
+
+    /// Requests that were due in the measurement and are left over.
+    pub fn unsent(&mut self, crowd: &Crowd<'_>) -> u64 {
+        let (traffic, start, end) = (crowd.window.traffic, crowd.window.start, crowd.window.end);
+        if traffic >= end {
+            return 0;
+        }
+        match self {
+            Self::Closed(_) | Self::Free => 0,
+            Self::Open(open) => {
+                while open.schedule.peek() < start - traffic {
+                    open.schedule.advance();
+                }
+                open.schedule.count_until(end - traffic)
+            }
+            Self::Rounds(rounds) => {
+                let mut count = 0;
+                while traffic + rounds.peek().0 < end {
+                    count += u64::from(traffic + rounds.peek().0 >= start);
+                    rounds.advance();
+                }
+                count
+            }
+        }
+    }
+}
+
+impl Closed {
+    fn begin(&mut self, crowd: &mut Crowd<'_>) {
+        self.has_begun = true;
+        let traffic = crowd.window.traffic;
+        for user in 0..crowd.users.len() as u32 {
+            // Users who begin together would stay together for many intervals.
+            let at = traffic + phase(self.plan.interval, &mut self.random);
+            self.begin_user(crowd, user, at);
+        }
+    }
+
+    fn begin_user(&mut self, crowd: &mut Crowd<'_>, user: u32, at: u64) {
+        let it = &crowd.users[user as usize];
+        if self.has_begun && matches!(it.state, State::Open | State::Closed) {
+            let send = Reverse((at, user, it.generation));
+            (0..self.depth).for_each(|_| self.sends.push(send));
+        }
+    }
+
+    fn on_answer(&mut self, crowd: &mut Crowd<'_>, user: u32, at: u64) {
+        if !crowd.can_send(user) {
+            return;
+        }
+        if self.interval == 0 && at < crowd.window.end {
+            return crowd.issue(user, at);
+        }
+        let generation = crowd.users[user as usize].generation;
+        self.sends.push(Reverse((at + self.interval, user, generation)));
+    }
+}
+
+impl Open {
+    /// Puts a user into the list of those who can send, once.
+    fn list(&mut self, crowd: &mut Crowd<'_>, user: u32) {
+        if crowd.can_send(user) && !std::mem::replace(listed(crowd, user), true) {
+            self.free.push_back(user);
+        }
+    }
+
+    fn next_free(&mut self, crowd: &mut Crowd<'_>) -> Option<u32> {
+        while let Some(user) = self.free.pop_front() {
+            *listed(crowd, user) = false;
+            // A user may have lost its connection meanwhile.
+            if crowd.can_send(user) {
+                return Some(user);
+            }
+        }
+        None
+    }
+}
+
+fn listed<'a>(crowd: &'a mut Crowd<'_>, user: u32) -> &'a mut bool {
+    &mut crowd.users[user as usize].is_listed
+}

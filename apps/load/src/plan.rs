@@ -1,0 +1,417 @@
+//! What a run does: target, protocol, shape, arrivals and limits.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+use crate::error::Error;
+
+/// What a run does. [`Plan::new`] has defaults; the fields are set as needed.
+///
+/// [`run`](crate::run) refuses a plan that contradicts itself, see [`Plan::check`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The server.
+    pub target: Target,
+    /// Protocol of requests and answers. Default: [`Protocol::Tcp`].
+    pub protocol: Protocol,
+    /// Pattern of the traffic. Default: [`Shape::Request`].
+    pub shape: Shape,
+    /// Connections (TCP) or sockets (UDP). Default: 1.
+    pub users: usize,
+    /// Time of the measurement, from when connections stand and the warm-up is over. Default: 10 s.
+    #[serde(with = "as_seconds")]
+    pub duration: Duration,
+    /// Time of traffic before the measurement, which no figure includes. Default: none.
+    #[serde(with = "as_seconds")]
+    pub warmup: Duration,
+    /// Pause of a closed loop's user between an answer and the next request. Default: none.
+    #[serde(with = "as_seconds")]
+    pub interval: Duration,
+    /// Closed or open loop, for [`Shape::Request`] and [`Shape::ConnectEach`]. Default: closed.
+    pub arrivals: Arrivals,
+    /// Requests under way at once on one connection. Default: 1.
+    pub depth: usize,
+    /// Bytes of a request (TCP, UDP), or what a stream repeats. Default: `hello\n`.
+    #[serde(serialize_with = "message")]
+    pub message: Vec<u8>,
+    /// Answer to a message (TCP, UDP). Default: [`Answer::Echo`].
+    pub answer: Answer,
+    /// Numbers in the first 8 bytes of each datagram, in place of the message's: late and doubled
+    /// answers are told apart. UDP with [`Answer::Echo`] only. Default: false; a socket is then
+    /// replaced after each loss, otherwise a late answer would pass for the next one.
+    pub numbered: bool,
+    /// Limit on the time of an answer; later, the request has failed and its connection is
+    /// replaced. Default: 5 s.
+    #[serde(with = "as_seconds")]
+    pub timeout: Duration,
+    /// Limit on the time of a connect. Default: 5 s.
+    #[serde(with = "as_seconds")]
+    pub connect_timeout: Duration,
+    /// Connects under way at once, so that the listener's backlog holds them. Default: 100.
+    pub connecting_max: usize,
+    /// Pause of a user before it connects again after a failure. Default: 100 ms.
+    #[serde(with = "as_seconds")]
+    pub reconnect_pause: Duration,
+    /// Limit on the wait for outstanding answers after the measurement. Default: 1 s.
+    #[serde(with = "as_seconds")]
+    pub grace: Duration,
+    /// Local addresses, used in turn: each has some 28,000 ports. Default: the kernel's choice.
+    pub local_addresses: Vec<IpAddr>,
+    /// Threads that send; the users are divided among them. Default: 1, which is often best where
+    /// the server shares the machine.
+    pub threads: usize,
+    /// Seed of phases and of Poisson arrivals: equal seeds give equal schedules. Default: 1.
+    pub seed: u64,
+    /// Time between two snapshots, and length of a [`Period`](crate::Period). Default: 1 s.
+    #[serde(with = "as_seconds")]
+    pub period: Duration,
+}
+
+impl Plan {
+    /// A closed loop of one user who sends `hello\n` for ten seconds and expects it back.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            protocol: Protocol::Tcp,
+            shape: Shape::Request,
+            users: 1,
+            duration: Duration::from_secs(10),
+            warmup: Duration::ZERO,
+            interval: Duration::ZERO,
+            arrivals: Arrivals::Closed,
+            depth: 1,
+            message: b"hello\n".to_vec(),
+            answer: Answer::Echo,
+            numbered: false,
+            timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
+            connecting_max: 100,
+            reconnect_pause: Duration::from_millis(100),
+            grace: Duration::from_secs(1),
+            local_addresses: Vec::new(),
+            threads: 1,
+            seed: 1,
+            period: Duration::from_secs(1),
+        }
+    }
+
+    /// Whether the fields fit together.
+    ///
+    /// # Errors
+    /// The first contradiction, as a sentence for the user.
+    pub fn check(&self) -> Result<(), PlanError> {
+        self.check_numbers()?;
+        self.check_shape()?;
+        self.check_bytes()
+    }
+
+    fn check_numbers(&self) -> Result<(), PlanError> {
+        if self.target.addresses.is_empty() {
+            return Err(PlanError::NoAddress);
+        }
+        let counts = [
+            ("users", self.users),
+            ("depth", self.depth),
+            ("threads", self.threads),
+            ("connecting_max", self.connecting_max),
+        ];
+        for (what, value) in counts {
+            if value == 0 {
+                return Err(PlanError::Zero { what });
+            }
+        }
+        if self.users > USERS_MAX {
+            return Err(PlanError::Users { users: self.users });
+        }
+        let times = [
+            ("duration", self.duration, true),
+            ("warmup", self.warmup, false),
+            ("interval", self.interval, false),
+            ("timeout", self.timeout, true),
+            ("connect_timeout", self.connect_timeout, true),
+            ("reconnect_pause", self.reconnect_pause, false),
+            ("grace", self.grace, false),
+            ("period", self.period, true),
+        ];
+        for (what, value, positive) in times {
+            if positive && value.is_zero() {
+                return Err(PlanError::Zero { what });
+            }
+            if value > TIME_MAX {
+                return Err(PlanError::TooLong { what, value });
+            }
+        }
+        let first = self.target.addresses[0];
+        match self.local_addresses.iter().find(|it| it.is_ipv4() != first.is_ipv4()) {
+            Some(&local) => Err(PlanError::Family { local, target: first }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_shape(&self) -> Result<(), PlanError> {
+        let is_raw_tcp = matches!(self.protocol, Protocol::Tcp);
+        match self.shape {
+            Shape::Idle { heartbeat: every } | Shape::Burst { every } if every.is_zero() => {
+                return Err(PlanError::Zero { what: "time between two heartbeats or bursts" });
+            }
+            Shape::ConnectEach if matches!(self.protocol, Protocol::Udp) => {
+                return Err(PlanError::Shape { shape: "connect-each", needs: "a TCP protocol" });
+            }
+            Shape::StreamDown | Shape::StreamBoth if !is_raw_tcp => {
+                return Err(PlanError::Shape { shape: "stream down", needs: "protocol TCP" });
+            }
+            Shape::StreamUp if !is_raw_tcp && !matches!(self.protocol, Protocol::Udp) => {
+                return Err(PlanError::Shape { shape: "stream up", needs: "protocol TCP or UDP" });
+            }
+            _ => {}
+        }
+        let Arrivals::Open { per_second, .. } = self.arrivals else { return Ok(()) };
+        if !matches!(self.shape, Shape::Request | Shape::ConnectEach) {
+            return Err(PlanError::OpenShape);
+        }
+        if !self.interval.is_zero() {
+            return Err(PlanError::OpenInterval);
+        }
+        if !(per_second.is_finite() && (RATE_MIN..=RATE_MAX).contains(&per_second)) {
+            return Err(PlanError::Rate { per_second });
+        }
+        Ok(())
+    }
+
+    fn check_bytes(&self) -> Result<(), PlanError> {
+        let is_udp = matches!(self.protocol, Protocol::Udp);
+        let is_raw = is_udp || matches!(self.protocol, Protocol::Tcp);
+        if is_raw && self.message.is_empty() && self.shape != Shape::StreamDown {
+            return Err(PlanError::Zero { what: "length of the message" });
+        }
+        if is_udp && self.message.len() > DATAGRAM_MAX {
+            return Err(PlanError::Datagram { len: self.message.len() });
+        }
+        if is_raw && matches!(self.answer, Answer::Length { bytes: 0 }) {
+            return Err(PlanError::Zero { what: "length of the answer" });
+        }
+        let fits = is_udp && self.answer == Answer::Echo && self.message.len() >= NUMBER_LEN;
+        if self.numbered && !fits {
+            return Err(PlanError::Numbered);
+        }
+        if is_udp && !self.numbered && self.depth > 1 {
+            return Err(PlanError::Depth { why: "datagrams without numbers" });
+        }
+        if self.depth > 1 && self.shape == Shape::ConnectEach {
+            return Err(PlanError::Depth { why: "a connection for each request" });
+        }
+        if self.depth > 1 && is_raw && self.answer == Answer::Any {
+            return Err(PlanError::Depth { why: "answers of any length" });
+        }
+        if let Protocol::Http1 { path, .. } = &self.protocol
+            && (!path.starts_with('/') || path.bytes().any(|it| it <= b' '))
+        {
+            return Err(PlanError::Path { path: path.clone() });
+        }
+        if matches!(&self.protocol, Protocol::Redis { words } if words.is_empty()) {
+            return Err(PlanError::Zero { what: "number of words of the redis command" });
+        }
+        Ok(())
+    }
+}
+
+/// Users of one run; beyond it, 64 local addresses of loopback would not have the ports.
+const USERS_MAX: usize = 1_000_000;
+/// Longest time in a plan, so that sums of times in ns stay far from 2^64.
+const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Slowest rate: a request in an hour and a half.
+const RATE_MIN: f64 = 1. / 5400.;
+/// Fastest rate: below it, uniform gaps are at least 10 ns, which the clock tells apart.
+const RATE_MAX: f64 = 1e8;
+/// Longest payload of a datagram over IPv4: 65535 less the headers of IPv4 and UDP.
+const DATAGRAM_MAX: usize = 65_507;
+/// Bytes of a datagram's number.
+pub(crate) const NUMBER_LEN: usize = 8;
+
+/// A server's name as it was given, and the addresses of that name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Target {
+    /// Host and port as they were given.
+    pub name: String,
+    /// Addresses in the resolver's order. TCP tries them in turn and stays with the first that
+    /// accepts; UDP uses the first.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl Target {
+    /// Looks up HOST:PORT, as `127.0.0.1:7`, `[::1]:7` or `example.net:80`.
+    ///
+    /// # Errors
+    /// [`Error::Resolve`]: the text lacks a port, or the name has no address.
+    pub fn resolve(name: &str) -> Result<Self, Error> {
+        let failed = |reason: String| Error::Resolve { name: name.into(), reason };
+        let addresses = name.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+        let addresses: Vec<_> = addresses.collect();
+        if addresses.is_empty() {
+            return Err(failed("the name has no address".into()));
+        }
+        Ok(Self { name: name.into(), addresses })
+    }
+}
+
+impl From<SocketAddr> for Target {
+    fn from(address: SocketAddr) -> Self {
+        Self { name: address.to_string(), addresses: vec![address] }
+    }
+}
+
+/// Protocol of requests and answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Protocol {
+    /// The plan's message, answered as [`Plan::answer`] says.
+    Tcp,
+    /// The plan's message in one datagram, answered by one.
+    Udp,
+    /// `GET` on a connection that stays, or on one each. A status of 400 or more is a failure.
+    Http1 {
+        /// Path and query, as `/index.html`.
+        path: String,
+        /// Host header; without one, the target's name.
+        host: Option<String>,
+    },
+    /// One redis command, as `["SET", "key", "value"]`. An error reply is a failure.
+    Redis {
+        /// Name and arguments of the command.
+        words: Vec<String>,
+    },
+}
+
+/// Pattern of a run's traffic.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Shape {
+    /// Requests and answers on connections that stay.
+    Request,
+    /// A connection for each request; response and service times include the connect.
+    ConnectEach,
+    /// Bytes to the server, as many as go.
+    StreamUp,
+    /// Bytes from the server, as many as come.
+    StreamDown,
+    /// Bytes to and from the server on each connection, as many as go.
+    StreamBoth,
+    /// Idle connections with one request of each user per `heartbeat`, at its own random phase.
+    Idle {
+        /// Time between two requests of a user.
+        #[serde(with = "as_seconds")]
+        heartbeat: Duration,
+    },
+    /// One request of all users at the same moment, once per `every`.
+    Burst {
+        /// Time between two bursts.
+        #[serde(with = "as_seconds")]
+        every: Duration,
+    },
+}
+
+impl Shape {
+    /// Whether bytes are counted instead of requests.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Self::StreamUp | Self::StreamDown | Self::StreamBoth)
+    }
+}
+
+/// Rule by which requests are due.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrivals {
+    /// A user's next request is due [`Plan::interval`] after its last answer. With an interval,
+    /// first requests are spread over one interval.
+    Closed,
+    /// Requests are due by a schedule, answered or not; the next free user sends them.
+    Open {
+        /// Requests per second of all users together.
+        per_second: f64,
+        /// Distribution of the gaps.
+        spacing: Spacing,
+    },
+}
+
+/// Distribution of the gaps between an open loop's requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spacing {
+    /// Equal gaps.
+    Uniform,
+    /// Exponential gaps, as of many independent users.
+    Poisson,
+}
+
+/// Answer to a message of TCP or UDP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The message itself; other bytes are [`Failure::WrongAnswer`](crate::Failure::WrongAnswer).
+    Echo,
+    /// Any bytes of this length.
+    Length {
+        /// Bytes of an answer.
+        bytes: usize,
+    },
+    /// Whatever one read returns: for servers whose answers have no fixed length.
+    Any,
+}
+
+/// A contradiction in a [`Plan`].
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // The messages say it.
+pub enum PlanError {
+    #[error("the target has no address")]
+    NoAddress,
+    #[error("{what} is 0; expected at least 1")]
+    Zero { what: &'static str },
+    #[error("{users} users are too many; expected at most {USERS_MAX}")]
+    Users { users: usize },
+    #[error("{what} of {} s is too long; expected at most a year", value.as_secs())]
+    TooLong { what: &'static str, value: Duration },
+    #[error("a rate of {per_second} per second is not possible; expected {RATE_MIN} to {RATE_MAX}")]
+    Rate { per_second: f64 },
+    #[error("a rate needs requests or connect-each; streams, heartbeats and bursts have their own")]
+    OpenShape,
+    #[error("a rate and an interval exclude each other: the rate says when requests are due")]
+    OpenInterval,
+    #[error("{shape} needs {needs}")]
+    Shape { shape: &'static str, needs: &'static str },
+    #[error("a datagram of {len} bytes is too long; expected at most {DATAGRAM_MAX}")]
+    Datagram { len: usize },
+    #[error("numbers need UDP, an echo, and a message of at least {NUMBER_LEN} bytes")]
+    Numbered,
+    #[error("{why} allow one request under way per connection; expected depth 1")]
+    Depth { why: &'static str },
+    #[error("the path \"{path}\" is not valid; expected one that begins with / and has no space")]
+    Path { path: String },
+    #[error("the local address {local} cannot reach {target}: one is IPv4, the other IPv6")]
+    Family { local: IpAddr, target: SocketAddr },
+}
+
+/// Length and beginning: a message of megabytes would hide the report that repeats it.
+fn message<S: Serializer>(message: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    const SHOWN: usize = 64;
+    let mut fields = serializer.serialize_struct("Message", 2)?;
+    fields.serialize_field("bytes", &message.len())?;
+    let shown = &message[..message.len().min(SHOWN)];
+    fields.serialize_field("begins", &shown.escape_ascii().to_string())?;
+    fields.end()
+}
+
+/// Durations as seconds with a fraction.
+pub(crate) mod as_seconds {
+    use super::{Duration, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(time.as_secs_f64())
+    }
+}

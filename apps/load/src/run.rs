@@ -1,0 +1,354 @@
+//! Threads and phases of a run.
+
+use std::net::SocketAddr;
+use std::panic::resume_unwind;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::alarm::Clock;
+use crate::error::Error;
+use crate::machine::{self, Usage};
+use crate::plan::{Plan, Protocol, Shape};
+use crate::report::{Ended, FellBehind, Generator, Period, Phase, Report, Snapshot};
+use crate::sockets;
+use crate::tally::{Desk, Tally};
+use crate::worker::{Moments, Post, Remains, Worker};
+
+/// Does what `plan` says, in threads of its own, and returns the figures.
+///
+/// `watch` is called on the calling thread, which sends nothing, once per [`Plan::period`].
+/// Setting `stop` ends the run within some 150 ms, with the figures until then. The limit on file
+/// descriptors is raised to the hard limit.
+///
+/// # Errors
+/// The reason that kept a run from beginning, see [`Error`]. Failures of connections are in the
+/// report.
+///
+/// # Panics
+/// If `watch` does.
+pub fn run(
+    plan: &Plan,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(&Snapshot),
+) -> Result<Report, Error> {
+    plan.check()?;
+    let threads = plan.threads.min(plan.users);
+    sockets::allow_descriptors(plan.users, threads)?;
+    plan.local_addresses.iter().try_for_each(|&it| sockets::check_local(it))?;
+    let posts = (0..threads).map(|_| Post::new()).collect::<Result<Vec<_>, _>>()?;
+    let wakers: Vec<_> = posts.iter().map(|it| it.waker.clone()).collect();
+    let desks: Vec<Desk> = (0..threads).map(|_| Desk::default()).collect();
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
+    let address = match plan.protocol {
+        Protocol::Udp => plan.target.addresses[0],
+        _ => sockets::accepting(&plan.target.addresses, plan.connect_timeout),
+    };
+    let moments = Moments {
+        clock: Clock::start(),
+        traffic: AtomicU64::new(u64::MAX),
+        end: AtomicU64::new(u64::MAX),
+        drained: AtomicU64::new(u64::MAX),
+    };
+    thread::scope(|scope| {
+        let reporter = thread::current();
+        let mut handles = Vec::with_capacity(threads);
+        for (thread, (post, desk)) in posts.into_iter().zip(&desks).enumerate() {
+            let place = (thread, threads);
+            let reporter = reporter.clone();
+            let worker = Worker::new(plan, &moments, desk, reporter, post, address, place)?;
+            let name = format!("load {thread}");
+            let handle = thread::Builder::new().name(name).spawn_scoped(scope, || worker.run());
+            handles.push(handle.map_err(Error::system("start a thread"))?);
+        }
+        let conductor =
+            Conductor { plan, stop, moments: &moments, desks: &desks, wakers: &wakers, address };
+        conductor.conduct(handles, started, watch)
+    })
+}
+
+/// Time between two looks at `stop`.
+const LOOK: Duration = Duration::from_millis(20);
+/// Wait for outstanding answers after `stop`.
+const STOP_GRACE: Duration = Duration::from_millis(100);
+/// Wait for a thread's hand-over; a thread that does not run within it is asked again next time.
+const HAND_OVER: Duration = Duration::from_millis(200);
+
+/// The reporting thread: decides on phases, and adds up.
+struct Conductor<'a> {
+    plan: &'a Plan,
+    stop: &'a AtomicBool,
+    moments: &'a Moments,
+    desks: &'a [Desk],
+    wakers: &'a [std::sync::Arc<mio::Waker>],
+    address: SocketAddr,
+}
+
+/// Figures so far, and those of the period that goes on.
+struct Sums {
+    total: Tally,
+    period: Tally,
+    periods: Vec<Period>,
+    /// End of the last period, from the beginning of the measurement.
+    until: Duration,
+    ended: Ended,
+    /// Time when the traffic began.
+    connecting: u64,
+    before: Option<Usage>,
+}
+
+impl Conductor<'_> {
+    fn conduct(
+        &self,
+        handles: Vec<ScopedJoinHandle<'_, Result<Remains, Error>>>,
+        started: u64,
+        watch: &mut dyn FnMut(&Snapshot),
+    ) -> Result<Report, Error> {
+        let mut sums = Sums {
+            total: Tally::default(),
+            period: Tally::default(),
+            periods: Vec::new(),
+            until: Duration::ZERO,
+            ended: Ended::Duration,
+            connecting: 0,
+            before: None,
+        };
+        self.connect(&handles, &mut sums, watch);
+        self.measure(&handles, &mut sums, watch);
+        let mut remains = Vec::with_capacity(handles.len());
+        for handle in handles {
+            remains.push(handle.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+        Ok(self.report(sums, remains, started))
+    }
+
+    /// Waits until each user has a connection or a failure, or no further one comes about.
+    fn connect(
+        &self,
+        handles: &[ScopedJoinHandle<'_, Result<Remains, Error>>],
+        sums: &mut Sums,
+        watch: &mut dyn FnMut(&Snapshot),
+    ) {
+        let (mut settled, mut last) = (0, self.now());
+        let mut next = last + self.period();
+        let is_each = self.plan.shape == Shape::ConnectEach;
+        loop {
+            let now = self.now();
+            let sum: usize = self.desks.iter().map(|it| it.settled.load(Relaxed)).sum();
+            if sum != settled {
+                (settled, last) = (sum, now);
+            }
+            let patience = (self.plan.connect_timeout + LOOK * 10).as_nanos() as u64;
+            if is_each || settled >= self.plan.users || now - last > patience {
+                break;
+            }
+            if self.stop.load(Relaxed) || handles.iter().any(ScopedJoinHandle::is_finished) {
+                break;
+            }
+            if now >= next {
+                next += self.period();
+                self.gather(sums);
+                sums.period.clear();
+                watch(&self.snapshot(sums, Phase::Connecting));
+            }
+            // Connecting lasts milliseconds where all is well.
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        sums.connecting = self.now();
+        let connected: usize = self.desks.iter().map(|it| it.connected.load(Relaxed)).sum();
+        let is_hopeless = !is_each && connected == 0;
+        if self.stop.load(Relaxed) {
+            sums.ended = Ended::Stopped;
+            self.begin(0, 0);
+        } else if is_hopeless {
+            sums.ended = Ended::NoConnection;
+            self.begin(0, 0);
+        } else {
+            let length = self.plan.warmup + self.plan.duration;
+            self.begin(length.as_nanos() as u64, self.plan.grace.as_nanos() as u64);
+        }
+    }
+
+    /// Tells the threads when the traffic begins, and how long it and the wait after it last.
+    fn begin(&self, length: u64, grace: u64) {
+        let traffic = self.now();
+        self.moments.end.store(traffic + length, Release);
+        self.moments.drained.store(traffic + length + grace, Release);
+        self.moments.traffic.store(traffic, Release);
+        self.wake();
+    }
+
+    fn measure(
+        &self,
+        handles: &[ScopedJoinHandle<'_, Result<Remains, Error>>],
+        sums: &mut Sums,
+        watch: &mut dyn FnMut(&Snapshot),
+    ) {
+        let traffic = self.moments.traffic.load(Relaxed);
+        let start = traffic + self.plan.warmup.as_nanos() as u64;
+        let mut next = (traffic + self.period()).min(start);
+        while !handles.iter().all(ScopedJoinHandle::is_finished) {
+            let now = self.now();
+            let end = self.moments.end.load(Relaxed);
+            if self.stop.load(Relaxed) && sums.ended == Ended::Duration && now < end {
+                self.stop_at(now, sums);
+            } else if now >= next && now < end {
+                if now < start {
+                    self.gather(sums);
+                    sums.period.clear();
+                    watch(&self.snapshot(sums, Phase::WarmingUp));
+                    next = (next + self.period()).min(start);
+                } else if sums.before.is_none() {
+                    sums.before = Some(machine::usage());
+                    next = start + self.period();
+                } else {
+                    self.gather(sums);
+                    self.end_period(sums, Duration::from_nanos(now - start));
+                    watch(&self.snapshot(sums, Phase::Measuring));
+                    next += self.period();
+                }
+            }
+            let until = next.max(now).min(end.max(now)) - now;
+            let look = Duration::from_nanos(until).min(LOOK).max(Duration::from_millis(1));
+            thread::park_timeout(look);
+        }
+    }
+
+    fn stop_at(&self, now: u64, sums: &mut Sums) {
+        sums.ended = Ended::Stopped;
+        let grace = STOP_GRACE.min(self.plan.grace);
+        self.moments.drained.store(now + grace.as_nanos() as u64, Release);
+        self.moments.end.store(now, Release);
+        self.wake();
+    }
+
+    /// Takes over the tallies of all threads.
+    fn gather(&self, sums: &mut Sums) {
+        self.desks.iter().for_each(Desk::want);
+        self.wake();
+        let limit = self.now() + HAND_OVER.as_nanos() as u64;
+        while self.desks.iter().any(Desk::is_wanted) && self.now() < limit {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        for desk in self.desks {
+            desk.collect([&mut sums.total, &mut sums.period]);
+        }
+    }
+
+    /// Makes a row of the figures since the last one.
+    fn end_period(&self, sums: &mut Sums, at: Duration) {
+        let it = &sums.period;
+        sums.periods.push(Period {
+            at,
+            length: at.saturating_sub(sums.until),
+            sent: it.sent,
+            received: it.received,
+            failed: it.failures.total(),
+            bytes_sent: it.bytes_sent,
+            bytes_received: it.bytes_received,
+            connected: self.desks.iter().map(|it| it.connected.load(Relaxed)).sum(),
+            p50: it.response.quantile(0.5),
+            p90: it.response.quantile(0.9),
+            p99: it.response.quantile(0.99),
+            max: it.response.max(),
+        });
+        sums.until = at;
+        sums.period.clear();
+    }
+
+    fn snapshot(&self, sums: &Sums, phase: Phase) -> Snapshot {
+        let sum = |gauge: fn(&Desk) -> usize| self.desks.iter().map(gauge).sum();
+        let behind = self.desks.iter().map(|it| it.behind_ns.load(Relaxed)).max();
+        Snapshot {
+            phase,
+            since_start: Duration::from_nanos(self.now()),
+            elapsed: sums.until,
+            users: self.plan.users,
+            connected: sum(|it| it.connected.load(Relaxed)),
+            connecting: sum(|it| it.connecting.load(Relaxed)),
+            sent: sums.total.sent,
+            received: sums.total.received,
+            bytes_sent: sums.total.bytes_sent,
+            bytes_received: sums.total.bytes_received,
+            failures: sums.total.failures.clone(),
+            response: sums.total.response.clone(),
+            service: sums.total.service.clone(),
+            behind: Duration::from_nanos(behind.unwrap_or(0)),
+            period: sums.periods.last().cloned(),
+        }
+    }
+
+    fn report(&self, mut sums: Sums, remains: Vec<Remains>, started_unix_s: u64) -> Report {
+        self.desks.iter().for_each(|it| it.collect([&mut sums.total, &mut sums.period]));
+        for it in &remains {
+            sums.total.merge(&it.tally);
+            sums.period.merge(&it.tally);
+        }
+        let duration = self.duration(&remains);
+        if duration > sums.until {
+            self.end_period(&mut sums, duration);
+        }
+        let after = machine::usage();
+        let before = sums.before.unwrap_or(after);
+        let retransmits = after.retransmits.zip(before.retransmits);
+        let unsent: u64 = remains.iter().map(|it| it.unsent).sum();
+        let slept = remains.iter().map(|it| it.slept).min().unwrap_or(0) as f64;
+        let total = sums.total;
+        let generator = Generator {
+            lateness: total.lateness,
+            waited_for_user: total.waited_for_user,
+            unsent,
+            busy: (1. - slept / duration.as_nanos().max(1) as f64).clamp(0., 1.),
+        };
+        let scheduled = total.sent + unsent;
+        Report {
+            plan: self.plan.clone(),
+            address: self.address,
+            started_unix_s,
+            ended: sums.ended,
+            connecting: Duration::from_nanos(sums.connecting),
+            duration,
+            connected: remains.iter().map(|it| it.connected).sum(),
+            scheduled,
+            sent: total.sent,
+            received: total.received,
+            bytes_sent: total.bytes_sent,
+            bytes_received: total.bytes_received,
+            failures: total.failures,
+            reconnects: total.reconnects,
+            late_answers: total.late_answers,
+            response: total.response,
+            service: total.service,
+            connect: total.connect,
+            lost: total.lost,
+            fell_behind: FellBehind::of(&generator, scheduled),
+            generator,
+            periods: sums.periods,
+            cpu: after.cpu.saturating_sub(before.cpu),
+            memory_bytes_max: machine::memory_max(),
+            retransmits: retransmits.map(|(after, before)| after.saturating_sub(before)),
+        }
+    }
+
+    /// Length of the measurement. Bytes of a stream up have arrived once the server has closed.
+    fn duration(&self, remains: &[Remains]) -> Duration {
+        let start = self.moments.traffic.load(Relaxed) + self.plan.warmup.as_nanos() as u64;
+        let last_end = remains.iter().map(|it| it.last_end).max().unwrap_or(0);
+        let end = self.moments.end.load(Relaxed).max(last_end);
+        Duration::from_nanos(end.saturating_sub(start))
+    }
+
+    fn now(&self) -> u64 {
+        self.moments.clock.now()
+    }
+
+    fn period(&self) -> u64 {
+        self.plan.period.as_nanos() as u64
+    }
+
+    fn wake(&self) {
+        // A waker fails only if its eventfd is gone; the thread then wakes at its next deadline.
+        self.wakers.iter().for_each(|it| drop(it.wake()));
+    }
+}

@@ -1,0 +1,220 @@
+//! When requests are due: pure functions of a seed, in ns from the beginning of the traffic.
+
+use std::time::Duration;
+
+use crate::plan::Spacing;
+
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Uniform in [0, 1), with all 53 bits that a double holds.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Times of an open loop's requests.
+pub struct Schedule {
+    spacing: Spacing,
+    gap_ns: f64,
+    random: Random,
+    /// Requests before the next one.
+    count: u64,
+    /// Offset of the first request of a uniform schedule, in gaps.
+    offset: f64,
+    next_ns: f64,
+}
+
+impl Schedule {
+    /// `offset`, 0 to 1, shifts uniform schedules of several threads against each other.
+    pub fn new(per_second: f64, spacing: Spacing, seed: u64, offset: f64) -> Self {
+        let gap_ns = 1e9 / per_second;
+        let mut schedule =
+            Self { spacing, gap_ns, random: Random::new(seed), count: 0, offset, next_ns: 0. };
+        schedule.next_ns = schedule.after(0.);
+        schedule
+    }
+
+    /// Time of the next request.
+    pub fn peek(&self) -> u64 {
+        self.next_ns as u64
+    }
+
+    /// Goes on to the request after the next.
+    pub fn advance(&mut self) {
+        self.count += 1;
+        self.next_ns = self.after(self.next_ns);
+    }
+
+    /// Requests from the next one to `until`. A Poisson schedule counts the first million of them
+    /// and adds the expectation of the rest, otherwise a hopeless rate would delay the report.
+    pub fn count_until(&mut self, until: u64) -> u64 {
+        const COUNTED: u64 = 1_000_000;
+        let before = self.count;
+        while self.peek() < until && self.count - before < COUNTED {
+            self.advance();
+        }
+        let rest = (until as f64 - self.next_ns).max(0.) / self.gap_ns;
+        self.count - before + rest.ceil() as u64
+    }
+
+    /// Uniform times are computed from their number, so that no error adds up.
+    fn after(&mut self, time_ns: f64) -> f64 {
+        match self.spacing {
+            Spacing::Uniform => (self.count as f64 + self.offset) * self.gap_ns,
+            // Inversion: -ln(1 - u) is exponential with mean 1, and 1 - u is never 0.
+            Spacing::Poisson => time_ns - (1. - self.random.unit()).ln() * self.gap_ns,
+        }
+    }
+}
+
+/// Times of users who each have one request per round, at a phase of their own.
+pub struct Rounds {
+    every_ns: u64,
+    /// Phase and user, the earliest first.
+    phases: Vec<(u64, u32)>,
+    round: u64,
+    at: usize,
+}
+
+impl Rounds {
+    /// Phases random in [0, `every`).
+    pub fn spread(users: u32, every: Duration, random: &mut Random) -> Self {
+        let mut phases: Vec<_> = (0..users).map(|user| (phase(every, random), user)).collect();
+        phases.sort_unstable();
+        Self { every_ns: every.as_nanos() as u64, phases, round: 0, at: 0 }
+    }
+
+    /// All users at the same time.
+    pub fn together(users: u32, every: Duration) -> Self {
+        let phases = (0..users).map(|user| (0, user)).collect();
+        Self { every_ns: every.as_nanos() as u64, phases, round: 0, at: 0 }
+    }
+
+    /// Time and user of the next request.
+    pub fn peek(&self) -> (u64, u32) {
+        let (phase, user) = self.phases[self.at];
+        (self.round * self.every_ns + phase, user)
+    }
+
+    /// Goes on to the request after the next.
+    pub fn advance(&mut self) {
+        self.at += 1;
+        if self.at == self.phases.len() {
+            self.at = 0;
+            self.round += 1;
+        }
+    }
+}
+
+/// A time in [0, `every`), in ns.
+pub fn phase(every: Duration, random: &mut Random) -> u64 {
+    (every.as_nanos() as f64 * random.unit()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn times(mut schedule: Schedule, count: usize) -> Vec<u64> {
+        let next = || {
+            let due = schedule.peek();
+            schedule.advance();
+            due
+        };
+        std::iter::repeat_with(next).take(count).collect()
+    }
+
+    #[test]
+    fn uniform_requests_have_equal_gaps_and_threads_interleave() {
+        let first = times(Schedule::new(1000., Spacing::Uniform, 1, 0.), 4);
+        assert_eq!(first, [0, 1_000_000, 2_000_000, 3_000_000]);
+        let second = times(Schedule::new(1000., Spacing::Uniform, 1, 0.5), 2);
+        assert_eq!(second, [500_000, 1_500_000]);
+    }
+
+    #[test]
+    fn uniform_gaps_do_not_drift_in_a_million_requests() {
+        let mut schedule = Schedule::new(3000., Spacing::Uniform, 1, 0.);
+        (0..3_000_000).for_each(|_| schedule.advance());
+        assert_eq!(schedule.peek(), 1000 * SECOND);
+    }
+
+    #[test]
+    fn poisson_gaps_have_the_mean_and_the_deviation_of_the_exponential_distribution() {
+        let times = times(Schedule::new(1000., Spacing::Poisson, 7, 0.), 100_001);
+        let gaps: Vec<f64> = times.windows(2).map(|it| (it[1] - it[0]) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean / 1e6 - 1.).abs() < 0.02, "mean {mean} ns");
+        assert!((variance.sqrt() / 1e6 - 1.).abs() < 0.02, "deviation {} ns", variance.sqrt());
+        let beyond = gaps.iter().filter(|&&it| it > 1e6).count() as f64 / gaps.len() as f64;
+        assert!((beyond - (-1_f64).exp()).abs() < 0.01, "{beyond} of the gaps exceed the mean");
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_schedules() {
+        let poisson = |seed| times(Schedule::new(50., Spacing::Poisson, seed, 0.), 100);
+        assert_eq!(poisson(3), poisson(3));
+        assert_ne!(poisson(3), poisson(4));
+    }
+
+    #[test]
+    fn the_rest_of_a_schedule_is_counted() {
+        let mut uniform = Schedule::new(100., Spacing::Uniform, 1, 0.);
+        (0..30).for_each(|_| uniform.advance());
+        assert_eq!(uniform.count_until(SECOND), 70);
+        let mut poisson = Schedule::new(1e7, Spacing::Poisson, 1, 0.);
+        let count = poisson.count_until(SECOND) as f64;
+        assert!((count / 1e7 - 1.).abs() < 0.01, "{count}");
+    }
+
+    #[test]
+    fn each_user_has_one_request_in_each_round_at_its_own_phase() {
+        let every = Duration::from_millis(100);
+        let mut rounds = Rounds::spread(50, every, &mut Random::new(9));
+        let mut phases = Vec::new();
+        for round in 0..3_u64 {
+            let mut of_round = Vec::new();
+            for _ in 0..50 {
+                let (due, user) = rounds.peek();
+                assert_eq!(due / 100_000_000, round);
+                of_round.push((due % 100_000_000, user));
+                rounds.advance();
+            }
+            assert!(of_round.is_sorted());
+            phases.push(of_round);
+        }
+        assert!(phases[0] == phases[1] && phases[1] == phases[2]);
+        let mut users: Vec<u32> = phases[0].iter().map(|it| it.1).collect();
+        users.sort_unstable();
+        assert!(users.into_iter().eq(0..50));
+        let early = phases[0].iter().filter(|it| it.0 < 50_000_000).count();
+        assert!((15..35).contains(&early), "{early} of 50 in the first half");
+    }
+
+    #[test]
+    fn a_burst_has_all_users_at_one_time() {
+        let mut rounds = Rounds::together(3, Duration::from_secs(1));
+        let mut next = || {
+            let it = rounds.peek();
+            rounds.advance();
+            it
+        };
+        assert_eq!([next(), next(), next(), next()], [(0, 0), (0, 1), (0, 2), (SECOND, 0)]);
+    }
+}

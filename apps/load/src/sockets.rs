@@ -1,0 +1,112 @@
+//! Sockets of users, and the descriptors for them.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use mio::net::{TcpStream, UdpSocket};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::error::Error;
+use crate::failure::Failure;
+
+/// Begins a connection; the socket becomes writable when it stands, or has failed.
+pub fn tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = socket(to, from, SocketType::STREAM)?;
+    // A request smaller than a segment must not wait for the ACK of the one before.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from_std(socket.into())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A socket whose datagrams go to one server and come from it alone.
+pub fn udp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<UdpSocket> {
+    let socket = socket(to, from, SocketType::DGRAM)?;
+    connect(&socket, &to)?;
+    Ok(UdpSocket::from_std(socket.into()))
+}
+
+fn socket(to: SocketAddr, from: Option<IpAddr>, kind: SocketType) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, kind, flags, None)?;
+    if let Some(from) = from {
+        // The port is then chosen by `connect`, which shares ports among servers and reuses those
+        // in TIME_WAIT. A stack without this option chooses at `bind`: fewer ports, same meaning.
+        let _ = nix::sys::socket::setsockopt(
+            &socket,
+            nix::sys::socket::sockopt::IpBindAddressNoPort,
+            &true,
+        );
+        bind(&socket, &SocketAddr::new(from, 0))?;
+    }
+    Ok(socket)
+}
+
+/// The first of several addresses that accepts a connection; else the first.
+///
+/// "localhost" often means ::1 and 127.0.0.1, and most servers listen at one of them.
+pub fn accepting(addresses: &[SocketAddr], limit: Duration) -> SocketAddr {
+    let accepts = |to: &&SocketAddr| std::net::TcpStream::connect_timeout(to, limit).is_ok();
+    match addresses {
+        [only] => *only,
+        several => *several.iter().find(accepts).unwrap_or(&several[0]),
+    }
+}
+
+/// Whether sockets can be bound to an address, which must then be one of this machine's.
+pub fn check_local(address: IpAddr) -> Result<(), Error> {
+    match std::net::UdpSocket::bind((address, 0)) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(Error::LocalAddress { address, source }),
+    }
+}
+
+/// Raises the limit on descriptors to the hard limit, which must be enough for `users`.
+pub fn allow_descriptors(users: usize, threads: usize) -> Result<(), Error> {
+    let limit = getrlimit(Resource::Nofile);
+    if let Some(current) = limit.current
+        && limit.maximum.is_none_or(|maximum| current < maximum)
+    {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        setrlimit(Resource::Nofile, raised)
+            .map_err(|error| Error::system("raise the limit on file descriptors")(error.into()))?;
+    }
+    let open = std::fs::read_dir("/proc/self/fd").map_or(OPEN_GUESS, |it| it.count());
+    let needed = (users + threads * PER_THREAD + open) as u64;
+    match limit.maximum {
+        Some(limit) if limit < needed => Err(Error::Descriptors { users, needed, limit }),
+        _ => Ok(()),
+    }
+}
+
+/// Descriptors of a thread: epoll, timer and waker.
+const PER_THREAD: usize = 3;
+/// Descriptors that are open where `/proc` cannot be read: standard streams and a few more.
+const OPEN_GUESS: usize = 16;
+
+/// Kind of a failure that a system call on a socket reports.
+pub fn kind(error: &io::Error) -> Failure {
+    let Some(errno) = Errno::from_io_error(error) else { return Failure::Other };
+    match errno {
+        Errno::CONNREFUSED => Failure::Refused,
+        Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => {
+            Failure::Unreachable
+        }
+        Errno::CONNRESET | Errno::CONNABORTED | Errno::PIPE => Failure::Reset,
+        Errno::ADDRNOTAVAIL => Failure::NoLocalPorts,
+        Errno::MFILE | Errno::NFILE => Failure::NoDescriptors,
+        Errno::TIMEDOUT => Failure::ConnectTimeout,
+        _ => Failure::Other,
+    }
+}
+
+/// Whether a device's queue was full: the datagram is lost, as it might be on the way.
+pub fn is_no_room(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::NOBUFS)
+}

@@ -1,0 +1,127 @@
+//! Counts of one thread, and their way to the thread that reports them.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::thread::Thread;
+
+use crate::failure::Failures;
+use crate::histogram::Histogram;
+
+/// Figures since the last hand-over.
+#[derive(Default)]
+pub struct Tally {
+    pub sent: u64,
+    pub received: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub reconnects: u64,
+    pub late_answers: u64,
+    pub waited_for_user: u64,
+    pub failures: Failures,
+    pub response: Histogram,
+    pub service: Histogram,
+    pub connect: Histogram,
+    pub lateness: Histogram,
+    pub lost: Histogram,
+}
+
+impl Tally {
+    pub fn merge(&mut self, other: &Self) {
+        let Self {
+            sent,
+            received,
+            bytes_sent,
+            bytes_received,
+            reconnects,
+            late_answers,
+            waited_for_user,
+            failures,
+            response,
+            service,
+            connect,
+            lateness,
+            lost,
+        } = other;
+        self.sent += sent;
+        self.received += received;
+        self.bytes_sent += bytes_sent;
+        self.bytes_received += bytes_received;
+        self.reconnects += reconnects;
+        self.late_answers += late_answers;
+        self.waited_for_user += waited_for_user;
+        self.failures.merge(failures);
+        self.response.merge(response);
+        self.service.merge(service);
+        self.connect.merge(connect);
+        self.lateness.merge(lateness);
+        self.lost.merge(lost);
+    }
+
+    /// Back to zero, with the memory of the histograms.
+    pub fn clear(&mut self) {
+        let histograms = [
+            &mut self.response,
+            &mut self.service,
+            &mut self.connect,
+            &mut self.lateness,
+            &mut self.lost,
+        ];
+        histograms.into_iter().filter(|it| !it.is_empty()).for_each(Histogram::clear);
+        self.failures.clear();
+        self.sent = 0;
+        self.received = 0;
+        self.bytes_sent = 0;
+        self.bytes_received = 0;
+        self.reconnects = 0;
+        self.late_answers = 0;
+        self.waited_for_user = 0;
+    }
+}
+
+/// A thread's place of hand-over, and its gauges.
+///
+/// The reporter asks, the thread swaps its tally for the empty one that lies here. Merging
+/// histograms takes longer than an answer, hence the reporter does it.
+#[derive(Default)]
+pub struct Desk {
+    tally: Mutex<Tally>,
+    is_wanted: AtomicBool,
+    /// Users with a connection.
+    pub connected: AtomicUsize,
+    /// Connects under way.
+    pub connecting: AtomicUsize,
+    /// Users who had a connection or a failure.
+    pub settled: AtomicUsize,
+    /// Delay of the oldest request that is due and not sent, in ns.
+    pub behind_ns: AtomicU64,
+}
+
+impl Desk {
+    /// Asks the thread for its tally; the caller wakes it.
+    pub fn want(&self) {
+        self.is_wanted.store(true, Release);
+    }
+
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Acquire)
+    }
+
+    /// The thread's part of a hand-over.
+    pub fn hand_over(&self, tally: &mut Tally, reporter: &Thread) {
+        if self.is_wanted() {
+            let mut place = self.tally.lock().expect("the reporter does not panic");
+            std::mem::swap(&mut *place, tally);
+            drop(place);
+            self.is_wanted.store(false, Release);
+            reporter.unpark();
+        }
+    }
+
+    /// Moves what was handed over into several sums.
+    pub fn collect<const N: usize>(&self, sums: [&mut Tally; N]) {
+        let mut place = self.tally.lock().expect("the thread does not panic meanwhile");
+        sums.into_iter().for_each(|it| it.merge(&place));
+        place.clear();
+    }
+}

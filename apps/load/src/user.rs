@@ -1,0 +1,403 @@
+//! A user: its socket, its requests in order, and its place in the answer.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+
+use mio::event::Source;
+use mio::net::{TcpStream, UdpSocket};
+use mio::{Interest, Registry, Token};
+
+use crate::alarm::Clock;
+use crate::answer::{Dialogue, Reader};
+use crate::failure::Failure;
+use crate::plan::NUMBER_LEN;
+use crate::sockets;
+use crate::verdict::{Step, Trouble, Verdict};
+
+/// Times of a request, in ns of the run's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Intended time of sending.
+    pub due: u64,
+    /// Real time of sending; meaningless before.
+    pub sent: u64,
+    /// Number of its datagram.
+    number: u64,
+}
+
+/// An answered request.
+pub struct Answered {
+    pub request: Request,
+    pub at: u64,
+    pub verdict: Verdict,
+}
+
+/// State of a user's connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// No connection, and none is wanted: between two requests with a connection each.
+    Closed,
+    /// Waiting before the next attempt, or in the queue of users who want to connect.
+    Waiting,
+    /// SYN sent at this time.
+    Connecting {
+        since: u64,
+    },
+    Open,
+}
+
+/// Requests that a user has not sent; more are counted as unsent, so that memory has a bound.
+pub const QUEUE_MAX: usize = 1024;
+
+/// One connection or socket of a run.
+pub struct User {
+    socket: Socket,
+    pub state: State,
+    /// Requests under way, then those that are due.
+    queue: VecDeque<Request>,
+    under_way: u32,
+    /// Bytes of the last request under way that the socket has not taken yet.
+    to_send: usize,
+    reader: Reader,
+    next_number: u64,
+    /// Counts connections: a timer of an earlier one is stale.
+    pub generation: u32,
+    /// Time since which the user could send.
+    pub free_since: u64,
+    /// Whether the worker's list of free users has this one.
+    pub is_listed: bool,
+    /// Time of the timer that checks limits; `u64::MAX` without one.
+    pub limit_at: u64,
+    /// Whether a first connection or failure was counted.
+    pub is_settled: bool,
+}
+
+enum Socket {
+    None,
+    Tcp(TcpStream),
+    Udp(UdpSocket),
+}
+
+impl User {
+    pub fn new(dialogue: &Dialogue) -> Self {
+        Self {
+            socket: Socket::None,
+            state: State::Waiting,
+            queue: VecDeque::new(),
+            under_way: 0,
+            to_send: 0,
+            reader: Reader::new(dialogue.form),
+            next_number: 0,
+            generation: 0,
+            free_since: 0,
+            is_listed: false,
+            limit_at: u64::MAX,
+            is_settled: false,
+        }
+    }
+
+    /// Takes a socket that is connected or about to be.
+    pub fn open_tcp(
+        &mut self,
+        mut stream: TcpStream,
+        registry: &Registry,
+        token: Token,
+    ) -> Result<(), Trouble> {
+        register(&mut stream, registry, token)?;
+        self.socket = Socket::Tcp(stream);
+        Ok(())
+    }
+
+    /// Takes a socket, which needs no connection.
+    pub fn open_udp(
+        &mut self,
+        mut socket: UdpSocket,
+        registry: &Registry,
+        token: Token,
+    ) -> Result<(), Trouble> {
+        register(&mut socket, registry, token)?;
+        self.socket = Socket::Udp(socket);
+        Ok(())
+    }
+
+    /// Whether a connection that was begun stands.
+    pub fn is_established(&self) -> Result<bool, Trouble> {
+        let Socket::Tcp(stream) = &self.socket else { return Ok(true) };
+        if let Some(error) = stream.take_error()? {
+            return Err(error.into());
+        }
+        match stream.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Closes the socket and forgets requests under way, which `lost` receives. Requests that are
+    /// due stay for the next connection.
+    pub fn close(&mut self, mut lost: impl FnMut(&Request)) {
+        self.socket = Socket::None;
+        self.state = State::Waiting;
+        self.generation = self.generation.wrapping_add(1);
+        self.queue.drain(..self.under_way as usize).for_each(|it| lost(&it));
+        self.under_way = 0;
+        self.to_send = 0;
+    }
+
+    /// Makes the reader ready for the first answer of a connection.
+    pub fn begin_reading(&mut self, dialogue: &Dialogue) {
+        self.reader = Reader::new(dialogue.form);
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.under_way as usize
+    }
+
+    /// Requests that are due and not sent.
+    pub fn waiting(&self) -> usize {
+        self.queue.len() - self.under_way()
+    }
+
+    /// Intended times of the requests that wait.
+    pub fn due(&self) -> impl Iterator<Item = u64> {
+        self.queue.range(self.under_way()..).map(|it| it.due)
+    }
+
+    /// Whether a request waits that may be sent now.
+    pub fn may_send(&self, depth: usize) -> bool {
+        self.state == State::Open
+            && self.to_send == 0
+            && self.under_way() < depth
+            && self.waiting() > 0
+    }
+
+    pub fn push(&mut self, due: u64) {
+        self.queue.push_back(Request { due, sent: 0, number: 0 });
+    }
+
+    /// The request that was sent first among those under way.
+    pub fn oldest(&self) -> Option<&Request> {
+        self.queue.front().filter(|_| self.under_way > 0)
+    }
+
+    /// Whether a part of an answer has come.
+    pub fn has_part(&self) -> bool {
+        self.reader.has_begun()
+    }
+
+    /// Drops datagrams sent at or before `limit`, which are lost.
+    pub fn give_up(&mut self, limit: u64, mut lost: impl FnMut(&Request)) {
+        while self.oldest().is_some_and(|it| it.sent <= limit) {
+            self.under_way -= 1;
+            lost(&self.queue.pop_front().expect("`oldest` is the front"));
+        }
+    }
+
+    /// Puts the first request that waits under way; [`User::send_rest`] sends it.
+    pub fn start_next(&mut self, dialogue: &Dialogue, sent: u64) -> Request {
+        let request = &mut self.queue[self.under_way as usize];
+        (request.sent, request.number) = (sent, self.next_number);
+        self.under_way += 1;
+        self.next_number += 1;
+        self.to_send = dialogue.request.len();
+        *request
+    }
+
+    /// Sends what the socket did not take before. Returns the bytes taken.
+    pub fn send_rest(&mut self, dialogue: &mut Dialogue) -> Result<usize, Trouble> {
+        let mut taken = 0;
+        if dialogue.numbered && self.to_send > 0 {
+            // The last number given is that of the datagram to send: depth counts one by one.
+            let number = self.next_number - 1;
+            dialogue.request[..NUMBER_LEN].copy_from_slice(&number.to_be_bytes());
+        }
+        while self.to_send > 0 {
+            let bytes = &dialogue.request[dialogue.request.len() - self.to_send..];
+            match self.write(bytes) {
+                Ok(len) => {
+                    taken += len;
+                    self.to_send -= len;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Bytes that the socket takes of `bytes`. A datagram for which a device has no room is lost.
+    pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match &mut self.socket {
+            Socket::None => Err(ErrorKind::NotConnected.into()),
+            Socket::Tcp(stream) => stream.write(bytes),
+            Socket::Udp(socket) => match socket.send(bytes) {
+                Err(error) if sockets::is_no_room(&error) => Ok(bytes.len()),
+                result => result,
+            },
+        }
+    }
+
+    /// Bytes that the socket has, 0 at the end of a stream.
+    pub fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        match &mut self.socket {
+            Socket::None => Err(ErrorKind::WouldBlock.into()),
+            Socket::Tcp(stream) => stream.read(bytes),
+            Socket::Udp(socket) => socket.recv(bytes),
+        }
+    }
+
+    /// Tells the server that no more bytes follow.
+    pub fn finish_sending(&mut self) -> std::io::Result<()> {
+        match &self.socket {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads answers until the socket is empty. A short read empties it, unless its end is
+    /// announced: the end has no event of its own then.
+    ///
+    /// Returns the bytes read; answers and late datagrams are appended.
+    pub fn receive(
+        &mut self,
+        dialogue: &Dialogue,
+        buffer: &mut [u8],
+        clock: Clock,
+        has_end: bool,
+        inbox: &mut Inbox,
+    ) -> Result<(), Trouble> {
+        let is_udp = matches!(self.socket, Socket::Udp(_));
+        loop {
+            let len = match self.read(buffer) {
+                Ok(0) if !is_udp => return self.on_end(clock, inbox),
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let now = clock.now();
+            inbox.bytes += len as u64;
+            if is_udp {
+                self.on_datagram(&buffer[..len], dialogue, now, inbox)?;
+            } else {
+                self.on_bytes(&buffer[..len], dialogue, now, inbox)?;
+                if len < buffer.len() && !has_end {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn on_bytes(
+        &mut self,
+        mut bytes: &[u8],
+        dialogue: &Dialogue,
+        now: u64,
+        inbox: &mut Inbox,
+    ) -> Result<(), Trouble> {
+        while !bytes.is_empty() {
+            if self.under_way == 0 {
+                let is_any = dialogue.form == crate::answer::Form::Any;
+                // The end of an answer of any length is unknown: the rest belongs to it.
+                return if is_any { Ok(()) } else { Err(Trouble::surplus(bytes.len())) };
+            }
+            match self.reader.read(bytes, dialogue)? {
+                Step::Partial => return Ok(()),
+                Step::Whole { used, verdict } => {
+                    bytes = &bytes[used..];
+                    let is_last = verdict.closes;
+                    self.answer(0, now, verdict, inbox);
+                    if is_last {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_datagram(
+        &mut self,
+        bytes: &[u8],
+        dialogue: &Dialogue,
+        now: u64,
+        inbox: &mut Inbox,
+    ) -> Result<(), Trouble> {
+        if dialogue.numbered {
+            dialogue.check_datagram(bytes)?;
+            let (number, _) = bytes.split_first_chunk().expect("an echo has at least a number");
+            let number = u64::from_be_bytes(*number);
+            let mut under_way = self.queue.range(..self.under_way());
+            match under_way.position(|it| it.number == number) {
+                Some(at) => self.answer(at, now, Verdict::default(), inbox),
+                None => inbox.late += 1,
+            }
+            return Ok(());
+        }
+        if self.under_way == 0 {
+            inbox.late += 1;
+            return Ok(());
+        }
+        dialogue.check_datagram(bytes)?;
+        self.answer(0, now, Verdict::default(), inbox);
+        Ok(())
+    }
+
+    fn on_end(&mut self, clock: Clock, inbox: &mut Inbox) -> Result<(), Trouble> {
+        if self.under_way > 0
+            && let Some(verdict) = self.reader.end()
+        {
+            self.answer(0, clock.now(), verdict, inbox);
+            return Ok(());
+        }
+        let text = match (self.under_way, self.has_part()) {
+            (0, _) => "the server closed an idle connection",
+            (_, false) => "the server closed the connection before it answered",
+            (_, true) => "the server closed the connection in the middle of an answer",
+        };
+        Err(Trouble::text(Failure::Closed, text))
+    }
+
+    /// The request at `place` among those under way is answered.
+    fn answer(&mut self, place: usize, at: u64, verdict: Verdict, inbox: &mut Inbox) {
+        let request = self.queue.remove(place).expect("a request is under way");
+        self.under_way -= 1;
+        inbox.answers.push(Answered { request, at, verdict });
+    }
+}
+
+/// Results of [`User::receive`], in memory that is used again.
+#[derive(Default)]
+pub struct Inbox {
+    pub answers: Vec<Answered>,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Datagrams that answer no request under way.
+    pub late: u64,
+}
+
+impl Inbox {
+    pub fn clear(&mut self) {
+        self.answers.clear();
+        self.bytes = 0;
+        self.late = 0;
+    }
+}
+
+fn register(socket: &mut impl Source, registry: &Registry, token: Token) -> std::io::Result<()> {
+    registry.register(socket, token, Interest::READABLE | Interest::WRITABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Budget of an idle user: 100,000 of them in some 50 MB, beside the kernel's sockets.
+    #[test]
+    fn an_idle_user_is_small() {
+        assert!(size_of::<User>() <= 512, "{} bytes", size_of::<User>());
+        assert!(size_of::<Request>() * 4 <= 128, "the first allocation of a queue");
+    }
+}

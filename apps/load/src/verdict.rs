@@ -1,0 +1,126 @@
+//! Outcome of bytes that a server sent.
+
+use std::fmt;
+
+use crate::failure::Failure;
+use crate::sockets;
+
+/// Outcome of some bytes.
+pub enum Step {
+    /// All bytes belong to an answer that goes on.
+    Partial,
+    /// The answer ended after `used` of the bytes.
+    Whole { used: usize, verdict: Verdict },
+}
+
+/// Content of a whole answer.
+#[derive(Default)]
+pub struct Verdict {
+    /// Words of the server if the answer says that the request failed.
+    pub refusal: Option<Trouble>,
+    /// Whether the server closes the connection after the answer, as announced.
+    pub closes: bool,
+}
+
+/// A failure and its cause.
+#[derive(Debug)]
+pub struct Trouble {
+    pub kind: Failure,
+    pub cause: Cause,
+}
+
+/// Words for the example of a failure; formatted only for the first of each kind.
+#[derive(Debug)]
+pub enum Cause {
+    Kernel(std::io::Error),
+    Text(&'static str),
+    Lengths { got: usize, expected: usize },
+    Byte { at: usize, got: u8, expected: u8 },
+    Surplus(usize),
+    Line(Line),
+}
+
+impl Trouble {
+    pub fn text(kind: Failure, text: &'static str) -> Self {
+        Self { kind, cause: Cause::Text(text) }
+    }
+
+    pub fn lengths(kind: Failure, got: usize, expected: usize) -> Self {
+        Self { kind, cause: Cause::Lengths { got, expected } }
+    }
+
+    /// Bytes that no request asked for.
+    pub fn surplus(len: usize) -> Self {
+        Self { kind: Failure::LongAnswer, cause: Cause::Surplus(len) }
+    }
+
+    pub fn line(kind: Failure, line: Line) -> Self {
+        Self { kind, cause: Cause::Line(line) }
+    }
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self { kind: sockets::kind(&error), cause: Cause::Kernel(error) }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Cause::Kernel(error) => error.fmt(f),
+            Cause::Text(text) => f.write_str(text),
+            Cause::Lengths { got, expected } => write!(f, "{got} bytes, expected {expected}"),
+            Cause::Surplus(len) => write!(f, "{len} bytes more than the answer has"),
+            Cause::Byte { at, got, expected } => {
+                write!(f, "byte {at} is {got:#04x}, expected {expected:#04x}")
+            }
+            Cause::Line(line) => write!(f, "\"{}\"", line.bytes().escape_ascii()),
+        }
+    }
+}
+
+/// The beginning of a line that the server sent, without its end; longer lines are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    bytes: [u8; LINE_MAX],
+    len: u8,
+}
+
+/// Bytes of a line that are kept: header names and values that matter are shorter.
+pub const LINE_MAX: usize = 80;
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { bytes: [0; LINE_MAX], len: 0 }
+    }
+}
+
+impl Line {
+    /// Reads on; true once the line is whole, and how many bytes belonged to it.
+    pub fn read(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let end = bytes.iter().position(|&it| it == b'\n');
+        let part = &bytes[..end.unwrap_or(bytes.len())];
+        let room = &mut self.bytes[usize::from(self.len)..];
+        let kept = part.len().min(room.len());
+        room[..kept].copy_from_slice(&part[..kept]);
+        self.len += kept as u8;
+        match end {
+            Some(end) => (end + 1, true),
+            None => (bytes.len(), false),
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        let bytes = &self.bytes[..usize::from(self.len)];
+        bytes.strip_suffix(b"\r").unwrap_or(bytes)
+    }
+
+    pub fn is_untouched(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+}

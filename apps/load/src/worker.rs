@@ -1,0 +1,202 @@
+//! The loop of one thread: sends what is due, reads what came, and sleeps until the next of either.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::thread::Thread;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token, Waker};
+
+use crate::alarm::{Alarm, Clock, SPIN_NS};
+use crate::crowd::{Crowd, Ready, Window};
+use crate::error::Error;
+use crate::pace::Pace;
+use crate::plan::Plan;
+use crate::tally::{Desk, Tally};
+
+const ALARM: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+/// Events of one look at the sockets; a thread behind its schedule sends again after these.
+const EVENTS: usize = 1024;
+
+/// Moments that the reporting thread decides, in ns of the clock; `u64::MAX` before.
+pub struct Moments {
+    pub clock: Clock,
+    /// Beginning of the traffic.
+    pub traffic: AtomicU64,
+    /// End of the measurement.
+    pub end: AtomicU64,
+    /// End of the wait for outstanding answers.
+    pub drained: AtomicU64,
+}
+
+/// Descriptors of one thread, made before the thread so that a refusal is the run's error.
+pub struct Post {
+    poll: Poll,
+    alarm: Alarm,
+    pub waker: Arc<Waker>,
+}
+
+/// Figures of a thread at its end.
+pub struct Remains {
+    pub tally: Tally,
+    pub unsent: u64,
+    pub connected: usize,
+    /// Time of the measurement in which the thread slept, in ns.
+    pub slept: u64,
+    /// Time when the last stream's server closed; 0 without one.
+    pub last_end: u64,
+}
+
+impl Post {
+    pub fn new() -> Result<Self, Error> {
+        let poll = Poll::new().map_err(Error::system("make an epoll set"))?;
+        let alarm = Alarm::new(poll.registry(), ALARM).map_err(Error::system("make a timer"))?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(Error::system("make an eventfd"))?;
+        Ok(Self { poll, alarm, waker: Arc::new(waker) })
+    }
+}
+
+/// One thread's part of a run.
+pub struct Worker<'a> {
+    plan: &'a Plan,
+    moments: &'a Moments,
+    desk: &'a Desk,
+    reporter: Thread,
+    post: Post,
+    events: Events,
+    crowd: Crowd<'a>,
+    pace: Pace,
+    slept: u64,
+    is_draining: bool,
+}
+
+impl<'a> Worker<'a> {
+    /// Thread number `thread` of `threads`.
+    pub fn new(
+        plan: &'a Plan,
+        moments: &'a Moments,
+        desk: &'a Desk,
+        reporter: Thread,
+        post: Post,
+        to: SocketAddr,
+        (thread, threads): (usize, usize),
+    ) -> Result<Self, Error> {
+        let registry = post.poll.registry().try_clone();
+        let registry = registry.map_err(Error::system("share an epoll set"))?;
+        let crowd = Crowd::new(plan, desk, moments.clock, registry, to, thread);
+        let pace = Pace::new(plan, thread, threads, crowd.users.len());
+        let events = Events::with_capacity(EVENTS);
+        let (slept, is_draining) = (0, false);
+        Ok(Self { plan, moments, desk, reporter, post, events, crowd, pace, slept, is_draining })
+    }
+
+    /// Goes on until the run is over.
+    pub fn run(mut self) -> Result<Remains, Error> {
+        loop {
+            self.desk.hand_over(&mut self.crowd.tally, &self.reporter);
+            self.observe();
+            if self.is_over() {
+                break;
+            }
+            let now = self.moments.clock.now();
+            if now < self.crowd.window.end {
+                self.pace.send_due(&mut self.crowd, now);
+                self.crowd.connect_some();
+            }
+            self.crowd.on_time(now);
+            let mut is_idle = true;
+            if now >= self.crowd.window.traffic {
+                is_idle = !self.crowd.stream_some();
+            }
+            self.pace.on_news(&mut self.crowd);
+            let behind = self.pace.behind(now, self.crowd.window.traffic);
+            self.desk.behind_ns.store(behind, Relaxed);
+            self.wait(is_idle)?;
+            self.on_events();
+            self.pace.on_news(&mut self.crowd);
+        }
+        let connected = self.desk.connected.load(Relaxed);
+        let last_end = self.crowd.streams.last_end;
+        self.crowd.finish();
+        let unsent = self.crowd.unsent + self.pace.unsent(&self.crowd);
+        let tally = self.crowd.tally;
+        Ok(Remains { tally, unsent, connected, slept: self.slept, last_end })
+    }
+
+    /// Takes over the moments that the reporter has decided meanwhile.
+    fn observe(&mut self) {
+        let traffic = self.moments.traffic.load(Acquire);
+        if traffic == u64::MAX {
+            return;
+        }
+        let window = &mut self.crowd.window;
+        let is_beginning = window.traffic == u64::MAX;
+        let start = traffic.saturating_add(self.plan.warmup.as_nanos() as u64);
+        *window = Window { traffic, start, end: self.moments.end.load(Acquire) };
+        let now = self.moments.clock.now();
+        if is_beginning && now < self.crowd.window.end {
+            self.pace.begin(&mut self.crowd);
+        }
+        if !self.is_draining && now >= self.crowd.window.end {
+            self.is_draining = true;
+            self.crowd.finish_streams();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let is_answered = self.crowd.under_way == 0 && self.crowd.streams.closing == 0;
+        self.is_draining
+            && (is_answered || self.moments.clock.now() >= self.moments.drained.load(Acquire))
+    }
+
+    /// Sleeps until something is due or a socket has news.
+    fn wait(&mut self, may_sleep: bool) -> Result<(), Error> {
+        let before = self.moments.clock.now();
+        let next = self.next_deadline().max(before);
+        let is_near = next - before <= SPIN_NS;
+        let limit = (is_near || !may_sleep).then_some(Duration::ZERO);
+        if limit.is_none() && next < u64::MAX {
+            self.post.alarm.set(before, next - SPIN_NS).map_err(Error::system("set a timer"))?;
+        }
+        match self.post.poll.poll(&mut self.events, limit) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
+            result => result.map_err(Error::system("wait for sockets"))?,
+        }
+        if may_sleep && next > before {
+            let window = self.crowd.window;
+            let after = self.moments.clock.now().min(window.end);
+            self.slept += after.saturating_sub(before.max(window.start));
+        }
+        Ok(())
+    }
+
+    fn next_deadline(&self) -> u64 {
+        let traffic = self.crowd.window.traffic;
+        let timer = self.crowd.next_timer().unwrap_or(u64::MAX);
+        let phase = if self.is_draining {
+            self.moments.drained.load(Acquire)
+        } else {
+            self.crowd.window.end
+        };
+        let send = self.pace.next(traffic).filter(|_| !self.is_draining).unwrap_or(u64::MAX);
+        timer.min(phase).min(send)
+    }
+
+    fn on_events(&mut self) {
+        for event in &self.events {
+            if event.token() != ALARM && event.token() != WAKER {
+                let ready = Ready {
+                    readable: event.is_readable(),
+                    writable: event.is_writable(),
+                    end: event.is_read_closed() || event.is_error(),
+                };
+                self.crowd.on_event(event.token().0 as u32, ready);
+                self.pace.on_news(&mut self.crowd);
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Each kind of failure, caused by a real server and counted by its kind.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::serving::{answering, echo, nobody, resetting, tcp, udp};
+use towpath_load::{
+    Answer, Arrivals, Ended, Error, Failure, Plan, PlanError, Protocol, Report, Shape, Spacing,
+    Target, run,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn plan(to: SocketAddr, users: usize) -> Plan {
+    let mut plan = Plan::new(Target::from(to));
+    plan.users = users;
+    plan.duration = MS * 150;
+    plan.reconnect_pause = MS * 10;
+    plan.grace = MS * 50;
+    plan
+}
+
+#[track_caller]
+fn report(plan: &Plan) -> Report {
+    run(plan, &AtomicBool::new(false), &mut |_| {}).expect("the plan is sound")
+}
+
+/// Requests are answered or lost; `kind` is among the failures, and its example names the server.
+#[track_caller]
+fn has_failed(report: &Report, kind: Failure) {
+    let failures: Vec<_> = report.failures.iter().collect();
+    assert!(report.failures.count(kind) > 0, "{failures:?}");
+    let example = &failures.iter().find(|it| it.kind == kind).expect("it is counted").example;
+    assert!(example.starts_with(&report.address.to_string()), "{example}");
+    assert!(report.sent - report.received <= report.failures.total(), "{failures:?}");
+}
+
+#[test]
+fn a_port_without_a_program_ends_the_run_at_once() {
+    let mut plan = plan(nobody(), 3);
+    plan.duration = Duration::from_secs(3600);
+    let report = report(&plan);
+    assert_eq!(report.ended, Ended::NoConnection);
+    has_failed(&report, Failure::Refused);
+    assert!(report.failures.count(Failure::Refused) >= 3);
+    assert_eq!((report.sent, report.duration), (0, Duration::ZERO));
+}
+
+#[test]
+fn a_refused_connection_for_each_request_is_counted_for_each() {
+    let mut plan = plan(nobody(), 2);
+    plan.shape = Shape::ConnectEach;
+    let report = report(&plan);
+    has_failed(&report, Failure::Refused);
+    assert_eq!(report.failures.count(Failure::Refused), report.sent);
+    assert_eq!(report.lost.count(), report.sent);
+}
+
+#[test]
+fn refused_datagrams_are_counted() {
+    let mut plan = plan(nobody(), 2);
+    plan.protocol = Protocol::Udp;
+    has_failed(&report(&plan), Failure::Refused);
+}
+
+#[test]
+fn a_reset_is_counted_and_the_user_comes_back() {
+    let report = report(&plan(tcp(resetting), 2));
+    has_failed(&report, Failure::Reset);
+    assert_eq!(report.received, 0);
+    assert!(report.reconnects > 0 && report.failures.count(Failure::Reset) > 2);
+}
+
+#[test]
+fn a_server_that_closes_in_the_midst_is_counted_and_the_other_answers_stand() {
+    let address = tcp(|mut stream| {
+        let mut bytes = [0; 6];
+        for _ in 0..3 {
+            if stream.read_exact(&mut bytes).is_err() || stream.write_all(&bytes).is_err() {
+                return;
+            }
+        }
+        // The fourth gets half of its answer.
+        let _ = stream.read_exact(&mut bytes).and_then(|()| stream.write_all(&bytes[..3]));
+    });
+    let report = report(&plan(address, 2));
+    has_failed(&report, Failure::Closed);
+    assert!(report.received >= 6 && report.response.count() == report.received);
+}
+
+#[test]
+fn an_idle_connection_that_the_server_closes_is_counted_without_a_request() {
+    let address = tcp(|stream| drop(stream));
+    let mut plan = plan(address, 1);
+    plan.shape = Shape::Idle { heartbeat: Duration::from_secs(3600) };
+    let report = report(&plan);
+    has_failed(&report, Failure::Closed);
+    assert_eq!(report.sent, 0);
+}
+
+#[test]
+fn silence_and_half_an_answer_are_told_apart() {
+    let mut plan = plan(tcp(answering(b"")), 2);
+    plan.timeout = MS * 20;
+    let silent = report(&plan);
+    has_failed(&silent, Failure::NoAnswer);
+    assert_eq!(silent.failures.count(Failure::ShortAnswer), 0);
+    assert!(silent.lost.count() > 0 && silent.lost.min() >= MS * 19);
+    plan.target = Target::from(tcp(answering(b"hel")));
+    let half = report(&plan);
+    has_failed(&half, Failure::ShortAnswer);
+    assert_eq!(half.failures.count(Failure::NoAnswer), 0);
+}
+
+#[test]
+fn answers_with_more_or_other_bytes_are_told_apart() {
+    has_failed(&report(&plan(tcp(answering(b"hello\nhello\n")), 1)), Failure::LongAnswer);
+    let wrong = report(&plan(tcp(answering(b"hellO\n")), 1));
+    has_failed(&wrong, Failure::WrongAnswer);
+    let example = &wrong.failures.iter().next().expect("one kind").example;
+    assert!(example.ends_with("byte 4 is 0x4f, expected 0x6f"), "{example}");
+    let mut plan = plan(tcp(answering(b"12345")), 1);
+    plan.answer = Answer::Length { bytes: 4 };
+    has_failed(&report(&plan), Failure::LongAnswer);
+}
+
+#[test]
+fn a_server_that_never_answers_does_not_hold_up_the_end() {
+    let mut plan = plan(tcp(answering(b"")), 3);
+    plan.timeout = Duration::from_secs(3600);
+    let report = report(&plan);
+    has_failed(&report, Failure::Unanswered);
+    assert_eq!((report.sent, report.received), (3, 0));
+    assert_eq!(report.failures.count(Failure::Unanswered), 3);
+    assert_eq!(report.lost.count(), 3);
+}
+
+#[test]
+fn a_server_that_accepts_no_more_lets_connects_time_out() {
+    // A backlog of nearly nothing that is never accepted from: later SYNs go unanswered.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let mut plan = plan(listener.local_addr().unwrap(), 8);
+    plan.connect_timeout = MS * 100;
+    plan.timeout = MS * 100;
+    let report = report(&plan);
+    has_failed(&report, Failure::ConnectTimeout);
+    assert!(report.connected < 8);
+}
+
+#[test]
+fn lost_and_late_datagrams_are_counted_apart() {
+    // Every third datagram is lost.
+    let lossy = udp(|number, bytes| (number % 3 != 2).then(|| bytes.to_vec()));
+    for numbered in [false, true] {
+        let mut plan = plan(lossy, 2);
+        plan.protocol = Protocol::Udp;
+        plan.message = b"datagrams".to_vec();
+        plan.numbered = numbered;
+        plan.timeout = MS * 10;
+        let report = report(&plan);
+        has_failed(&report, Failure::NoAnswer);
+        assert!(report.received > 0 && report.response.count() == report.received);
+    }
+    let mut plan = plan(udp(|_, bytes| Some(bytes[1..].to_vec())), 1);
+    plan.protocol = Protocol::Udp;
+    has_failed(&report(&plan), Failure::ShortAnswer);
+}
+
+#[test]
+fn a_doubled_datagram_is_late_the_second_time() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 100];
+        loop {
+            let (len, from) = socket.recv_from(&mut bytes).unwrap();
+            let _ = socket.send_to(&bytes[..len], from);
+            let _ = socket.send_to(&bytes[..len], from);
+        }
+    });
+    let mut plan = plan(address, 1);
+    plan.protocol = Protocol::Udp;
+    plan.message = vec![1; 64];
+    plan.numbered = true;
+    let report = report(&plan);
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    assert!(report.late_answers > 0 && report.received > 0);
+}
+
+#[test]
+fn answers_that_say_no_are_failures_on_connections_that_stay() {
+    let refusing = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
+    let mut plan = plan(tcp(answering(refusing)), 1);
+    plan.protocol = Protocol::Http1 { path: "/".into(), host: Some("here".into()) };
+    let http = report(&plan);
+    has_failed(&http, Failure::Status);
+    assert_eq!((http.received, http.reconnects), (0, 0));
+    assert_eq!(http.failures.count(Failure::Status), http.sent);
+    plan.target = Target::from(tcp(answering(b"-ERR unknown command\r\n")));
+    plan.protocol = Protocol::Redis { words: vec!["NO".into()] };
+    let redis = report(&plan);
+    has_failed(&redis, Failure::Status);
+    let example = &redis.failures.iter().next().expect("one kind").example;
+    assert!(example.contains("-ERR unknown command"), "{example}");
+}
+
+#[test]
+fn a_rate_beyond_the_server_leaves_requests_unsent_and_says_how_many() {
+    let address = tcp(|mut stream| {
+        let mut bytes = [0; 6];
+        while stream.read_exact(&mut bytes).is_ok() {
+            std::thread::sleep(MS * 20);
+            if stream.write_all(&bytes).is_err() {
+                return;
+            }
+        }
+    });
+    let mut plan = plan(address, 2);
+    plan.arrivals = Arrivals::Open { per_second: 10_000., spacing: Spacing::Uniform };
+    plan.grace = Duration::from_secs(30);
+    let report = report(&plan);
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    // Two users with 20 ms each can have sent 16 of the 1500.
+    assert!(report.sent <= 16 && report.scheduled >= 1500, "{} sent", report.sent);
+    assert_eq!(report.generator.unsent, report.scheduled - report.sent);
+    assert!(report.generator.waited_for_user >= report.sent.saturating_sub(4));
+}
+
+#[test]
+fn no_local_ports_and_a_foreign_local_address_are_told_apart() {
+    let mut plan = plan(tcp(echo), 1);
+    plan.local_addresses = vec!["203.0.113.7".parse().unwrap()];
+    let error = run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, Error::LocalAddress { .. }), "{error}");
+    assert!(error.to_string().contains("203.0.113.7"), "{error}");
+}
+
+#[test]
+fn a_name_without_an_address_is_an_error_that_says_what_was_expected() {
+    for name in ["no.such.host.invalid:80", "127.0.0.1", "127.0.0.1:port", ""] {
+        let error = Target::resolve(name).unwrap_err().to_string();
+        assert!(error.contains(&format!("\"{name}\"")) && error.contains("HOST:PORT"), "{error}");
+    }
+}
+
+#[test]
+fn descriptors_beyond_the_hard_limit_are_an_error_that_says_how_to_raise_it() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX).min(5000);
+    let soft = Rlimit { current: Some(hard.min(200)), maximum: Some(hard) };
+    setrlimit(Resource::Nofile, soft).unwrap();
+    let error = run(&plan(nobody(), 20_000), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    let Error::Descriptors { users, needed, limit } = error else { panic!("{error}") };
+    assert_eq!((users, limit), (20_000, hard));
+    assert!(needed > 20_000);
+    let text = error.to_string();
+    assert!(text.contains("ulimit -Hn") && text.contains("limits.conf"), "{text}");
+    // The soft limit alone is no obstacle.
+    let mut plan = plan(tcp(echo), 100);
+    plan.interval = Duration::from_secs(1);
+    assert_eq!(report(&plan).connected, 100);
+    assert_eq!(getrlimit(Resource::Nofile).current, Some(hard));
+}
+
+#[test]
+fn a_plan_that_contradicts_itself_is_refused_with_the_value() {
+    let change: [fn(&mut Plan); 10] = [
+        |it| it.users = 0,
+        |it| it.users = 2_000_000,
+        |it| it.duration = Duration::ZERO,
+        |it| it.message.clear(),
+        |it| it.numbered = true,
+        |it| it.arrivals = Arrivals::Open { per_second: -1., spacing: Spacing::Uniform },
+        |it| it.arrivals = Arrivals::Open { per_second: f64::NAN, spacing: Spacing::Uniform },
+        |it| it.shape = Shape::Burst { every: Duration::ZERO },
+        |it| it.protocol = Protocol::Http1 { path: "no slash".into(), host: None },
+        |it| it.local_addresses = vec!["::1".parse().unwrap()],
+    ];
+    let valid = plan(nobody(), 1);
+    assert_eq!(valid.check(), Ok(()));
+    for change in change {
+        let mut plan = valid.clone();
+        change(&mut plan);
+        let error = run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        assert!(matches!(error, Error::Plan(_)), "{error}");
+    }
+    let mut plan = valid.clone();
+    plan.interval = MS;
+    plan.arrivals = Arrivals::Open { per_second: 5., spacing: Spacing::Poisson };
+    assert_eq!(plan.check(), Err(PlanError::OpenInterval));
+}

@@ -1,0 +1,5 @@
+//! The tester against real servers over the kernel's loopback.
+
+mod failures;
+mod serving;
+mod shapes;

@@ -1,0 +1,73 @@
+//! Servers of the tests, on the kernel's loopback, in threads of the test's own process.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+
+use rustix::net::sockopt::set_socket_linger;
+
+/// A server that gives each connection to a thread with `serve`.
+pub fn tcp(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream.expect("a connection")));
+        }
+    });
+    address
+}
+
+/// Sends each byte back.
+pub fn echo(mut stream: TcpStream) {
+    let mut bytes = [0; 16 * 1024];
+    while let Ok(len @ 1..) = stream.read(&mut bytes) {
+        if stream.write_all(&bytes[..len]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Answers the first read and each after it with the same bytes, until the client closes.
+pub fn answering(answer: &'static [u8]) -> impl Fn(TcpStream) + Clone {
+    move |mut stream| {
+        let mut bytes = [0; 16 * 1024];
+        while let Ok(1..) = stream.read(&mut bytes) {
+            if stream.write_all(answer).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Resets a connection after its first bytes.
+pub fn resetting(mut stream: TcpStream) {
+    let _ = stream.read(&mut [0; 100]);
+    set_socket_linger(&stream, Some(std::time::Duration::ZERO)).expect("a socket");
+}
+
+/// Datagrams go back, changed by `answer`, which may lose some.
+pub fn udp(answer: impl Fn(u64, &[u8]) -> Option<Vec<u8>> + Send + 'static) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let address = socket.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        let mut bytes = [0; 65_536];
+        for number in 0.. {
+            let (len, from) = socket.recv_from(&mut bytes).expect("a datagram");
+            if let Some(answer) = answer(number, &bytes[..len]) {
+                // The client may have closed its socket.
+                let _ = socket.send_to(&answer, from);
+            }
+        }
+    });
+    address
+}
+
+/// An address of loopback at which no program listens: its port was free a moment ago, and the
+/// address belongs to this process's number.
+pub fn nobody() -> SocketAddr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let listener = TcpListener::bind(format!("127.98.{high}.{low}:0")).expect("a free port");
+    listener.local_addr().expect("it is bound")
+}

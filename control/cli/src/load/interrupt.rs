@@ -1,0 +1,75 @@
+//! Ctrl-C and its kin: the first ends the run with the figures so far, the second ends towpath.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags};
+
+use super::live::Screen;
+use crate::signals::{self, Signals};
+use crate::wait::wait;
+
+/// A thread that waits for signals.
+pub struct Interrupt {
+    stop: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Starts the thread. To be called before all others are, which inherit the blocked signals.
+    pub fn start(screen: &Arc<Screen>) -> Result<Self> {
+        let signals = Signals::block()?;
+        let stop = Arc::<AtomicBool>::default();
+        let (of_thread, screen) = (Arc::clone(&stop), Arc::clone(screen));
+        let thread = std::thread::Builder::new().name("towpath-signals".into());
+        thread.spawn(move || watch(&signals, &of_thread, &screen)).context("a thread")?;
+        Ok(Self { stop })
+    }
+
+    /// Set once a signal asked for the end.
+    pub fn stop(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    /// Whether a signal asked for the end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+fn watch(signals: &Signals, stop: &AtomicBool, screen: &Screen) {
+    loop {
+        let arrived = match signals.next() {
+            Ok(Some(arrived)) => arrived,
+            Ok(None) => {
+                // An error here shows again in the read.
+                let _ = wait(&mut [PollFd::new(signals.fd(), PollFlags::IN)], None);
+                continue;
+            }
+            Err(_) => return,
+        };
+        let signal = arrived.signal;
+        if signals.is_ignored(signal) {
+            continue;
+        }
+        match signal {
+            Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT => {
+                if stop.swap(true, Ordering::Relaxed) {
+                    end(signal, screen);
+                }
+            }
+            // Stops this process until somebody continues it.
+            Signal::SIGTSTP => screen.while_left(|| drop(signals::act(signal))),
+            Signal::SIGUSR1 | Signal::SIGUSR2 => end(signal, screen),
+            _ => {}
+        }
+    }
+}
+
+/// Ends this process by the signal, with the terminal as it was.
+fn end(signal: Signal, screen: &Screen) -> ! {
+    screen.leave_at_once();
+    let code = signals::die(signal as i32);
+    std::process::exit(code.into())
+}

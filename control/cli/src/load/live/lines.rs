@@ -1,0 +1,109 @@
+//! Progress as lines, for files, pipes and terminals that cannot draw.
+
+use std::time::Duration;
+
+use towpath_load::{Phase, Plan, Snapshot};
+
+use super::Heading;
+use crate::load::figures;
+use crate::messages::Messages;
+
+/// Least time between two lines.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Lines on their way to standard error; a reader that takes none holds nothing up.
+pub struct Lines {
+    messages: Messages,
+    /// Time of the run at the last line.
+    last: Duration,
+    duration: Duration,
+}
+
+impl Lines {
+    /// Lines by way of the thread that writes messages.
+    pub fn new(messages: Messages) -> Self {
+        Self { messages, last: Duration::ZERO, duration: Duration::ZERO }
+    }
+
+    /// Names the run.
+    pub fn begin(&mut self, heading: &Heading, plan: &Plan) {
+        self.last = Duration::ZERO;
+        self.duration = plan.duration;
+        let step = if heading.step.is_empty() { "" } else { ": " };
+        self.messages.post(&format!("{}{step}{}, {}", heading.step, heading.server, heading.load));
+    }
+
+    /// A line, if a second has passed since the last one.
+    pub fn show(&mut self, now: &Snapshot) {
+        if now.since_start >= self.last + EVERY {
+            self.last = now.since_start;
+            self.messages.post(&line(now, self.duration));
+        }
+    }
+
+    /// The result of a run among several.
+    pub fn tell(&self, line: &str) {
+        self.messages.post(line);
+    }
+}
+
+/// The figures so far in a line.
+fn line(now: &Snapshot, duration: Duration) -> String {
+    let users = format!("{} of {} connected", now.connected, now.users);
+    let failed = match now.failures.total() {
+        0 => String::new(),
+        count => format!(", {count} failed"),
+    };
+    let begin = match now.phase {
+        Phase::Connecting => return format!("connecting: {users}{failed}"),
+        Phase::WarmingUp => return format!("warming up: {users}{failed}"),
+        Phase::Draining => return format!("waiting for answers: {users}{failed}"),
+        Phase::Measuring => {
+            let elapsed = figures::whole_seconds(now.elapsed);
+            format!("{elapsed} of {}", figures::whole_seconds(duration))
+        }
+    };
+    let Some(period) = &now.period else { return format!("{begin}: {users}{failed}") };
+    let seconds = period.length.as_secs_f64().max(1e-9);
+    let out = figures::bits(period.bytes_sent as f64 * 8. / seconds);
+    let back = figures::bits(period.bytes_received as f64 * 8. / seconds);
+    let (rate, times) = if period.received > 0 {
+        let times = [("p50", period.p50), ("p99", period.p99), ("max", period.max)];
+        let times = times.map(|(name, time)| format!(", {name} {}", figures::time(time)));
+        (figures::rate(period.received as f64 / seconds), times.concat())
+    } else {
+        ("no answers".to_owned(), String::new())
+    };
+    format!("{begin}: {rate}{times}, {out} sent, {back} received, {users}{failed}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::samples;
+
+    #[test]
+    fn lines_tell_the_last_period() {
+        let now = samples::snapshot();
+        let text = line(&now, Duration::from_secs(3));
+        let wanted = "2s of 3s: 1000/s, p50 502µs, p99 1.99ms, max 2ms, 48 kbit/s sent, \
+                      48 kbit/s received, 9 of 10 connected, 3 failed";
+        assert_eq!(text, wanted.replace("48 kbit/s sent", "48 kbit/s sent"));
+    }
+
+    #[test]
+    fn phases_without_figures_say_how_many_are_connected() {
+        let mut now = samples::snapshot();
+        for (phase, word) in [
+            (Phase::Connecting, "connecting: 9 of 10"),
+            (Phase::WarmingUp, "warming up: 9 of 10"),
+            (Phase::Draining, "waiting for answers: 9 of 10"),
+        ] {
+            now.phase = phase;
+            assert!(line(&now, Duration::ZERO).starts_with(word));
+        }
+        now.phase = Phase::Measuring;
+        now.period = None;
+        assert_eq!(line(&now, Duration::from_secs(3)), "2s of 3s: 9 of 10 connected, 3 failed");
+    }
+}

@@ -1,0 +1,89 @@
+//! Progress on standard error: a view in a terminal, a line each second elsewhere.
+
+mod lines;
+mod screen;
+mod view;
+
+use std::sync::Arc;
+
+use towpath_load::{Plan, Snapshot};
+
+use super::args::When;
+use super::figures;
+use crate::messages::Messages;
+
+use lines::Lines;
+pub use screen::Screen;
+use view::View;
+
+/// Words above the figures of a run.
+#[derive(Debug, Clone)]
+pub struct Heading {
+    /// Server and protocol.
+    pub server: String,
+    /// Rule and pattern of the requests.
+    pub load: String,
+    /// Place among several runs; empty where there is one.
+    pub step: String,
+}
+
+impl Heading {
+    /// The heading of a plan's run.
+    pub fn of(plan: &Plan, step: String) -> Self {
+        Self {
+            server: format!("{} by {}", plan.target.name, figures::protocol(plan)),
+            load: format!("{}: {}", figures::arrivals(plan), figures::pattern(plan)),
+            step,
+        }
+    }
+}
+
+/// Progress of the runs of a command.
+pub enum Live {
+    /// A view that is drawn anew for each snapshot.
+    View(Box<View>),
+    /// A line for each second.
+    Lines(Lines),
+    /// Nothing.
+    Silent,
+}
+
+impl Live {
+    /// A view where the screen has one, and lines where it has not.
+    pub fn new(when: When, screen: &Arc<Screen>, messages: &Messages) -> Self {
+        if when == When::Never {
+            Self::Silent
+        } else if screen.enter(when == When::Always) {
+            Self::View(Box::new(View::new(Arc::clone(screen))))
+        } else {
+            Self::Lines(Lines::new(messages.clone()))
+        }
+    }
+
+    /// Begins a run.
+    pub fn begin(&mut self, heading: Heading, plan: &Plan) {
+        match self {
+            Self::View(view) => view.begin(heading, plan),
+            Self::Lines(lines) => lines.begin(&heading, plan),
+            Self::Silent => {}
+        }
+    }
+
+    /// Takes figures in.
+    pub fn show(&mut self, now: &Snapshot) {
+        match self {
+            Self::View(view) => view.show(now),
+            Self::Lines(lines) => lines.show(now),
+            Self::Silent => {}
+        }
+    }
+
+    /// Tells the result of a run among several.
+    pub fn tell(&mut self, line: &str) {
+        match self {
+            Self::View(view) => view.tell(line),
+            Self::Lines(lines) => lines.tell(line),
+            Self::Silent => {}
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `towpath load`: the face of the load tester.
+//!
+//! `args` makes plans of options (`values` reads them), `session` runs plans with progress (`live`)
+//! and an end at Ctrl-C (`interrupt`). `compare` and `search` make one command of several runs,
+//! `place` puts the tester on Towpath. The figures then are an `outcome`, which becomes `text`,
+//! `tables` (JSON, CSV) or a `page` with plots (`plot`).
+
+mod args;
+mod compare;
+mod distribution;
+mod figures;
+mod interrupt;
+mod live;
+mod machine;
+mod outcome;
+mod page;
+mod place;
+mod plot;
+#[cfg(test)]
+mod samples;
+mod search;
+mod session;
+mod sinks;
+mod statistics;
+mod tables;
+mod text;
+mod values;
+
+use anyhow::{Context, Result};
+
+use crate::error::ExitCode;
+use crate::messages::{self, Messages};
+
+pub use args::LoadArgs;
+use interrupt::Interrupt;
+use live::{Live, Screen};
+use machine::Machine;
+use outcome::{Assertion, Document, Outcome};
+use session::Session;
+use sinks::Sinks;
+
+/// Runs the command, and returns the exit code.
+pub fn load(args: &LoadArgs) -> Result<u8> {
+    if place::is_elsewhere(args) {
+        return place::restart(args);
+    }
+    let on = args.inside.as_ref().unwrap_or(&args.on).clone();
+    let targets = session::targets(args, &on)?;
+    let sinks = Sinks::open(args.outputs()?)?;
+    let screen = Screen::new();
+    let interrupt = Interrupt::start(&screen)?;
+    let messages = Messages::start(false).context("a thread for messages")?;
+    let live = Live::new(args.live(), &screen, &messages);
+    let mut session = Session::new(args, &interrupt, live);
+    let outcome = session.outcome(targets);
+    screen.leave();
+    let outcome = outcome?;
+    let assertions = match &outcome {
+        Outcome::Run { run } => args.assert.iter().map(|goal| Assertion::of(goal, run)).collect(),
+        _ => Vec::new(),
+    };
+    let document = Document {
+        argv: place::argv(),
+        on: on.word(),
+        machine: Machine::here(),
+        outcome,
+        assertions,
+    };
+    messages.finish(|| true);
+    sinks.write(&document)?;
+    Ok(verdict(&document))
+}
+
+/// The exit code, and a line for each reason that it is not 0.
+fn verdict(document: &Document) -> u8 {
+    for run in document.outcome.runs() {
+        if let Some(mark) = &run.report.fell_behind {
+            let share = figures::percent(mark.late_share);
+            let late = figures::time(mark.lateness_max);
+            messages::error(&format!(
+                "the tester fell behind its schedule: {share} of the requests left late, \
+                 by up to {late}"
+            ));
+            break;
+        }
+    }
+    if !document.outcome.has_answers() {
+        messages::error(&no_answer(document));
+        return ExitCode::NoAnswer as u8;
+    }
+    let mut code = 0;
+    for it in document.assertions.iter().filter(|it| !it.holds) {
+        messages::error(&format!("--assert {}: the figure is {}", it.bound, it.found));
+        code = ExitCode::BoundMissed as u8;
+    }
+    code
+}
+
+/// The first failure, and what to do about it.
+fn no_answer(document: &Document) -> String {
+    let runs = document.outcome.runs();
+    let Some(run) = runs.first() else {
+        return "the command was stopped before a run ended".to_owned();
+    };
+    let what = if run.report.connect.is_empty() && run.report.connected == 0 {
+        "no user had a connection to"
+    } else {
+        "no request was answered by"
+    };
+    let name = &run.report.plan.target.name;
+    match run.report.failures.iter().max_by_key(|it| it.count) {
+        Some(most) => format!(
+            "{what} {name}: {}: {}",
+            text::printable(&most.example),
+            figures::explanation(most.kind)
+        ),
+        None => format!("{what} {name}: the run ended before"),
+    }
+}

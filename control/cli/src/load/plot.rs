@@ -1,0 +1,443 @@
+//! Plots as SVG that stands in a page. Colours are the page's.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use towpath_load::Histogram;
+
+use super::distribution::{Bin, bins};
+use super::figures;
+
+/// Size of a plot, in units of the drawing, and its margins.
+const WIDTH: f64 = 760.;
+const HEIGHT: f64 = 250.;
+const LEFT: f64 = 66.;
+const RIGHT: f64 = 18.;
+const TOP: f64 = 10.;
+const BOTTOM: f64 = 26.;
+/// Height of a row of dots.
+const ROW: f64 = 30.;
+/// Points of a percentile curve: one for each few units of the drawing.
+const POINTS: usize = 160;
+/// Bars of a distribution.
+const BARS: usize = 56;
+/// Points of a curve up to which each can be pointed at.
+const HOVERS_MAX: usize = 400;
+/// Ticks that a linear axis has about.
+const TICKS: f64 = 5.;
+/// Ratio of the largest value to the smallest from which an axis is logarithmic.
+const WIDE: f64 = 8.;
+
+/// A named curve.
+#[derive(Debug, Clone)]
+pub struct Curve {
+    /// Name in the key.
+    pub name: String,
+    /// Class of its colour: c1, c2, …
+    pub class: &'static str,
+    /// Points from left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Words of a value on an axis.
+type Words = fn(f64) -> String;
+
+/// A value's place on an axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Scale {
+    Linear,
+    /// Ten times as much is always as far.
+    Log,
+    /// Each tenth of the rest is as far: 90 %, 99 %, 99.9 %.
+    Nines,
+}
+
+impl Scale {
+    fn place(self, value: f64) -> f64 {
+        match self {
+            Self::Linear => value,
+            Self::Log => value.max(f64::MIN_POSITIVE).log10(),
+            Self::Nines => -(1. - value).max(1e-12).log10(),
+        }
+    }
+}
+
+/// An axis: its scale, its ends, and its ticks with their words.
+struct Axis {
+    scale: Scale,
+    from: f64,
+    to: f64,
+    ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// Share of the axis in front of a value.
+    fn share(&self, value: f64) -> f64 {
+        let (from, to) = (self.scale.place(self.from), self.scale.place(self.to));
+        (self.scale.place(value) - from) / (to - from).max(1e-12)
+    }
+
+    /// From zero, or from `from`, to round ends.
+    fn linear(from: f64, to: f64, words: Words) -> Self {
+        let span = (to - from).max(1e-12);
+        let power = 10_f64.powf((span / TICKS).log10().floor());
+        let step = [1., 2., 5., 10.].into_iter().find(|step| span / (step * power) <= TICKS + 0.5);
+        let step = step.unwrap_or(10.) * power;
+        let first = (from / step).ceil() as i64;
+        let last = (to / step + 1e-9).floor() as i64;
+        let ticks = (first..=last).map(|n| n as f64 * step).map(|at| (at, words(at)));
+        Self { scale: Scale::Linear, from, to: from + span, ticks: ticks.collect() }
+    }
+
+    /// Logarithmic where values are far apart; linear from zero where they are not.
+    fn of_times(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let most = values.clone().fold(0., f64::max);
+        let least = values.filter(|&value| value > 0.).fold(f64::INFINITY, f64::min);
+        if !least.is_finite() || most / least < WIDE {
+            return Self::linear(0., most.max(1e-9) * 1.05, seconds);
+        }
+        Self::log(least, most, seconds)
+    }
+
+    fn log(least: f64, most: f64, words: Words) -> Self {
+        let decades = (most / least).log10();
+        let steps: &[f64] = if decades > 3. { &[1.] } else { &[1., 2., 5.] };
+        let powers = least.log10().floor() as i32..=most.log10().ceil() as i32;
+        let all = powers.flat_map(|power| steps.iter().map(move |s| s * 10_f64.powi(power)));
+        let (from, to) = (least / 1.15, most * 1.15);
+        let ticks = all.filter(|&at| at >= from && at <= to).map(|at| (at, words(at)));
+        Self { scale: Scale::Log, from, to, ticks: ticks.collect() }
+    }
+
+    /// Shares of all, up to the one of which `count` times are enough to speak.
+    fn nines(count: u64) -> Self {
+        let most = (count.max(10) as f64).log10();
+        let mut ticks = vec![(0., "0 %".to_owned()), (0.5, "50 %".to_owned())];
+        for nines in 1..=most.floor() as i32 {
+            let share = 1. - 10_f64.powi(-nines);
+            let digits = (nines - 2).max(0) as usize;
+            ticks.push((share, format!("{:.digits$} %", share * 100.)));
+        }
+        Self { scale: Scale::Nines, from: 0., to: 1. - 10_f64.powf(-most), ticks }
+    }
+}
+
+/// Words of a time in seconds.
+pub fn seconds(value: f64) -> String {
+    figures::time(Duration::from_secs_f64(value.max(0.)))
+}
+
+/// Words of a number.
+pub fn number(value: f64) -> String {
+    match value {
+        _ if value >= 1e6 => format!("{}M", trimmed(value / 1e6)),
+        _ if value >= 1e4 => format!("{}k", trimmed(value / 1e3)),
+        _ => trimmed(value),
+    }
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Text that is no markup, wherever it stands.
+pub fn escaped(text: &str) -> String {
+    let visible = super::text::printable(text);
+    visible.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Times over the share of requests that have them at most.
+pub fn percentiles(title: &str, all: &[(&str, &'static str, &Histogram)]) -> String {
+    let curve = |&(name, class, times): &(&str, &'static str, &Histogram)| {
+        let most = (times.count().max(10) as f64).log10();
+        let share = |n: usize| 1. - 10_f64.powf(-most * n as f64 / POINTS as f64);
+        let time = |share| super::text::quantile(times, share).as_secs_f64();
+        let mut points: Vec<_> = (0..POINTS).map(|n| (share(n), time(share(n)))).collect();
+        points.push((share(POINTS), times.max().as_secs_f64()));
+        Curve { name: name.to_owned(), class, points }
+    };
+    let curves: Vec<_> = all.iter().filter(|it| !it.2.is_empty()).map(curve).collect();
+    let count = all.iter().map(|it| it.2.count()).max().unwrap_or(0);
+    let y = Axis::of_times(values(&curves));
+    draw(title, &Axis::nines(count), &y, &curves, |x, y| format!("{}: {}", share(x), seconds(y)))
+}
+
+fn share(share: f64) -> String {
+    format!("{:.4} %", share * 100.)
+}
+
+/// Values over the time of the run.
+pub fn over_time(title: &str, curves: &[Curve], words: Words) -> String {
+    let end = curves.iter().flat_map(|it| &it.points).map(|point| point.0).fold(0., f64::max);
+    let x = Axis::linear(0., end, seconds);
+    let is_time = words as usize == seconds as Words as usize;
+    let most = values(curves).fold(0., f64::max);
+    let y = if is_time {
+        Axis::of_times(values(curves))
+    } else {
+        Axis::linear(0., most.max(1e-9) * 1.05, words)
+    };
+    draw(title, &x, &y, curves, |x, y| format!("{}: {}", seconds(x), words(y)))
+}
+
+fn values(curves: &[Curve]) -> impl Iterator<Item = f64> + Clone {
+    curves.iter().flat_map(|it| &it.points).map(|point| point.1)
+}
+
+/// Curves between their axes, and a key.
+fn draw(
+    title: &str,
+    x: &Axis,
+    y: &Axis,
+    curves: &[Curve],
+    words: impl Fn(f64, f64) -> String,
+) -> String {
+    let mut text = open(title, HEIGHT);
+    axes(&mut text, x, y);
+    for curve in curves {
+        let mut path = String::new();
+        let mut command = 'M';
+        for &(at, value) in &curve.points {
+            // A period without an answer leaves a gap.
+            if !value.is_finite() {
+                command = 'M';
+                continue;
+            }
+            let _ = write!(path, "{command}{:.1} {:.1}", left(x, at), top(y, value));
+            command = 'L';
+        }
+        let (name, class) = (escaped(&curve.name), curve.class);
+        let _ = write!(text, "<path class=\"curve {class}\" d=\"{path}\"/>");
+        if curve.points.len() <= HOVERS_MAX {
+            for &(at, value) in curve.points.iter().filter(|point| point.1.is_finite()) {
+                let (cx, cy) = (left(x, at), top(y, value));
+                let words = escaped(&words(at, value));
+                let _ = write!(
+                    text,
+                    "<circle class=\"hover {class}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"5\">\
+                     <title>{name} at {words}</title></circle>"
+                );
+            }
+        }
+    }
+    text.push_str("</svg>");
+    text + &key(curves.iter().map(|it| (it.class, &*it.name)))
+}
+
+/// Counts of times in bins of equal width on a logarithmic scale.
+pub fn distribution(title: &str, class: &str, times: &Histogram) -> String {
+    let bins = bins(times, BARS);
+    let (Some(first), Some(last)) = (bins.first(), bins.last()) else { return String::new() };
+    let from = first.to.as_secs_f64().powi(2) / bins[1].to.as_secs_f64();
+    let end = bins[BARS - 2].to.as_secs_f64().powi(2) / bins[BARS - 3].to.as_secs_f64();
+    let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1) as f64;
+    let mut x = Axis::log(from, end, seconds);
+    (x.from, x.to) = (from, end);
+    x.ticks.retain(|tick| tick.0 >= from && tick.0 <= end);
+    let y = Axis::linear(0., most * 1.05, number);
+    let mut text = open(title, HEIGHT);
+    axes(&mut text, &x, &y);
+    let (ground, width) = (HEIGHT - BOTTOM, (WIDTH - LEFT - RIGHT) / BARS as f64);
+    for (n, Bin { from, to, count }) in bins.iter().enumerate() {
+        let (at, high) = (LEFT + width * n as f64, top(&y, *count as f64));
+        let (from, to) = (figures::time(*from), figures::time(*to));
+        let _ = write!(
+            text,
+            "<rect class=\"{class}\" x=\"{:.1}\" y=\"{high:.1}\" width=\"{:.1}\" \
+             height=\"{:.1}\"><title>{from} to {to}: {count}</title></rect>",
+            at + 0.5,
+            width - 1.,
+            ground - high,
+        );
+    }
+    let (shortest, longest) = (figures::time(times.min()), figures::time(times.max()));
+    let _ = last;
+    text + "</svg><p class=\"key\">"
+        + &format!("{} times, from {shortest} to {longest}; ", times.count())
+        + "the bars at the ends hold the shortest and the longest thousandth as well</p>"
+}
+
+/// A row of dots for each name: one for each value, and a line at the median.
+pub fn dots(title: &str, rows: &[(&str, &'static str, Vec<f64>)], words: Words) -> String {
+    let all = || rows.iter().flat_map(|row| row.2.iter().copied());
+    let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0., f64::max));
+    if !least.is_finite() {
+        return String::new();
+    }
+    let pad = ((most - least) * 0.08).max(most.abs() * 0.005).max(1e-9);
+    let x = Axis::linear((least - pad).max(0.), most + pad, words);
+    let height = TOP + ROW * rows.len() as f64 + BOTTOM;
+    let mut text = open(title, height);
+    for (at, words) in &x.ticks {
+        let at = left(&x, *at);
+        grid(&mut text, &format!("M{at:.1} {TOP}V{:.1}", height - BOTTOM));
+        word(&mut text, "middle", at, height - 8., words);
+    }
+    for (n, (name, class, values)) in rows.iter().enumerate() {
+        let y = TOP + ROW * (n as f64 + 0.5);
+        word(&mut text, "end", LEFT - 10., y + 4., name);
+        let median = left(&x, super::statistics::median(values));
+        let (high, low) = (y - 11., y + 11.);
+        let _ =
+            write!(text, "<path class=\"curve {class}\" d=\"M{median:.1} {high:.1}V{low:.1}\"/>");
+        for (round, &value) in values.iter().enumerate() {
+            let (cx, words) = (left(&x, value), escaped(&words(value)));
+            let _ = write!(
+                text,
+                "<circle class=\"dot {class}\" cx=\"{cx:.1}\" cy=\"{y:.1}\" r=\"5\">\
+                 <title>{name}, round {}: {words}</title></circle>",
+                round + 1
+            );
+        }
+    }
+    text + "</svg>"
+}
+
+/// Steps of a search: times over rates, and the bound.
+pub fn steps(title: &str, kept: &[(f64, f64)], missed: &[(f64, f64)], bound: f64) -> String {
+    let all = || kept.iter().chain(missed);
+    let (least, most) =
+        all().fold((f64::INFINITY, 0_f64), |(low, high), it| (low.min(it.0), high.max(it.0)));
+    if !least.is_finite() {
+        return String::new();
+    }
+    let x = Axis::log(least, most.max(least * 1.5), number);
+    let y = Axis::of_times(all().map(|it| it.1).chain([bound]));
+    let mut text = open(title, HEIGHT);
+    axes(&mut text, &x, &y);
+    let level = top(&y, bound);
+    let _ = write!(text, "<path class=\"bound\" d=\"M{LEFT} {level:.1}H{:.1}\"/>", WIDTH - RIGHT);
+    for (points, class, name) in [(kept, "dot c1", "kept"), (missed, "ring c2", "missed")] {
+        for &(rate, time) in points {
+            let (cx, cy) = (left(&x, rate), top(&y, time));
+            let (rate, time) = (figures::rate(rate), seconds(time));
+            let _ = write!(
+                text,
+                "<circle class=\"{class}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"6\">\
+                 <title>{rate}: {time}, {name}</title></circle>"
+            );
+        }
+    }
+    text.push_str("</svg>");
+    text + &key([("c1", "kept"), ("c2", "missed"), ("bound", "bound")].into_iter())
+}
+
+fn open(title: &str, height: f64) -> String {
+    let title = escaped(title);
+    format!(
+        "<h3>{title}</h3><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">"
+    )
+}
+
+fn axes(text: &mut String, x: &Axis, y: &Axis) {
+    let ground = HEIGHT - BOTTOM;
+    for (at, words) in &y.ticks {
+        let level = top(y, *at);
+        grid(text, &format!("M{LEFT} {level:.1}H{:.1}", WIDTH - RIGHT));
+        word(text, "end", LEFT - 8., level + 4., words);
+    }
+    let mut room = f64::NEG_INFINITY;
+    for (at, words) in &x.ticks {
+        let at = left(x, *at);
+        grid(text, &format!("M{at:.1} {TOP}V{ground:.1}"));
+        // Words that would touch those before them are left out.
+        let half = words.chars().count() as f64 * 3.6;
+        if at - half > room {
+            word(text, "middle", at, HEIGHT - 8., words);
+            room = at + half + 4.;
+        }
+    }
+    let _ =
+        write!(text, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{ground}H{:.1}\"/>", WIDTH - RIGHT);
+}
+
+fn left(axis: &Axis, value: f64) -> f64 {
+    LEFT + (WIDTH - LEFT - RIGHT) * axis.share(value).clamp(0., 1.)
+}
+
+fn top(axis: &Axis, value: f64) -> f64 {
+    HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * axis.share(value).clamp(0., 1.)
+}
+
+fn grid(text: &mut String, path: &str) {
+    let _ = write!(text, "<path class=\"grid\" d=\"{path}\"/>");
+}
+
+fn word(text: &mut String, anchor: &str, x: f64, y: f64, word: &str) {
+    let word = escaped(word);
+    let _ = write!(text, "<text class=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{word}</text>");
+}
+
+fn key<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut text = String::from("<p class=\"key\">");
+    for (class, name) in entries {
+        let _ = write!(text, "<span class=\"{class}\"></span>{} ", escaped(name));
+    }
+    text + "</p>"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::times;
+    use super::*;
+
+    fn ticks(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|tick| &*tick.1).collect()
+    }
+
+    #[test]
+    fn axes_have_round_ticks() {
+        assert_eq!(ticks(&Axis::linear(0., 10., number)), ["0", "2", "4", "6", "8", "10"]);
+        assert_eq!(ticks(&Axis::linear(0., 43_000., number)), ["0", "10k", "20k", "30k", "40k"]);
+        let axis = Axis::log(1e-4, 2e-3, seconds);
+        assert_eq!(ticks(&axis), ["100µs", "200µs", "500µs", "1ms", "2ms"]);
+        let axis = Axis::nines(100_000);
+        let wanted = ["0 %", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %"];
+        assert_eq!(ticks(&axis), wanted);
+    }
+
+    #[test]
+    fn nines_are_equally_far_apart() {
+        let axis = Axis::nines(10_000);
+        let places = [0., 0.9, 0.99, 0.999, 0.9999].map(|share| axis.share(share));
+        for (n, place) in places.into_iter().enumerate() {
+            assert!((place - n as f64 / 4.).abs() < 1e-6, "{place}");
+        }
+    }
+
+    #[test]
+    fn plots_are_finite_whatever_they_show() {
+        let mut one = Histogram::new();
+        one.record(Duration::from_micros(7));
+        for times in [Histogram::new(), one, times(1), times(5000)] {
+            let plots = [
+                percentiles("p", &[("a", "c1", &times)]),
+                distribution("d", "c1", &times),
+                dots("x", &[("A", "c1", vec![1.; 5]), ("B", "c2", vec![])], seconds),
+                dots("x", &[("A", "c1", vec![0.; 5])], number),
+                steps("s", &[(1000., 1e-3)], &[(1000., 1e-3)], 2e-3),
+                steps("s", &[], &[], 2e-3),
+                over_time("t", &[], number),
+            ];
+            for plot in plots {
+                assert!(!plot.contains("NaN") && !plot.contains("inf"), "{plot}");
+            }
+        }
+    }
+
+    #[test]
+    fn gaps_break_a_curve() {
+        let points = vec![(0., 1.), (1., f64::NAN), (2., 3.), (3., 4.)];
+        let curve = Curve { name: "a".into(), class: "c1", points };
+        let plot = over_time("t", &[curve], number);
+        let path = plot.split("class=\"curve c1\" d=\"").nth(1).expect("a curve");
+        let path = path.split('"').next().expect("its path");
+        assert_eq!((path.matches('M').count(), path.matches('L').count()), (2, 1), "{path}");
+    }
+
+    #[test]
+    fn words_of_others_are_no_markup() {
+        assert_eq!(escaped("<a b=\"c\">&\u{1b}"), "&lt;a b=&quot;c&quot;&gt;&amp;\u{fffd}");
+    }
+}

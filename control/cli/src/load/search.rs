@@ -1,0 +1,254 @@
+//! `--search`: the highest rate at which a quantile of the response times keeps its bound.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use towpath_load::{Ended, Report};
+
+use super::figures;
+use super::values::Limit;
+
+/// Rate of the first step unless `--rate` is given.
+pub const START: f64 = 1000.;
+/// Ratio of a missed and a kept rate that are close enough.
+const CLOSE: f64 = 1.05;
+/// Rate below which nothing is searched for: a step then has too few requests to judge.
+const LEAST: f64 = 1.;
+/// Rate above which nothing is searched for: the tester's own bound.
+const MOST: f64 = 1e8;
+
+/// Steps of a search, and the rate that they lead to.
+#[derive(Debug, Clone, Serialize)]
+pub struct Search {
+    /// Quantile that is bounded, as `p99`.
+    pub quantile: String,
+    /// Bound on it, in seconds.
+    pub bound_s: f64,
+    /// The runs in order.
+    pub steps: Vec<Step>,
+    /// Highest rate that kept the bound; none if no rate did.
+    pub rate: Option<f64>,
+    /// Lowest rate above it that missed the bound; none if the search ended before.
+    pub missed: Option<f64>,
+}
+
+/// A run at one rate.
+#[derive(Debug, Clone, Serialize)]
+pub struct Step {
+    /// Requests per second that were asked for.
+    pub rate: f64,
+    /// Quantile of the response times, in seconds; none without an answer.
+    pub quantile_s: Option<f64>,
+    /// Reason for which the bound is missed; none if it is kept.
+    pub missed: Option<Missed>,
+    /// Figures of the run.
+    pub report: Report,
+}
+
+/// Reasons for which a rate misses the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Missed {
+    /// Requests were answered too late, or never.
+    TooLate,
+    /// The tester itself did not keep the schedule.
+    TesterBehind,
+    /// The run was cut short.
+    Stopped,
+}
+
+impl Missed {
+    /// Words for a table.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::TooLate => "too late",
+            Self::TesterBehind => "the tester fell behind",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl Step {
+    /// Judges a run: of all requests that were due, the share must be answered in time.
+    pub fn new(rate: f64, limit: &Limit, report: Report) -> Self {
+        let due = report.scheduled.max(report.sent).max(1) as f64;
+        let in_time = if report.response.is_empty() {
+            0.
+        } else {
+            report.response.share_below(limit.bound) * report.response.count() as f64
+        };
+        let missed = if report.ended == Ended::Stopped {
+            Some(Missed::Stopped)
+        } else if report.fell_behind.is_some() {
+            Some(Missed::TesterBehind)
+        } else {
+            (in_time / due < limit.share).then_some(Missed::TooLate)
+        };
+        let quantile = report.response.quantile(limit.share).as_secs_f64();
+        let quantile_s = (!report.response.is_empty()).then_some(quantile);
+        Self { rate, quantile_s, missed, report }
+    }
+
+    /// Whether the bound is kept.
+    pub fn holds(&self) -> bool {
+        self.missed.is_none()
+    }
+
+    /// The step as a line.
+    pub fn line(&self) -> String {
+        let quantile = self.quantile_s.map(|it| figures::time(Duration::from_secs_f64(it)));
+        format!(
+            "{:>10} asked  {:>10} answered  {:>8}  {}",
+            figures::rate(self.rate),
+            figures::rate(self.report.rate()),
+            quantile.unwrap_or_else(|| "-".to_owned()),
+            self.missed.map_or("kept", Missed::words),
+        )
+    }
+}
+
+impl Search {
+    /// A search without steps.
+    pub fn new(limit: &Limit) -> Self {
+        Self {
+            quantile: limit.name.clone(),
+            bound_s: limit.bound.as_secs_f64(),
+            steps: Vec::new(),
+            rate: None,
+            missed: None,
+        }
+    }
+
+    /// Rate of the next step, or none when the rates are close enough.
+    ///
+    /// Doubles until a rate misses and halves until one keeps; then takes the geometric middle.
+    pub fn next(&self, start: f64) -> Option<f64> {
+        match (self.rate, self.missed) {
+            (None, None) => Some(start),
+            (Some(kept), None) => Some(kept * 2.).filter(|&rate| rate <= MOST),
+            (None, Some(missed)) => Some(missed / 2.).filter(|&rate| rate >= LEAST),
+            (Some(kept), Some(missed)) => {
+                (missed / kept > CLOSE).then(|| (kept * missed).sqrt().round()).filter(|&rate| {
+                    // Whole rates below 20 per second may have none between them.
+                    rate > kept && rate < missed
+                })
+            }
+        }
+    }
+
+    /// Takes a step in.
+    pub fn push(&mut self, step: Step) {
+        if step.holds() {
+            self.rate = Some(self.rate.map_or(step.rate, |rate| rate.max(step.rate)));
+        } else if step.missed != Some(Missed::Stopped) {
+            self.missed = Some(self.missed.map_or(step.rate, |rate| rate.min(step.rate)));
+        }
+        self.steps.push(step);
+    }
+
+    /// The step of the rate that was found.
+    pub fn best(&self) -> Option<&Step> {
+        let rate = self.rate?;
+        self.steps.iter().find(|step| step.holds() && step.rate == rate)
+    }
+
+    /// The result as a sentence.
+    pub fn words(&self) -> String {
+        let bound = figures::time(Duration::from_secs_f64(self.bound_s));
+        let name = &self.quantile;
+        let Some(rate) = self.rate else {
+            return match self.missed {
+                Some(rate) => {
+                    let rate = figures::rate(rate);
+                    format!("No rate keeps {name} at {bound}: {rate} does not either.")
+                }
+                None => format!("No step was finished: nothing is known about {name}."),
+            };
+        };
+        let rate = figures::rate(rate);
+        let found = format!("Highest rate that keeps {name} at {bound}: {rate}");
+        let next = self.steps.iter().find(|step| !step.holds() && Some(step.rate) == self.missed);
+        match next.map(|step| (figures::rate(step.rate), step.missed)) {
+            Some((above, Some(Missed::TesterBehind))) => format!(
+                "{found}. At {above} the tester itself fell behind: more --threads or another \
+                 machine may find a higher one."
+            ),
+            Some((above, _)) => format!("{found}. At {above} it is missed."),
+            None => format!("{found}. No higher rate was tried."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{report, times};
+    use super::*;
+
+    fn limit() -> Limit {
+        "p99=1ms".parse().expect("a limit")
+    }
+
+    /// A run in which `late` of a thousand requests took 5 ms.
+    fn run(late: u64) -> Report {
+        let mut response = towpath_load::Histogram::new();
+        (0..1000).for_each(|n| {
+            response.record(Duration::from_micros(if n < late { 5000 } else { 100 }));
+        });
+        Report { response, scheduled: 1000, sent: 1000, received: 1000, ..report() }
+    }
+
+    #[test]
+    fn lost_and_unsent_requests_miss_the_bound() {
+        let judge = |report| Step::new(1000., &limit(), report).missed;
+        assert_eq!(judge(run(10)), None);
+        assert_eq!(judge(run(11)), Some(Missed::TooLate));
+        let unsent = Report { scheduled: 1011, ..run(0) };
+        assert_eq!(judge(unsent), Some(Missed::TooLate));
+        let none = Report { response: times(0), received: 0, ..run(0) };
+        assert_eq!(judge(none), Some(Missed::TooLate));
+        let stopped = Report { ended: Ended::Stopped, ..run(0) };
+        assert_eq!(judge(stopped), Some(Missed::Stopped));
+    }
+
+    /// Rates of the steps against a server that keeps the bound up to `capacity`.
+    fn rates(capacity: f64) -> (Vec<f64>, Search) {
+        let mut search = Search::new(&limit());
+        while let Some(rate) = search.next(START) {
+            let late = if rate <= capacity { 0 } else { 500 };
+            search.push(Step::new(rate, &limit(), run(late)));
+            assert!(search.steps.len() < 50, "the search does not end");
+        }
+        (search.steps.iter().map(|step| step.rate).collect(), search)
+    }
+
+    #[test]
+    fn rates_double_and_then_close_in() {
+        let (rates, search) = rates(5000.);
+        assert_eq!(rates[..4], [1000., 2000., 4000., 8000.]);
+        let (kept, missed) = (search.rate.expect("one is kept"), search.missed.expect("one"));
+        assert!(kept <= 5000. && missed > 5000. && missed / kept <= CLOSE, "{kept} {missed}");
+        assert_eq!(search.best().map(|step| step.rate), Some(kept));
+        assert!(search.words().starts_with("Highest rate that keeps p99 at 1ms: "));
+    }
+
+    #[test]
+    fn rates_halve_where_the_first_one_misses() {
+        let (rates, search) = rates(300.);
+        assert_eq!(rates[..3], [1000., 500., 250.]);
+        assert!(search.rate.is_some_and(|rate| rate > 280. && rate <= 300.), "{search:?}");
+    }
+
+    #[test]
+    fn a_server_that_keeps_no_rate_ends_the_search() {
+        let (_, search) = rates(0.);
+        assert_eq!((search.rate, search.next(START)), (None, None));
+        assert!(search.words().starts_with("No rate keeps p99"), "{}", search.words());
+        assert!(search.best().is_none());
+    }
+
+    #[test]
+    fn slow_servers_are_searched_to_whole_rates() {
+        let (_, search) = rates(3.);
+        assert!(search.rate.is_some_and(|rate| (2. ..=3.).contains(&rate)), "{search:?}");
+    }
+}

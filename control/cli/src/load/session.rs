@@ -1,0 +1,214 @@
+//! The runs of a command, one after the other.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::Result;
+use towpath_load::{Error, Plan, Report, Target, run};
+
+use super::args::{LoadArgs, usage};
+use super::compare::{Compared, Comparison};
+use super::figures;
+use super::interrupt::Interrupt;
+use super::live::{Heading, Live};
+use super::outcome::Outcome;
+use super::search::{self, Search, Step};
+use super::values::{Limit, Place};
+use crate::error::{ExitCode, Failure};
+
+/// The options of the command, and how its progress is shown.
+pub struct Session<'a> {
+    args: &'a LoadArgs,
+    interrupt: &'a Interrupt,
+    live: Live,
+}
+
+/// The servers of a command, each with the plan for it.
+pub enum Targets {
+    /// The one of `--host`.
+    One(Box<Plan>),
+    /// The two of `--compare`.
+    Two(Box<[Plan; 2]>),
+}
+
+/// Looks the servers up, and checks the options against them.
+///
+/// # Errors
+/// A name without an address, and options that contradict each other.
+pub fn targets(args: &LoadArgs, on: &Place) -> Result<Targets> {
+    let plan = |name: &str| args.plan(target(name, on)?);
+    match &args.compare[..] {
+        [a, b] => Ok(Targets::Two(Box::new([plan(a)?, plan(b)?]))),
+        _ => {
+            let mut plan = plan(&args.host)?;
+            if args.search.is_some() {
+                plan.arrivals = args.open(args.rate.unwrap_or(search::START));
+                plan.check().map_err(|error| usage(format!("--search: {error}")))?;
+            }
+            Ok(Targets::One(Box::new(plan)))
+        }
+    }
+}
+
+/// Looks up a server as the users' stack reaches it.
+fn target(name: &str, on: &Place) -> Result<Target> {
+    let mut target = Target::resolve(name).map_err(|error| usage(error.to_string()))?;
+    if target.addresses.iter().any(|address| address.port() == 0) {
+        return Err(usage(format!("\"{name}\" has port 0: expected one from 1 to 65535")));
+    }
+    match on {
+        Place::Kernel => {}
+        Place::Rootless => target.addresses.iter_mut().for_each(through_gateway),
+        Place::Tap(_) => {
+            if let Some(address) = target.addresses.iter().find(|it| it.ip().is_loopback()) {
+                return Err(usage(format!(
+                    "{address} is the loopback of the tester's own stack with --on tap: let the \
+                     server listen on 0.0.0.0, and give this machine's address on the device, \
+                     10.77.0.1:{} unless that network is taken",
+                    address.port()
+                )));
+            }
+        }
+    }
+    Ok(target)
+}
+
+/// Replaces this machine's loopback by the gateway's address, behind which it is.
+fn through_gateway(address: &mut SocketAddr) {
+    if address.ip().is_loopback() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => IpAddr::from([10, 0, 2, 2]),
+            IpAddr::V6(_) => IpAddr::from([0xfd00, 2, 0, 0, 0, 0, 0, 2]),
+        });
+    }
+}
+
+impl<'a> Session<'a> {
+    /// A session without runs.
+    pub fn new(args: &'a LoadArgs, interrupt: &'a Interrupt, live: Live) -> Self {
+        Self { args, interrupt, live }
+    }
+
+    /// Does all runs.
+    ///
+    /// # Errors
+    /// Reasons for which a run does not begin.
+    pub fn outcome(&mut self, targets: Targets) -> Result<Outcome> {
+        match (targets, &self.args.search) {
+            (Targets::Two(plans), _) => {
+                Ok(Outcome::Comparison { comparison: self.compare(*plans)? })
+            }
+            (Targets::One(plan), Some(limit)) => {
+                Ok(Outcome::Search { search: self.search(*plan, limit)? })
+            }
+            (Targets::One(plan), None) => {
+                Ok(Outcome::Run { run: Box::new(self.run(&plan, String::new())?) })
+            }
+        }
+    }
+
+    fn run(&mut self, plan: &Plan, step: String) -> Result<Report> {
+        let Self { interrupt, live, .. } = self;
+        live.begin(Heading::of(plan, step), plan);
+        let report = run(plan, interrupt.stop(), &mut |now| live.show(now));
+        report.map_err(|error| match error {
+            Error::Plan(_) | Error::Resolve { .. } => usage(error.to_string()),
+            error => Failure::error(ExitCode::Failed, error.to_string()),
+        })
+    }
+
+    /// Runs A B A B; a run that was stopped counts for nothing.
+    fn compare(&mut self, mut plans: [Plan; 2]) -> Result<Comparison> {
+        let rounds = self.args.rounds;
+        let mut runs = [Vec::new(), Vec::new()];
+        'rounds: for round in 1..=rounds {
+            for (side, name) in ["A", "B"].into_iter().enumerate() {
+                let plan = &mut plans[side];
+                // Equal for both sides of a round, and another one for the next round.
+                plan.seed = self.args.seed.wrapping_add(round.into());
+                let report =
+                    self.run(&plans[side], format!("{name}, round {round} of {rounds}"))?;
+                if self.interrupt.is_stopped() {
+                    break 'rounds;
+                }
+                self.live.tell(&format!("{name}, round {round}: {}", line(&report)));
+                runs[side].push(report);
+            }
+        }
+        // Rounds that only A finished would give A one more chance than B.
+        let both = runs[1].len();
+        runs[0].truncate(both);
+        let names = plans.map(|plan| plan.target.name);
+        Ok(Comparison::new(names, runs))
+    }
+
+    fn search(&mut self, mut plan: Plan, limit: &Limit) -> Result<Search> {
+        let mut search = Search::new(limit);
+        let start = self.args.rate.unwrap_or(search::START);
+        while let Some(rate) = search.next(start) {
+            plan.arrivals = self.args.open(rate);
+            let step = search.steps.len() + 1;
+            let words = format!("step {step}: {}", figures::rate(rate));
+            let step = Step::new(rate, limit, self.run(&plan, words)?);
+            self.live.tell(&step.line());
+            let is_dead = !super::outcome::has_answers(&step.report);
+            search.push(step);
+            if self.interrupt.is_stopped() || is_dead {
+                break;
+            }
+        }
+        Ok(search)
+    }
+}
+
+/// Figures of a run among several.
+fn line(report: &Report) -> String {
+    let kinds = if report.plan.shape.is_stream() {
+        &[Compared::Bits][..]
+    } else {
+        &[Compared::Rate, Compared::P50, Compared::P99]
+    };
+    let one = |kind: &Compared| {
+        let name = if kind.is_more_better() { "" } else { kind.name() };
+        format!("{name} {}", kind.text(kind.of(report))).trim_start().to_owned()
+    };
+    let mut text = kinds.iter().map(one).collect::<Vec<_>>().join(", ");
+    if !report.failures.is_empty() {
+        text.push_str(&format!(", {} failed", report.failures.total()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_behind_the_gateway_where_the_tester_is_rootless() {
+        let addresses = |name, on: Place| {
+            let target = target(name, &on).expect("it has an address");
+            target.addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(addresses("127.0.0.1:7", Place::Kernel), ["127.0.0.1:7"]);
+        assert_eq!(addresses("127.0.0.1:7", Place::Rootless), ["10.0.2.2:7"]);
+        assert_eq!(addresses("[::1]:7", Place::Rootless), ["[fd00:2::2]:7"]);
+        assert_eq!(addresses("192.0.2.1:7", Place::Rootless), ["192.0.2.1:7"]);
+        assert_eq!(addresses("10.77.0.1:7", Place::Tap(None)), ["10.77.0.1:7"]);
+        let error = target("127.0.0.1:7", &Place::Tap(None)).expect_err("the stack's own");
+        assert!(error.to_string().contains("10.77.0.1:7"), "{error}");
+    }
+
+    #[test]
+    fn servers_without_a_port_are_refused() {
+        for name in ["localhost", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "", ":7x"] {
+            let error = target(name, &Place::Kernel).expect_err(name);
+            assert_eq!(crate::error::exit_code(&error), 2, "{name}");
+            assert!(error.to_string().contains(&format!("\"{name}\"")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_run_among_several_is_told_in_a_line() {
+        let report = super::super::samples::report();
+        assert_eq!(line(&report), "1000/s, p50 541µs, p99 982µs, 3 failed");
+    }
+}

@@ -1,0 +1,76 @@
+//! Where the figures go: standard output and files, which are opened before the first run.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::outcome::Document;
+use super::values::{Format, Output};
+use super::{page, tables, text};
+use crate::error::{ExitCode, Failure};
+
+/// Outputs in the order in which they were given.
+pub struct Sinks(Vec<Sink>);
+
+struct Sink {
+    format: Format,
+    /// The file and its name; standard output without one.
+    file: Option<(File, PathBuf)>,
+}
+
+impl Sinks {
+    /// Opens the files. Their content stays until the figures are there.
+    ///
+    /// # Errors
+    /// A file that cannot be written: better now than after an hour.
+    pub fn open(outputs: Vec<Output>) -> Result<Self> {
+        let open = |Output { format, file }: Output| {
+            let Some(path) = file else { return Ok(Sink { format, file: None }) };
+            let options = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+            let file = options.map_err(|error| cannot_write(&path, &error))?;
+            Ok(Sink { format, file: Some((file, path)) })
+        };
+        outputs.into_iter().map(open).collect::<Result<_>>().map(Self)
+    }
+
+    /// Writes the figures everywhere.
+    ///
+    /// # Errors
+    /// A file or standard output that takes no more.
+    pub fn write(self, document: &Document) -> Result<()> {
+        // A full disk must not cost the text on standard output.
+        let results: Vec<_> = self.0.into_iter().map(|sink| sink.write(document)).collect();
+        results.into_iter().collect()
+    }
+}
+
+impl Sink {
+    fn write(self, document: &Document) -> Result<()> {
+        let text = match self.format {
+            Format::Text => text::of(document),
+            Format::Json => tables::json(document)?,
+            Format::Csv => tables::csv(document),
+            Format::Series => tables::series(document),
+            Format::Html => page::of(document),
+        };
+        match self.file {
+            None => crate::output::write(text.as_bytes()),
+            Some((file, path)) => replace(file, &text).map_err(|error| cannot_write(&path, &error)),
+        }
+    }
+}
+
+/// Writes the text in place of the file's content.
+fn replace(mut file: File, text: &str) -> std::io::Result<()> {
+    // A device or a pipe has no length to cut.
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
+}
+
+fn cannot_write(path: &std::path::Path, error: &std::io::Error) -> anyhow::Error {
+    Failure::error(ExitCode::Failed, format!("-o: cannot write {}: {error}", path.display()))
+}

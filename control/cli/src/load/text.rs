@@ -1,0 +1,345 @@
+//! The figures as text: first the words of the old tester, then everything that it left out.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use towpath_load::{Ended, FellBehind, Histogram, Report};
+
+use super::compare::Comparison;
+use super::figures::{self, QUANTILES, bits, bytes, counted, percent, rate, time};
+use super::outcome::{Document, Outcome};
+use super::search::Search;
+
+/// The whole text.
+pub fn of(document: &Document) -> String {
+    let mut text = match &document.outcome {
+        Outcome::Run { run } => report(run, document.on),
+        Outcome::Comparison { comparison } => compared(comparison, document.on),
+        Outcome::Search { search } => searched(search, document.on),
+    };
+    for it in &document.assertions {
+        let word = if it.holds { "kept" } else { "MISSED" };
+        let _ = writeln!(text, "\nBound {}: {word}, the figure is {}", it.bound, it.found);
+    }
+    text
+}
+
+/// Figures of one run.
+fn report(report: &Report, on: &str) -> String {
+    let mut text = String::from("=== Load Test Complete ===\n");
+    if !report.plan.shape.is_stream() {
+        old_words(&mut text, report);
+    }
+    text.push('\n');
+    setting(&mut text, report, on);
+    traffic(&mut text, report);
+    text.push('\n');
+    times(&mut text, report);
+    failures(&mut text, report);
+    generator(&mut text, report);
+    text
+}
+
+/// Lines of the old tester, whose words scripts look for.
+fn old_words(text: &mut String, report: &Report) {
+    let times = figures::main_times(report);
+    let _ = writeln!(text, "Sent:     {}", report.sent);
+    let _ = writeln!(text, "Received: {}", report.received);
+    let _ = writeln!(text, "Failures: {}", report.failures.total());
+    if times.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "Avg RTT:  {}", time(times.mean()));
+    for (name, share) in [("p90:", 0.9), ("p95:", 0.95), ("p99:", 0.99)] {
+        let _ = writeln!(text, "{name}      {}", time(times.quantile(share)));
+    }
+}
+
+/// Server, protocol, pattern and rule.
+fn setting(text: &mut String, report: &Report, on: &str) {
+    let plan = &report.plan;
+    let place = if on == "kernel" { String::new() } else { format!(" from Towpath ({on})") };
+    let name = &plan.target.name;
+    let address = report.address.to_string();
+    let address = if *name == address { String::new() } else { format!(" ({address})") };
+    let _ = writeln!(text, "Server    {name}{address} by {}{place}", figures::protocol(plan));
+    let _ = writeln!(text, "Load      {}: {}", figures::arrivals(plan), figures::pattern(plan));
+    let warmup = if plan.warmup.is_zero() {
+        String::new()
+    } else {
+        format!(", after {} of warm-up", time(plan.warmup))
+    };
+    let ended = match report.ended {
+        Ended::Stopped => format!(" of {}: stopped", time(plan.duration)),
+        Ended::NoConnection => ": no user had a connection".to_owned(),
+        _ => String::new(),
+    };
+    let _ = writeln!(text, "Measured  {}{ended}{warmup}", time(report.duration));
+}
+
+/// Rates and connections.
+fn traffic(text: &mut String, report: &Report) {
+    let (out, back) = (bits(report.bits_sent()), bits(report.bits_received()));
+    if report.plan.shape.is_stream() {
+        let _ = writeln!(text, "Traffic   {out} sent, {back} received");
+        let (sent, received) = (bytes(report.bytes_sent), bytes(report.bytes_received));
+        let _ = writeln!(text, "          {sent} sent, {received} received");
+    } else {
+        let answers = rate(report.rate());
+        let _ = writeln!(text, "Traffic   {answers} answered, {out} sent, {back} received");
+    }
+    let users = report.plan.users;
+    let _ = write!(text, "Users     {} of {users} connected at the end", report.connected);
+    if report.reconnects > 0 {
+        let _ = write!(text, ", {} connected again", report.reconnects);
+    }
+    text.push('\n');
+}
+
+/// The table of times.
+fn times(text: &mut String, report: &Report) {
+    let mut rows: Vec<(&str, &Histogram)> = Vec::new();
+    if figures::is_open(&report.plan) {
+        rows.push(("Response", &report.response));
+    }
+    rows.extend([("Service", &report.service), ("Connect", &report.connect)]);
+    if !report.lost.is_empty() {
+        rows.push(("Lost after", &report.lost));
+    }
+    rows.retain(|(_, times)| !times.is_empty());
+    if rows.is_empty() {
+        return;
+    }
+    let _ = write!(text, "{:<10}{:>9}{:>8}{:>8}", "", "count", "min", "avg");
+    for (name, _) in QUANTILES {
+        let _ = write!(text, "{name:>8}");
+    }
+    text.push('\n');
+    for (name, times) in rows {
+        let (min, mean) = (time(times.min()), time(times.mean()));
+        let _ = write!(text, "{name:<10}{:>9}{min:>8}{mean:>8}", times.count());
+        for (_, share) in QUANTILES {
+            let _ = write!(text, "{:>8}", time(quantile(times, share)));
+        }
+        text.push('\n');
+    }
+    if figures::is_open(&report.plan) {
+        text.push_str(
+            "Response times count from when a request was due, service times from when it was\n\
+             sent. Avg RTT and the percentiles at the top are response times.\n",
+        );
+    }
+}
+
+/// A quantile that never exceeds the longest time, where a bucket's end would.
+pub fn quantile(times: &Histogram, share: f64) -> Duration {
+    times.quantile(share).min(times.max())
+}
+
+/// Failures by kind, with cause and example.
+fn failures(text: &mut String, report: &Report) {
+    if report.failures.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\nFailures");
+    for it in report.failures.iter() {
+        let _ = writeln!(text, "{:>9}  {}: {}", it.count, it.kind, figures::explanation(it.kind));
+        let _ = writeln!(text, "           first: {}", printable(&it.example));
+    }
+    if report.late_answers > 0 {
+        let _ = writeln!(text, "{:>9}  answers came late or twice", report.late_answers);
+    }
+}
+
+/// The tester's own part in the figures.
+fn generator(text: &mut String, report: &Report) {
+    let generator = &report.generator;
+    text.push_str("\nTester    ");
+    match &report.fell_behind {
+        Some(mark) => text.push_str(&behind(mark)),
+        None if generator.lateness.is_empty() => text.push_str("had no schedule to keep"),
+        None => {
+            let lateness = time(generator.lateness.quantile(0.99));
+            let _ =
+                write!(text, "kept its schedule: 99 % of requests left at most {lateness} late");
+        }
+    }
+    let _ = write!(
+        text,
+        "\n          busiest thread busy {}, CPU {}, memory {}",
+        percent(generator.busy),
+        time(report.cpu),
+        bytes(report.memory_bytes_max),
+    );
+    if let Some(retransmits) = report.retransmits.filter(|&count| count > 0) {
+        let _ = write!(
+            text,
+            "\n          {} by this machine meanwhile (all programs)",
+            counted(retransmits, "segment retransmitted", "segments retransmitted")
+        );
+    }
+    text.push('\n');
+    if generator.waited_for_user > 0 {
+        let waited = counted(generator.waited_for_user, "request was", "requests were");
+        let _ = writeln!(
+            text,
+            "          {waited} due while every user awaited an answer: their wait is in the\n\
+             {INDENT}response times; more --users send them in time"
+        );
+    }
+}
+
+/// Room in front of the second line of an entry.
+const INDENT: &str = "          ";
+
+/// The mark of a tester that was too slow.
+pub fn behind(mark: &FellBehind) -> String {
+    let mut text = format!(
+        "FELL BEHIND: {} of the requests left more than {} late (p99 {}, max {})",
+        percent(mark.late_share),
+        time(FellBehind::LATE),
+        time(mark.lateness_p99),
+        time(mark.lateness_max),
+    );
+    if mark.unsent > 0 {
+        let _ = write!(text, ", {} never left", mark.unsent);
+    }
+    let _ = write!(
+        text,
+        ".\n{INDENT}The figures are not the server's alone: ask for a lower rate or fewer users,\n\
+         {INDENT}give it more --threads, or a machine of its own"
+    );
+    text
+}
+
+fn compared(comparison: &Comparison, on: &str) -> String {
+    let [a, b] = &comparison.sides;
+    let mut text = format!("=== Comparison Complete ===\nA  {}\nB  {}\n", a.name, b.name);
+    let rounds = a.runs.len().min(b.runs.len());
+    let Some(first) = a.runs.first() else {
+        text.push_str("\nNo round was finished: nothing to compare.\n");
+        return text;
+    };
+    let plan = &first.plan;
+    let each = time(plan.duration);
+    let place = if on == "kernel" { String::new() } else { format!(" from Towpath ({on})") };
+    let _ = writeln!(
+        text,
+        "\nLoad      {}: {}, by {}{place}\nRounds    {rounds}, A and B in turn, {each} each\n",
+        figures::arrivals(plan),
+        figures::pattern(plan),
+        figures::protocol(plan),
+    );
+    let _ = writeln!(text, "{:<12}{:>12}{:>12}   change from A to B", "", "A", "B");
+    for it in &comparison.verdicts {
+        let (name, a, b) = (it.figure.name(), it.figure.text(it.a), it.figure.text(it.b));
+        let _ = writeln!(text, "{name:<12}{a:>12}{b:>12}   {}", it.change());
+        let _ = writeln!(text, "{:<12}{:>12}{:>12}   {}", "", "", "", it.words());
+    }
+    let failures = |runs: &[Report]| runs.iter().map(|run| run.failures.total()).sum::<u64>();
+    let (of_a, of_b) = (failures(&a.runs), failures(&b.runs));
+    let _ = writeln!(text, "{:<12}{of_a:>12}{of_b:>12}   of all rounds", "failures");
+    text.push_str(METHOD);
+    let marked = comparison.runs().iter().filter(|run| run.report.fell_behind.is_some()).count();
+    if marked > 0 {
+        let of = counted(marked as u64, "run", "runs");
+        let _ = writeln!(text, "\nThe tester FELL BEHIND in {of}: part of the times is its own.");
+    }
+    text
+}
+
+/// Method of `--compare`, in the text and in the page.
+pub const METHOD: &str = "
+Figures are medians over the rounds. A difference is more than the noise if the rank-sum test of
+Mann and Whitney (exact, two-sided) gives equal servers a chance of at most 1 % to lie so far
+apart; the interval of the change is that of 99 %, by Hodges and Lehmann.
+";
+
+fn searched(search: &Search, on: &str) -> String {
+    let mut text = String::from("=== Search Complete ===\n");
+    let _ = writeln!(text, "{}\n", search.words());
+    let _ = writeln!(text, "  step  {:>15}  {:>19}  {:>8}", "", "", search.quantile);
+    for (n, step) in search.steps.iter().enumerate() {
+        let _ = writeln!(text, "  {:>4}  {}", n + 1, step.line());
+    }
+    if let Some(best) = search.best() {
+        let _ = write!(text, "\nFigures at {}:\n\n{}", rate(best.rate), report(&best.report, on));
+    }
+    text
+}
+
+/// Text of a peer without characters that a terminal obeys.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_load::{Arrivals, Spacing};
+
+    use super::super::samples;
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_old_tester_come_first() {
+        let text = report(&samples::report(), "kernel");
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("=== Load Test Complete ==="));
+        let words: Vec<_> =
+            lines.take(7).map(|line| line.split_once(':').expect("a word")).collect();
+        let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["Sent", "Received", "Failures", "Avg RTT", "p90", "p95", "p99"]);
+        let values: Vec<_> = words.iter().map(|(_, value)| value.trim()).collect();
+        assert_eq!(values[..3], ["3003", "3000", "3"]);
+        assert_eq!(values[6], "982µs");
+    }
+
+    #[test]
+    fn failures_have_a_cause_and_an_example() {
+        let mut run = samples::report();
+        run.failures.add(towpath_load::Failure::Other, 1, || "a\u{1b}[2Jb".to_owned());
+        let text = report(&run, "kernel");
+        assert!(text.contains("        3  connection reset: the server"), "{text}");
+        assert!(text.contains("first: 127.0.0.1:7: reset <by> peer"), "{text}");
+        assert!(text.contains("first: a\u{fffd}[2Jb"), "{text}");
+    }
+
+    #[test]
+    fn open_loops_show_response_beside_service_times() {
+        let mut run = samples::report();
+        assert!(!report(&run, "kernel").contains("Response"));
+        run.plan.arrivals = Arrivals::Open { per_second: 1000., spacing: Spacing::Poisson };
+        let text = report(&run, "rootless");
+        for word in
+            ["Response", "Service", "Connect", "open loop of 1000/s with Poisson", "rootless"]
+        {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_tester_that_fell_behind_says_by_how_much() {
+        let mut run = samples::report();
+        assert!(report(&run, "kernel").contains("kept its schedule: 99 % of requests"));
+        run.fell_behind = Some(FellBehind {
+            late: 60,
+            late_share: 0.02,
+            lateness_p99: Duration::from_millis(3),
+            lateness_max: Duration::from_millis(12),
+            unsent: 7,
+        });
+        let text = report(&run, "kernel");
+        let wanted = "FELL BEHIND: 2.0 % of the requests left more than 1ms late \
+                      (p99 3ms, max 12ms), 7 never left";
+        assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
+    fn lines_fit_a_terminal() {
+        let text = report(&samples::report(), "kernel");
+        for line in text.lines().filter(|line| !line.contains("first:") && !line.contains(": the "))
+        {
+            assert!(line.chars().count() <= 90, "{line}");
+        }
+    }
+}
