@@ -47,7 +47,7 @@ mod units;
 mod world;
 
 pub use batch::{BatchOptions, RUNS_MAX, run_all};
-pub use output::{csv, json, table};
+pub use output::{csv, html, json, table};
 pub use result::{
     Figure, FlowResult, FlowSeries, LinkResult, LinkSeries, Report, RunResult, Summary, Times,
 };

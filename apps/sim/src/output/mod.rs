@@ -1,9 +1,13 @@
 //! Reports as text, JSON and CSV.
 
+mod charts;
+mod html;
+mod svg;
 mod tables;
 
 use std::fmt::Write as _;
 
+pub use html::html;
 pub use tables::table;
 
 use crate::result::Report;
