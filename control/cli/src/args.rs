@@ -39,6 +39,9 @@ pub enum Command {
     /// Show the sockets of running stacks
     #[command(long_about = SS_ABOUT)]
     Ss(crate::ss::SsArgs),
+    /// Run a scenario in a simulated network
+    #[command(long_about = SIM_ABOUT)]
+    Sim(crate::sim::SimArgs),
     /// Measure a server under load
     #[command(long_about = LOAD_ABOUT, after_long_help = LOAD_AFTER)]
     Load(Box<crate::load::LoadArgs>),
@@ -382,6 +385,19 @@ Examples:
       The highest rate that keeps p99 at 5 ms
   towpath load --host 127.0.0.1:7 --on rootless
       The same users on Towpath's stack";
+
+const SIM_ABOUT: &str = "\
+Run a scenario in a simulated network, with the stack of `towpath run` in every host.
+
+SCENARIO is a TOML file with hosts, switches, links and flows. Time is virtual: a run takes as \
+long as it takes to compute, and the same seed gives the same results, byte for byte. The tables \
+show flows and links. -o writes a page with charts, JSON or CSV, and --pcap what passed each link. \
+docs/sim has scenarios that teach, and all keys.
+
+  towpath sim bufferbloat.toml                       tables
+  towpath sim bufferbloat.toml -o r.html             and a page with charts
+  towpath sim bufferbloat.toml --runs 10 -o r.json   means of ten seeds
+  towpath sim bufferbloat.toml --pcap captures       packets of each link, for Wireshark";
 
 const MAN_ABOUT: &str = "\
 Print a manual page to standard output: of towpath, or of one of its commands.
