@@ -100,7 +100,7 @@ fn tiles(report: &Report) -> String {
         }
     }
     tile(report.failures.total().to_string(), "failures");
-    tile(format!("{} of {}", report.connected, report.plan.users), "users connected at the end");
+    tile(format!("{} of {}", report.connected, report.plan.users), "connected");
     text + "</div>"
 }
 

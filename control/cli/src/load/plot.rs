@@ -124,6 +124,9 @@ impl Axis {
 
 /// Words of a time in seconds.
 pub fn seconds(value: f64) -> String {
+    if value == 0. {
+        return "0s".to_owned();
+    }
     figures::time(Duration::from_secs_f64(value.max(0.)))
 }
 
