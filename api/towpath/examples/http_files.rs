@@ -134,7 +134,7 @@ fn send_file(mut connection: &TcpStream, request: &Request, file: File) -> io::R
     let len = file.metadata()?.len();
     send_head(connection, "200 OK", len)?;
     if request.method != "HEAD" {
-        // The length was promised: a file that grows meanwhile is cut, one that shrinks is an error.
+        // The length was promised: a file that grows is cut, and one that shrinks is an error.
         let sent = io::copy(&mut file.take(len), &mut connection)?;
         if sent < len {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -10,18 +10,23 @@ use towpath::Stack;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (server, client) = Stack::pair()?;
+    writeln!(io::stdout(), "{}", echo(&server, &client)?)?;
+    Ok(())
+}
+
+/// Has one host echo what the other says, and tells what came back.
+pub fn echo(server: &Stack, client: &Stack) -> io::Result<String> {
     let listener = server.listen("0.0.0.0:80")?;
     let echo = thread::spawn(move || -> io::Result<u64> {
         let (connection, _) = listener.accept()?;
         io::copy(&mut &connection, &mut &connection)
     });
     let mut connection = client.connect((server.addresses()[0], 80))?;
+    let (here, there) = (connection.local_addr()?.ip(), connection.peer_addr()?);
     connection.write_all(b"from host to host")?;
     connection.shutdown(Shutdown::Write)?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer)?;
-    echo.join().expect("no panic")?;
-    let (here, there) = (connection.local_addr()?, connection.peer_addr()?);
-    writeln!(io::stdout(), "{here} -> {there}: {answer}")?;
-    Ok(())
+    let echoed = echo.join().expect("no panic")?;
+    Ok(format!("{here} -> {there}: {answer} ({echoed} bytes)"))
 }

@@ -15,6 +15,9 @@ mod dns_forwarder;
 #[expect(dead_code, reason = "an example's `main` is not called here")]
 #[path = "../examples/http_files.rs"]
 mod http_files;
+#[expect(dead_code, reason = "an example's `main` is not called here")]
+#[path = "../examples/two_stacks.rs"]
+mod two_stacks;
 
 /// A folder that is removed when the value is dropped.
 struct Folder(PathBuf);
@@ -140,4 +143,12 @@ fn queries_are_forwarded_and_answers_come_back() {
     let mut answer = [0; 100];
     let len = client.recv(&mut answer).unwrap();
     assert_eq!(&answer[..len], b"\x12\x34 and its answer");
+}
+
+#[test]
+fn two_hosts_echo() {
+    let (server, client) = Stack::pair().unwrap();
+    let said = two_stacks::echo(&server, &client).unwrap();
+    let (from, to) = (client.addresses()[0], SocketAddr::new(server.addresses()[0], 80));
+    assert_eq!(said, format!("{from} -> {to}: from host to host (17 bytes)"));
 }
