@@ -1,8 +1,7 @@
 //! Echo servers side by side under `towpath load`: the experiment of docs/benchmarking.md.
 //!
-//! Each server runs in turn, in a network namespace of its own that all share the rules of: the
-//! kernel's loopback for servers on the kernel and for published ports, a TAP device, or one run
-//! for server and tester.
+//! Each server runs in turn, in a network namespace of its own. The tester reaches it over the
+//! kernel's loopback, directly or by a published port, over a TAP device, or within one run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -141,7 +141,7 @@ impl Peer {
     }
 }
 
-/// Builds a package of `bench/peers` that is Rust. Where the program is, which has the package's name.
+/// Builds a package of `bench/peers` that is Rust, and gives the path of its program.
 pub fn build_rust(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
     let out = target.join("peers");
     let mut cargo = Command::new(env!("CARGO"));
