@@ -16,7 +16,7 @@ use crate::events::{Events, Interest, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
 use crate::icmp::Errors;
 use crate::limits::LINK_PACKETS_MAX;
-use crate::link::{LINK, Link};
+use crate::link::LINK;
 use crate::nameservers::{Nameserver, Nameservers};
 use crate::notice::Notice;
 use crate::siblings::{Place, Topic};
@@ -26,7 +26,8 @@ pub(crate) struct Context<'a, H: Host> {
     pub(crate) now: Instant,
     pub(crate) stack: &'a mut Stack<H>,
     pub(crate) shared: &'a mut Shared,
-    pub(crate) link: &'a Link,
+    /// Packets that the inner stack has given to the link and that nobody has taken yet.
+    pub(crate) on_link: usize,
     pub(crate) pool: &'a mut Pool,
     /// The inner stack was given something that a turn must act on.
     pub(crate) touched: bool,
@@ -61,7 +62,7 @@ const SCRATCH_LEN: usize = 65_536;
 impl<H: Host> Context<'_, H> {
     /// Whether datagrams had better wait in the host's sockets, which is where there is room.
     pub(crate) fn is_link_busy(&mut self) -> bool {
-        let waiting = self.stack.net.output(LINK).len() + self.link.queues().to_program.len();
+        let waiting = self.stack.net.output(LINK).len() + self.on_link;
         waiting >= LINK_PACKETS_MAX / 2
     }
 }

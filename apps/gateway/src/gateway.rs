@@ -26,6 +26,7 @@ use crate::echo::EchoFlows;
 use crate::events::{EventList, Token};
 use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Forwards;
+use crate::icmp::Errors;
 use crate::limits::{EVENTS_MAX, LINK_PACKETS_MAX, LISTEN_EVERY_NS, ROUNDS_MAX};
 use crate::link::{LINK, Link, OFFLOADS};
 use crate::listeners::{Bound, Opened};
@@ -249,18 +250,16 @@ impl Gateway {
         udp.depart(shared, &forwards.listeners);
         udp.expire(shared);
         echo.expire(shared.now_ns);
-        let (stack, link) = (&mut self.stack, &self.link);
-        let mut cx = Context { now, stack, shared, link, pool, touched: false };
+        let (stack, on_link) = (&mut self.stack, self.link.queues().to_program.len());
+        let mut cx = Context { now, stack, shared, on_link, pool, touched: false };
         forwards.serve(&mut cx, tcp, udp);
         tcp.expire(&mut cx);
         tcp.serve(&mut cx);
         udp.serve(&mut cx);
         echo.serve(&mut cx);
         dns.serve(&mut cx);
+        Errors::serve(&mut cx);
         self.unsettled |= cx.touched;
-        while let Some(packet) = shared.errors.next_packet(pool) {
-            link.queues().to_program.push_back(packet);
-        }
     }
 
     /// Turns the inner stack and serves its flows, until both have come to rest or it is enough.
