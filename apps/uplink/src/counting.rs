@@ -46,7 +46,11 @@ impl Counted for towpath_gateway::Gateway {
 
 impl Counted for towpath_tap::Tap {
     fn counted(&self) -> (&'static str, List) {
-        ("tap", self.counters().iter().collect())
+        let name = match self.kind() {
+            towpath_tap::Kind::Tap => "tap",
+            towpath_tap::Kind::Tun => "tun",
+        };
+        (name, self.counters().iter().collect())
     }
 }
 
