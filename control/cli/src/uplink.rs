@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result};
 use towpath_engine::EngineConfig;
 use towpath_gateway::{
-    Bound, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver, Notice,
+    Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
+    Notice,
 };
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
@@ -210,6 +211,8 @@ impl Plan {
                 Some(Dns::At(ip)) => Nameserver::At(vec![SocketAddr::new(ip, 53)]),
                 _ => Nameserver::OfHost,
             },
+            dns_everywhere: false,
+            egress: Egress::default(),
             mtu: self.mtu,
             descriptors: None,
             seed: random()?,
@@ -379,7 +382,7 @@ fn boxed(ports: Vec<impl Port + Send + 'static>) -> Vec<Vec<Box<dyn Port + Send>
 }
 
 /// CLOCK_MONOTONIC, which is the engine's clock.
-fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
