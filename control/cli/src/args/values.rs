@@ -163,12 +163,12 @@ const MTUS: RangeInclusive<u32> = 1280..=65535;
 const SNAPLENS: RangeInclusive<u32> = 64..=SNAPLEN_DEFAULT;
 
 /// `--mtu`: bytes.
-pub(super) fn parse_mtu(text: &str) -> Result<u32, String> {
+pub fn parse_mtu(text: &str) -> Result<u32, String> {
     parse_bytes(text, MTUS, 1500)
 }
 
 /// `--pcap-snaplen`: bytes.
-pub(super) fn parse_snaplen(text: &str) -> Result<u32, String> {
+pub fn parse_snaplen(text: &str) -> Result<u32, String> {
     parse_bytes(text, SNAPLENS, 128)
 }
 
@@ -227,7 +227,7 @@ pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
-pub(super) fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let unit = |unit: char| match unit.to_ascii_uppercase() {
         'K' => Some(1 << 10),
         'M' => Some(1 << 20),
@@ -275,7 +275,7 @@ pub(super) fn parse_dns(text: &str) -> Result<Dns, String> {
     Ok(Dns::At(ip))
 }
 
-pub(super) fn parse_cidr(text: &str) -> Result<Prefix, String> {
+pub fn parse_cidr(text: &str) -> Result<Prefix, String> {
     let Some((ip, len)) = text.split_once('/') else {
         return Err("expected ADDRESS/LENGTH, for example 10.0.0.2/24".into());
     };
