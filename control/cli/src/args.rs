@@ -19,8 +19,8 @@ use towpath_wire::Prefix;
 use crate::error::{ExitCode, Failure};
 
 pub use netem::NetemOption;
-pub use values::Shards;
-use values::{parse_dns, parse_mtu, parse_seconds, parse_shards, parse_size, parse_snaplen};
+pub use values::{Shards, parse_mtu, parse_size, parse_snaplen};
+use values::{parse_dns, parse_seconds, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -36,6 +36,9 @@ pub enum Command {
     /// Run a program on a stack of its own
     #[command(override_usage = RUN_USAGE, long_about = RUN_ABOUT, after_long_help = RUN_AFTER)]
     Run(RunArgs),
+    /// Carry the traffic of a TUN device, of any program, by connections of this host
+    #[command(long_about = crate::proxy::ABOUT, after_long_help = crate::proxy::AFTER)]
+    Proxy(crate::proxy::ProxyArgs),
     /// Show the sockets of running stacks
     #[command(long_about = SS_ABOUT)]
     Ss(crate::ss::SsArgs),
