@@ -264,7 +264,8 @@ fn wrong_and_missing_answers_are_counted_by_kind() {
         let output = short(server(serve), &["-o", "json", "--no-live"]);
         ended_with(&output, 4);
         let failures = &json(&output)["run"]["failures"];
-        let kinds: Vec<_> = failures.as_array().expect("a list").iter().map(|it| &it["kind"]).collect();
+        let kinds: Vec<_> =
+            failures.as_array().expect("a list").iter().map(|it| &it["kind"]).collect();
         assert!(kinds.contains(&&Value::from(kind)), "{kind}: {failures}");
         assert!(stderr(&output).contains("no request was answered"), "{kind}");
     }
