@@ -52,8 +52,8 @@ pub enum StartError {
 pub enum ShutdownError {
     /// Peers did not take everything in time; their connections were reset.
     #[error(
-        "{bytes} bytes were not delivered within {linger:?}, and their connections were reset: give \
-         peers more time by linger()"
+        "{bytes} bytes were not delivered within {linger:?}, and their connections were reset: \
+         give peers more time by linger()"
     )]
     Unsent {
         /// Bytes that were not acknowledged, an end of a stream counted as one.
