@@ -48,8 +48,3 @@ pub use current::Entered;
 pub use error::{ShutdownError, StartError};
 pub use place::{Protocol, Published};
 pub use stack::Stack;
-
-/// The page about this library, whose examples are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/library.md")]
-struct LibraryPage;

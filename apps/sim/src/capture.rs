@@ -58,7 +58,8 @@ impl Captures {
         let Some(capture) = self.files.get_mut(wire / 2).filter(|_| self.failure.is_none()) else {
             return;
         };
-        let direction = if wire % 2 == 0 { Direction::Outbound } else { Direction::Inbound };
+        let direction =
+            if wire.is_multiple_of(2) { Direction::Outbound } else { Direction::Inbound };
         let (iface, len) = ((wire % 2) as u32, frame.len() as u32);
         let written = capture.writer.packet(iface, now_ns, direction, comment, &[frame], len);
         if let Err(error) = written {

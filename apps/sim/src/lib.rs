@@ -2,14 +2,14 @@
 //!
 //! A scenario says which hosts, switches and links there are, and which flows go over them. Each
 //! host is a [`towpath_direct::Node`], each direction of a link a [`towpath_link::Link`] with a
-//! discipline of [`towpath_qdisc`] in front. One thread turns a world; time is a number that the
+//! discipline of [`towpath_qdisc`] in front. Each world has one thread; time is a number that the
 //! event loop moves, so that the same seed gives the same bytes.
 //!
 //! # Reading order
 //! `scenario` makes a [`Plan`] of a file, with `units` and `queue` for its values. `world` is the
-//! event loop, with `packet` for what moves and `traffic` for the programs of the hosts; `trace` and
-//! `capture` look on. `run` samples a world, `batch` has several, `result` is what they find, and
-//! `output` shows it.
+//! event loop, with `packet` for what moves and `traffic` for the programs of the hosts; `trace`
+//! and `capture` look on. `run` samples a world, `batch` has several, `result` is what they find,
+//! and `output` shows it.
 //!
 //! # Example
 //! ```
@@ -47,7 +47,7 @@ mod units;
 mod world;
 
 pub use batch::{BatchOptions, RUNS_MAX, run_all};
-pub use output::{csv, json, table};
+pub use output::{csv, html, json, table};
 pub use result::{
     Figure, FlowResult, FlowSeries, LinkResult, LinkSeries, Report, RunResult, Summary, Times,
 };

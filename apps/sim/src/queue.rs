@@ -144,8 +144,10 @@ impl<'a> Words<'a> {
                 "limit" => number(value).filter(|n| *n > 0).map(|n| params.limit = n),
                 "target" => Time::parse(value).map(|time| params.target_ns = time.0),
                 "interval" => Time::parse(value).map(|time| params.interval_ns = time.0),
-                "ecn" => Some(params.ecn = true),
-                "noecn" => Some(params.ecn = false),
+                "ecn" | "noecn" => {
+                    params.ecn = key == "ecn";
+                    Some(())
+                }
                 key => own(key, value),
             };
             known.ok_or_else(|| self.wrong(key, value))?;
@@ -190,7 +192,7 @@ pub struct SojournTimes {
 impl Sojourns {
     /// Looks at, or changes, the measurements.
     pub fn with<R>(&self, what: impl FnOnce(&mut SojournTimes) -> R) -> R {
-        // One thread turns a world: nobody waits here, and a panic elsewhere leaves plain numbers.
+        // Each world has one thread, so that no call waits; a panic elsewhere leaves plain numbers.
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

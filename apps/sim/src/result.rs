@@ -1,4 +1,4 @@
-//! What a run found, in numbers and series. The JSON is this, field by field.
+//! Results of runs, in numbers and series. The JSON is this, field by field.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub struct Report {
     pub summaries: Vec<Summary>,
 }
 
-/// One run.
+/// Result of a run.
 #[derive(Debug, Serialize)]
 pub struct RunResult {
     /// Name of the variant; empty without variants.
@@ -130,7 +130,7 @@ pub struct FlowSeries {
     pub srtt_s: Vec<Option<f64>>,
 }
 
-/// One direction of a link.
+/// Result of a direction of a link.
 #[derive(Debug, Serialize)]
 pub struct LinkResult {
     /// Name of the link.

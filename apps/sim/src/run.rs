@@ -22,8 +22,8 @@ struct Ends {
     tcp: Option<Info>,
 }
 
-/// Runs a plan with a seed. `captures` is a folder for files of all links. `progress` gets the share
-/// that is done, some hundred times.
+/// Runs a plan with a seed. `captures` is a folder for files of all links. `progress` gets the
+/// share that is done, some hundred times.
 ///
 /// # Errors
 /// A limit that was reached, or a file that could not be written.
@@ -170,7 +170,7 @@ fn ends(plan: &Plan, world: &mut World) -> Vec<Ends> {
     world.each_tally(|flow, is_source, tally| {
         let asks = matches!(plan.flows[flow].traffic, Traffic::Request { .. });
         let is_ping = matches!(plan.flows[flow].traffic, Traffic::Ping { .. });
-        // Of requests the responses count, and so the end that asked; echo replies likewise.
+        // Responses count for requests, and so does the end that asked; echo replies likewise.
         if is_source == (asks || is_ping) {
             ends[flow].bytes = tally.bytes;
         }

@@ -39,7 +39,7 @@ pub struct Sacked {
     pub range: (u64, u64),
 }
 
-/// One connection.
+/// Trace of a connection.
 #[derive(Debug, Default)]
 pub struct Trace {
     /// Number of the flow.
@@ -61,7 +61,7 @@ pub struct Trace {
 /// The traces of a world.
 #[derive(Debug, Default)]
 pub struct Traces {
-    /// One for each traced connection, in the order of the flows.
+    /// Traces, in the order of the flows.
     pub traces: Vec<Trace>,
     /// Place of each flow in `traces`.
     by_flow: Vec<Option<u8>>,

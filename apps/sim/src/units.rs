@@ -1,7 +1,7 @@
 //! Times, rates, sizes and probabilities as people write them: "20ms", "10mbit", "64KiB", "1%".
 //!
-//! Units are those of tc(8): `mbit` is 10^6 bits per second, `mbps` would be bytes and is refused,
-//! because half of all people mean bits by it.
+//! Units are those of tc(8): `mbit` is 10^6 bits per second. `mbps`, which is bytes there, is
+//! refused because many readers take it for bits.
 
 use std::fmt;
 
@@ -125,7 +125,7 @@ pub fn bits_per_second(value: f64) -> String {
 /// Three digits, or all of those in front of the point.
 pub fn short(number: f64) -> String {
     match number {
-        n if n == 0. => "0".to_owned(),
+        0. => "0".to_owned(),
         n if n.abs() >= 100. => format!("{n:.0}"),
         n if n.abs() >= 10. => format!("{n:.1}"),
         n => format!("{n:.2}"),

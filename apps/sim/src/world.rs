@@ -1,8 +1,9 @@
 //! The event loop: hosts and links, in the order of their times.
 //!
-//! Links and hosts are actors. Each has one time at which it wants to be called; a heap gives the
-//! earliest, of several at once the one with the smallest number. Links come before hosts, so that a
-//! host finds all packets of a moment. Nothing depends on anything but the plan and the seed.
+//! Links and hosts are actors. Each has one time at which it wants to be called, and a heap gives
+//! the earliest. Several actors of the same time are called in the order of their numbers. Links
+//! come before hosts, so that a host finds all packets of a moment. Nothing depends on anything
+//! but the plan and the seed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,7 +31,7 @@ const DEVICE_RING: usize = 4;
 /// Rounds of one host at one moment; then the links have their turn.
 const ROUNDS_MAX: usize = 64;
 
-/// One direction of a link.
+/// A direction of a link.
 pub struct Wire {
     /// Queue, rate, delay and impairments.
     pub link: Link<SimPacket>,
@@ -95,10 +96,16 @@ impl World {
                 })
             })
             .collect();
+        let mut first_wires = vec![0; plan.hosts.len()];
+        for (at, wire) in wires.iter().enumerate() {
+            if let Place::Host(host) = wire.from {
+                first_wires[host] = at;
+            }
+        }
         let hosts = plan.hosts.iter().enumerate().map(|(number, host)| SimHost {
             node: node(host, number, seed),
             programs: Programs::new(plan, number, seed),
-            wire: wires.iter().position(|wire| wire.from == Place::Host(number)).unwrap_or(0),
+            wire: first_wires[number],
         });
         let hosts: Vec<SimHost> = hosts.collect();
         let switches = (0..plan.switches.len()).map(|number| switch(number, &wires, hosts.len()));

@@ -263,8 +263,14 @@ mod tests {
         let addresses = vec!["10.0.2.15/24".parse().expect("a prefix")];
         let routes = Shape::default_routes(&addresses, towpath_pool::LinkType::Ip, |_| None);
         let (mac, mtu, newreno) = ([2, 0, 0, 0, 0, 1], 1500, true);
+        let words = |words: &str| Some(words.to_owned());
+        let netem = Some(crate::NetemSpec {
+            egress: words("delay 50ms"),
+            ingress: words("loss 1%"),
+            seed: u64::MAX,
+        });
         let shape =
-            Shape { mac, addresses, mtu, routes, resolver: None, newreno, busy_poll_us: 20 };
+            Shape { mac, addresses, mtu, routes, resolver: None, newreno, busy_poll_us: 20, netem };
         let forwards = (1..=ports).map(forward).collect();
         let link = Link::Gateway { config: Box::new(GatewayConfig::default()), forwards };
         Outfit { shape, link, strict: true, library: "/lib.so".into() }

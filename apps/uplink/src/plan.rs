@@ -1,6 +1,7 @@
 //! From words to a link: the plan of a stack's uplink, and how its link is opened.
 
 use std::ffi::OsString;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
@@ -22,6 +23,7 @@ use crate::counting::{Counted, Counting, PortCounters};
 use crate::facts::facts;
 use crate::home::Outfit;
 use crate::host_routes::{self, HostRoute};
+use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
 use crate::shape::{Link, Resolver, Shape};
@@ -83,6 +85,8 @@ pub struct Plan {
     /// Threads by need for the shards. Where several shards would be in each other's way there is
     /// one.
     pub auto: bool,
+    /// Links with delay and loss in front of the ports.
+    pub netem: Option<NetemSpec>,
     /// Descriptors that the gateway may count on for flows; None: all that the process may have.
     pub descriptors: Option<u32>,
     /// Counters of the ports, which are added here at their end.
@@ -181,9 +185,16 @@ impl Plan {
             strict: false,
             shards: 1,
             auto: false,
+            netem: None,
             descriptors: None,
             port_counters: Arc::default(),
         }
+    }
+
+    /// Puts links in front of the ports. The MTU is then an Ethernet's, whatever the link: loss
+    /// strikes packets, and paths that lose some carry those.
+    pub fn set_netem(&mut self, netem: NetemSpec) {
+        (self.netem, self.mtu) = (Some(netem), MTU_TAP);
     }
 
     /// Checks whether parts of the plan contradict each other, and sorts the ports to publish.
@@ -300,8 +311,8 @@ impl Plan {
         let program = program.expect("an address is given or there is a default");
         let routes = Shape::default_routes(&addresses, LinkType::Ip, |_| None);
         let (mac, mtu, newreno) = ([0; 6], self.mtu, self.newreno);
-        let busy_poll_us = self.busy_poll_us;
-        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us };
+        let (busy_poll_us, netem) = (self.busy_poll_us, self.netem.clone());
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem };
         Ok(Rootless { config, shape, program })
     }
 
@@ -377,7 +388,8 @@ impl Plan {
         };
         let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
         let (mtu, newreno, busy_poll_us) = (self.mtu, self.newreno, self.busy_poll_us);
-        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us };
+        let netem = self.netem.clone();
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem };
         Ok(Tapped { queues, shape, facts })
     }
 
@@ -421,16 +433,35 @@ impl Plan {
         facts: String,
     ) -> Result<Connected> {
         let config = shape.config(ports.first().expect("each shard has a port"));
-        let count = |port| Counting::new(port, &self.port_counters);
-        let ports: Vec<_> = ports.into_iter().map(count).collect();
-        let ports = match &self.capture {
+        let ports = self.counted(ports);
+        let ports = match &shape.netem {
+            Some(netem) => {
+                let shaped = ports.into_iter().map(|port| netem.shaped(port));
+                let shaped = shaped.collect::<io::Result<_>>().map_err(system("read netem"))?;
+                self.recorded(self.counted(shaped))?
+            }
+            None => self.recorded(ports)?,
+        };
+        let (addresses, published) = (shape.addresses.clone(), Vec::new());
+        Ok(Connected { config, ports, addresses, published, facts, notices: None })
+    }
+
+    /// Ports that leave behind their counts.
+    fn counted<P: Port + Counted>(&self, ports: Vec<P>) -> Vec<Counting<P>> {
+        ports.into_iter().map(|port| Counting::new(port, &self.port_counters)).collect()
+    }
+
+    /// The only port of each shard, recorded if that was asked for.
+    fn recorded(
+        &self,
+        ports: Vec<impl Port + Send + 'static>,
+    ) -> Result<Vec<Vec<Box<dyn Port + Send>>>> {
+        Ok(match &self.capture {
             Some(file) => boxed(
                 file.capture_queues(Shape::INTERFACE_NAME, ports).map_err(PlanError::Capture)?,
             ),
             None => boxed(ports),
-        };
-        let (addresses, published) = (shape.addresses.clone(), Vec::new());
-        Ok(Connected { config, ports, addresses, published, facts, notices: None })
+        })
     }
 
     fn port_taken(&self, error: ForwardError) -> PlanError {

@@ -12,6 +12,8 @@ use towpath_stack::net::InterfaceConfig;
 use towpath_tcp::CongestionKind;
 use towpath_wire::{MacAddr, Prefix};
 
+use crate::netem::NetemSpec;
+
 /// The name that programs see; what they expect on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
 
@@ -33,6 +35,8 @@ pub struct Shape {
     pub newreno: bool,
     /// How long the stack looks for more to do before it sleeps: see [`EngineConfig::busy_poll`].
     pub busy_poll_us: u32,
+    /// Links with delay and loss in front of the port.
+    pub netem: Option<NetemSpec>,
 }
 
 /// A route by way of the interface.
@@ -97,6 +101,7 @@ impl Shape {
             resolver: None,
             newreno: false,
             busy_poll_us: BUSY_POLL.as_micros() as u32,
+            netem: None,
         }
     }
 
@@ -145,7 +150,7 @@ impl Shape {
             any_address: false,
             // The gateway's sockets are the host's.
             kernel_cuts: on_ip_link,
-            in_process: on_ip_link,
+            in_process: on_ip_link && self.netem.is_none(),
         });
         config
     }

@@ -27,6 +27,7 @@ mod program;
 mod recording;
 mod run;
 mod signals;
+mod sim;
 mod ss;
 mod stats;
 mod supervise;
@@ -44,6 +45,7 @@ fn main() -> std::process::ExitCode {
     let result = match parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
+        Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),
         Command::Man { command } => man::man(command.as_deref()).map(|()| 0),
         Command::Completions { shell } => {

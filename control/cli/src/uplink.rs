@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use towpath_pcap::CaptureFile;
-use towpath_uplink::{Plan, PlanError, Remark, Tell};
+use towpath_uplink::{NetemSpec, Plan, PlanError, Remark, Tell, random};
 
 use crate::args::{Congestion, RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
@@ -16,6 +16,9 @@ pub fn plan(args: &RunArgs, capture: Option<CaptureFile>, messages: &Messages) -
     let tap = args.tap.clone().map(|name| Some(name).filter(|name| !name.is_empty()));
     let mut plan = Plan::new(tap, listener(messages.clone()));
     plan.publish = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
+    if let Some(netem) = netem(args)? {
+        plan.set_netem(netem);
+    }
     plan.mtu = args.mtu.unwrap_or(plan.mtu);
     plan.addresses.clone_from(&args.address);
     plan.host_loopback = !args.no_host_loopback;
@@ -28,6 +31,33 @@ pub fn plan(args: &RunArgs, capture: Option<CaptureFile>, messages: &Messages) -
     plan.auto = args.shards == Shards::Auto;
     plan.check().map_err(in_options)?;
     Ok(plan)
+}
+
+/// Links in the words of the command line, each way.
+///
+/// # Errors
+/// A way has two.
+fn netem(args: &RunArgs) -> Result<Option<NetemSpec>> {
+    let mut ways = [None, None];
+    for option in &args.netem {
+        for (way, name) in ways.iter_mut().zip(["out", "in"]) {
+            if option.is_for(name) && way.replace(option.words.clone()).is_some() {
+                let message = format!(
+                    "--netem {:?}: there is one for the way {name:?} already; \
+                     begin the two with out and in",
+                    option.words
+                );
+                return Err(Failure::error(ExitCode::Failed, message));
+            }
+        }
+    }
+    if args.netem.is_empty() {
+        return Ok(None);
+    }
+    let [egress, ingress] = ways;
+    let [a, b, c, d, e, f, g, h, ..] = random()?;
+    let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    Ok(Some(NetemSpec { egress, ingress, seed }))
 }
 
 /// Tells the user remarks about the link.

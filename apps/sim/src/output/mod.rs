@@ -1,16 +1,20 @@
 //! Reports as text, JSON and CSV.
 
+mod charts;
+mod html;
+mod svg;
 mod tables;
 
 use std::fmt::Write as _;
 
+pub use html::html;
 pub use tables::table;
 
 use crate::result::Report;
 
 /// The report as JSON, with a line for each value that is not a list.
 pub fn json(report: &Report) -> String {
-    // Numbers and texts: there is nothing that JSON cannot say, but for infinities, which become null.
+    // Numbers and texts: JSON can say them all, but for infinities, which become null.
     let mut text = serde_json::to_string_pretty(report).unwrap_or_default();
     text.push('\n');
     text

@@ -72,7 +72,7 @@ pub(crate) struct SwitchKeys {
     pub name: Spanned<String>,
 }
 
-/// One direction of a link.
+/// Keys of a direction of a link.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Way {

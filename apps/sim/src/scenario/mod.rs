@@ -1,7 +1,7 @@
 //! Scenarios: from the text of a file to plans of runs.
 //!
-//! Reading is strict: an unknown key, a name that is not there or a value that means nothing is an
-//! error with its line and, where one is near, the name that was meant.
+//! Reading is strict: unknown keys, names and values are errors with their line. The message has
+//! the name that was meant, where one is near.
 
 mod error;
 mod file;

@@ -75,7 +75,7 @@ pub struct LinkPlan {
     pub ways: [WayPlan; 2],
 }
 
-/// One direction of a link.
+/// Plan of a direction of a link.
 #[derive(Debug, Clone)]
 pub struct WayPlan {
     /// Rate, delay and impairments.

@@ -49,8 +49,14 @@ fn a_dumbbell_pairs_the_hosts_of_both_sides() {
 #[test]
 fn variants_replace_values_by_their_path() {
     let text = format!(
-        "{PAIR}\n[[variant]]\nname = \"short\"\nset = {{ \"topology.qdisc\" = \"pfifo limit 9\" }}\n\
-         [[variant]]\nname = \"reno\"\nset = {{ \"flow.up.congestion\" = \"reno\", duration = \"3s\" }}\n"
+        r#"{PAIR}
+[[variant]]
+name = "short"
+set = {{ "topology.qdisc" = "pfifo limit 9" }}
+[[variant]]
+name = "reno"
+set = {{ "flow.up.congestion" = "reno", duration = "3s" }}
+"#
     );
     let text = text.replace("[[flow]]", "[[flow]]\nname = \"up\"");
     let plans = read(&text).unwrap();

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use towpath_direct::{Node, NodeEvent, SocketHandle};
 
-use super::{Context, Program, Tally};
+use super::program::{Context, Program, Tally};
 use crate::packet::SimPort;
 use crate::scenario::FlowPlan;
 

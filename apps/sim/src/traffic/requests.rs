@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use towpath_direct::{NodeEvent, SocketHandle, StreamOptions};
 use towpath_tcp::CongestionKind;
 
+use super::program::{Context, Program, Tally};
 use super::streams::{listen, write};
-use super::{Context, Program, Tally};
 use crate::scenario::FlowPlan;
 
 /// The end that asks.

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use towpath_direct::{NodeEvent, SocketHandle, StreamOptions};
 use towpath_tcp::CongestionKind;
 
-use super::{Context, Program, Tally};
+use super::program::{Context, Program, Tally};
 use crate::scenario::{FlowPlan, Traffic};
 
 /// Bytes that flows send.
-const PATTERN: [u8; 65_536] = {
+static PATTERN: [u8; 65_536] = {
     let mut bytes = [0; 65_536];
     let mut at = 0;
     while at < bytes.len() {
@@ -155,13 +155,13 @@ impl Program for Sender {
                 }
             }
         }
-        if let Pattern::OnOff { on, off, every, is_on, until, next_write } = &mut self.pattern {
-            if *until <= cx.now {
-                *is_on = !*is_on;
-                let mean = if *is_on { *on } else { *off };
-                *until = cx.now + cx.exponential(mean).max(1);
-                *next_write = if *is_on && *every > 0 { cx.now } else { u64::MAX };
-            }
+        if let Pattern::OnOff { on, off, every, is_on, until, next_write } = &mut self.pattern
+            && *until <= cx.now
+        {
+            *is_on = !*is_on;
+            let mean = if *is_on { *on } else { *off };
+            *until = cx.now + cx.exponential(mean).max(1);
+            *next_write = if *is_on && *every > 0 { cx.now } else { u64::MAX };
         }
         self.write(cx);
     }
