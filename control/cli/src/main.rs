@@ -4,8 +4,8 @@
 //! (`uplink`, `tap_network`), start PROGRAM with the preload library (`preload`, `child`) below a process that ends
 //! what PROGRAM leaves behind (`guardian`), and stay between it and the outside until all have ended
 //! (`supervise`, `signals`). `ss` asks running instances over a
-//! socket (`instance`), `load` measures servers. Files lie in folders that are this user's alone
-//! (`folder`); messages go by way of `messages`, which nothing waits for.
+//! socket (`instance`), `load` measures servers, `sim` runs scenarios. Files lie in folders that
+//! are this user's alone (`folder`); messages go by way of `messages`, which nothing waits for.
 
 #![forbid(unsafe_code)]
 
