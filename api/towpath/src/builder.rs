@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use towpath_engine::EngineConfig;
-use towpath_uplink::{Connected, Plan, Ports, Recording, Tell, parse_cidr, random};
+use towpath_uplink::{Connected, MTUS, Plan, Ports, Recording, Tell, parse_cidr, random};
 
 use crate::engine::Recipe;
 use crate::error::StartError;
@@ -14,7 +14,7 @@ use crate::stack::Stack;
 
 /// Default of [`Builder::linger`]. Peers on a link that works have everything in much less, also
 /// after a loss or two. A peer that reads nothing holds up the end of a program for no longer.
-pub(crate) const LINGER: Duration = Duration::from_secs(5);
+const LINGER: Duration = Duration::from_secs(5);
 /// Divisor: the gateway counts on 1/GATEWAY_PART of the descriptors of the process
 /// (RLIMIT_NOFILE). Each of its flows takes one; the rest is the program's.
 const GATEWAY_PART: u64 = 2;
@@ -30,8 +30,8 @@ pub struct Builder {
     addresses: Vec<String>,
     mtu: Option<u32>,
     shards: usize,
-    seed: Option<[u8; 32]>,
-    linger: Duration,
+    pub(crate) seed: Option<[u8; 32]>,
+    pub(crate) linger: Duration,
     capture: Option<PathBuf>,
 }
 
@@ -246,10 +246,7 @@ impl Builder {
             let wrong = format!("shards({}): expected 1, 2, 4, 8 or {SHARDS_MAX}", self.shards);
             return Err(StartError::Option(wrong));
         }
-        let seed = match self.seed {
-            Some(seed) => seed,
-            None => random()?,
-        };
+        let seed = random_unless(self.seed)?;
         let linger = self.linger;
         let (recipe, place) = match link {
             Link::Loopback => (self.unlinked(seed)?, Place::default()),
@@ -307,19 +304,73 @@ impl Builder {
 
     /// A stack without peers has no use for values of a link.
     fn refuse_for_loopback(&self) -> Result<(), StartError> {
-        let calls = [
+        Self::refuse(&[
             ("publish", !self.publish.is_empty()),
             ("address", !self.addresses.is_empty()),
             ("mtu", self.mtu.is_some()),
             ("capture", self.capture.is_some()),
-        ];
-        match calls.into_iter().find(|(_, called)| *called) {
-            None => Ok(()),
-            Some((call, _)) => Err(StartError::Option(format!(
+        ])
+        .map_err(|call| {
+            StartError::Option(format!(
                 "{call}() is about a link, which a stack with loopback() does not have: call \
                  rootless() or tap(NAME) instead, or leave {call}() out"
-            ))),
+            ))
+        })
+    }
+
+    /// The hosts of a pair have a link and addresses already.
+    pub(crate) fn refuse_for_pair(&self) -> Result<(), StartError> {
+        let link = self.links.first().map_or("", Link::call);
+        Self::refuse(&[
+            (link, !link.is_empty()),
+            ("publish", !self.publish.is_empty()),
+            ("address", !self.addresses.is_empty()),
+            ("shards", self.shards != 1),
+            ("capture", self.capture.is_some()),
+        ])
+        .map_err(|call| {
+            StartError::Option(format!(
+                "{call}() does not go with pair(), whose hosts have a link, addresses and one \
+                 thread each: leave {call}() out"
+            ))
+        })
+    }
+
+    /// The first of these calls that was made.
+    fn refuse(calls: &[(&'static str, bool)]) -> Result<(), &'static str> {
+        match calls.iter().find(|(_, called)| *called) {
+            Some((call, _)) => Err(call),
+            None => Ok(()),
         }
+    }
+
+    /// The MTU in bytes, if it is one that an IP link can have.
+    pub(crate) fn mtu_or(&self, default: u32) -> Result<u32, StartError> {
+        let mtu = self.mtu.unwrap_or(default);
+        if MTUS.contains(&mtu) {
+            return Ok(mtu);
+        }
+        let (least, most) = (MTUS.start(), MTUS.end());
+        Err(StartError::Option(format!("mtu({mtu}): expected {least} to {most} bytes")))
+    }
+}
+
+impl Link {
+    /// The call of the builder that asks for it.
+    fn call(&self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Rootless => "rootless",
+            Self::Tap(_) => "tap",
+        }
+    }
+}
+
+/// The seed that was given, or a random one.
+pub(crate) fn random_unless(seed: Option<[u8; 32]>) -> Result<[u8; 32], StartError> {
+    match seed {
+        Some(seed) => Ok(seed),
+        None => Ok(random()?),
     }
 }
 

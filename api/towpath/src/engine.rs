@@ -27,8 +27,8 @@ pub(crate) struct Recipe {
 pub(crate) struct EngineThread {
     pub remote: Remote,
     thread: JoinHandle<()>,
-    /// Hangs up when the engine's loop has ended, however that came.
-    ended: Receiver<()>,
+    /// Bytes that were lost when the engine's loop ended. Hangs up when that panicked.
+    ended: Receiver<u64>,
     linger: Duration,
 }
 
@@ -48,9 +48,8 @@ impl EngineThread {
     /// Returns when the engine is about to run on the new thread.
     pub fn start(recipe: Recipe, linger: Duration) -> Result<(Self, Fd), StartError> {
         let (tell, told) = mpsc::channel();
-        let (alive, ended) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
         let work = move || {
-            let _alive: mpsc::Sender<()> = alive;
             let recording = recipe.recording.clone();
             let made = recipe.make();
             let (engine, made) = match made {
@@ -63,11 +62,13 @@ impl EngineThread {
             // The receiver waits for this message.
             let _ = tell.send(made);
             drop(tell);
-            engine.map(Engine::run);
+            let report = engine.map(Engine::run);
             if let Some(recording) = recording {
                 // An error leaves the file incomplete, which whoever reads it is told.
                 let _ = recording.finish();
             }
+            // A stack that cannot be started has no receiver.
+            let _ = end.send(report.map_or(0, |report| report.unsent));
         };
         // The program's signal handlers run on the program's threads.
         let blocked = SignalsBlocked::new();
@@ -85,24 +86,36 @@ impl EngineThread {
         }
     }
 
+    /// Whether the engine has ended.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Waits until the engine has sent everything and has ended, which it does after its process
     /// hung up. Ends the engine when `linger` is over.
     pub fn finish(self) -> Result<(), ShutdownError> {
-        let in_time = match self.ended.recv_timeout(self.linger) {
-            Err(RecvTimeoutError::Timeout) => false,
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => true,
-        };
-        // An engine that ends meanwhile has sent everything.
-        let unsent = if in_time { 0 } else { self.remote.left().map_or(0, |left| left.unsent) };
         let linger = self.linger;
-        let result = self.kill();
-        if unsent > 0 { Err(ShutdownError::Unsent { bytes: unsent, linger }) } else { result }
+        let ended = self.ended.recv_timeout(linger).or_else(|error| match error {
+            RecvTimeoutError::Timeout => {
+                // Shards on threads of their own reset their connections before they are counted.
+                let left = self.remote.left().map_or(0, |left| left.unsent);
+                self.remote.stop();
+                self.ended.recv().map(|lost| lost.max(left)).map_err(|_| ShutdownError::Failed)
+            }
+            RecvTimeoutError::Disconnected => Err(ShutdownError::Failed),
+        });
+        // The thread has nothing left to do. A panic of it is told by `ended`.
+        let _ = self.thread.join();
+        match ended? {
+            0 => Ok(()),
+            bytes => Err(ShutdownError::Unsent { bytes, linger }),
+        }
     }
 
     /// Ends the engine at once.
-    pub fn kill(self) -> Result<(), ShutdownError> {
+    pub fn kill(self) {
         self.remote.stop();
-        self.thread.join().map_err(|_| ShutdownError::Failed)
+        let _ = self.thread.join();
     }
 }
 

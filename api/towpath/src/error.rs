@@ -51,15 +51,19 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum ShutdownError {
     /// Peers did not take everything in time; their connections were reset.
-    #[error("{bytes} bytes were not delivered within {linger:?}, and their connections were reset")]
+    #[error(
+        "{bytes} bytes were not delivered within {linger:?}, and their connections were reset: \
+         give peers more time by linger()"
+    )]
     Unsent {
         /// Bytes that were not acknowledged, an end of a stream counted as one.
         bytes: u64,
         /// The time that was waited: [`Builder::linger`](crate::Builder::linger).
         linger: Duration,
     },
-    /// The stack's thread panicked: a defect of this library.
-    #[error("the thread of the stack panicked: please report its message")]
+    /// The stack's thread had ended by itself, with everything that was not sent: a defect of
+    /// this library.
+    #[error("the thread of the stack ended before the stack did: please report its message")]
     Failed,
     /// The stack belongs to the process that forked this one.
     #[error("the stack belongs to the parent of this process: end it there")]

@@ -4,11 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_channel::{Channel, pair};
-use towpath_pool::LinkType;
-use towpath_uplink::{Shape, parse_cidr, random};
-
-use crate::builder::{Builder, LINGER};
+use crate::builder::Builder;
 use crate::current::{self, Entered};
 use crate::engine::{EngineThread, Recipe};
 use crate::error::{ShutdownError, StartError};
@@ -41,7 +37,7 @@ impl Stack {
     /// 10.0.0.2 and fd00::2.
     ///
     /// The link carries IP packets of 1500 bytes and loses nothing while both are there. Neither
-    /// has a route to anywhere else.
+    /// has a route to anywhere else. [`Builder::pair`] makes hosts with other values.
     ///
     /// # Errors
     /// [`StartError::AddressSpace`] and [`StartError::System`].
@@ -53,25 +49,7 @@ impl Stack {
     /// # Ok::<(), towpath::StartError>(())
     /// ```
     pub fn pair() -> Result<(Self, Self), StartError> {
-        let (one, other) = pair(LinkType::Ip, PAIR_MTU).map_err(StartError::System)?;
-        Ok((Self::end(one, PAIR_ADDRESSES[0])?, Self::end(other, PAIR_ADDRESSES[1])?))
-    }
-
-    /// A host at one end of a link.
-    fn end(port: Channel, addresses: [&str; 2]) -> Result<Self, StartError> {
-        let origin = Origin::here()?;
-        let addresses = addresses.map(|cidr| parse_cidr(cidr).expect("an address"));
-        let shape = Shape::ip_link(addresses.to_vec(), PAIR_MTU);
-        let mut config = shape.config(&port);
-        // No kernel behind the link cuts packets.
-        config.interfaces.iter_mut().for_each(|interface| interface.kernel_cuts = false);
-        let place = Place {
-            addresses: addresses.iter().map(|prefix| prefix.addr()).collect(),
-            published: Vec::new(),
-        };
-        let ports = vec![vec![Box::new(port) as _]];
-        let recipe = Recipe { config, ports, seed: random()?, recording: None };
-        Self::begin(recipe, place, LINGER, origin)
+        Self::builder().pair()
     }
 
     /// Starts the engine of a stack, and attaches this process to it.
@@ -173,10 +151,3 @@ impl Stack {
         self.shared.shutdown()
     }
 }
-
-/// Longest packet between the hosts of [`Stack::pair`], in bytes: that of Ethernet, which is what
-/// programs meet outside of tests. Segments cross the link uncut, so that it costs no time.
-const PAIR_MTU: u32 = 1500;
-/// Addresses of either host of [`Stack::pair`].
-const PAIR_ADDRESSES: [[&str; 2]; 2] =
-    [["10.0.0.1/24", "fd00::1/64"], ["10.0.0.2/24", "fd00::2/64"]];
