@@ -122,6 +122,8 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
             .map(|link| line(&way(link), times, (0..times.len()).map(|at| Some(value(link, at)))));
         lines.collect::<Vec<_>>()
     };
+    let drops = of_link(|link, at| link.series.dropped[at] as f64);
+    let has_drops = drops.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.);
     let mut charts = vec![
         over_time("Goodput", "payload that arrived, by flow.", Unit::Bits, goodput),
         over_time(
@@ -140,7 +142,7 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
             "Drops",
             "packets that the queue dropped or the wire lost, in each sample.",
             Unit::Packets,
-            of_link(|link, at| link.series.dropped[at] as f64),
+            if has_drops { drops } else { Vec::new() },
         ),
         over_time("Round trip", "TCP's smoothed estimate; dots are measured.", Unit::Seconds, rtt),
         over_time("Congestion window", "what TCP lets be in flight.", Unit::Bytes, cwnd),
