@@ -6,18 +6,36 @@ use std::time::Duration;
 use rustix::io::Errno;
 use towpath_client::Error;
 use towpath_engine::EngineError;
+use towpath_uplink::PlanError;
 
 /// Why [`Builder::start`](crate::Builder::start) made no stack. Each says what to do.
+///
+/// As an [`io::Error`] it has the kind of its cause, as `AddrInUse` for a port that is taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The builder was not told how the stack is connected.
     #[error("the stack has no link: call rootless(), tap(NAME) or loopback() on the builder")]
     NoLink,
+    /// The builder was told two ways in which the stack is connected.
+    #[error("the stack has two links: call one of rootless(), tap(NAME) and loopback()")]
+    TwoLinks,
+    /// A value that the builder was given is wrong, or does not go with the others. The sentence
+    /// begins with the call.
+    #[error("{0}")]
+    Option(String),
+    /// The link cannot be opened: a port is taken, or rights are missing.
+    #[error("{message}")]
+    Link {
+        /// The cause.
+        kind: io::ErrorKind,
+        /// The sentence that says what failed, and what to do.
+        message: String,
+    },
     /// The process may not map as much address space as a stack takes (RLIMIT_AS).
     #[error(
-        "the stack has no room in the address space of this process: a stack maps \
-         about 130 GiB, most of it never used; raise the limit, as with `ulimit -v unlimited`"
+        "the stack has no room in the address space of this process: a stack maps about 130 GiB, \
+         most of it never used; raise the limit (RLIMIT_AS), as with `ulimit -v unlimited`"
     )]
     AddressSpace,
     /// The stack's thread panicked while it made the engine: a defect of this library.
@@ -33,15 +51,19 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum ShutdownError {
     /// Peers did not take everything in time; their connections were reset.
-    #[error("{bytes} bytes were not delivered within {linger:?}, and their connections were reset")]
+    #[error(
+        "{bytes} bytes were not delivered within {linger:?}, and their connections were reset: \
+         give peers more time by linger()"
+    )]
     Unsent {
         /// Bytes that were not acknowledged, an end of a stream counted as one.
         bytes: u64,
         /// The time that was waited: [`Builder::linger`](crate::Builder::linger).
         linger: Duration,
     },
-    /// The stack's thread panicked: a defect of this library.
-    #[error("the thread of the stack panicked: please report its message")]
+    /// The stack's thread had ended by itself, with everything that was not sent: a defect of
+    /// this library.
+    #[error("the thread of the stack ended before the stack did: please report its message")]
     Failed,
     /// The stack belongs to the process that forked this one.
     #[error("the stack belongs to the parent of this process: end it there")]
@@ -49,15 +71,7 @@ pub enum ShutdownError {
 }
 
 impl StartError {
-    /// For an engine that cannot be made.
-    pub(crate) fn from_engine(error: EngineError) -> Self {
-        match io::Error::from(error) {
-            error if error.kind() == io::ErrorKind::OutOfMemory => Self::AddressSpace,
-            error => Self::System(error),
-        }
-    }
-
-    /// For an engine that this process cannot attach to.
+    /// An engine that this process cannot attach to.
     pub(crate) fn from_client(error: Error) -> Self {
         match error {
             Error::Refused(errno) if errno == Errno::NOMEM.raw_os_error() => Self::AddressSpace,
@@ -66,10 +80,53 @@ impl StartError {
     }
 }
 
+impl From<EngineError> for StartError {
+    fn from(error: EngineError) -> Self {
+        match io::Error::from(error) {
+            error if error.kind() == io::ErrorKind::OutOfMemory => Self::AddressSpace,
+            error => Self::System(error),
+        }
+    }
+}
+
+impl From<PlanError> for StartError {
+    fn from(error: PlanError) -> Self {
+        let kind = match &error {
+            PlanError::PortTaken { error, .. } => error.kind(),
+            PlanError::System { source, .. } | PlanError::Capture(source) => source.kind(),
+            PlanError::AddressTaken { .. } => io::ErrorKind::AddrInUse,
+            PlanError::NoNetwork => io::ErrorKind::AddrNotAvailable,
+            PlanError::Tap(_) | PlanError::Host(_) => io::ErrorKind::PermissionDenied,
+            _ => return Self::Option(with_causes(&error)),
+        };
+        Self::Link { kind, message: with_causes(&error) }
+    }
+}
+
+impl From<Errno> for StartError {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno.into())
+    }
+}
+
+/// An error and the errors that caused it, in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
 impl From<StartError> for io::Error {
     fn from(error: StartError) -> Self {
         let kind = match &error {
-            StartError::NoLink => io::ErrorKind::InvalidInput,
+            StartError::NoLink | StartError::TwoLinks | StartError::Option(_) => {
+                io::ErrorKind::InvalidInput
+            }
+            StartError::Link { kind, .. } => *kind,
             StartError::AddressSpace => io::ErrorKind::OutOfMemory,
             StartError::Panicked => io::ErrorKind::Other,
             StartError::System(source) => source.kind(),

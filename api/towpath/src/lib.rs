@@ -25,7 +25,9 @@
 //! # fork
 //! A stack stays with the process that made it: in a child of fork(2) every call fails with
 //! [`std::io::ErrorKind::NetworkDown`]. A child may start a stack of its own. Programs that are
-//! executed inherit nothing: all descriptors are close-on-exec.
+//! executed inherit nothing: all descriptors are close-on-exec. A child that executes nothing has
+//! copies of the descriptors of its parent's stack. Connections through the gateway then end for
+//! their peers when both processes have closed them.
 
 #![warn(missing_docs)]
 
@@ -36,10 +38,13 @@ mod engine;
 mod error;
 mod fork;
 pub mod net;
+mod pair;
+mod place;
 mod shared;
 mod stack;
 
 pub use builder::Builder;
 pub use current::Entered;
 pub use error::{ShutdownError, StartError};
+pub use place::{Protocol, Published};
 pub use stack::Stack;

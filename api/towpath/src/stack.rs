@@ -1,10 +1,15 @@
 //! The handle of a stack.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::current::{self, Entered};
-use crate::error::ShutdownError;
+use crate::engine::{EngineThread, Recipe};
+use crate::error::{ShutdownError, StartError};
+use crate::fork::Origin;
+use crate::place::{Place, Published};
 use crate::shared::Shared;
 
 /// A TCP/IP stack: a host of its own, in this process.
@@ -26,6 +31,63 @@ impl Stack {
     /// ```
     pub fn builder() -> Builder {
         Builder::new()
+    }
+
+    /// Two hosts that are joined by a link in memory, for tests: 10.0.0.1 and fd00::1, and
+    /// 10.0.0.2 and fd00::2.
+    ///
+    /// The link carries IP packets of 1500 bytes and loses nothing while both are there. Neither
+    /// has a route to anywhere else. [`Builder::pair`] makes hosts with other values.
+    ///
+    /// # Errors
+    /// [`StartError::AddressSpace`] and [`StartError::System`].
+    ///
+    /// ```
+    /// let (server, client) = towpath::Stack::pair()?;
+    /// assert_eq!(server.addresses()[0].to_string(), "10.0.0.1");
+    /// assert_eq!(client.addresses()[0].to_string(), "10.0.0.2");
+    /// # Ok::<(), towpath::StartError>(())
+    /// ```
+    pub fn pair() -> Result<(Self, Self), StartError> {
+        Self::builder().pair()
+    }
+
+    /// Starts the engine of a stack, and attaches this process to it.
+    pub(crate) fn begin(
+        recipe: Recipe,
+        place: Place,
+        linger: Duration,
+        origin: Origin,
+    ) -> Result<Self, StartError> {
+        let (engine, control) = EngineThread::start(recipe, linger)?;
+        let shared = Shared::new(engine, control, place, origin)?;
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Addresses of the stack on its link, those of IPv4 first unless the builder was given
+    /// others. A stack without a link has none but 127.0.0.1 and ::1, which are not told.
+    ///
+    /// ```
+    /// let stack = towpath::Stack::builder().rootless().start()?;
+    /// let all: Vec<_> = stack.addresses().iter().map(|address| address.to_string()).collect();
+    /// assert_eq!(all, ["10.0.2.15", "fd00:2::15"]);
+    /// # Ok::<(), towpath::StartError>(())
+    /// ```
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.shared.place().addresses
+    }
+
+    /// Ports of this machine that lead to the stack: see [`Builder::publish`]. Ports that the
+    /// kernel chose come last.
+    ///
+    /// ```
+    /// let stack = towpath::Stack::builder().rootless().publish("127.0.0.1::80").start()?;
+    /// let published = stack.published()[0];
+    /// assert_eq!((published.port, published.host.ip().is_loopback()), (80, true));
+    /// # Ok::<(), towpath::StartError>(())
+    /// ```
+    pub fn published(&self) -> &[Published] {
+        &self.shared.place().published
     }
 
     /// Makes this the stack of all threads that have [entered](Self::enter) none: there

@@ -53,7 +53,7 @@ fn sockets_can_be_sent_and_shared() {
 }
 
 #[test]
-fn without_a_stack_errors_say_what_to_do() {
+fn sockets_are_of_the_default_stack_or_that_which_the_thread_has_entered() {
     let addr: SocketAddr = "127.0.0.1:1".parse().unwrap();
     for error in [
         TcpListener::bind(addr).map(drop).unwrap_err(),
@@ -64,10 +64,6 @@ fn without_a_stack_errors_say_what_to_do() {
         assert_eq!(error.kind(), ErrorKind::NotConnected);
         assert!(error.to_string().contains("set_default"), "{error}");
     }
-}
-
-#[test]
-fn sockets_are_of_the_stack_that_the_thread_has_entered() {
     let (one, other) = (stack(), stack());
     one.set_default();
     let first = TcpListener::bind("127.0.0.1:80").unwrap();

@@ -1,13 +1,18 @@
 //! Sockets of users, and the descriptors for them.
+//!
+//! Calls on sockets go by way of the C library (nix, mio, std). rustix would ask the kernel itself,
+//! past the library of `towpath run`, and the users' sockets would not be on the stack.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use mio::net::{TcpStream, UdpSocket};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, sockopt,
+};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Error;
@@ -15,35 +20,31 @@ use crate::failure::Failure;
 
 /// Begins a connection; the socket becomes writable when it stands, or has failed.
 pub fn tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
-    let socket = socket(to, from, SocketType::STREAM)?;
+    let socket = socket(to, from, SockType::Stream)?;
     // A request smaller than a segment must not wait for the ACK of the one before.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    match connect(&socket, &to) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from_std(socket.into())),
+    setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+    match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
+        Ok(()) | Err(nix::Error::EINPROGRESS) => Ok(TcpStream::from_std(socket.into())),
         Err(error) => Err(error.into()),
     }
 }
 
 /// A socket whose datagrams go to one server and come from it alone.
 pub fn udp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<UdpSocket> {
-    let socket = socket(to, from, SocketType::DGRAM)?;
-    connect(&socket, &to)?;
+    let socket = socket(to, from, SockType::Datagram)?;
+    connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
     Ok(UdpSocket::from_std(socket.into()))
 }
 
-fn socket(to: SocketAddr, from: Option<IpAddr>, kind: SocketType) -> io::Result<OwnedFd> {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family, kind, flags, None)?;
+fn socket(to: SocketAddr, from: Option<IpAddr>, kind: SockType) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = nix::sys::socket::socket(family, kind, flags, None)?;
     if let Some(from) = from {
         // The port is then chosen by `connect`, which shares ports among servers and reuses those
         // in TIME_WAIT. A stack without this option chooses at `bind`: fewer ports, same meaning.
-        let _ = nix::sys::socket::setsockopt(
-            &socket,
-            nix::sys::socket::sockopt::IpBindAddressNoPort,
-            &true,
-        );
-        bind(&socket, &SocketAddr::new(from, 0))?;
+        let _ = setsockopt(&socket, sockopt::IpBindAddressNoPort, &true);
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
     }
     Ok(socket)
 }

@@ -2,6 +2,7 @@
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
+mod netem;
 mod values;
 
 use std::ffi::OsString;
@@ -12,14 +13,14 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_pcap::SNAPLEN_DEFAULT;
+use towpath_uplink::{Dns, Ports, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::error::{ExitCode, Failure};
 
-pub use values::{Dns, Ports, Protocol, Publish, Shards};
-use values::{
-    parse_cidr, parse_dns, parse_mtu, parse_seconds, parse_shards, parse_size, parse_snaplen,
-};
+pub use netem::NetemOption;
+pub use values::{Shards, parse_mtu, parse_size, parse_snaplen};
+use values::{parse_dns, parse_seconds, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -35,6 +36,9 @@ pub enum Command {
     /// Run a program on a stack of its own
     #[command(override_usage = RUN_USAGE, long_about = RUN_ABOUT, after_long_help = RUN_AFTER)]
     Run(RunArgs),
+    /// Carry the traffic of a TUN device, of any program, by connections of this host
+    #[command(long_about = crate::proxy::ABOUT, after_long_help = crate::proxy::AFTER)]
+    Proxy(crate::proxy::ProxyArgs),
     /// Show the sockets of running stacks
     #[command(long_about = SS_ABOUT)]
     Ss(crate::ss::SsArgs),
@@ -89,7 +93,7 @@ pub struct RunArgs {
 
     /// Largest IP packet on the link, in bytes: 1280 to 65535
     ///
-    /// Unless given: 16384, or with --tap 1500. With --tap at most 65521.
+    /// Unless given: 16384, or with --tap or --netem 1500. With --tap at most 65521.
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
 
@@ -190,6 +194,23 @@ pub struct RunArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
     pub busy_poll: u32,
 
+    /// Give the link delay, loss and a rate, in the words of tc-netem(8)
+    ///
+    /// For example: 'delay 50ms 5ms loss 1% rate 20mbit limit 100'. Each direction gets these: a
+    /// delay of 50ms is a round trip of 100 ms. Begin with `out` or `in` for one direction, that of
+    /// packets which the program sends or receives; the option may be given once for each.
+    ///
+    /// delay TIME [JITTER [CORRELATION]] [distribution uniform]; loss [random] PERCENT
+    /// [CORRELATION], or loss gemodel P [R [1-H [1-K]]]; ecn; duplicate, corrupt PERCENT
+    /// [CORRELATION]; reorder PERCENT [CORRELATION] [gap N]; rate RATE; limit PACKETS (1000); seed
+    /// NUMBER. Units are those of tc: 50ms, 20mbit.
+    ///
+    /// The loopback has no such link. Packets have 1500 bytes at most, unless --mtu is given.
+    /// --stats tells what became of them; --pcap records them at the program's end of the link. The
+    /// stack is one part: not with --shards 2 or more.
+    #[arg(long, value_name = "LINK")]
+    pub netem: Vec<NetemOption>,
+
     /// Congestion control of TCP connections, unless the program chooses another
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub congestion: Congestion,
@@ -204,7 +225,8 @@ impl RunArgs {
     /// Into how many parts the stack is divided.
     ///
     /// # Errors
-    /// Several were asked for, and the stack is to be in PROGRAM's process, where there is one.
+    /// Several were asked for, and the stack is to be in PROGRAM's process or behind a link, where
+    /// there is one.
     pub fn shards(&self) -> Result<usize> {
         match self.shards {
             Shards::Count(count) if self.inline && count > 1 => {
@@ -214,7 +236,14 @@ impl RunArgs {
                 );
                 Err(Failure::error(ExitCode::Failed, message))
             }
-            _ if self.inline => Ok(1),
+            Shards::Count(count) if !self.netem.is_empty() && count > 1 => {
+                let message = format!(
+                    "--shards {count}: with --netem the stack is one part, because its link has one queue; leave one of \
+                     the two out"
+                );
+                Err(Failure::error(ExitCode::Failed, message))
+            }
+            _ if self.inline || !self.netem.is_empty() => Ok(1),
             shards => Ok(shards.count()),
         }
     }
@@ -308,6 +337,8 @@ Examples:
       Offered to other machines by IPv4, to this one by IPv6
   sudo towpath run --tap -- iperf3 -s
       An address of its own, 10.77.0.2, on a device; try iperf3 -c 10.77.0.2
+  towpath run --netem 'delay 50ms 5ms loss 1% rate 20mbit' -- curl http://example.org/
+      Over a slow link that loses packets
   towpath run --pcap out.pcapng --stats -- curl http://example.org/
       Look at the packets in Wireshark, and at the counters
   towpath run --pcap - -- curl -s http://example.org/ | tcpdump -nr -

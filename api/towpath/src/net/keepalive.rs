@@ -80,7 +80,7 @@ impl KeepAlive {
     /// As a slot has it: idle and interval in seconds, and the probes.
     pub(super) fn words(self) -> io::Result<[u32; 3]> {
         let seconds = |time: Duration| {
-            let rounded = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+            let rounded = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
             u32::try_from(rounded).unwrap_or(u32::MAX)
         };
         let words = [seconds(self.idle), seconds(self.interval), self.probes];

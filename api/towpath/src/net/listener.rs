@@ -14,7 +14,7 @@ use towpath_shm::layout::{option_bit, setting};
 use super::TcpStream;
 use super::address::{family_of, shown};
 use super::handle::{Handle, INET6, TCP, fail};
-use super::open::each_here;
+use super::resolve::each_here;
 use crate::error::io_error;
 use crate::shared::Shared;
 

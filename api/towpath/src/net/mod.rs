@@ -54,6 +54,7 @@ mod keepalive;
 mod listener;
 mod open;
 mod options;
+mod resolve;
 mod stream;
 mod udp;
 

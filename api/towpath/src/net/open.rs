@@ -1,12 +1,11 @@
-//! How sockets come to be: from addresses or names, on a stack that is named or the default one.
+//! Sockets on a stack that is named.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
 use std::time::Duration;
 
+use super::resolve::each;
 use super::{TcpListener, TcpStream, UdpSocket};
-use crate::shared::Shared;
 use crate::stack::Stack;
 
 /// Sockets on this very stack, whatever the default one is.
@@ -86,30 +85,4 @@ impl Stack {
     pub fn bind_udp(&self, addr: impl ToSocketAddrs) -> io::Result<UdpSocket> {
         each(addr, |addr| UdpSocket::bind_on(&self.shared, addr))
     }
-}
-
-/// Tries the addresses that a name stands for until one works.
-pub(super) fn each<T>(
-    addr: impl ToSocketAddrs,
-    mut open: impl FnMut(SocketAddr) -> io::Result<T>,
-) -> io::Result<T> {
-    let mut last = None;
-    for addr in addr.to_socket_addrs()? {
-        match open(addr) {
-            Err(error) => last = Some(error),
-            opened => return opened,
-        }
-    }
-    Err(last.unwrap_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, "could not resolve to any addresses")
-    }))
-}
-
-/// [`each`], on the stack that this thread has entered, or the default one.
-pub(super) fn each_here<T>(
-    addr: impl ToSocketAddrs,
-    mut open: impl FnMut(&Arc<Shared>, SocketAddr) -> io::Result<T>,
-) -> io::Result<T> {
-    let shared = crate::current::current()?;
-    each(addr, |addr| open(&shared, addr))
 }

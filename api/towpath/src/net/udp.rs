@@ -15,7 +15,7 @@ use towpath_shm::layout::{option_bit, setting};
 
 use super::address::{family_of, reached};
 use super::handle::{Handle, INET6, UDP, fail};
-use super::open::{each, each_here};
+use super::resolve::{each, each_here};
 use crate::shared::Shared;
 use transfer::Broadcasts;
 

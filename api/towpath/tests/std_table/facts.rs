@@ -1,7 +1,7 @@
 //! Notes of cases, and how both sides' notes are compared.
 
 use std::fmt::Debug;
-use std::io;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -41,7 +41,7 @@ pub fn compare(kernel: fn(&mut Facts), ours: fn(&mut Facts)) {
     let (mut expected, mut found) = (Facts::default(), Facts::default());
     kernel(&mut expected);
     let stack = towpath::Stack::builder().loopback().start().expect("a stack");
-    stack.set_default();
+    let _inside = stack.enter();
     ours(&mut found);
     assert!(!expected.0.is_empty(), "the case notes nothing");
     assert_eq!(found.0, expected.0, "left: towpath's sockets, right: the kernel's");
@@ -49,7 +49,11 @@ pub fn compare(kernel: fn(&mut Facts), ours: fn(&mut Facts)) {
 
 /// Whether the kernel has IPv6, without which there is nothing to compare with.
 pub fn has_ipv6() -> bool {
-    std::net::UdpSocket::bind("[::1]:0").is_ok()
+    let bound = std::net::UdpSocket::bind("[::1]:0");
+    if let Err(error) = &bound {
+        writeln!(io::stderr(), "skipped: the kernel has no [::1]: {error}").expect("a stream");
+    }
+    bound.is_ok()
 }
 
 /// An address of 127.0.0.0/8 that no other test's process uses: ports on it are this one's alone.

@@ -100,7 +100,7 @@ fn tiles(report: &Report) -> String {
         }
     }
     tile(report.failures.total().to_string(), "failures");
-    tile(format!("{} of {}", report.connected, report.plan.users), "users connected at the end");
+    tile(format!("{} of {}", report.connected, report.plan.users), "connected");
     text + "</div>"
 }
 
@@ -139,7 +139,7 @@ fn over_time(report: &Report) -> String {
             curve("sent", "c1", &|it| each(it, it.bytes_sent) * 8.),
             curve("received", "c2", &|it| each(it, it.bytes_received) * 8.),
         ];
-        return plot::over_time("Bits per second", &curves, bits);
+        return plot::rates("Bits per second", &curves, bits);
     }
     let mut rates = vec![curve("answers", "c1", &|it| each(it, it.received))];
     if figures::is_open(&report.plan) {
@@ -160,8 +160,8 @@ fn over_time(report: &Report) -> String {
         curve("p90", "c2", &of(|it| it.p90)),
         curve("p50", "c1", &of(|it| it.p50)),
     ];
-    plot::over_time("Per second, over the time of the run", &rates, number)
-        + &plot::over_time("Response time, over the time of the run", &times, seconds)
+    plot::rates("Per second, over the time of the run", &rates, number)
+        + &plot::times("Response time, over the time of the run", &times)
 }
 
 fn tables(report: &Report) -> String {

@@ -124,6 +124,9 @@ impl Axis {
 
 /// Words of a time in seconds.
 pub fn seconds(value: f64) -> String {
+    if value == 0. {
+        return "0s".to_owned();
+    }
     figures::time(Duration::from_secs_f64(value.max(0.)))
 }
 
@@ -167,18 +170,22 @@ fn share(share: f64) -> String {
     format!("{:.4} %", share * 100.)
 }
 
-/// Values over the time of the run.
-pub fn over_time(title: &str, curves: &[Curve], words: Words) -> String {
-    let end = curves.iter().flat_map(|it| &it.points).map(|point| point.0).fold(0., f64::max);
-    let x = Axis::linear(0., end, seconds);
-    let is_time = words as usize == seconds as Words as usize;
+/// Rates over the time of the run.
+pub fn rates(title: &str, curves: &[Curve], words: Words) -> String {
     let most = values(curves).fold(0., f64::max);
-    let y = if is_time {
-        Axis::of_times(values(curves))
-    } else {
-        Axis::linear(0., most.max(1e-9) * 1.05, words)
-    };
-    draw(title, &x, &y, curves, |x, y| format!("{}: {}", seconds(x), words(y)))
+    let y = Axis::linear(0., most.max(1e-9) * 1.05, words);
+    draw(title, &run_time(curves), &y, curves, |x, y| format!("{}: {}", seconds(x), words(y)))
+}
+
+/// Times of answers over the time of the run.
+pub fn times(title: &str, curves: &[Curve]) -> String {
+    let y = Axis::of_times(values(curves));
+    draw(title, &run_time(curves), &y, curves, |x, y| format!("{}: {}", seconds(x), seconds(y)))
+}
+
+fn run_time(curves: &[Curve]) -> Axis {
+    let end = curves.iter().flat_map(|it| &it.points).map(|point| point.0).fold(0., f64::max);
+    Axis::linear(0., end, seconds)
 }
 
 fn values(curves: &[Curve]) -> impl Iterator<Item = f64> + Clone {
@@ -379,7 +386,7 @@ fn key<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::times;
+    use super::super::samples;
     use super::*;
 
     fn ticks(axis: &Axis) -> Vec<&str> {
@@ -410,7 +417,7 @@ mod tests {
     fn plots_are_finite_whatever_they_show() {
         let mut one = Histogram::new();
         one.record(Duration::from_micros(7));
-        for times in [Histogram::new(), one, times(1), times(5000)] {
+        for times in [Histogram::new(), one, samples::times(1), samples::times(5000)] {
             let plots = [
                 percentiles("p", &[("a", "c1", &times)]),
                 distribution("d", "c1", &times),
@@ -418,7 +425,8 @@ mod tests {
                 dots("x", &[("A", "c1", vec![0.; 5])], number),
                 steps("s", &[(1000., 1e-3)], &[(1000., 1e-3)], 2e-3),
                 steps("s", &[], &[], 2e-3),
-                over_time("t", &[], number),
+                rates("t", &[], number),
+                super::times("t", &[]),
             ];
             for plot in plots {
                 assert!(!plot.contains("NaN") && !plot.contains("inf"), "{plot}");
@@ -430,7 +438,7 @@ mod tests {
     fn gaps_break_a_curve() {
         let points = vec![(0., 1.), (1., f64::NAN), (2., 3.), (3., 4.)];
         let curve = Curve { name: "a".into(), class: "c1", points };
-        let plot = over_time("t", &[curve], number);
+        let plot = rates("t", &[curve], number);
         let path = plot.split("class=\"curve c1\" d=\"").nth(1).expect("a curve");
         let path = path.split('"').next().expect("its path");
         assert_eq!((path.matches('M').count(), path.matches('L').count()), (2, 1), "{path}");

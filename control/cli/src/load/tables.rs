@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde::Serialize;
-use towpath_load::{Arrivals, Histogram, Report};
+use towpath_load::{Arrivals, Histogram};
 
 use super::figures::{self, QUANTILES};
 use super::outcome::{Document, Labelled};
@@ -148,6 +148,8 @@ fn cell(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use towpath_load::Report;
+
     use super::super::machine::Machine;
     use super::super::outcome::Outcome;
     use super::super::samples::report;
