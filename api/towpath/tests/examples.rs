@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 
 use towpath::Stack;
@@ -24,7 +25,9 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("towpath-files-{}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(format!("towpath-files-{}-{}", name.0, name.1));
         fs::create_dir(&path).unwrap();
         Self(path)
     }

@@ -347,9 +347,18 @@ impl<'a> Crowd<'a> {
         self.tally.late_answers += inbox.late;
         let is_answered = !inbox.answers.is_empty();
         self.inbox = inbox;
+        let is_done = is_answered && (self.is_each() || closes);
         match result {
+            // The server closed in the same event as the answer: nothing is lost.
+            Err(trouble)
+                if is_done
+                    && trouble.kind == Failure::Closed
+                    && self.users[user as usize].under_way() == 0 =>
+            {
+                self.hang_up(user);
+            }
             Err(trouble) => self.fail(user, &trouble),
-            Ok(()) if is_answered && (self.is_each() || closes) => self.hang_up(user),
+            Ok(()) if is_done => self.hang_up(user),
             Ok(()) => self.flush(user),
         }
     }

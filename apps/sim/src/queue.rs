@@ -43,9 +43,9 @@ impl QueueSpec {
         let mut words = Words { words: words.split_whitespace(), kind: "" };
         words.kind = words.words.next().unwrap_or_default();
         match words.kind {
-            "pfifo" => Ok(Self::Pfifo(words.limit(LIMIT)?)),
-            "bfifo" => Ok(Self::Bfifo(words.limit(LIMIT * 1514)?)),
-            "pfifo_fast" => Ok(Self::PfifoFast(words.limit(LIMIT)?)),
+            "pfifo" => Ok(Self::Pfifo(words.limit(LIMIT, number)?)),
+            "bfifo" => Ok(Self::Bfifo(words.limit(LIMIT * 1514, bytes)?)),
+            "pfifo_fast" => Ok(Self::PfifoFast(words.limit(LIMIT, number)?)),
             "tbf" => words.tbf(),
             "codel" => {
                 let mut params = CodelParams::default();
@@ -102,10 +102,10 @@ struct Words<'a> {
 
 impl<'a> Words<'a> {
     /// The one parameter that a FIFO has.
-    fn limit(&mut self, default: usize) -> Result<usize, String> {
+    fn limit(&mut self, default: usize, read: fn(&str) -> Option<usize>) -> Result<usize, String> {
         let mut limit = default;
         while let Some((key, value)) = self.pair()? {
-            limit = number(value)
+            limit = read(value)
                 .filter(|n| key == "limit" && *n > 0)
                 .ok_or_else(|| self.wrong(key, value))?;
         }
@@ -170,6 +170,10 @@ impl<'a> Words<'a> {
     fn wrong(&self, key: &str, value: &str) -> String {
         format!("qdisc `{}`: `{key} {value}` is not a valid parameter", self.kind)
     }
+}
+
+fn bytes(text: &str) -> Option<usize> {
+    Size::parse(text).and_then(|size| usize::try_from(size.0).ok())
 }
 
 fn number(text: &str) -> Option<usize> {
@@ -250,6 +254,7 @@ mod tests {
     fn words_of_tc_are_read() {
         assert_eq!(QueueSpec::parse("pfifo limit 50"), Ok(QueueSpec::Pfifo(50)));
         assert_eq!(QueueSpec::parse("bfifo limit 15140"), Ok(QueueSpec::Bfifo(15_140)));
+        assert_eq!(QueueSpec::parse("bfifo limit 30kb"), Ok(QueueSpec::Bfifo(30_000)));
         let codel = CodelParams { target_ns: 10_000_000, ecn: true, ..CodelParams::default() };
         assert_eq!(QueueSpec::parse("codel target 10ms ecn"), Ok(QueueSpec::Codel(codel)));
         let Ok(QueueSpec::FqCodel(fq)) = QueueSpec::parse("fq_codel flows 8 noecn limit 99") else {

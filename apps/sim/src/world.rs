@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use towpath_direct::{Node, NodeConfig};
+use towpath_direct::{DirectConfig, Node, NodeConfig};
 use towpath_link::{Carried, Dice, Dropped, Link};
 use towpath_pool::{Batch, LinkType, Offloads, Pool};
 use towpath_stack::net::InterfaceConfig;
@@ -332,7 +332,9 @@ fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
     let mut stack = StackConfig::default();
     stack.tcp.initial_window = plan.initial_window;
     stack.tcp.delayed_ack = plan.delayed_ack;
-    let config = NodeConfig { stack, ..NodeConfig::default() };
+    let mut direct = DirectConfig::default();
+    (direct.buffers.recv, direct.buffers.recv_max) = (plan.recv_buffer, plan.recv_buffer);
+    let config = NodeConfig { stack, direct, ..NodeConfig::default() };
     let mut dice = Dice::new(seed, HOST_STREAMS + number as u64);
     let mut key = [0; 32];
     key.chunks_mut(8).for_each(|part| part.copy_from_slice(&dice.next_u64().to_be_bytes()));

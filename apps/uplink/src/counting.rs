@@ -47,7 +47,11 @@ impl Counted for towpath_gateway::Gateway {
 
 impl Counted for towpath_tap::Tap {
     fn counted(&self) -> Vec<(&'static str, List)> {
-        vec![("tap", self.counters().iter().collect())]
+        let name = match self.kind() {
+            towpath_tap::Kind::Tap => "tap",
+            towpath_tap::Kind::Tun => "tun",
+        };
+        vec![(name, self.counters().iter().collect())]
     }
 }
 

@@ -36,4 +36,4 @@ pub use plan_error::PlanError;
 pub use publish::{Ports, Protocol, Publish};
 pub use record::{Recording, record_drops};
 pub use shape::{Link, Resolver, Route, Shape};
-pub use uplink::Uplink;
+pub use uplink::{Uplink, now_ns};

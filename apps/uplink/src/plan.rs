@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_engine::{BUSY_POLL, EngineConfig};
 use towpath_gateway::{
-    Bound, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver, Notice,
+    Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
+    Notice,
 };
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
@@ -290,6 +291,8 @@ impl Plan {
                 Some(Dns::At(ip)) => Nameserver::At(vec![SocketAddr::new(ip, 53)]),
                 _ => Nameserver::OfHost,
             },
+            dns_everywhere: false,
+            egress: Egress::default(),
             mtu: self.mtu,
             descriptors: self.descriptors,
             seed: random()?,

@@ -71,7 +71,7 @@ impl Outfit {
 }
 
 /// CLOCK_MONOTONIC, which is the engine's clock.
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -19,8 +19,8 @@ use towpath_wire::Prefix;
 use crate::error::{ExitCode, Failure};
 
 pub use netem::NetemOption;
-pub use values::Shards;
-use values::{parse_dns, parse_mtu, parse_seconds, parse_shards, parse_size, parse_snaplen};
+pub use values::{Shards, parse_mtu, parse_size, parse_snaplen};
+use values::{parse_dns, parse_seconds, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -45,6 +45,9 @@ pub enum Command {
     /// Measure a server under load
     #[command(long_about = LOAD_ABOUT, after_long_help = LOAD_AFTER)]
     Load(Box<crate::load::LoadArgs>),
+    /// Carry the traffic of a TUN device, of any program, by connections of this host
+    #[command(long_about = crate::proxy::ABOUT, after_long_help = crate::proxy::AFTER)]
+    Proxy(crate::proxy::ProxyArgs),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
     Completions {
@@ -193,16 +196,18 @@ pub struct RunArgs {
 
     /// Give the link delay, loss and a rate, in the words of tc-netem(8)
     ///
-    /// For example: 'delay 50ms 5ms loss 1% rate 20mbit limit 100'. Each direction gets these: a delay of 50ms is a round
-    /// trip of 100 ms. Begin with `out` or `in` for one direction, that of packets which the program sends or receives;
-    /// the option may be given once for each.
+    /// For example: 'delay 50ms 5ms loss 1% rate 20mbit limit 100'. Each direction gets these: a
+    /// delay of 50ms is a round trip of 100 ms. Begin with `out` or `in` for one direction, that of
+    /// packets which the program sends or receives; the option may be given once for each.
     ///
-    /// delay TIME [JITTER [CORRELATION]] [distribution uniform]; loss [random] PERCENT [CORRELATION], or loss gemodel P [R
-    /// [1-H [1-K]]]; ecn; duplicate, corrupt PERCENT [CORRELATION]; reorder PERCENT [CORRELATION] [gap N]; rate RATE;
-    /// limit PACKETS (1000); seed NUMBER. Units are those of tc: 50ms, 20mbit.
+    /// delay TIME [JITTER [CORRELATION]] [distribution uniform]; loss [random] PERCENT
+    /// [CORRELATION], or loss gemodel P [R [1-H [1-K]]]; ecn; duplicate, corrupt PERCENT
+    /// [CORRELATION]; reorder PERCENT [CORRELATION] [gap N]; rate RATE; limit PACKETS (1000); seed
+    /// NUMBER. Units are those of tc: 50ms, 20mbit.
     ///
-    /// The loopback has no such link. Packets have 1500 bytes at most, unless --mtu is given. --stats tells what became
-    /// of them; --pcap records them at the program's end of the link. The stack is one part: not with --shards 2 or more.
+    /// The loopback has no such link. Packets have 1500 bytes at most, unless --mtu is given.
+    /// --stats tells what became of them; --pcap records them at the program's end of the link. The
+    /// stack is one part: not with --shards 2 or more.
     #[arg(long, value_name = "LINK")]
     pub netem: Vec<NetemOption>,
 
@@ -220,7 +225,8 @@ impl RunArgs {
     /// Into how many parts the stack is divided.
     ///
     /// # Errors
-    /// Several were asked for, and the stack is to be in PROGRAM's process or behind a link, where there is one.
+    /// Several were asked for, and the stack is to be in PROGRAM's process or behind a link, where
+    /// there is one.
     pub fn shards(&self) -> Result<usize> {
         match self.shards {
             Shards::Count(count) if self.inline && count > 1 => {
@@ -278,6 +284,8 @@ Examples:
       A client needs no options
   towpath ss -ti
       What the connections are doing, from another terminal
+  sudo towpath proxy --tun tw0 --route 10.9.0.0/16 --interface eth0
+      Carry the traffic of any program to a network
   towpath completions fish > ~/.config/fish/completions/towpath.fish
       Let the shell complete options
 

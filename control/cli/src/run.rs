@@ -57,7 +57,8 @@ fn run_beside(
 ) -> Result<u8> {
     let messages = Messages::start(args.quiet).context("a thread for messages")?;
     library.remarks().for_each(|remark| messages.say(&remark));
-    let start = |out| recording::start(args, out, messages.clone());
+    let limits = (args.pcap_snaplen, args.pcap_size);
+    let start = |out| recording::start(limits, out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let plan = plan(args, capture.clone(), &messages)?;
     let limit = raise_descriptor_limit();
@@ -435,12 +436,13 @@ fn socket(entry: &SocketEntry) -> Option<Socket> {
 }
 
 /// The limit of descriptors (RLIMIT_NOFILE), raised to the hard limit for the gateway, which needs one per flow.
-struct DescriptorLimit {
+pub struct DescriptorLimit {
     before: Rlimit,
     raised: Rlimit,
 }
 
-fn raise_descriptor_limit() -> DescriptorLimit {
+/// Raises the limit, for as long as the process lives.
+pub fn raise_descriptor_limit() -> DescriptorLimit {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
     let limit = DescriptorLimit { before, raised };

@@ -82,6 +82,27 @@ fn close(mut connection: TcpStream) {
     let _ = connection.read(&mut [0; 64]);
 }
 
+/// Echoes a request and closes.
+fn echo_once(mut connection: TcpStream) {
+    let mut bytes = [0; 64];
+    if let Ok(len) = connection.read(&mut bytes) {
+        let _ = connection.write_all(&bytes[..len]);
+    }
+}
+
+/// Answers as HTTP/1.0 does, which closes after the answer.
+fn http_once(mut connection: TcpStream) {
+    let mut request = Vec::new();
+    let mut bytes = [0; 1024];
+    while !request.ends_with(b"\r\n\r\n") {
+        match connection.read(&mut bytes) {
+            Ok(len @ 1..) => request.extend_from_slice(&bytes[..len]),
+            _ => return,
+        }
+    }
+    let _ = connection.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok");
+}
+
 fn udp_echo() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
     let address = socket.local_addr().expect("bound");
@@ -206,6 +227,23 @@ fn datagrams_are_answered_by_datagrams() {
 }
 
 #[test]
+fn servers_that_close_after_each_answer_lose_nothing() {
+    let cases: [(fn(TcpStream), &[&str]); 3] = [
+        (echo_once, &["--shape", "connect"]),
+        (http_once, &["--shape", "connect", "--http", "/"]),
+        (http_once, &["--http", "/"]),
+    ];
+    for (serve, words) in cases {
+        let words = [words, &["--interval", "2ms", "-o", "json"]].concat();
+        let output = short(server(serve), &words);
+        ended_with(&output, 0);
+        let run = &json(&output)["run"];
+        assert_eq!(run["failures"], serde_json::json!([]), "{words:?}");
+        assert_eq!(run["sent"], run["received"], "{words:?}");
+    }
+}
+
+#[test]
 fn idle_users_send_a_request_per_keepalive_interval() {
     let output = short(server(echo), &["--idle", "--keepalive-interval", "50ms", "-o", "json"]);
     ended_with(&output, 0);
@@ -219,7 +257,7 @@ fn bad_input_is_refused_with_what_was_expected() {
     let cases: [(&[&str], &str); 14] = [
         (&["--host", "localhost"], "cannot resolve \"localhost\""),
         (&["--host", "127.0.0.1:0"], "port 0"),
-        (&["--host", "no-such-host.invalid:7"], "cannot resolve \"no-such-host.invalid:7\""),
+        (&["--host", "a..b:7"], "cannot resolve \"a..b:7\""),
         (&["--users", "0"], "users is 0"),
         (&["--users", "x"], "invalid value 'x' for '--users"),
         (&["--rate", "0"], "a rate of 0 per second"),

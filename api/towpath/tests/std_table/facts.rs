@@ -36,15 +36,19 @@ impl Facts {
     }
 }
 
-/// Runs a case on the kernel's sockets and on those of a stack.
+/// Runs a case on the kernel's sockets, and on those of a stack of one thread and one of several.
 pub fn compare(kernel: fn(&mut Facts), ours: fn(&mut Facts)) {
-    let (mut expected, mut found) = (Facts::default(), Facts::default());
+    let mut expected = Facts::default();
     kernel(&mut expected);
-    let stack = towpath::Stack::builder().loopback().start().expect("a stack");
-    let _inside = stack.enter();
-    ours(&mut found);
     assert!(!expected.0.is_empty(), "the case notes nothing");
-    assert_eq!(found.0, expected.0, "left: towpath's sockets, right: the kernel's");
+    for shards in [1, 4] {
+        let mut found = Facts::default();
+        let stack = towpath::Stack::builder().loopback().shards(shards).start().expect("a stack");
+        let _inside = stack.enter();
+        ours(&mut found);
+        let sides = "left: towpath's sockets, right: the kernel's";
+        assert_eq!(found.0, expected.0, "{sides}; {shards} shards");
+    }
 }
 
 /// Whether the kernel has IPv6, without which there is nothing to compare with.

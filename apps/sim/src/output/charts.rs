@@ -40,6 +40,9 @@ pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
         run.links.iter().filter(|link| link.rate_bps.is_some() && link.entered > 0).collect();
     links.sort_by(|a, b| b.sojourn.p95_s.total_cmp(&a.sojourn.p95_s));
     links.truncate(LINKS_MAX);
+    // Beside a long queue the others are lines at 0.
+    let longest = links.first().map_or(0., |link| link.sojourn.max_s);
+    links.retain(|link| link.sojourn.max_s > longest / 100. || link.lost + link.queue_dropped > 0);
     links
 }
 
@@ -122,6 +125,8 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
             .map(|link| line(&way(link), times, (0..times.len()).map(|at| Some(value(link, at)))));
         lines.collect::<Vec<_>>()
     };
+    let drops = of_link(|link, at| link.series.dropped[at] as f64);
+    let has_drops = drops.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.);
     let mut charts = vec![
         over_time("Goodput", "payload that arrived, by flow.", Unit::Bits, goodput),
         over_time(
@@ -140,7 +145,7 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
             "Drops",
             "packets that the queue dropped or the wire lost, in each sample.",
             Unit::Packets,
-            of_link(|link, at| link.series.dropped[at] as f64),
+            if has_drops { drops } else { Vec::new() },
         ),
         over_time("Round trip", "TCP's smoothed estimate; dots are measured.", Unit::Seconds, rtt),
         over_time("Congestion window", "what TCP lets be in flight.", Unit::Bytes, cwnd),

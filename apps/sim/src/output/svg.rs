@@ -8,7 +8,7 @@ use crate::units::{bits_per_second, seconds, short};
 const WIDTH: f64 = 640.;
 const HEIGHT: f64 = 300.;
 const LEFT: f64 = 76.;
-const RIGHT: f64 = 12.;
+const RIGHT: f64 = 24.;
 const TOP: f64 = 10.;
 const BOTTOM: f64 = 42.;
 
@@ -185,7 +185,7 @@ impl Chart {
         if self.is_log {
             let least = points().map(|p| p.0).filter(|x| *x > 0.).fold(f64::MAX, f64::min);
             x.0 = if least == f64::MAX { 1e-6 } else { least };
-            x.1 = x.1.max(x.0 * 10.);
+            x.1 = x.1.max(x.0 * 4.);
         }
         if self.from_0 {
             y.0 = 0.;
@@ -302,7 +302,7 @@ mod tests {
     fn points_are_inside_of_the_axes_and_texts_are_escaped() {
         let svg = chart(vec![(0., 5.), (10., 50.)]).svg();
         // 50 and its margin of 4 %: TOP + 4 / 104 of the height.
-        assert!(svg.contains("M76.0 234.2L628.0 19.5"), "{svg}");
+        assert!(svg.contains("M76.0 234.2L616.0 19.5"), "{svg}");
         assert!(svg.contains("t &amp; t") && svg.contains("a&lt;b"), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }

@@ -19,6 +19,7 @@ pub fn table(report: &Report) -> String {
         let _ = writeln!(out, "{name}: {} in virtual time", seconds(report.duration_s));
         flows(&mut out, run);
         links(&mut out, run);
+        done(&mut out, run);
         if let Some(fairness) = run.fairness {
             let _ = writeln!(out, "  fairness of the bulk flows (Jain): {fairness:.3}");
         }
@@ -52,7 +53,7 @@ fn value_of_interval(figure: &str, width: f64) -> String {
 
 fn flows(out: &mut String, run: &RunResult) {
     let head =
-        ["flow", "kind", "way", "goodput", "done in", "latency p50", "p95", "lost", "resent"];
+        ["flow", "kind", "way", "goodput", "done in", "latency p50", "p95", "missing", "resent"];
     let rows = run.flows.iter().take(ROWS_MAX).map(flow_row).collect();
     columns(out, &head, rows);
     more(out, run.flows.len(), "flows");
@@ -89,8 +90,7 @@ fn flow_row(flow: &FlowResult) -> Vec<String> {
 }
 
 fn links(out: &mut String, run: &RunResult) {
-    let used = |link: &&LinkResult| link.entered > 0 && link.rate_bps.is_some();
-    let all: Vec<&LinkResult> = run.links.iter().filter(used).collect();
+    let all: Vec<&LinkResult> = run.links.iter().filter(|link| is_busy(link)).collect();
     let head = ["link", "way", "qdisc", "used", "sojourn p50", "p95", "max", "dropped", "lost"];
     let rows = all.iter().take(ROWS_MAX).map(|link| {
         vec![
@@ -107,6 +107,22 @@ fn links(out: &mut String, run: &RunResult) {
     });
     columns(out, &head, rows.collect());
     more(out, all.len(), "links");
+}
+
+/// Whether a direction of a link is worth a row: used by a tenth, or with drops, losses or a queue.
+fn is_busy(link: &LinkResult) -> bool {
+    let is_used = link.utilization.is_some_and(|share| share > 0.1);
+    is_used || link.queue_dropped + link.lost > 0 || link.sojourn.max_s > 1e-3
+}
+
+/// How many of the flows with an end came to it, and when the last one did.
+fn done(out: &mut String, run: &RunResult) {
+    let times: Vec<f64> = run.flows.iter().filter_map(|flow| flow.completion_s).collect();
+    let last = times.iter().copied().fold(0., f64::max);
+    if times.len() > 1 {
+        let _ =
+            writeln!(out, "  {} transfers are done, the last after {}", times.len(), seconds(last));
+    }
 }
 
 fn more(out: &mut String, count: usize, what: &str) {

@@ -63,6 +63,7 @@ pub(crate) struct HostKeys {
     pub name: Spanned<String>,
     pub address: Option<Spanned<String>>,
     pub initial_window: Option<u8>,
+    pub recv_buffer: Option<Spanned<Size>>,
     pub delayed_ack: Option<Time>,
 }
 

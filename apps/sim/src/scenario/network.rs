@@ -15,6 +15,12 @@ use crate::queue::QueueSpec;
 /// Most hosts and switches of a scenario, together: addresses are made of 16 bits.
 const PLACES_MAX: usize = 20_000;
 
+/// Receive buffer for which nothing else is said: larger than what links of scenarios hold, so that
+/// congestion control decides and not the window.
+const RECV_BUFFER: u32 = 4 << 20;
+/// Largest receive buffer: a window of 16 bits with the stack's scale of 7.
+const RECV_BUFFER_MAX: u32 = 8128 << 10;
+
 /// A network in the making.
 #[derive(Debug, Default)]
 pub(super) struct Network {
@@ -47,6 +53,10 @@ impl Network {
                 None => names.join("-"),
             };
             let at = link.name.as_ref().map_or(at, |name| name.span().start);
+            if name.contains(['/', '\n']) || name.is_empty() {
+                let message = format!("the link `{name}` has a slash or no name; rename it");
+                return Err(ScenarioError::at(text, at, message));
+            }
             if network.links.iter().any(|link| link.name == name) {
                 let message = format!("two links have the name `{name}`; give one of them another");
                 return Err(ScenarioError::at(text, at, message));
@@ -118,6 +128,15 @@ impl Network {
         }
         if let Some(window) = host.initial_window {
             self.hosts[at].initial_window = window.max(1);
+        }
+        if let Some(buffer) = &host.recv_buffer {
+            let bytes = buffer.get_ref().0;
+            let fits = u32::try_from(bytes).ok().filter(|n| (4_096..=RECV_BUFFER_MAX).contains(n));
+            let Some(fits) = fits else {
+                let message = format!("`recv_buffer` is {bytes} bytes; expected 4 KiB to 8128 KiB");
+                return Err(ScenarioError::at(text, buffer.span().start, message));
+            };
+            self.hosts[at].recv_buffer = fits;
         }
         if let Some(delay) = host.delayed_ack {
             self.hosts[at].delayed_ack = Duration::from_nanos(delay.0);
@@ -258,6 +277,7 @@ fn default_host(name: &str, number: usize, is_generated: bool) -> HostPlan {
         name: name.to_owned(),
         address: Ipv4Addr::new(10, 0, high as u8, low as u8),
         initial_window: tcp.initial_window,
+        recv_buffer: RECV_BUFFER,
         delayed_ack: tcp.delayed_ack,
         is_generated,
     }

@@ -46,6 +46,8 @@ pub struct HostPlan {
     pub address: Ipv4Addr,
     /// First congestion window in segments.
     pub initial_window: u8,
+    /// Bytes of the receive buffer of a connection: the window that it offers.
+    pub recv_buffer: u32,
     /// Time for which an ACK waits for company.
     pub delayed_ack: Duration,
     /// Made by a generator: a host of the file with its name adds to it.

@@ -8,12 +8,13 @@ use towpath_tcp::CongestionKind;
 use super::program::{Context, Program, Tally};
 use crate::scenario::{FlowPlan, Traffic};
 
-/// Bytes that flows send.
+/// Bytes that bulk and on-off flows send, over and over: the sink compares.
 static PATTERN: [u8; 65_536] = {
     let mut bytes = [0; 65_536];
     let mut at = 0;
     while at < bytes.len() {
-        bytes[at] = (at / 7) as u8;
+        // Knuth's multiplicative hash: no part looks like another one.
+        bytes[at] = ((at as u32).wrapping_mul(2_654_435_761) >> 24) as u8;
         at += 1;
     }
     bytes
@@ -30,8 +31,9 @@ pub(super) struct Sender {
     is_connected: bool,
     start: u64,
     stop: u64,
-    /// Bytes that are left to write.
+    /// Bytes that are left to write, and those written.
     left: u64,
+    written: usize,
     pattern: Pattern,
     tally: Tally,
     is_over: bool,
@@ -73,6 +75,7 @@ impl Sender {
             start: flow.start_ns,
             stop: flow.stop_ns,
             left,
+            written: 0,
             pattern,
             tally: Tally::default(),
             is_over: false,
@@ -93,8 +96,10 @@ impl Sender {
             Pattern::OnOff { .. } => 0,
         };
         while self.left > 0 && allowed > 0 {
-            let n = self.left.min(allowed).min(PATTERN.len() as u64) as usize;
-            let Ok(written) = cx.node.send(connection, &PATTERN[..n]) else { break };
+            let bytes = &PATTERN[self.written % PATTERN.len()..];
+            let n = self.left.min(allowed).min(bytes.len() as u64) as usize;
+            let Ok(written) = cx.node.send(connection, &bytes[..n]) else { break };
+            self.written += written;
             self.left -= written as u64;
             allowed -= written as u64;
         }
@@ -198,17 +203,33 @@ pub(super) struct Sink {
     bytes: Option<u64>,
     start: u64,
     connection: Option<SocketHandle>,
+    buffer: Vec<u8>,
     tally: Tally,
 }
 
 impl Sink {
     pub fn new(flow: &FlowPlan, local: SocketAddr, bytes: Option<u64>) -> Self {
-        let congestion = flow.congestion;
-        Self { local, congestion, bytes, start: 0, connection: None, tally: Tally::default() }
+        Self {
+            local,
+            congestion: flow.congestion,
+            bytes,
+            start: 0,
+            connection: None,
+            buffer: vec![0; PATTERN.len()],
+            tally: Tally::default(),
+        }
     }
 
     fn read(&mut self, cx: &mut Context<'_>, connection: SocketHandle) {
-        while let Ok(n @ 1..) = cx.node.discard(connection, usize::MAX) {
+        loop {
+            let wanted = &PATTERN[self.tally.bytes as usize % PATTERN.len()..];
+            let Ok(n @ 1..) = cx.node.recv(connection, &mut self.buffer[..wanted.len()]) else {
+                break;
+            };
+            if self.buffer[..n] != wanted[..n] {
+                let at = self.tally.bytes;
+                self.tally.failure = Some(format!("other bytes than were sent, from {at} on"));
+            }
             self.tally.arrived(cx.now, n as u64);
         }
         if self.bytes.is_some_and(|bytes| self.tally.bytes >= bytes) {

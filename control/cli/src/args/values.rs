@@ -13,12 +13,12 @@ use towpath_uplink::{Dns, MTUS};
 const SNAPLENS: RangeInclusive<u32> = 64..=SNAPLEN_DEFAULT;
 
 /// `--mtu`: bytes.
-pub(super) fn parse_mtu(text: &str) -> Result<u32, String> {
+pub fn parse_mtu(text: &str) -> Result<u32, String> {
     parse_bytes(text, MTUS, 1500)
 }
 
 /// `--pcap-snaplen`: bytes.
-pub(super) fn parse_snaplen(text: &str) -> Result<u32, String> {
+pub fn parse_snaplen(text: &str) -> Result<u32, String> {
     parse_bytes(text, SNAPLENS, 128)
 }
 
@@ -77,7 +77,7 @@ pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
-pub(super) fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let unit = |unit: char| match unit.to_ascii_uppercase() {
         'K' => Some(1 << 10),
         'M' => Some(1 << 20),

@@ -55,7 +55,8 @@ fn watch(signals: &Signals, stop: &AtomicBool, screen: &Screen) {
         }
         match signal {
             Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT => {
-                if stop.swap(true, Ordering::Relaxed) {
+                let is_second = stop.swap(true, Ordering::Relaxed);
+                if is_second {
                     end(signal, screen);
                 }
             }

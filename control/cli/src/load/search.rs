@@ -77,12 +77,15 @@ impl Step {
         } else {
             report.response.share_below(limit.bound) * report.response.count() as f64
         };
+        // Response times contain the tester's own lateness: answers in time are in time either way.
         let missed = if report.ended == Ended::Stopped {
             Some(Missed::Stopped)
+        } else if in_time / due >= limit.share {
+            None
         } else if report.fell_behind.is_some() {
             Some(Missed::TesterBehind)
         } else {
-            (in_time / due < limit.share).then_some(Missed::TooLate)
+            Some(Missed::TooLate)
         };
         let quantile = report.response.quantile(limit.share).as_secs_f64();
         let quantile_s = (!report.response.is_empty()).then_some(quantile);
@@ -188,6 +191,16 @@ mod tests {
         "p99=1ms".parse().expect("a limit")
     }
 
+    fn mark() -> towpath_load::FellBehind {
+        towpath_load::FellBehind {
+            late: 20,
+            late_share: 0.02,
+            lateness_p99: Duration::from_millis(2),
+            lateness_max: Duration::from_millis(3),
+            unsent: 0,
+        }
+    }
+
     /// A run in which `late` of a thousand requests took 5 ms.
     fn run(late: u64) -> Report {
         let mut response = towpath_load::Histogram::new();
@@ -206,6 +219,9 @@ mod tests {
         assert_eq!(judge(unsent), Some(Missed::TooLate));
         let none = Report { response: times(0), received: 0, ..run(0) };
         assert_eq!(judge(none), Some(Missed::TooLate));
+        let behind = |late| Report { fell_behind: Some(mark()), ..run(late) };
+        assert_eq!(judge(behind(0)), None);
+        assert_eq!(judge(behind(11)), Some(Missed::TesterBehind));
         let stopped = Report { ended: Ended::Stopped, ..run(0) };
         assert_eq!(judge(stopped), Some(Missed::Stopped));
     }

@@ -11,7 +11,7 @@ use super::figures;
 use super::interrupt::Interrupt;
 use super::live::{Heading, Live};
 use super::outcome::Outcome;
-use super::search::{self, Search, Step};
+use super::search::{self, Missed, Search, Step};
 use super::values::{Limit, Place};
 use crate::error::{ExitCode, Failure};
 
@@ -146,10 +146,14 @@ impl<'a> Session<'a> {
         let start = self.args.rate.unwrap_or(search::START);
         while let Some(rate) = search.next(start) {
             plan.arrivals = self.args.open(rate);
-            let step = search.steps.len() + 1;
-            let words = format!("step {step}: {}", figures::rate(rate));
-            let step = Step::new(rate, limit, self.run(&plan, words)?);
+            let words = format!("step {}: {}", search.steps.len() + 1, figures::rate(rate));
+            let mut step = Step::new(rate, limit, self.run(&plan, words.clone())?);
             self.live.tell(&step.line());
+            if step.missed == Some(Missed::TesterBehind) {
+                // Another program may have held the tester up: a second try tells.
+                step = Step::new(rate, limit, self.run(&plan, format!("{words}, again"))?);
+                self.live.tell(&step.line());
+            }
             let is_dead = !super::outcome::has_answers(&step.report);
             search.push(step);
             if self.interrupt.is_stopped() || is_dead {

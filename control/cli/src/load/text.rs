@@ -192,15 +192,23 @@ const COLUMNS: usize = 84;
 
 /// A name and its words, broken into lines.
 fn entry(text: &mut String, name: &str, words: &str) {
-    let _ = write!(text, "{name:<9}");
-    let mut column = INDENT.len() - 1;
-    for word in words.split(' ') {
-        let len = word.chars().count() + 1;
-        if column + len > COLUMNS && column >= INDENT.len() {
-            let _ = write!(text, "\n{}", &INDENT[1..]);
-            column = INDENT.len() - 1;
+    let _ = write!(text, "{name:<10}");
+    paragraph(text, INDENT, words);
+}
+
+/// Words behind an indent that the first line has already.
+fn paragraph(text: &mut String, indent: &str, words: &str) {
+    let mut column = indent.len();
+    for (n, word) in words.split(' ').enumerate() {
+        let len = word.chars().count();
+        if n > 0 && column + 1 + len > COLUMNS {
+            let _ = write!(text, "\n{indent}");
+            column = indent.len();
+        } else if n > 0 {
+            text.push(' ');
+            column += 1;
         }
-        let _ = write!(text, " {word}");
+        text.push_str(word);
         column += len;
     }
     text.push('\n');
@@ -270,7 +278,8 @@ apart; the interval of the change is that of 99 %, by Hodges and Lehmann.
 
 fn searched(search: &Search, on: &str) -> String {
     let mut text = String::from("=== Search Complete ===\n");
-    let _ = writeln!(text, "{}\n", search.words());
+    paragraph(&mut text, "", &search.words());
+    text.push('\n');
     let _ = writeln!(text, "  step  {:>15}  {:>19}  {:>8}", "", "", search.quantile);
     for (n, step) in search.steps.iter().enumerate() {
         let _ = writeln!(text, "  {:>4}  {}", n + 1, step.line());

@@ -33,6 +33,7 @@ pub fn sim(args: &SimArgs) -> Result<()> {
     let report = towpath_sim::run_all(&plans, options, &|share| progress.at(share));
     progress.end();
     let report = report.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+    progress.tell_speed(&report);
     let mut has_table = true;
     for (format, path) in formats {
         let text = format.text(&report);

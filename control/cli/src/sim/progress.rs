@@ -4,6 +4,8 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use towpath_sim::Report;
+
 use crate::messages;
 
 /// A line that is written over and over on a terminal, or a line now and then elsewhere.
@@ -41,12 +43,31 @@ impl Progress {
         }
     }
 
+    /// Says how fast the runs were.
+    pub fn tell_speed(&self, report: &Report) {
+        if !self.is_quiet {
+            messages::write(&format!("towpath: {}\n", speed(report, self.start.elapsed())));
+        }
+    }
+
     /// Takes the line off the terminal.
     pub fn end(&self) {
         if self.is_terminal && !self.is_quiet {
             messages::write("\r\x1b[K");
         }
     }
+}
+
+/// Events and simulated seconds, and how many there were in a second of this machine.
+fn speed(report: &Report, passed: Duration) -> String {
+    let events: u64 = report.runs.iter().map(|run| run.events).sum();
+    let (passed_s, runs) = (passed.as_secs_f64().max(1e-3), report.runs.len());
+    let simulated_s = report.duration_s * runs as f64;
+    format!(
+        "{events} events in {passed_s:.2} s: {:.0} events and {:.1} simulated seconds a second",
+        events as f64 / passed_s,
+        simulated_s / passed_s
+    )
 }
 
 fn line(share: f64, passed: Duration) -> String {

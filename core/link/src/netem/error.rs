@@ -29,6 +29,9 @@ impl fmt::Display for NetemError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { text, column, width, message } = self;
         let (indent, carets) = (" ".repeat(*column), "^".repeat((*width).max(1)));
+        if text.is_empty() {
+            return f.write_str(message);
+        }
         write!(f, "{message}\n  {text}\n  {indent}{carets}")
     }
 }
