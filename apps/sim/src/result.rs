@@ -236,6 +236,13 @@ pub fn summarize(runs: &[RunResult]) -> Vec<Summary> {
         }
         for (at, link) in first.links.iter().enumerate().filter(|(_, link)| link.rate_bps.is_some())
         {
+            let is_quiet = |run: &RunResult| {
+                let link = &run.links[at];
+                link.queue_dropped + link.lost == 0 && link.sojourn.max_s < 1e-3
+            };
+            if of_variant.iter().all(is_quiet) {
+                continue;
+            }
             let name = format!("{} {}>{}", link.name, link.from, link.to);
             add(&name, "sojourn_p95_s", &|run| Some(run.links[at].sojourn.p95_s));
             add(&name, "queue_dropped", &|run| Some(run.links[at].queue_dropped as f64));

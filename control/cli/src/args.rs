@@ -36,9 +36,6 @@ pub enum Command {
     /// Run a program on a stack of its own
     #[command(override_usage = RUN_USAGE, long_about = RUN_ABOUT, after_long_help = RUN_AFTER)]
     Run(RunArgs),
-    /// Carry the traffic of a TUN device, of any program, by connections of this host
-    #[command(long_about = crate::proxy::ABOUT, after_long_help = crate::proxy::AFTER)]
-    Proxy(crate::proxy::ProxyArgs),
     /// Show the sockets of running stacks
     #[command(long_about = SS_ABOUT)]
     Ss(crate::ss::SsArgs),
@@ -48,6 +45,9 @@ pub enum Command {
     /// Measure a server under load
     #[command(long_about = LOAD_ABOUT, after_long_help = LOAD_AFTER)]
     Load(Box<crate::load::LoadArgs>),
+    /// Carry the traffic of a TUN device, of any program, by connections of this host
+    #[command(long_about = crate::proxy::ABOUT, after_long_help = crate::proxy::AFTER)]
+    Proxy(crate::proxy::ProxyArgs),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
     Completions {
@@ -284,6 +284,8 @@ Examples:
       A client needs no options
   towpath ss -ti
       What the connections are doing, from another terminal
+  sudo towpath proxy --tun tw0 --route 10.9.0.0/16 --interface eth0
+      Carry the traffic of any program to a network
   towpath completions fish > ~/.config/fish/completions/towpath.fish
       Let the shell complete options
 

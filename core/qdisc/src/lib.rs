@@ -37,26 +37,34 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod cobalt;
 mod codel;
 mod dice;
 mod discipline;
 mod fifo;
 mod fq_codel;
 mod item;
+mod mq;
 mod packet;
+mod pie;
 mod prio;
+mod red;
 mod segments;
 mod stats;
 mod tbf;
 mod timed;
 
+pub use cobalt::{Cobalt, CobaltParams};
 pub use codel::{Codel, CodelParams};
 pub use dice::Dice;
 pub use discipline::Qdisc;
 pub use fifo::Fifo;
 pub use fq_codel::{FqCodel, FqCodelParams};
 pub use item::{Ecn, Queueable};
+pub use mq::Mq;
 pub use packet::QueuedPacket;
+pub use pie::{Pie, PieParams};
 pub use prio::{PRIOMAP, Prio};
+pub use red::{Red, RedParams};
 pub use stats::{Counter, DropCause, Dropped, Stats};
 pub use tbf::{Tbf, TbfParams};

@@ -1,5 +1,5 @@
-//! TUN devices and routes against the kernel, each test in a network namespace of its own. They need
-//! root (or CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun, and say so when they cannot run.
+//! TUN devices and routes against the kernel, each test in a network namespace of its own. All of
+//! them need root (or CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun, and say so without.
 
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 

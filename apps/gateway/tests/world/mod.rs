@@ -438,8 +438,12 @@ impl World {
         gateway.counters().iter().find(|(n, _)| *n == name).unwrap().1
     }
 
+    /// A turn; on an Ethernet as many as it takes to resolve a neighbour and send to it.
     pub fn turn(&mut self) {
-        self.turn_within(Budget::default());
+        let turns = if crate::OVER == Over::Ethernet { 4 } else { 1 };
+        for _ in 0..turns {
+            self.turn_within(Budget::default());
+        }
     }
 
     /// A turn in which the program's stack takes no packets, and the gateway does not hear the host.
@@ -462,11 +466,19 @@ impl World {
             }
             assert!(
                 Clock::now() < deadline,
-                "waited too long for {what}: {:?}",
-                self.gateway.borrow().counters()
+                "waited too long for {what}: {:?}, packets lost: {:?}",
+                self.gateway.borrow().counters(),
+                self.lost()
             );
             self.sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Packets that either stack dropped, by reason: the program's first.
+    fn lost(&self) -> [Vec<(&'static str, u64)>; 2] {
+        let gateway = self.gateway.borrow();
+        [self.stack.net.counters(), gateway.inner().net.counters()]
+            .map(|net| net.data.drops.iter().filter(|(_, count)| *count > 0).collect())
     }
 
     /// Turns for a while, and at least `TURNS_MIN` times.

@@ -40,6 +40,9 @@ pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
         run.links.iter().filter(|link| link.rate_bps.is_some() && link.entered > 0).collect();
     links.sort_by(|a, b| b.sojourn.p95_s.total_cmp(&a.sojourn.p95_s));
     links.truncate(LINKS_MAX);
+    // Beside a long queue the others are lines at 0.
+    let longest = links.first().map_or(0., |link| link.sojourn.max_s);
+    links.retain(|link| link.sojourn.max_s > longest / 100. || link.lost + link.queue_dropped > 0);
     links
 }
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use towpath_qdisc::{
-    Codel, CodelParams, Ecn, Fifo, FqCodel, FqCodelParams, PRIOMAP, Prio, Qdisc, Tbf, TbfParams,
+    Cobalt, CobaltParams, Codel, CodelParams, Dice, Ecn, Fifo, FqCodel, FqCodelParams, Mq, PRIOMAP,
+    Pie, PieParams, Prio, Qdisc, Red, RedParams, Tbf, TbfParams,
 };
 
 use crate::item::{Bench, Fate, MS, Numbered};
@@ -27,6 +28,36 @@ fn disciplines() -> Vec<Boxed> {
     let fq_codel = FqCodelParams { codel, flows: 4, memory_limit: 30_000, ..Default::default() };
     let tbf = TbfParams { rate: 8_000_000, burst: 1400, peakrate: None, mtu: 0, limit: 20_000 };
     let peak = TbfParams { peakrate: Some(16_000_000), mtu: 1300, ..tbf };
+    let red = RedParams {
+        limit: 25_000,
+        min: 3000,
+        max: 9000,
+        avpkt: 700,
+        burst: 8,
+        bandwidth: 8_000_000,
+        probability: 0.1,
+        ecn: true,
+        harddrop: false,
+        adaptive: true,
+        gentle: true,
+    };
+    let pie = PieParams {
+        limit: 40,
+        target_ns: MS / 2,
+        max_burst_ns: 0,
+        tupdate_ns: MS / 2,
+        alpha: 20.,
+        ecn: true,
+        ..PieParams::default()
+    };
+    let cobalt = CobaltParams {
+        limit: 20,
+        target_ns: MS / 2,
+        interval_ns: 5 * MS,
+        ..CobaltParams::default()
+    };
+    let dice = || Dice::new(11, 0);
+    let queues: Vec<Boxed> = vec![Box::new(Red::new(red, dice())), Box::new(Pie::new(pie, dice()))];
     let bands: Vec<Boxed> = vec![
         Box::new(Tbf::new(tbf)),
         Box::new(Codel::new(codel)),
@@ -41,13 +72,18 @@ fn disciplines() -> Vec<Boxed> {
         Box::new(Tbf::with_queue(peak, Box::new(Codel::new(codel)))),
         Box::new(Codel::new(codel)),
         Box::new(FqCodel::new(fq_codel)),
+        Box::new(Red::new(red, dice())),
+        Box::new(Red::new(RedParams { harddrop: true, gentle: false, ..red }, dice())),
+        Box::new(Pie::new(pie, dice())),
+        Box::new(Cobalt::new(cobalt, dice())),
+        Box::new(Mq::new(queues)),
     ]
 }
 
 /// Whether a packet can leave before one that came earlier: only across flows or bands.
 fn lane(kind: &str, item: &Numbered) -> u32 {
     match kind {
-        "fq_codel" => item.flow,
+        "fq_codel" | "mq" => item.flow,
         "prio" => item.flow << 8 | u32::from(item.priority),
         "pfifo_fast" => item.priority.into(),
         _ => 0,
