@@ -42,8 +42,8 @@ pub enum StartError {
     #[error("the thread of the stack panicked while it started: please report its message")]
     Panicked,
     /// The operating system refused a descriptor, a thread, or memory.
-    #[error("the stack cannot be started: {0}")]
-    System(#[source] io::Error),
+    #[error("the stack cannot be started: {0}{advice}", advice = advice(.0))]
+    System(io::Error),
 }
 
 /// Why [`Stack::shutdown`](crate::Stack::shutdown) could not send everything.
@@ -106,6 +106,18 @@ impl From<PlanError> for StartError {
 impl From<Errno> for StartError {
     fn from(errno: Errno) -> Self {
         Self::System(errno.into())
+    }
+}
+
+/// The rest of a sentence that says what helps against an error of the system.
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => {
+            ": a stack takes some 30 descriptors; raise the limit (RLIMIT_NOFILE), as with `ulimit -n`"
+        }
+        Some(Errno::NFILE) => ": the machine has no descriptors left (sysctl fs.file-max)",
+        Some(Errno::AGAIN) => ": this user can have no more threads; raise the limit (`ulimit -u`)",
+        _ => "",
     }
 }
 

@@ -97,7 +97,7 @@ impl TcpStream {
 
     /// Says what dropping the last handle does (SO_LINGER):
     /// - None: returns at once, and what was written is sent afterwards;
-    /// - zero: drops what was not sent, and resets the connection;
+    /// - less than a second: drops what was not sent, and resets the connection;
     /// - longer: waits until the peer has acknowledged everything, at most so long, in whole
     ///   seconds.
     ///

@@ -1,0 +1,64 @@
+//! Limits of a process that are in the way of a stack. They are for all threads: one test at a time
+//! lowers one.
+
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use towpath::{Stack, StartError};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Runs `test` with a lower soft limit.
+fn with<T>(resource: Resource, soft: u64, test: impl FnOnce() -> T) -> T {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = getrlimit(resource);
+    setrlimit(resource, Rlimit { current: Some(soft), ..before }).expect("lower");
+    let result = test();
+    setrlimit(resource, before).expect("as before");
+    result
+}
+
+fn start() -> Result<Stack, StartError> {
+    Stack::builder().loopback().start()
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+#[test]
+fn a_limit_on_address_space_is_told() {
+    // No room for anything, for the region of the engine alone, and for both maps of it but for the
+    // last GiB.
+    for gib in [1, 40, 80, 100] {
+        let error = with(Resource::As, gib << 30, start).expect_err("no room");
+        assert!(matches!(error, StartError::AddressSpace), "{gib} GiB: {error:?}");
+        assert!(error.to_string().contains("ulimit -v"), "{error}");
+        assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::OutOfMemory);
+    }
+    drop(start().expect("room"));
+}
+
+#[test]
+fn a_limit_on_descriptors_is_told_and_none_stays_open() {
+    drop(start().expect("descriptors"));
+    let before = descriptors();
+    // One more number each time, until there are enough.
+    let mut refused = 0;
+    for more in 0.. {
+        // The count has the descriptor of the folder that was read.
+        match with(Resource::Nofile, (before - 1 + more) as u64, start) {
+            Ok(stack) => break drop(stack),
+            Err(error) => {
+                let sentence = error.to_string();
+                assert!(sentence.contains("ulimit -n"), "{more}: {sentence}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 5, "a stack takes more than {refused} descriptors");
+    // The engine closes some on a thread of its own.
+    while descriptors() > before {
+        std::thread::yield_now();
+    }
+}
