@@ -1,7 +1,7 @@
 //! A thread's sleep until the next request is due, or its sockets have news.
 //!
 //! epoll's own limit of time is in whole milliseconds, longer than most answers take. A timerfd of
-//! the same epoll set has ns, and wakes the thread some 50 µs late on an idle machine, which is
+//! the same epoll set has ns. The thread still wakes some 50 µs after the timer on an idle machine,
 //! the processor's way out of its sleep. [`Alarm`] is therefore set [`SPIN_NS`] early, and the
 //! thread polls without sleeping for the rest.
 
@@ -51,8 +51,8 @@ impl Alarm {
         Ok(Self { timer, at: 0 })
     }
 
-    /// Rings at `at` or before. An earlier time that is set already stays: the thread wakes
-    /// spuriously then and sets the rest, which is cheaper than a system call at every sleep.
+    /// Rings at `at` or before. An earlier time that is set already stays: the thread then wakes
+    /// spuriously and sets the rest. A system call at every sleep would cost more.
     pub fn set(&mut self, now: u64, at: u64) -> io::Result<()> {
         if self.at > now && self.at <= at {
             return Ok(());

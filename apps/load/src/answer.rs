@@ -1,7 +1,7 @@
 //! Bytes of a request, and what completes its answer.
 //!
-//! A [`Dialogue`] is made once per run; each user has a [`Reader`], which keeps its place between
-//! two reads without a buffer of its own beside one line.
+//! A [`Dialogue`] is made once per thread. Each user has a [`Reader`], which keeps its place
+//! between two reads with no buffer but a line.
 
 use crate::failure::Failure;
 use crate::http::{self, HttpReader};

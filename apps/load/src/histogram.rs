@@ -24,8 +24,8 @@ const QUANTILES: [(&str, f64); 8] = [
 
 /// A distribution of times: an HDR histogram from 1 ns to an hour, to three digits.
 ///
-/// Serialised as `count`, `min_us`, `mean_us`, `stdev_us`, percentiles in µs and `buckets`, pairs of
-/// a time in ns and a count. Fields of an empty histogram are null. The buckets are all that was
+/// Serialised as `count`, `min_us`, `mean_us`, `stdev_us`, percentiles in µs and `buckets`, pairs
+/// of a time in ns and a count. Fields of an empty histogram are null. The buckets are all that was
 /// recorded, hence runs can be merged after they were stored.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Histogram(hdrhistogram::Histogram<u64>);
@@ -65,7 +65,10 @@ impl Histogram {
 
     /// Adds all times of another histogram, without loss.
     pub fn merge(&mut self, other: &Self) {
-        self.0.add(&other.0).expect("both have the same bounds");
+        // Adding walks through every bucket, of which an idle thread's histograms hold none.
+        if !other.is_empty() {
+            self.0.add(&other.0).expect("both have the same bounds");
+        }
     }
 
     /// Times recorded.

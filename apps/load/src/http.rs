@@ -216,7 +216,8 @@ mod tests {
     fn responses_end_where_their_headers_say_however_they_are_cut() {
         let text = "HTTP/1.1 200 OK\r\ncontent-Length: 5\r\nServer: x\r\n\r\nhello\
                     HTTP/1.1 204 No Content\r\n\r\n\
-                    HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!\
+                    HTTP/1.1 100 Continue\r\n\r\n\
+                    HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!\
                     HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
                     5\r\nhello\r\nC;x=1\r\n hello again\r\n0\r\nTrailer: y\r\n\r\n\
                     HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";

@@ -27,12 +27,16 @@
 //!
 //! In an open loop ([`Arrivals::Open`]) the intended time comes from a schedule that the server
 //! cannot delay. A stall of the server then shows in the response time of every request that was
-//! due meanwhile; a closed loop would count such a stall once. Neither histogram is corrected.
+//! due meanwhile. A closed loop would count such a stall once. Neither histogram is corrected.
 //!
-//! Reading order: `plan`, `report`, `run` (threads and phases), `worker` (the loop of a thread),
-//! `pace` on `schedule` (when requests are due), `crowd` (a thread's users), `user` (a connection
-//! and its requests), `stream`. `answer` with `http` and `redis` finds the end of an answer,
-//! `sockets`, `alarm` and `machine` ask the kernel, `tally` counts.
+//! Reading order:
+//!
+//! - `plan` and `report`, what goes in and what comes out;
+//! - `run`, threads and phases; `worker`, the loop of a thread;
+//! - `pace` on `schedule`, when requests are due;
+//! - `crowd`, a thread's users; `user`, a connection and its requests; `stream`;
+//! - `answer` with `http` and `redis`, the end of an answer; `verdict`, its outcome;
+//! - `sockets`, `alarm` and `machine`, the kernel; `tally`, the counts.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

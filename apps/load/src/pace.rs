@@ -1,9 +1,10 @@
-//! Who sends when: the closed loop, the open loop, and rounds of heartbeats or bursts.
+//! Times of sending: the closed loop, the open loop, and rounds of heartbeats or bursts.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
-use crate::crowd::Crowd;
+use crate::crowd::{Crowd, Window};
 use crate::plan::{Arrivals, Plan, Shape};
 use crate::schedule::{Random, Rounds, Schedule, phase};
 use crate::user::State;
@@ -23,10 +24,9 @@ pub enum Pace {
 
 /// A user's next request follows its last answer.
 pub struct Closed {
-    interval: u64,
+    interval: Duration,
     depth: usize,
     random: Random,
-    plan: Plan,
     /// Time, user and the user's connection: a timer of a lost connection is stale.
     sends: BinaryHeap<Reverse<(u64, u32, u32)>>,
     has_begun: bool,
@@ -57,10 +57,9 @@ impl Pace {
                 Self::Open(Open { schedule, free: VecDeque::with_capacity(users) })
             }
             (Shape::Request | Shape::ConnectEach, Arrivals::Closed) => Self::Closed(Closed {
-                interval: plan.interval.as_nanos() as u64,
+                interval: plan.interval,
                 depth: plan.depth,
                 random,
-                plan: plan.clone(),
                 sends: BinaryHeap::new(),
                 has_begun: false,
             }),
@@ -152,27 +151,18 @@ impl Pace {
     }
 
     /// Requests that were due in the measurement and are left over.
-    pub fn unsent(&mut self, crowd: &Crowd<'_>) -> u64 {
-        let (traffic, start, end) = (crowd.window.traffic, crowd.window.start, crowd.window.end);
-        if traffic >= end {
+    pub fn unsent(self, window: Window) -> u64 {
+        let Window { traffic, start, end } = window;
+        if start >= end {
             return 0;
         }
         match self {
             Self::Closed(_) | Self::Free => 0,
-            Self::Open(open) => {
-                while open.schedule.peek() < start - traffic {
-                    open.schedule.advance();
-                }
+            Self::Open(mut open) => {
+                open.schedule.skip_to(start - traffic);
                 open.schedule.count_until(end - traffic)
             }
-            Self::Rounds(rounds) => {
-                let mut count = 0;
-                while traffic + rounds.peek().0 < end {
-                    count += u64::from(traffic + rounds.peek().0 >= start);
-                    rounds.advance();
-                }
-                count
-            }
+            Self::Rounds(rounds) => rounds.count_between(start - traffic, end - traffic),
         }
     }
 }
@@ -183,7 +173,7 @@ impl Closed {
         let traffic = crowd.window.traffic;
         for user in 0..crowd.users.len() as u32 {
             // Users who begin together would stay together for many intervals.
-            let at = traffic + phase(self.plan.interval, &mut self.random);
+            let at = traffic + phase(self.interval, &mut self.random);
             self.begin_user(crowd, user, at);
         }
     }
@@ -200,11 +190,11 @@ impl Closed {
         if !crowd.can_send(user) {
             return;
         }
-        if self.interval == 0 && at < crowd.window.end {
+        if self.interval.is_zero() && at < crowd.window.end {
             return crowd.issue(user, at);
         }
         let generation = crowd.users[user as usize].generation;
-        self.sends.push(Reverse((at + self.interval, user, generation)));
+        self.sends.push(Reverse((at + self.interval.as_nanos() as u64, user, generation)));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a run does: target, protocol, shape, arrivals and limits.
+//! Description of a run: target, protocol, shape, arrivals and limits.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::error::Error;
 
-/// What a run does. [`Plan::new`] has defaults; the fields are set as needed.
+/// Description of a run. [`Plan::new`] has defaults; the fields are set as needed.
 ///
 /// [`run`](crate::run) refuses a plan that contradicts itself, see [`Plan::check`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -280,7 +280,7 @@ pub enum Protocol {
         /// Host header; without one, the target's name.
         host: Option<String>,
     },
-    /// One redis command, as `["SET", "key", "value"]`. An error reply is a failure.
+    /// A redis command, as `["SET", "key", "value"]`. An error reply is a failure.
     Redis {
         /// Name and arguments of the command.
         words: Vec<String>,
@@ -308,7 +308,7 @@ pub enum Shape {
         #[serde(with = "as_seconds")]
         heartbeat: Duration,
     },
-    /// One request of all users at the same moment, once per `every`.
+    /// A request of all users at the same moment, once per `every`.
     Burst {
         /// Time between two bursts.
         #[serde(with = "as_seconds")]
@@ -360,7 +360,7 @@ pub enum Answer {
         /// Bytes of an answer.
         bytes: usize,
     },
-    /// Whatever one read returns: for servers whose answers have no fixed length.
+    /// Bytes that one read returns: for servers whose answers have no fixed length.
     Any,
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,8 +19,9 @@ use crate::worker::{Moments, Post, Remains, Worker};
 /// Does what `plan` says, in threads of its own, and returns the figures.
 ///
 /// `watch` is called on the calling thread, which sends nothing, once per [`Plan::period`].
-/// Setting `stop` ends the run within some 150 ms, with the figures until then. The limit on file
-/// descriptors is raised to the hard limit.
+/// Setting `stop` ends the measurement within some 20 ms; the run then waits for outstanding
+/// answers as at its usual end, [`Plan::grace`] at the most. The limit on file descriptors is
+/// raised to the hard limit.
 ///
 /// # Errors
 /// The reason that kept a run from beginning, see [`Error`]. Failures of connections are in the
@@ -52,6 +53,8 @@ pub fn run(
         drained: AtomicU64::new(u64::MAX),
     };
     thread::scope(|scope| {
+        let conductor =
+            Conductor { plan, stop, moments: &moments, desks: &desks, wakers: &wakers, address };
         let reporter = thread::current();
         let mut handles = Vec::with_capacity(threads);
         for (thread, (post, desk)) in posts.into_iter().zip(&desks).enumerate() {
@@ -62,16 +65,23 @@ pub fn run(
             let handle = thread::Builder::new().name(name).spawn_scoped(scope, || worker.run());
             handles.push(handle.map_err(Error::system("start a thread"))?);
         }
-        let conductor =
-            Conductor { plan, stop, moments: &moments, desks: &desks, wakers: &wakers, address };
         conductor.conduct(handles, started, watch)
     })
 }
 
+/// Ends the threads whatever happens, a panic of `watch` included; the scope waits for them.
+impl Drop for Conductor<'_> {
+    fn drop(&mut self) {
+        self.moments.end.store(0, Release);
+        self.moments.drained.store(0, Release);
+        // A thread looks at the end only once the traffic has a beginning.
+        self.moments.traffic.fetch_min(0, Release);
+        self.wake();
+    }
+}
+
 /// Time between two looks at `stop`.
 const LOOK: Duration = Duration::from_millis(20);
-/// Wait for outstanding answers after `stop`.
-const STOP_GRACE: Duration = Duration::from_millis(100);
 /// Wait for a thread's hand-over; a thread that does not run within it is asked again next time.
 const HAND_OVER: Duration = Duration::from_millis(200);
 
@@ -130,15 +140,17 @@ impl Conductor<'_> {
         sums: &mut Sums,
         watch: &mut dyn FnMut(&Snapshot),
     ) {
-        let (mut settled, mut last) = (0, self.now());
+        let (mut most, mut last) = (0, self.now());
         let mut next = last + self.period();
         let is_each = self.plan.shape == Shape::ConnectEach;
         loop {
             let now = self.now();
-            let sum: usize = self.desks.iter().map(|it| it.settled.load(Relaxed)).sum();
-            if sum != settled {
-                (settled, last) = (sum, now);
+            let settled = self.sum(|it| &it.settled);
+            let connected = self.sum(|it| &it.connected);
+            if connected > most {
+                (most, last) = (connected, now);
             }
+            // An address that swallows SYNs would hold up thousands of users batch by batch.
             let patience = (self.plan.connect_timeout + LOOK * 10).as_nanos() as u64;
             if is_each || settled >= self.plan.users || now - last > patience {
                 break;
@@ -156,8 +168,7 @@ impl Conductor<'_> {
             thread::park_timeout(Duration::from_millis(1));
         }
         sums.connecting = self.now();
-        let connected: usize = self.desks.iter().map(|it| it.connected.load(Relaxed)).sum();
-        let is_hopeless = !is_each && connected == 0;
+        let is_hopeless = !is_each && self.sum(|it| &it.connected) == 0;
         if self.stop.load(Relaxed) {
             sums.ended = Ended::Stopped;
             self.begin(0, 0);
@@ -217,8 +228,7 @@ impl Conductor<'_> {
 
     fn stop_at(&self, now: u64, sums: &mut Sums) {
         sums.ended = Ended::Stopped;
-        let grace = STOP_GRACE.min(self.plan.grace);
-        self.moments.drained.store(now + grace.as_nanos() as u64, Release);
+        self.moments.drained.store(now + self.plan.grace.as_nanos() as u64, Release);
         self.moments.end.store(now, Release);
         self.wake();
     }
@@ -247,7 +257,7 @@ impl Conductor<'_> {
             failed: it.failures.total(),
             bytes_sent: it.bytes_sent,
             bytes_received: it.bytes_received,
-            connected: self.desks.iter().map(|it| it.connected.load(Relaxed)).sum(),
+            connected: self.sum(|it| &it.connected),
             p50: it.response.quantile(0.5),
             p90: it.response.quantile(0.9),
             p99: it.response.quantile(0.99),
@@ -258,15 +268,14 @@ impl Conductor<'_> {
     }
 
     fn snapshot(&self, sums: &Sums, phase: Phase) -> Snapshot {
-        let sum = |gauge: fn(&Desk) -> usize| self.desks.iter().map(gauge).sum();
         let behind = self.desks.iter().map(|it| it.behind_ns.load(Relaxed)).max();
         Snapshot {
             phase,
             since_start: Duration::from_nanos(self.now()),
             elapsed: sums.until,
             users: self.plan.users,
-            connected: sum(|it| it.connected.load(Relaxed)),
-            connecting: sum(|it| it.connecting.load(Relaxed)),
+            connected: self.sum(|it| &it.connected),
+            connecting: self.sum(|it| &it.connecting),
             sent: sums.total.sent,
             received: sums.total.received,
             bytes_sent: sums.total.bytes_sent,
@@ -334,9 +343,12 @@ impl Conductor<'_> {
     /// Length of the measurement. Bytes of a stream up have arrived once the server has closed.
     fn duration(&self, remains: &[Remains]) -> Duration {
         let start = self.moments.traffic.load(Relaxed) + self.plan.warmup.as_nanos() as u64;
-        let last_end = remains.iter().map(|it| it.last_end).max().unwrap_or(0);
-        let end = self.moments.end.load(Relaxed).max(last_end);
+        let end = remains.iter().map(|it| it.end.max(it.last_end)).max().unwrap_or(0);
         Duration::from_nanos(end.saturating_sub(start))
+    }
+
+    fn sum(&self, gauge: fn(&Desk) -> &AtomicUsize) -> usize {
+        self.desks.iter().map(|it| gauge(it).load(Relaxed)).sum()
     }
 
     fn now(&self) -> u64 {

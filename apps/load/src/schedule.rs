@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::plan::Spacing;
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+#[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {
@@ -26,6 +27,7 @@ impl Random {
 }
 
 /// Times of an open loop's requests.
+#[derive(Clone)]
 pub struct Schedule {
     spacing: Spacing,
     gap_ns: f64,
@@ -58,11 +60,26 @@ impl Schedule {
         self.next_ns = self.after(self.next_ns);
     }
 
+    /// Leaves out the requests before `time`.
+    pub fn skip_to(&mut self, time: u64) {
+        if self.peek() >= time {
+            return;
+        }
+        let time = time as f64;
+        self.count = (time / self.gap_ns - self.offset).ceil() as u64;
+        // Exponential gaps have no memory: the gap to the next request is the same from any time.
+        self.next_ns = self.after(time);
+    }
+
     /// Requests from the next one to `until`. A Poisson schedule counts the first million of them
     /// and adds the expectation of the rest, otherwise a hopeless rate would delay the report.
-    pub fn count_until(&mut self, until: u64) -> u64 {
+    pub fn count_until(mut self, until: u64) -> u64 {
         const COUNTED: u64 = 1_000_000;
         let before = self.count;
+        if self.spacing == Spacing::Uniform {
+            let end = (until as f64 / self.gap_ns - self.offset).ceil() as u64;
+            return end.saturating_sub(before);
+        }
         while self.peek() < until && self.count - before < COUNTED {
             self.advance();
         }
@@ -107,6 +124,16 @@ impl Rounds {
     pub fn peek(&self) -> (u64, u32) {
         let (phase, user) = self.phases[self.at];
         (self.round * self.every_ns + phase, user)
+    }
+
+    /// Requests in [`start`, `end`), from the next one.
+    pub fn count_between(&self, start: u64, end: u64) -> u64 {
+        let count = |(at, (phase, _)): (usize, &(u64, u32))| {
+            let next = self.round + u64::from(at < self.at);
+            let from = start.saturating_sub(*phase).div_ceil(self.every_ns).max(next);
+            end.saturating_sub(*phase).div_ceil(self.every_ns).saturating_sub(from)
+        };
+        self.phases.iter().enumerate().map(count).sum()
     }
 
     /// Goes on to the request after the next.
@@ -178,9 +205,39 @@ mod tests {
         let mut uniform = Schedule::new(100., Spacing::Uniform, 1, 0.);
         (0..30).for_each(|_| uniform.advance());
         assert_eq!(uniform.count_until(SECOND), 70);
-        let mut poisson = Schedule::new(1e7, Spacing::Poisson, 1, 0.);
+        let poisson = Schedule::new(1e7, Spacing::Poisson, 1, 0.);
         let count = poisson.count_until(SECOND) as f64;
         assert!((count / 1e7 - 1.).abs() < 0.01, "{count}");
+    }
+
+    #[test]
+    fn requests_before_a_time_are_left_out() {
+        let mut uniform = Schedule::new(100., Spacing::Uniform, 1, 0.5);
+        uniform.skip_to(SECOND);
+        assert_eq!(uniform.peek(), SECOND + 5_000_000);
+        assert_eq!(uniform.clone().count_until(2 * SECOND), 100);
+        uniform.skip_to(3);
+        assert_eq!(uniform.peek(), SECOND + 5_000_000);
+        let mut poisson = Schedule::new(1000., Spacing::Poisson, 5, 0.);
+        poisson.skip_to(1_000_000 * SECOND);
+        assert!(poisson.peek() >= 1_000_000 * SECOND);
+    }
+
+    #[test]
+    fn the_rest_of_rounds_is_counted_as_it_would_be_sent() {
+        let every = Duration::from_millis(10);
+        let mut rounds = Rounds::spread(7, every, &mut Random::new(4));
+        (0..17).for_each(|_| rounds.advance());
+        for (start, end) in [(0, 1_000_000_000), (33_000_000, 87_654_321), (5, 5), (50, 20)] {
+            let counted = rounds.count_between(start, end);
+            let mut walked = Rounds { phases: rounds.phases.clone(), ..rounds };
+            let mut count = 0;
+            while walked.peek().0 < end {
+                count += u64::from(walked.peek().0 >= start);
+                walked.advance();
+            }
+            assert_eq!(counted, count, "[{start}, {end})");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub enum State {
 /// Requests that a user has not sent; more are counted as unsent, so that memory has a bound.
 pub const QUEUE_MAX: usize = 1024;
 
-/// One connection or socket of a run.
+/// A connection or socket of a run, and its requests.
 pub struct User {
     socket: Socket,
     pub state: State,
@@ -281,6 +281,10 @@ impl User {
             inbox.bytes += len as u64;
             if is_udp {
                 self.on_datagram(&buffer[..len], dialogue, now, inbox)?;
+                // A doubled datagram may wait for the next event: it answers nothing.
+                if self.under_way == 0 {
+                    return Ok(());
+                }
             } else {
                 self.on_bytes(&buffer[..len], dialogue, now, inbox)?;
                 if len < buffer.len() && !has_end {

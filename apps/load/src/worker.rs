@@ -47,6 +47,8 @@ pub struct Remains {
     pub connected: usize,
     /// Time of the measurement in which the thread slept, in ns.
     pub slept: u64,
+    /// End of the thread's measurement: later than the plan's moment if that is in the past.
+    pub end: u64,
     /// Time when the last stream's server closed; 0 without one.
     pub last_end: u64,
 }
@@ -60,7 +62,7 @@ impl Post {
     }
 }
 
-/// One thread's part of a run.
+/// Part of a run that one thread does.
 pub struct Worker<'a> {
     plan: &'a Plan,
     moments: &'a Moments,
@@ -99,9 +101,6 @@ impl<'a> Worker<'a> {
         loop {
             self.desk.hand_over(&mut self.crowd.tally, &self.reporter);
             self.observe();
-            if self.is_over() {
-                break;
-            }
             let now = self.moments.clock.now();
             if now < self.crowd.window.end {
                 self.pace.send_due(&mut self.crowd, now);
@@ -113,6 +112,10 @@ impl<'a> Worker<'a> {
                 is_idle = !self.crowd.stream_some();
             }
             self.pace.on_news(&mut self.crowd);
+            // After the last answer nothing would wake the thread before the grace is over.
+            if self.is_over() {
+                break;
+            }
             let behind = self.pace.behind(now, self.crowd.window.traffic);
             self.desk.behind_ns.store(behind, Relaxed);
             self.wait(is_idle)?;
@@ -122,9 +125,9 @@ impl<'a> Worker<'a> {
         let connected = self.desk.connected.load(Relaxed);
         let last_end = self.crowd.streams.last_end;
         self.crowd.finish();
-        let unsent = self.crowd.unsent + self.pace.unsent(&self.crowd);
-        let tally = self.crowd.tally;
-        Ok(Remains { tally, unsent, connected, slept: self.slept, last_end })
+        let unsent = self.crowd.unsent + self.pace.unsent(self.crowd.window);
+        let (tally, end) = (self.crowd.tally, self.crowd.window.end);
+        Ok(Remains { tally, unsent, connected, slept: self.slept, end, last_end })
     }
 
     /// Takes over the moments that the reporter has decided meanwhile.
@@ -133,11 +136,16 @@ impl<'a> Worker<'a> {
         if traffic == u64::MAX {
             return;
         }
+        let now = self.moments.clock.now();
         let window = &mut self.crowd.window;
         let is_beginning = window.traffic == u64::MAX;
+        let mut end = self.moments.end.load(Acquire);
+        if !is_beginning && end < window.end {
+            // The run was stopped. Requests sent until now are in the figures, their answers too.
+            end = end.max(now);
+        }
         let start = traffic.saturating_add(self.plan.warmup.as_nanos() as u64);
-        *window = Window { traffic, start, end: self.moments.end.load(Acquire) };
-        let now = self.moments.clock.now();
+        *window = Window { traffic, start, end: end.min(window.end) };
         if is_beginning && now < self.crowd.window.end {
             self.pace.begin(&mut self.crowd);
         }

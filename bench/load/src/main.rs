@@ -13,18 +13,13 @@
 //!
 //! A client prints one JSON object. Times are in µs, rates per second.
 //!
-//! Reading order: `serve` is the server, `asking` what clients of connections share, `requests`, `users`, `bulk` and
-//! `datagrams` are the clients, `tally` is what they print.
+//! Reading order: `serve` is the server, `clients` are plans of `towpath_load`, `tally` is what they print.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
-mod asking;
-mod bulk;
-mod datagrams;
-mod requests;
+mod clients;
 mod serve;
 mod tally;
-mod users;
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -44,22 +39,22 @@ fn main() -> Result<()> {
             json!("there")
         }
         ["ask", to, connections, bytes, time] => {
-            requests::ask(to.parse()?, connections.parse()?, bytes.parse()?, seconds(time)?)?
+            clients::ask(to.parse()?, connections.parse()?, bytes.parse()?, seconds(time)?)?
         }
         ["churn", to, clients, bytes, time] => {
-            requests::churn(to.parse()?, clients.parse()?, bytes.parse()?, seconds(time)?)?
+            clients::churn(to.parse()?, clients.parse()?, bytes.parse()?, seconds(time)?)?
         }
         ["users", to, users, bytes, ms, time] => {
             let every = Duration::from_millis(ms.parse()?);
-            users::run(to.parse()?, users.parse()?, bytes.parse()?, every, seconds(time)?)?
+            clients::users(to.parse()?, users.parse()?, bytes.parse()?, every, seconds(time)?)?
         }
         ["bulk", to, way, flows, time] => {
-            bulk::run(to.parse()?, way.parse()?, flows.parse()?, seconds(time)?)?
+            clients::bulk(to.parse()?, way.parse()?, flows.parse()?, seconds(time)?)?
         }
         ["echo", to, window, bytes, time] => {
-            datagrams::echo(to.parse()?, window.parse()?, bytes.parse()?, seconds(time)?)?
+            clients::echo(to.parse()?, window.parse()?, bytes.parse()?, seconds(time)?)?
         }
-        ["cast", to, bytes, time] => datagrams::cast(to.parse()?, bytes.parse()?, seconds(time)?)?,
+        ["cast", to, bytes, time] => clients::cast(to.parse()?, bytes.parse()?, seconds(time)?)?,
         _ => bail!(
             "serve, reach, ask, churn, users, bulk, echo or cast; see the top of bench/load/src/main.rs"
         ),

@@ -4,7 +4,21 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
 use rustix::net::sockopt::set_socket_linger;
+use towpath_load::{Plan, Report, Snapshot, run};
+
+/// Goes on until a snapshot shows enough, however long a busy machine takes.
+#[track_caller]
+pub fn until(plan: &Plan, is_enough: impl Fn(&Snapshot) -> bool) -> Report {
+    let mut plan = plan.clone();
+    plan.duration = Duration::from_secs(3600);
+    plan.period = Duration::from_millis(10);
+    let stop = AtomicBool::new(false);
+    run(&plan, &stop, &mut |now| stop.store(is_enough(now), Relaxed)).expect("the plan is sound")
+}
 
 /// A server that gives each connection to a thread with `serve`.
 pub fn tcp(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
@@ -44,7 +58,7 @@ pub fn answering(answer: &'static [u8]) -> impl Fn(TcpStream) + Clone {
 /// Resets a connection after its first bytes.
 pub fn resetting(mut stream: TcpStream) {
     let _ = stream.read(&mut [0; 100]);
-    set_socket_linger(&stream, Some(std::time::Duration::ZERO)).expect("a socket");
+    set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket");
 }
 
 /// Datagrams go back, changed by `answer`, which may lose some.
