@@ -562,6 +562,15 @@ impl Client {
         }
     }
 
+    /// In a child that forks without the care of [`Self::clone_channel`]:
+    /// [abandons](Self::abandon) the parent's attachment, and has every further call fail with
+    /// [`Error::Dead`].
+    pub fn disown(&self) {
+        self.abandon();
+        // The parent's threads sleep on the same words: they are not woken.
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
     /// Whether it was the parent's, and this is the child. See [`Self::abandon`].
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)

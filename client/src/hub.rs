@@ -153,6 +153,14 @@ impl Reactor {
         self.lock().map(drop)
     }
 
+    /// Drops all sets and kicks, whose descriptors are closed with them. The next lock begins
+    /// anew.
+    pub(crate) fn close(&self) {
+        let hub = self.hub.lock_unless_mine().and_then(|mut hub| hub.take());
+        // Outside the lock: closing is a system call for each descriptor.
+        drop(hub);
+    }
+
     /// What the lock protects, which is there from now on. What signal handlers had to put off is not done by this: see
     /// [`Process::lock_reactor`](crate::Process::lock_reactor).
     pub(crate) fn lock(&self) -> Result<LockGuard<'_, Option<Box<Hub>>>, Error> {

@@ -1,5 +1,6 @@
 //! What there is once in a process, whatever attachment it has.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use rustix::fs::{Mode, OFlags, open};
@@ -10,8 +11,11 @@ use crate::deadline::now_ns;
 use crate::descriptors::Descriptors;
 use crate::hub::Reactor;
 
-/// What a process has once: it outlives the attachment, of which a forked child has another one. This crate has no
-/// statics: the library that is loaded into a program has one of these, and a test as many as it likes.
+/// The tables and the reactor of a process, which outlive its attachment: a forked child has
+/// another one.
+///
+/// This crate has no statics. The library that is loaded into a program has one `Process`; a
+/// program that hosts several engines has one for each, [on the heap](Self::on_heap).
 ///
 /// ```
 /// static PROCESS: towpath_client::Process = towpath_client::Process::new();
@@ -31,8 +35,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// One without an attachment. Its tables are zeroed memory, which as a static costs nothing until it is touched;
-    /// they have several megabytes: not for the stack.
+    /// A `Process` without an attachment, for a static: its tables are megabytes of zeros, which
+    /// cost nothing there until they are touched. [`Self::on_heap`] is for all other places.
     #[expect(clippy::new_without_default, reason = "it would be built on the stack")]
     pub const fn new() -> Self {
         Self {
@@ -42,6 +46,31 @@ impl Process {
             forks: AtomicU32::new(0),
             without_waitv: AtomicBool::new(false),
         }
+    }
+
+    /// A `Process` on the heap. The allocator maps zeroed pages, so that the stack of the calling
+    /// thread needs no room for the tables.
+    ///
+    /// [`Client`](crate::Client) wants `&'static Process`. Before an owner frees the box, every
+    /// value of this crate that was made with it is dropped, and then [`Self::close`] is called.
+    ///
+    /// ```
+    /// let process = towpath_client::Process::on_heap();
+    /// assert_eq!(process.forks(), 0);
+    /// process.close();
+    /// ```
+    pub fn on_heap() -> Box<Self> {
+        let zeros: Box<MaybeUninit<Self>> = Box::new_zeroed();
+        // SAFETY: `new` makes zeros, too: atomics of 0 and false, and a free lock. In the lock is
+        // None in place of a Box, a null pointer.
+        unsafe { zeros.assume_init() }
+    }
+
+    /// Closes the descriptors of the reactor: of its sets, and of the threads that waited.
+    /// Without it they would be closed while the table of descriptors, in which each of them is
+    /// entered, is being dropped.
+    pub fn close(&self) {
+        self.reactor.close();
     }
 
     /// Makes the system calls that waiting needs once, for the clock (vDSO), and finds out whether calls are filtered. A
@@ -103,4 +132,41 @@ fn is_filtered() -> bool {
     let Ok(len) = read else { return true };
     let line = status[..len].split(|byte| *byte == b'\n').find_map(|l| l.strip_prefix(b"Seccomp:"));
     line.is_none_or(|mode| mode.trim_ascii() != b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HighFd;
+    use crate::descriptors::{DESCRIPTORS_MAX, Entry};
+    use crate::hub::ListKick;
+
+    #[test]
+    fn a_process_on_the_heap_is_what_new_makes() {
+        let process = Process::on_heap();
+        for fd in [0, 3, 1023, DESCRIPTORS_MAX as i32 - 1] {
+            assert_eq!(process.descriptors.lookup(fd), Entry::Kernel);
+        }
+        assert_eq!((process.forks(), process.channel()), (0, 0));
+        assert!(!process.is_without_waitv() && !process.reactor.is_mine());
+        assert!(process.reactor.heads.iter().all(|head| head.load(Relaxed) == 0));
+        assert!(
+            process.reactor.lock().is_ok_and(|hub| hub.as_ref().is_some_and(|hub| hub.made == 0))
+        );
+    }
+
+    #[test]
+    fn a_closed_reactor_has_no_descriptors() {
+        let process = Process::on_heap();
+        // SAFETY: the box lives as long as the descriptor in its reactor, which `close` drops.
+        let descriptors = unsafe { &*std::ptr::from_ref(&process.descriptors) };
+        let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("one");
+        let fd = HighFd::new(kick.into(), descriptors);
+        let number = fd.get();
+        let kick = ListKick { fd, is_taken: false, is_willing: false, is_rung: false };
+        process.reactor.lock().expect("free").as_mut().expect("made").list_kicks.push(kick);
+        assert_eq!(descriptors.lookup(number), Entry::Internal);
+        process.close();
+        assert_eq!(descriptors.lookup(number), Entry::Kernel);
+    }
 }

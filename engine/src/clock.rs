@@ -31,6 +31,11 @@ impl Clock {
         }
     }
 
+    /// Whether time passes only when the caller says so.
+    pub fn is_by_hand(&self) -> bool {
+        matches!(self, Self::ByHand(_))
+    }
+
     /// Lets time pass, if it is by hand.
     pub fn pass(&mut self, time: Duration) {
         if let Self::ByHand(now) = self {

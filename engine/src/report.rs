@@ -47,6 +47,9 @@ impl Counters {
 pub struct Report {
     /// As they are after the last turn.
     pub counters: Counters,
+    /// Bytes that were not delivered when the engine ended, and are lost: see [`Left::unsent`].
+    /// Shards with threads of their own are not counted.
+    pub unsent: u64,
 }
 
 /// Why an engine still runs that ends with its last program.

@@ -142,10 +142,12 @@ impl Engine {
 
     /// Resets the connections whose peers do not have everything, and hangs up.
     pub fn finish(mut self) -> Report {
+        let shards = std::iter::once(&self.shard).chain(&self.others);
+        let unsent = shards.map(|shard| shard.unsent(shard.host.now)).sum();
         self.shard.hang_up();
         self.others.iter_mut().for_each(Shard::hang_up);
         self.end_threads();
-        Report { counters: self.counters() }
+        Report { counters: self.counters(), unsent }
     }
 }
 

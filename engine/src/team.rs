@@ -28,8 +28,8 @@ const WATCHED: Duration = Duration::from_millis(100);
 /// A shard that had nothing to do in so many turns sleeps though its thread does not. What comes on its descriptors then is
 /// found when its thread looks at them.
 const IDLE_TURNS: u32 = 64;
-/// More looks than there is time for before a sleep.
-const LOOKS_MAX: u32 = 10_000;
+/// Looks before a sleep on a clock that is turned by hand, which stands still meanwhile.
+const LOOKS_BY_HAND: u32 = 100;
 /// What a busy one uses of a processor, in percent.
 pub(crate) const BUSY: u32 = 80;
 
@@ -131,8 +131,9 @@ impl Team<'_> {
         let used = || if is_watched { clock::used_by_thread() } else { Duration::ZERO };
         let used_before = used();
         let mut found = false;
-        // Of a clock that is turned by hand they are too many, and come to an end.
-        for _ in 0..LOOKS_MAX {
+        let is_by_hand = self.first.clock.is_by_hand();
+        let looks = if is_by_hand { LOOKS_BY_HAND } else { u32::MAX };
+        for _ in 0..looks {
             thread::yield_now();
             let before = std::mem::replace(&mut now, self.first.clock.now());
             if self.first.lookout.is_taken(before, now) {

@@ -7,6 +7,7 @@ mod circles;
 mod counts;
 mod crowd;
 mod debian;
+mod echo;
 mod figures;
 mod findings;
 mod fuzz;
@@ -48,6 +49,8 @@ enum Chore {
     Counts(counts::Options),
     /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
     Crowd(crowd::Options),
+    /// Measures echo servers of several kinds side by side with `towpath load`.
+    Echo(echo::Options),
     /// Two shards on two processors beside one, over a port in memory, and what a packet costs with up to eight.
     Shards(shards::Options),
     /// What a packet costs the core, beside gVisor's netstack and smoltcp (Go for the one, both from the network).
@@ -82,6 +85,7 @@ fn run(root: &Path, chore: Chore) -> Result<()> {
         Chore::Report(options) => report::run(&options),
         Chore::Counts(options) => counts::run(root, &options),
         Chore::Crowd(options) => crowd::run(root, &options),
+        Chore::Echo(options) => echo::run(root, &options),
         Chore::Shards(options) => shards::run(root, &options),
         Chore::Packets(options) => packets::run(root, &options),
         Chore::Fuzz(options) => fuzz::run(root, &options),

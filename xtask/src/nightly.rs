@@ -57,10 +57,13 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     for (n, check) in checks.iter().enumerate() {
         println!("== {} ({} of {}): {}", check.name, n + 1, checks.len(), check.about);
         let start = Instant::now();
-        let row = Row::of(check, (check.work)(&world, check), start.elapsed());
+        let attempts = (check.work)(&world, check);
+        let is_interrupted = interrupt::check().is_err();
+        let row = Row::of(check, attempts, start.elapsed());
+        let row = if is_interrupted { row.interrupted() } else { row };
         println!("== {}: {}, {:.0} s", check.name, row.verdict(), start.elapsed().as_secs_f32());
         rows.push(row);
-        if interrupt::check().is_err() {
+        if is_interrupted {
             break;
         }
     }

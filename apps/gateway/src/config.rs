@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::egress::Egress;
 use crate::nameservers::{self, Nameserver};
 
 /// How a gateway is made.
@@ -26,6 +27,10 @@ pub struct GatewayConfig {
     pub dns_v6: Option<Ipv6Addr>,
     /// Whom it asks; also those on the host's loopback, whatever `host_loopback` says.
     pub nameserver: Nameserver,
+    /// Whether port 53 of every address is the forwarder of DNS.
+    pub dns_everywhere: bool,
+    /// Way on which its own sockets leave the host.
+    pub egress: Egress,
     /// Longest IP packet on the link to the program in bytes.
     pub mtu: u32,
     /// How many descriptors it may count on for flows; None: as many as the process may have (RLIMIT_NOFILE).
@@ -47,6 +52,8 @@ impl Default for GatewayConfig {
             dns_v4: Some(Ipv4Addr::new(10, 0, 2, 3)),
             dns_v6: Some(Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 3)),
             nameserver: Nameserver::OfHost,
+            dns_everywhere: false,
+            egress: Egress::default(),
             mtu: 65_520,
             descriptors: None,
             seed: [0; 32],
@@ -73,12 +80,12 @@ impl GatewayConfig {
 
     /// Whether there is a forwarder of DNS.
     pub(crate) fn has_forwarder(&self) -> bool {
-        self.dns_v4.is_some() || self.dns_v6.is_some()
+        self.dns_everywhere || self.dns_v4.is_some() || self.dns_v6.is_some()
     }
 
     /// Whether this is where the forwarder of DNS is asked.
     pub(crate) fn is_forwarder(&self, dst: SocketAddr) -> bool {
-        dst.port() == nameservers::PORT && self.is_dns(dst.ip())
+        dst.port() == nameservers::PORT && (self.dns_everywhere || self.is_dns(dst.ip()))
     }
 
     /// Whether this is the address of the forwarder of DNS, on which there is nothing else.

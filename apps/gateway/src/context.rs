@@ -16,7 +16,8 @@ use crate::events::{Events, Interest, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
 use crate::icmp::Errors;
 use crate::limits::LINK_PACKETS_MAX;
-use crate::link::{LINK, Link};
+use crate::link::LINK;
+use crate::loops::Loops;
 use crate::nameservers::{Nameserver, Nameservers};
 use crate::notice::Notice;
 use crate::siblings::{Place, Topic};
@@ -26,7 +27,8 @@ pub(crate) struct Context<'a, H: Host> {
     pub(crate) now: Instant,
     pub(crate) stack: &'a mut Stack<H>,
     pub(crate) shared: &'a mut Shared,
-    pub(crate) link: &'a Link,
+    /// Packets that the inner stack has given to the link and that nobody has taken yet.
+    pub(crate) on_link: usize,
     pub(crate) pool: &'a mut Pool,
     /// The inner stack was given something that a turn must act on.
     pub(crate) touched: bool,
@@ -49,6 +51,7 @@ pub(crate) struct Shared {
     /// One datagram, or train of them, on its way.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) now_ns: u64,
+    pub(crate) loops: Loops,
     /// Which of the host's gateways this is.
     pub(crate) place: Place,
     /// Is told what the user should know.
@@ -61,7 +64,7 @@ const SCRATCH_LEN: usize = 65_536;
 impl<H: Host> Context<'_, H> {
     /// Whether datagrams had better wait in the host's sockets, which is where there is room.
     pub(crate) fn is_link_busy(&mut self) -> bool {
-        let waiting = self.stack.net.output(LINK).len() + self.link.queues().to_program.len();
+        let waiting = self.stack.net.output(LINK).len() + self.on_link;
         waiting >= LINK_PACKETS_MAX / 2
     }
 }
@@ -74,6 +77,7 @@ impl Shared {
     pub(crate) fn all(
         config: &GatewayConfig,
         places: Vec<Place>,
+        watches_loops: bool,
         now_ns: u64,
     ) -> io::Result<Vec<Self>> {
         let events = places.iter().map(|_| Events::new()).collect::<Result<Vec<_>, _>>()?;
@@ -99,6 +103,7 @@ impl Shared {
                 nameservers,
                 scratch: vec![0; SCRATCH_LEN].into_boxed_slice(),
                 now_ns,
+                loops: Loops::new(watches_loops),
                 place,
                 tell: Box::new(drop),
             })
@@ -111,6 +116,17 @@ impl Shared {
         if self.place.siblings.is_first(topic) {
             (self.tell)(notice);
         }
+    }
+
+    /// Whether a flow that comes in is one of the gateway's own sockets. Counts it, and tells the
+    /// user.
+    pub(crate) fn is_loop(&mut self, from: SocketAddr, to: SocketAddr) -> bool {
+        let is_loop = self.loops.has(from, to);
+        if is_loop {
+            self.counters.loops_refused += 1;
+            self.tell_once(Topic::Loop, Notice::Loop { to });
+        }
+        is_loop
     }
 
     /// Which address of the host a flow of the program to `dst` is meant for; None: refuse it.

@@ -79,6 +79,8 @@ counters! {
     dns_malformed,
     /// Datagrams that came to a question's socket and do not answer it, dropped.
     dns_mismatched,
+    /// Flows of the gateway's own sockets that a route of the host led back to it, refused.
+    loops_refused,
     /// Errors of the host passed to the program as ICMP.
     icmp_errors,
     /// Errors not passed on: about a group, or because of `ERRORS_MAX`.

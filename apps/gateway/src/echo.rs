@@ -172,6 +172,7 @@ impl EchoFlows {
             other => other.map_err(|error| refused(shared, error))?,
         };
         sys::enable_details(host.as_fd(), ip.is_ipv6())
+            .and_then(|()| shared.config.egress.apply(&host, ip))
             .and_then(|()| connect(&host, &to))
             .map_err(|error| refused(shared, error))?;
         let flow = Flow { host, to: ip, marks: (PLAIN_TTL, 0), raw, readable: false };

@@ -16,7 +16,7 @@ use towpath_tcp::KeepAlive;
 
 use crate::budget::Share;
 use crate::config::Presented;
-use crate::context::{Context, FifoHost};
+use crate::context::{Context, FifoHost, Shared};
 use crate::events::family;
 use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
 use crate::lines::Arrival;
@@ -352,7 +352,12 @@ const ENDED_PROBES: KeepAlive =
     KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
 
 /// A socket of the host that is connecting to `addr`, with the TTL and class of the program's SYN.
-pub(crate) fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<Fd, Errno> {
+pub(crate) fn open_towards(
+    shared: &mut Shared,
+    addr: SocketAddr,
+    ttl: u8,
+    class: u8,
+) -> Result<Fd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let host = Fd::from(opened(|| socket_with(family(addr), SocketType::STREAM, flags, None))?);
     prepare(&host);
@@ -364,18 +369,26 @@ pub(crate) fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<Fd, E
     if ttl != PLAIN_TTL {
         sys::set_ip(host.as_fd(), addr.is_ipv6(), IpOption::ReceiveErrors, 1)?;
     }
+    shared.config.egress.apply(&host, addr.ip())?;
     match connect(&host, &addr) {
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(host),
-        Err(error) => Err(error),
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+        Err(error) => return Err(error),
     }
+    shared.loops.note(&host, addr);
+    Ok(host)
 }
 
 /// The same towards the next of the nameservers to which the host can connect at all.
-pub(crate) fn open_towards_next(tour: &mut Tour, ttl: u8, class: u8) -> Result<Fd, Errno> {
+pub(crate) fn open_towards_next(
+    shared: &mut Shared,
+    tour: &mut Tour,
+    ttl: u8,
+    class: u8,
+) -> Result<Fd, Errno> {
     // As the kernel answers for an address that nobody listens on, when none is named.
     let mut refused = Errno::CONNREFUSED;
     while let Some(to) = tour.advance() {
-        match open_towards(to, ttl, class) {
+        match open_towards(shared, to, ttl, class) {
             Ok(host) => return Ok(host),
             Err(error) => refused = error,
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use towpath_stack::{
     StackConfig,
 };
 use towpath_tcp::Instant;
-use towpath_wire::{MacAddr, Prefix};
+use towpath_wire::Prefix;
 
 use crate::budget::{FlowBudget, FlowsMax};
 use crate::config::{Forward, ForwardError, GatewayConfig};
@@ -26,10 +26,12 @@ use crate::echo::EchoFlows;
 use crate::events::{EventList, Token};
 use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Forwards;
+use crate::icmp::Errors;
 use crate::limits::{EVENTS_MAX, LINK_PACKETS_MAX, LISTEN_EVERY_NS, ROUNDS_MAX};
-use crate::link::{LINK, Link, OFFLOADS};
+use crate::link::{LINK, Link};
 use crate::listeners::{Bound, Opened};
 use crate::notice::Notice;
+use crate::outer::Outer;
 use crate::siblings::Place;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
@@ -44,6 +46,7 @@ pub struct Gateway {
     host: GatewayHost,
     ports: [Box<dyn Port + Send>; 1],
     link: Link,
+    outer: Outer,
     /// The inner stack was given something that a turn must act on.
     unsettled: bool,
     /// The host's sockets had more to say than was heard at once.
@@ -74,8 +77,17 @@ impl Gateway {
     /// # Errors
     /// When the host gives no descriptor, or no thread to follow the file with the nameservers.
     pub fn new(config: GatewayConfig, now_ns: u64) -> io::Result<Self> {
+        Self::on(Outer::IN_MEMORY, &config, now_ns)
+    }
+
+    /// The same on any kind of link: a port that gives, and takes, packets of that kind.
+    ///
+    /// # Errors
+    /// As [`Gateway::new`].
+    pub fn on(outer: Outer, config: &GatewayConfig, now_ns: u64) -> io::Result<Self> {
         let max = FlowsMax::new(config.descriptors);
-        let mut one = Self::at(&config, max, vec![Place::alone(FlowBudget::new(&max))], now_ns)?;
+        let places = vec![Place::alone(FlowBudget::new(&max))];
+        let mut one = Self::at(outer, config, max, places, now_ns)?;
         one.pop().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
@@ -86,32 +98,36 @@ impl Gateway {
     /// As [`Gateway::new`].
     pub fn shards(config: &GatewayConfig, owners: Owners, now_ns: u64) -> io::Result<Vec<Self>> {
         let max = FlowsMax::new(config.descriptors);
-        Self::at(config, max, Place::all(owners, FlowBudget::new(&max))?, now_ns)
+        let places = Place::all(owners, FlowBudget::new(&max))?;
+        Self::at(Outer::IN_MEMORY, config, max, places, now_ns)
     }
 
     fn at(
+        outer: Outer,
         config: &GatewayConfig,
         max: FlowsMax,
         places: Vec<Place>,
         now_ns: u64,
     ) -> io::Result<Vec<Self>> {
         let max = max.of_one_of(places.len());
-        let shared = Shared::all(config, places, now_ns)?;
-        Ok(shared.into_iter().map(|shared| Self::one(shared, max)).collect())
+        let shared = Shared::all(config, places, !outer.in_process, now_ns)?;
+        Ok(shared.into_iter().map(|shared| Self::one(outer, shared, max)).collect())
     }
 
-    fn one(shared: Shared, max: FlowsMax) -> Self {
+    fn one(outer: Outer, shared: Shared, max: FlowsMax) -> Self {
         let mut stack_config = StackConfig::default();
         // The sender's own stack has gathered small writes (Nagle); to wait here again would only delay.
         stack_config.tcp.nodelay = true;
-        stack_config.tcp.time_wait = TIME_WAIT;
+        if outer.in_process {
+            stack_config.tcp.time_wait = TIME_WAIT;
+        }
         // Each undecided SYN has a flow and a descriptor: those that never connect leave half to others.
         let pending_max = max.tcp / shared.place.count() / 2;
         stack_config.pending_max = stack_config.pending_max.min(pending_max).max(1);
         let now = Instant(shared.now_ns);
         let mut stack = Stack::new(stack_config, shared.config.seed, now);
-        add_interface(&mut stack, &shared.config, now);
-        let link = Link::default();
+        add_interface(&mut stack, outer.interface(&shared.config), now);
+        let link = Link::new(outer);
         let dns = Forwarder::new(max.dns, shared.nameservers.timeout_ns(), &shared.config.seed);
         let siblings = Arc::clone(&shared.place.siblings);
         let host = GatewayHost {
@@ -127,6 +143,7 @@ impl Gateway {
             host,
             ports: [Box::new(link.clone())],
             link,
+            outer,
             unsettled: false,
             unheard: false,
             seen: None,
@@ -249,18 +266,16 @@ impl Gateway {
         udp.depart(shared, &forwards.listeners);
         udp.expire(shared);
         echo.expire(shared.now_ns);
-        let (stack, link) = (&mut self.stack, &self.link);
-        let mut cx = Context { now, stack, shared, link, pool, touched: false };
+        let (stack, on_link) = (&mut self.stack, self.link.queues().to_program.len());
+        let mut cx = Context { now, stack, shared, on_link, pool, touched: false };
         forwards.serve(&mut cx, tcp, udp);
         tcp.expire(&mut cx);
         tcp.serve(&mut cx);
         udp.serve(&mut cx);
         echo.serve(&mut cx);
         dns.serve(&mut cx);
+        Errors::serve(&mut cx);
         self.unsettled |= cx.touched;
-        while let Some(packet) = shared.errors.next_packet(pool) {
-            link.queues().to_program.push_back(packet);
-        }
     }
 
     /// Turns the inner stack and serves its flows, until both have come to rest or it is enough.
@@ -321,8 +336,9 @@ impl Port for Gateway {
             return 0;
         }
         self.host.shared.now_ns = now_ns;
+        let at = self.outer.ip_offset();
         for packet in batch.iter() {
-            self.host.tcp.on_packet(&self.stack, packet.linear());
+            self.host.tcp.on_packet(&self.stack, packet.linear().get(at..).unwrap_or_default());
         }
         self.link.queues().from_program.append(batch);
         // What they point to is the programs' again when they are received.
@@ -333,11 +349,11 @@ impl Port for Gateway {
     }
 
     fn offloads(&self) -> Offloads {
-        OFFLOADS
+        self.outer.offloads
     }
 
     fn link_type(&self) -> LinkType {
-        LinkType::Ip
+        self.outer.link
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -393,8 +409,8 @@ impl Host for GatewayHost {
         None
     }
 
-    fn syn(&mut self, pending: PendingId, local: SocketAddr, _: SocketAddr) {
-        self.tcp.on_syn(pending, local);
+    fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
+        self.tcp.on_syn(pending, local, remote);
     }
 
     fn syn_forgotten(&mut self, pending: PendingId) {
@@ -426,23 +442,8 @@ impl Host for GatewayHost {
     }
 }
 
-fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: Instant) {
-    let own = [config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6)];
-    let iface = stack.net.add_interface(
-        now,
-        InterfaceConfig {
-            name: "program".into(),
-            link: LinkType::Ip,
-            mac: MacAddr::default(),
-            mtu: config.mtu,
-            offloads: OFFLOADS,
-            addresses: own.into_iter().flatten().map(Prefix::host).collect(),
-            slaac: false,
-            any_address: true,
-            kernel_cuts: false,
-            in_process: true,
-        },
-    );
+fn add_interface(stack: &mut Stack<GatewayHost>, interface: InterfaceConfig, now: Instant) {
+    let iface = stack.net.add_interface(now, interface);
     debug_assert_eq!(iface, LINK);
     for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
         stack.net.add_route(everything, None, iface, 0);

@@ -9,11 +9,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use towpath_pool::{Checksum, Packet, Pool};
+use towpath_pool::{Packet, Pool};
+use towpath_stack::Host;
+use towpath_stack::net::{Fragmenting, Ip};
 use towpath_wire::tcp::SeqNum;
 use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, udp};
 
 use crate::config::GatewayConfig;
+use crate::context::Context;
 use crate::counters::Counters;
 use crate::limits::{ERRORS_MAX, ERRORS_PER_TURN};
 use crate::sys::{self, QueuedError};
@@ -112,14 +115,14 @@ impl Errors {
         }
     }
 
-    /// The next error as a packet to the program.
-    pub(crate) fn next_packet(&mut self, pool: &mut Pool) -> Option<Packet> {
-        while let Some(error) = self.waiting.pop_front() {
-            if let Some(packet) = error.packet(pool) {
-                return Some(packet);
+    /// Gives the inner stack the errors to send, as far as the link has room.
+    pub(crate) fn serve(cx: &mut Context<'_, impl Host>) {
+        while !cx.is_link_busy() {
+            let Some(error) = cx.shared.errors.waiting.pop_front() else { break };
+            if error.send(cx).is_none() {
+                cx.shared.counters.icmp_errors_dropped += 1;
             }
         }
-        None
     }
 
     fn push(&mut self, error: Error, counters: &mut Counters) {
@@ -269,37 +272,51 @@ impl Message {
 }
 
 impl Error {
-    fn packet(&self, pool: &mut Pool) -> Option<Packet> {
+    /// None: the report quotes too little, or the stack has no way to its flow.
+    fn send(&self, cx: &mut Context<'_, impl Host>) -> Option<()> {
+        let (packet, protocol) = self.message(cx.pool)?;
+        let (src, dst) = (self.from, self.about.program());
+        cx.touched = true;
+        let net = &mut cx.stack.net;
+        let Ok(route) = net.route(cx.now, Some(src), dst, None) else {
+            cx.pool.give(packet);
+            return None;
+        };
+        let (ttl, fragmenting) = (Some(TTL), Fragmenting::Here);
+        let ip = Ip { protocol: protocol.0, ttl, tos: 0, fragmenting, flow_label: 0 };
+        let checksum = Some(CHECKSUM_AT as u16);
+        net.send(cx.now, &route, src, dst, ip, packet, checksum, cx.pool).ok()
+    }
+
+    /// The ICMP message, its checksum still 0, and the protocol that it is of.
+    fn message(&self, pool: &mut Pool) -> Option<(Packet, IpProtocol)> {
         let transport = self.about.transport(&self.quote)?;
         let ends = (self.about.program(), self.about.peer(), self.from);
         let ttl = self.message.quoted_ttl();
         let protocol = self.about.protocol();
-        let bytes = match (ends, self.message) {
-            ((IpAddr::V4(program), IpAddr::V4(peer), IpAddr::V4(from)), Message::V4(message)) => {
+        let (body, protocol) = match (ends, self.message) {
+            ((IpAddr::V4(program), IpAddr::V4(peer), IpAddr::V4(_)), Message::V4(message)) => {
                 let quoted = packet_v4((program, peer), protocol, ttl, &transport);
                 let quoted = quoted.get(..QUOTE_LEN_MAX_V4).unwrap_or(&quoted);
                 let mut body = vec![0; icmpv4::HEADER_LEN];
                 body.extend_from_slice(quoted);
                 message.emit(&mut body);
-                icmpv4::fill_checksum(&mut body);
-                packet_v4((from, program), IpProtocol::ICMP, TTL, &body)
+                (body, IpProtocol::ICMP)
             }
-            ((IpAddr::V6(program), IpAddr::V6(peer), IpAddr::V6(from)), Message::V6(message)) => {
+            ((IpAddr::V6(program), IpAddr::V6(peer), IpAddr::V6(_)), Message::V6(message)) => {
                 let quoted = packet_v6((program, peer), protocol, ttl, &transport);
                 let quoted = quoted.get(..QUOTE_LEN_MAX).unwrap_or(&quoted);
                 let mut body = vec![0; icmpv6::HEADER_LEN];
                 body.extend_from_slice(quoted);
                 message.emit(&mut body);
-                icmpv6::fill_checksum(&mut body, from, program);
-                packet_v6((from, program), IpProtocol::ICMPV6, TTL, &body)
+                (body, IpProtocol::ICMPV6)
             }
             // A flow is of one family.
             _ => return None,
         };
-        let mut packet = pool.take(bytes.len());
-        packet.push_back(bytes.len()).expect("taken with room").copy_from_slice(&bytes);
-        packet.meta.checksum = Checksum::Verified;
-        Some(packet)
+        let mut packet = pool.take(body.len());
+        packet.push_back(body.len()).expect("taken with room").copy_from_slice(&body);
+        Some((packet, protocol))
     }
 }
 
@@ -372,7 +389,7 @@ mod tests {
 
     fn error(about: About, message: Message, from: &str, quote: &[u8]) -> Vec<u8> {
         let error = Error { about, message, from: from.parse().unwrap(), quote: quote.to_vec() };
-        error.packet(&mut Pool::default()).unwrap().linear().to_vec()
+        error.message(&mut Pool::default()).unwrap().0.linear().to_vec()
     }
 
     fn report(v6: bool, icmp: (u8, u8), info: u32) -> QueuedError {
@@ -392,17 +409,12 @@ mod tests {
     }
 
     #[test]
-    fn errors_come_from_the_reporter_and_quote_the_flow() {
+    fn errors_quote_the_flow() {
         let (program, peer) = ("10.0.2.15:4000".parse().unwrap(), "192.0.2.1:53".parse().unwrap());
         let about = About::Datagram { program, peer };
         let message = Message::from_report(&report(false, (11, 0), 0), true).unwrap();
-        let packet = error(about, message, "203.0.113.7", &[b'x'; 600]);
-        assert_eq!(packet.len(), icmpv4::ERROR_PACKET_LEN_MAX);
-        let (header, body) = ipv4::Header::parse(&packet).unwrap();
-        assert_eq!(header.src, "203.0.113.7".parse::<Ipv4Addr>().unwrap());
-        assert_eq!(IpAddr::V4(header.dst), program.ip());
-        let message = &packet[body];
-        assert!(icmpv4::checksum_ok(message));
+        let message = &error(about, message, "203.0.113.7", &[b'x'; 600]);
+        assert_eq!(message.len() + ipv4::HEADER_LEN, icmpv4::ERROR_PACKET_LEN_MAX);
         let (kind, at) = icmpv4::Message::parse(message).unwrap();
         assert_eq!(kind, icmpv4::Message::TimeExceeded { code: icmpv4::TIME_EXCEEDED_TTL });
         let (quoted, at_udp) = ipv4::Header::parse_quoted(&message[at..]).unwrap();
@@ -417,11 +429,8 @@ mod tests {
         let program = "[fd00:2::15]:4000".parse().unwrap();
         let about = About::Datagram { program, peer: "[2001:db8::1]:53".parse().unwrap() };
         let message = Message::from_report(&report(true, (2, 0), 1280), false).unwrap();
-        let packet = error(about, message, "2001:db8:9::9", &[0; 2000]);
-        assert_eq!(packet.len(), icmpv6::ERROR_PACKET_LEN_MAX);
-        let (header, body) = ipv6::Header::parse(&packet).unwrap();
-        let message = &packet[body];
-        assert!(icmpv6::checksum_ok(message, header.src, header.dst));
+        let message = &error(about, message, "2001:db8:9::9", &[0; 2000]);
+        assert_eq!(message.len() + ipv6::HEADER_LEN, icmpv6::ERROR_PACKET_LEN_MAX);
         let (kind, _) = icmpv6::Message::parse(message).unwrap();
         assert_eq!(kind, icmpv6::Message::PacketTooBig { mtu: 1280 });
     }

@@ -19,6 +19,10 @@
 //! into that of the inner stack, and not at all on the way in but into the program's FIFO, the system
 //! calls aside. Idle flows hold no buffer memory.
 //!
+//! The other end of the link need not be a program. [`Outer`] says which kind of link there is.
+//! [`Runner`] joins a gateway to a device, as a TUN, with clients of any kind behind it.
+//! Connections leave by [`Egress`]; the gateway refuses those that come back (`loops`).
+//!
 //! A stack of several shards has a gateway for each ([`Gateway::shards`]); `siblings` is what these have in common, `order`
 //! how connections that they make side by side come to the program as they came to the host.
 //!
@@ -35,6 +39,7 @@ mod context;
 mod counters;
 mod dns;
 mod echo;
+mod egress;
 mod events;
 mod fifo;
 mod flow;
@@ -46,10 +51,13 @@ pub mod limits;
 mod lines;
 mod link;
 mod listeners;
+mod loops;
 mod mapping;
 mod nameservers;
 mod notice;
 mod order;
+mod outer;
+mod runner;
 mod segment;
 mod siblings;
 mod slab;
@@ -61,7 +69,10 @@ mod udp;
 
 pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};
 pub use counters::Counters;
+pub use egress::Egress;
 pub use gateway::Gateway;
 pub use listeners::Bound;
 pub use nameservers::Nameserver;
 pub use notice::Notice;
+pub use outer::Outer;
+pub use runner::{Ended, Joint, Runner};

@@ -55,6 +55,11 @@ pub const DATAGRAMS_PER_TURN: usize = 64;
 pub const ACCEPTS_PER_TURN: usize = 64;
 /// Rounds of the inner stack in one call.
 pub const ROUNDS_MAX: usize = 16;
+/// Packets taken from a device before the gateway's own are given to it.
+pub const DEVICE_PACKETS_PER_TURN: usize = 64;
+/// Newest connections of the gateway's own sockets in which one that comes back is recognised. The
+/// kernel brings it back at once, and fewer are begun until it is read.
+pub const LOOPS_REMEMBERED_MAX: usize = 1_024;
 /// Packets on the way to the program; the inner stack keeps what is more in its own queue.
 pub const LINK_PACKETS_MAX: usize = 1_024;
 

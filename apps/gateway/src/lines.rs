@@ -133,7 +133,7 @@ mod tests {
         assert_eq!([(); 8].map(|()| wait()), [1, 2, 4, 8, 16, 32, 50, 50]);
         lines.on_place(http);
         assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);
-        // Others who come in line change nothing.
+        // Further clients in line change nothing.
         let next = lines.arrival();
         lines.enter(http, next, slab.insert(1));
         assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);

@@ -7,18 +7,19 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_stack::net::IfaceId;
 
 use crate::limits::LINK_PACKETS_MAX;
+use crate::outer::Outer;
 
 /// The inner stack's interface on it, its only one besides its loopback.
 pub(crate) const LINK: IfaceId = IfaceId(1);
-/// Neither stack computes checksums or cuts segments: packets stay in memory, where the other stack takes them
-/// as they are.
+/// Work left to the other stack where both are in memory: checksums and segments are nobody's.
 pub(crate) const OFFLOADS: Offloads =
     Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
 
 /// Packets on their way in either direction. Both ends belong to one thread; the lock is what lets
 /// the inner stack own its end as a port, and costs two uncontended operations a batch.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Link {
+    outer: Outer,
     queues: Arc<Mutex<Queues>>,
 }
 
@@ -32,6 +33,10 @@ pub(crate) struct Queues {
 }
 
 impl Link {
+    pub(crate) fn new(outer: Outer) -> Self {
+        Self { outer, queues: Arc::default() }
+    }
+
     pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,11 +58,11 @@ impl Port for Link {
     }
 
     fn offloads(&self) -> Offloads {
-        OFFLOADS
+        self.outer.offloads
     }
 
     fn link_type(&self) -> LinkType {
-        LinkType::Ip
+        self.outer.link
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,7 +1,8 @@
 //! From which port of the host the datagrams of a program's port leave.
 //!
 //! The first flow of a port takes the same port of the host if nobody has it, and else one that the
-//! host chooses; the others share it, so that every peer sees the program at one port.
+//! host chooses; the others share it, so that every peer sees the program at one port. Clients
+//! behind a device have an address each: the same port of two of them is two ports of the host.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,7 +14,7 @@ use rustix::net::{bind, getsockname, sockopt};
 /// Ports in use. Each has at least one flow, so that the limit of flows bounds them too.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
-    map: HashMap<Port, Mapping>,
+    map: HashMap<SocketAddr, Mapping>,
 }
 
 /// A UDP port of the program, for one IP version: the host's ports are apart by version as well.
@@ -30,27 +31,28 @@ struct Mapping {
 }
 
 impl Mappings {
-    /// Binds the socket of a new flow of `port`. `forwarded` is the port of the host that leads to
-    /// `port`. False: it could not be had, and the host chooses when the socket is connected.
+    /// Binds the socket of a new flow of `program`. `forwarded` is the port of the host that leads
+    /// there. False: none could be had, and the host chooses when the socket is connected.
     //= https://www.rfc-editor.org/rfc/rfc4787#section-4.1
     //# REQ-1:  A NAT MUST have an "Endpoint-Independent Mapping" behavior.
-    pub(crate) fn bind(&mut self, host: &Fd, port: Port, forwarded: Option<u16>) -> bool {
-        let known = self.map.get(&port).map(|mapping| mapping.host_port).or(forwarded);
+    pub(crate) fn bind(&mut self, host: &Fd, program: SocketAddr, forwarded: Option<u16>) -> bool {
+        let port = Port { v6: program.is_ipv6(), number: program.port() };
+        let known = self.map.get(&program).map(|mapping| mapping.host_port).or(forwarded);
         let bound = match known {
             Some(host_port) => share(host, port.v6, host_port),
             None => take(host, port),
         };
         let Ok(host_port) = bound else { return false };
-        self.map.entry(port).or_insert(Mapping { host_port, flows: 0 }).flows += 1;
+        self.map.entry(program).or_insert(Mapping { host_port, flows: 0 }).flows += 1;
         true
     }
 
     /// A flow that was bound ended.
-    pub(crate) fn release(&mut self, port: Port) {
-        if let Some(mapping) = self.map.get_mut(&port) {
+    pub(crate) fn release(&mut self, program: SocketAddr) {
+        if let Some(mapping) = self.map.get_mut(&program) {
             mapping.flows -= 1;
             if mapping.flows == 0 {
-                self.map.remove(&port);
+                self.map.remove(&program);
             }
         }
     }

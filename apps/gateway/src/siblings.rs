@@ -111,6 +111,8 @@ pub(crate) enum Topic {
     ClientsRefused,
     /// Connections of the program wait for want of flows.
     ConnectionsWait,
+    /// The gateway's own connections come back to it.
+    Loop,
     /// Nobody takes connections to this port of the host.
     Tcp(u16),
     /// Nobody takes datagrams to this listener.

@@ -246,17 +246,30 @@ pub(crate) fn enable_details(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> 
     Ok(())
 }
 
+/// Sets SO_MARK, which needs CAP_NET_ADMIN, or CAP_NET_RAW since Linux 5.17.
+pub(crate) fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> Result<(), Errno> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
+}
+
+/// Sets SO_BINDTODEVICE, which needs no right since Linux 5.7.
+pub(crate) fn bind_to_interface(fd: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    set_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name.as_bytes())
+}
+
 fn set_int(fd: BorrowedFd<'_>, level: i32, option: i32, value: libc::c_int) -> Result<(), Errno> {
-    let len = mem::size_of::<libc::c_int>() as libc::socklen_t;
+    set_bytes(fd, level, option, &value.to_ne_bytes())
+}
+
+fn set_bytes(fd: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> Result<(), Errno> {
     let args = [
         fd.as_raw_fd() as usize,
         level as usize,
         option as usize,
-        (&raw const value).expose_provenance(),
-        len as usize,
+        value.as_ptr().expose_provenance(),
+        value.len(),
         0,
     ];
-    // SAFETY: the pointer is to a local of the length given.
+    // SAFETY: the pointer is to a slice of the length given, borrowed during the call.
     let set = unsafe { syscall(libc::SYS_setsockopt as usize, args) };
     set.map(drop).map_err(Errno::from_raw_os_error)
 }

@@ -80,6 +80,7 @@ pub(crate) struct TcpFlows {
 struct Syn {
     pending: PendingId,
     local: SocketAddr,
+    remote: SocketAddr,
 }
 
 /// Where the host's connection for a SYN goes.
@@ -131,9 +132,9 @@ impl TcpFlows {
         !self.due.is_empty() || !self.syns.is_empty()
     }
 
-    /// The program asks for a connection to `local`.
-    pub(crate) fn on_syn(&mut self, pending: PendingId, local: SocketAddr) {
-        self.syns.push_back(Syn { pending, local });
+    /// The program at `remote` asks for a connection to `local`.
+    pub(crate) fn on_syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
+        self.syns.push_back(Syn { pending, local, remote });
     }
 
     /// The inner stack gives up a SYN of the program that was not decided about.
@@ -294,6 +295,9 @@ impl TcpFlows {
             // It was forgotten before its turn came.
             return;
         }
+        if cx.shared.is_loop(syn.remote, syn.local) {
+            return refuse(cx, syn.pending, Refusal::Reset);
+        }
         let now_ns = cx.shared.now_ns;
         let target = match cx.shared.config.is_forwarder(syn.local) {
             true => Some(Target::Nameservers(cx.shared.nameservers.tour(now_ns).once())),
@@ -332,9 +336,9 @@ impl TcpFlows {
         let class = tos & CLASS_MASK;
         let share = cx.shared.place.siblings.budget.take(Whose::Program).ok_or(Errno::MFILE)?;
         let (host, nameservers) = match target {
-            Target::Host(to) => (open_towards(to, ttl, class)?, None),
+            Target::Host(to) => (open_towards(cx.shared, to, ttl, class)?, None),
             Target::Nameservers(mut tour) => {
-                (open_towards_next(&mut tour, ttl, class)?, Some(Box::new(tour)))
+                (open_towards_next(cx.shared, &mut tour, ttl, class)?, Some(Box::new(tour)))
             }
         };
         let traced = ttl != PLAIN_TTL;
@@ -360,7 +364,7 @@ impl TcpFlows {
         let Some(flow) = self.flows.get_mut(key) else { return false };
         let Some(tour) = &mut flow.nameservers else { return false };
         let (ttl, _) = ttl_and_tos(cx.stack.pending_headers(pending));
-        let Ok(host) = open_towards_next(tour, ttl, flow.class) else { return false };
+        let Ok(host) = open_towards_next(cx.shared, tour, ttl, flow.class) else { return false };
         if cx.shared.events.watch(&host, Token::Tcp(key), Interest::Both).is_err() {
             return false;
         }

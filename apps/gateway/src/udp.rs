@@ -344,10 +344,13 @@ impl UdpFlows {
         key: Key,
     ) -> Result<slab::Key, Errno> {
         let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
+        if shared.is_loop(key.program, key.peer) {
+            return Err(Errno::CONNREFUSED);
+        }
         let class = if key.peer.port() == nameservers::PORT { CLASS_DNS } else { CLASS_PLAIN };
         self.make_room(shared, class);
         let _share = self.share(shared, class)?;
-        let (host, mapped) = self.open_towards(to, listeners, key)?;
+        let (host, mapped) = self.open_towards(shared, to, listeners, key)?;
         let side =
             Side::Connected { host, _share, to, readable: false, mapped, dont_fragment: false };
         let id = self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true });
@@ -379,6 +382,7 @@ impl UdpFlows {
     /// A socket of the host for a flow, connected, and whether it has a port of [`Mappings`](crate::mapping::Mappings).
     fn open_towards(
         &mut self,
+        shared: &mut Shared,
         to: SocketAddr,
         listeners: &Listeners,
         key: Key,
@@ -386,16 +390,19 @@ impl UdpFlows {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
         // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the nameserver needs to reach.
+        let forwarded = listeners.host_port(key.port());
         let mapped = key.peer.port() != nameservers::PORT
-            && self.siblings.mappings().bind(&host, key.port(), listeners.host_port(key.port()));
-        let connected =
-            sys::enable_details(host.as_fd(), to.is_ipv6()).and_then(|()| connect(&host, &to));
+            && self.siblings.mappings().bind(&host, key.program, forwarded);
+        let connected = sys::enable_details(host.as_fd(), to.is_ipv6())
+            .and_then(|()| shared.config.egress.apply(&host, to.ip()))
+            .and_then(|()| connect(&host, &to));
         if let Err(error) = connected {
             if mapped {
-                self.siblings.mappings().release(key.port());
+                self.siblings.mappings().release(key.program);
             }
             return Err(error);
         }
+        shared.loops.note(&host, to);
         // UDP_GRO is an optimisation: without it, each datagram takes a call.
         sys::enable_gro(host.as_fd());
         Ok((host, mapped))
@@ -450,7 +457,7 @@ impl UdpFlows {
         match side {
             Side::Connected { mapped, .. } => {
                 if *mapped {
-                    self.siblings.mappings().release(key.port());
+                    self.siblings.mappings().release(key.program);
                 }
             }
             Side::Client { listener, client, known, .. } => {

@@ -2,6 +2,8 @@
 
 mod world;
 
+const OVER: world::Over = world::Over::Memory;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;

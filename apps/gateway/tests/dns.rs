@@ -2,6 +2,8 @@
 
 mod world;
 
+const OVER: world::Over = world::Over::Memory;
+
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;

@@ -3,6 +3,8 @@
 
 mod world;
 
+const OVER: world::Over = world::Over::Memory;
+
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

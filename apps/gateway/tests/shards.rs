@@ -2,6 +2,8 @@
 
 mod world;
 
+const OVER: world::Over = world::Over::Memory;
+
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread::{self, JoinHandle};

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use towpath_engine::Counters;
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_shape::Shaped;
 
 /// Names and values of one layer.
 type List = Vec<(&'static str, u64)>;
@@ -34,19 +35,30 @@ pub fn layers(counters: &Counters, ports: &PortCounters) -> Vec<Layer> {
 
 /// A port with counters.
 pub trait Counted: Send {
-    /// Its kind and what it counted.
-    fn counted(&self) -> (&'static str, List);
+    /// Kinds of counters, and what was counted.
+    fn counted(&self) -> Vec<(&'static str, List)>;
 }
 
 impl Counted for towpath_gateway::Gateway {
-    fn counted(&self) -> (&'static str, List) {
-        ("gateway", self.counters().iter().collect())
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        vec![("gateway", self.counters().iter().collect())]
     }
 }
 
 impl Counted for towpath_tap::Tap {
-    fn counted(&self) -> (&'static str, List) {
-        ("tap", self.counters().iter().collect())
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        let name = match self.kind() {
+            towpath_tap::Kind::Tap => "tap",
+            towpath_tap::Kind::Tun => "tun",
+        };
+        vec![(name, self.counters().iter().collect())]
+    }
+}
+
+impl<P: Port + Send> Counted for Shaped<P> {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        let [egress, ingress] = self.stats();
+        vec![("netem_egress", egress.iter().collect()), ("netem_ingress", ingress.iter().collect())]
     }
 }
 
@@ -76,7 +88,7 @@ impl<P: Counted> Counting<P> {
 impl<P: Counted> Drop for Counting<P> {
     fn drop(&mut self) {
         let mut all = self.to.lock().unwrap_or_else(PoisonError::into_inner);
-        add(&mut all, self.port.counted());
+        self.port.counted().into_iter().for_each(|counted| add(&mut all, counted));
     }
 }
 

@@ -38,7 +38,7 @@ const PASSED_MAX: usize = 250;
 /// Longest packet, in bytes; a socket takes 212992 unless it is told otherwise (net.core.wmem_default).
 const PACKET_MAX: usize = 160 << 10;
 
-/// What an engine in PROGRAM's process is made of. With it go descriptors: the read end of the run's lifeline, and
+/// The parts of an engine in PROGRAM's process. Descriptors go with an outfit: the read end of the run's lifeline, and
 /// those of the link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outfit {
@@ -263,8 +263,14 @@ mod tests {
         let addresses = vec!["10.0.2.15/24".parse().expect("a prefix")];
         let routes = Shape::default_routes(&addresses, towpath_pool::LinkType::Ip, |_| None);
         let (mac, mtu, newreno) = ([2, 0, 0, 0, 0, 1], 1500, true);
+        let words = |words: &str| Some(words.to_owned());
+        let netem = Some(crate::NetemSpec {
+            egress: words("delay 50ms"),
+            ingress: words("loss 1%"),
+            seed: u64::MAX,
+        });
         let shape =
-            Shape { mac, addresses, mtu, routes, resolver: None, newreno, busy_poll_us: 20 };
+            Shape { mac, addresses, mtu, routes, resolver: None, newreno, busy_poll_us: 20, netem };
         let forwards = (1..=ports).map(forward).collect();
         let link = Link::Gateway { config: Box::new(GatewayConfig::default()), forwards };
         Outfit { shape, link, strict: true, library: "/lib.so".into() }

@@ -1,21 +1,39 @@
 //! What the stack of a run is connected to, and how that gets into another process.
 //!
+//! - [`Plan`]: the words of a user, in which ports are [`Ports`], and how the link is opened by
+//!   them;
 //! - [`Shape`]: the stack's side of its link, in words; [`Link`]: the link;
-//! - [`Outfit`]: both, and what else an engine in PROGRAM's process has to know, which goes there with descriptors that
-//!   are open already, and is made an [`Uplink`];
-//! - [`Home`]: the socket between that process and `towpath run`, by which the outfit comes, and what either has to say
-//!   to the other;
+//! - [`Outfit`]: both, and the rest that an engine in PROGRAM's process has to know. An outfit
+//!   goes there with descriptors that are open already, and is made an [`Uplink`];
+//! - [`Home`]: the socket between that process and `towpath run`, by which the outfit comes, and
+//!   what either has to say to the other;
+//! - [`NetemSpec`]: links with delay and loss in front of a port;
 //! - [`Counting`]: ports that leave their counters behind.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod address;
 mod counting;
+mod facts;
 mod home;
+mod host_routes;
+mod netem;
+mod plan;
+mod plan_error;
+mod publish;
+mod record;
 mod shape;
+mod tap_network;
 mod uplink;
 
+pub use address::{other_host, parse_cidr};
 pub use counting::{Counted, Counting, Layer, PortCounters, layers};
 pub use home::{Asked, Home, Outfit, Said};
+pub use netem::NetemSpec;
+pub use plan::{Connected, Dns, MTUS, Packed, Plan, Remark, Tell, random};
+pub use plan_error::PlanError;
+pub use publish::{Ports, Protocol, Publish};
+pub use record::{Recording, record_drops};
 pub use shape::{Link, Resolver, Route, Shape};
-pub use uplink::Uplink;
+pub use uplink::{Uplink, now_ns};

@@ -4,13 +4,15 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use towpath_engine::{EngineConfig, ResolverConfig, RouteConfig};
+use towpath_engine::{BUSY_POLL, EngineConfig, ResolverConfig, RouteConfig};
 use towpath_gateway::limits::DESCRIPTORS_USED_MAX;
 use towpath_gateway::{Forward, GatewayConfig};
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::InterfaceConfig;
 use towpath_tcp::CongestionKind;
 use towpath_wire::{MacAddr, Prefix};
+
+use crate::netem::NetemSpec;
 
 /// The name that programs see; what they expect on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
@@ -33,6 +35,8 @@ pub struct Shape {
     pub newreno: bool,
     /// How long the stack looks for more to do before it sleeps: see [`EngineConfig::busy_poll`].
     pub busy_poll_us: u32,
+    /// Links with delay and loss in front of the port.
+    pub netem: Option<NetemSpec>,
 }
 
 /// A route by way of the interface.
@@ -54,7 +58,7 @@ pub struct Resolver {
     pub only_loopback: bool,
 }
 
-/// What a stack is connected to.
+/// The link of a stack.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Link {
     /// The rootless gateway; a descriptor goes with each forwarded port, in their order.
@@ -87,8 +91,22 @@ impl Shape {
     /// The name of the interface.
     pub const INTERFACE_NAME: &'static str = INTERFACE_NAME;
 
-    /// Default routes, for the families of `addresses`, by way of `router`; on an IP link, which delivers everything,
-    /// without one.
+    /// A host on an IP link that leads to its own networks alone, with this MTU in bytes.
+    pub fn ip_link(addresses: Vec<Prefix>, mtu: u32) -> Self {
+        Self {
+            mac: [0; 6],
+            addresses,
+            mtu,
+            routes: Vec::new(),
+            resolver: None,
+            newreno: false,
+            busy_poll_us: BUSY_POLL.as_micros() as u32,
+            netem: None,
+        }
+    }
+
+    /// Default routes, for the families of `addresses`, by way of `router`; on an IP link, which
+    /// delivers everything, without one.
     pub fn default_routes(
         addresses: &[Prefix],
         link: LinkType,
@@ -104,7 +122,8 @@ impl Shape {
         all.into_iter().filter_map(route).collect()
     }
 
-    /// The configuration of an engine with this stack, whose interface is driven by `port`. It ends with its last program.
+    /// The configuration of an engine with this stack, whose interface is driven by `port`. The
+    /// engine ends with its last program.
     pub fn config(&self, port: &dyn Port) -> EngineConfig {
         let on_ip_link = port.link_type() == LinkType::Ip;
         let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
@@ -131,7 +150,7 @@ impl Shape {
             any_address: false,
             // The gateway's sockets are the host's.
             kernel_cuts: on_ip_link,
-            in_process: on_ip_link,
+            in_process: on_ip_link && self.netem.is_none(),
         });
         config
     }

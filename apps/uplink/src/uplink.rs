@@ -36,7 +36,7 @@ impl Outfit {
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().ok_or(ErrorKind::InvalidData);
         let told = home.clone();
-        let port: Box<dyn Port + Send> = match &self.link {
+        let port = match &self.link {
             Link::Gateway { config, forwards } => {
                 let config = GatewayConfig { descriptors: Some(many), ..(**config).clone() };
                 let mut gateway = Gateway::new(config, now_ns())?;
@@ -47,21 +47,31 @@ impl Outfit {
                 let bound = bound.collect::<Result<_, _>>()?;
                 Gateway::serve_bound(slice::from_mut(&mut gateway), bound)
                     .map_err(|error| error.source)?;
-                Box::new(Counting::new(gateway, &counters))
+                self.joined(Counting::new(gateway, &counters), &counters)?
             }
             Link::Tap { name, udp_segmentation } => {
                 let (name, udp_segmentation) = (name.clone(), *udp_segmentation);
                 let mut tap = Tap::from_parts(Parts { fd: next()?, name, udp_segmentation });
                 tap.on_gone(move || told.mention(&Said::DeviceGone));
-                Box::new(Counting::new(tap, &counters))
+                self.joined(Counting::new(tap, &counters), &counters)?
             }
         };
         Ok(Uplink { config: self.shape.config(&*port), port, counters })
     }
+
+    /// A port, behind links if there are some.
+    fn joined(
+        &self,
+        port: impl Port + Send + 'static,
+        counters: &Arc<Mutex<PortCounters>>,
+    ) -> io::Result<Box<dyn Port + Send>> {
+        let Some(netem) = &self.shape.netem else { return Ok(Box::new(port)) };
+        Ok(Box::new(Counting::new(netem.shaped(port)?, counters)))
+    }
 }
 
 /// CLOCK_MONOTONIC, which is the engine's clock.
-fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -2,6 +2,7 @@
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
+mod netem;
 mod values;
 
 use std::ffi::OsString;
@@ -12,14 +13,14 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_pcap::SNAPLEN_DEFAULT;
+use towpath_uplink::{Dns, Ports, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::error::{ExitCode, Failure};
 
-pub use values::{Dns, Ports, Protocol, Publish, Shards};
-use values::{
-    parse_cidr, parse_dns, parse_mtu, parse_seconds, parse_shards, parse_size, parse_snaplen,
-};
+pub use netem::NetemOption;
+pub use values::{Shards, parse_mtu, parse_size, parse_snaplen};
+use values::{parse_dns, parse_seconds, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -38,9 +39,15 @@ pub enum Command {
     /// Show the sockets of running stacks
     #[command(long_about = SS_ABOUT)]
     Ss(crate::ss::SsArgs),
+    /// Run a scenario in a simulated network
+    #[command(long_about = SIM_ABOUT)]
+    Sim(crate::sim::SimArgs),
     /// Measure a server under load
     #[command(long_about = LOAD_ABOUT, after_long_help = LOAD_AFTER)]
     Load(Box<crate::load::LoadArgs>),
+    /// Carry the traffic of a TUN device, of any program, by connections of this host
+    #[command(long_about = crate::proxy::ABOUT, after_long_help = crate::proxy::AFTER)]
+    Proxy(crate::proxy::ProxyArgs),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
     Completions {
@@ -86,7 +93,7 @@ pub struct RunArgs {
 
     /// Largest IP packet on the link, in bytes: 1280 to 65535
     ///
-    /// Unless given: 16384, or with --tap 1500. With --tap at most 65521.
+    /// Unless given: 16384, or with --tap or --netem 1500. With --tap at most 65521.
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
 
@@ -187,6 +194,23 @@ pub struct RunArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
     pub busy_poll: u32,
 
+    /// Give the link delay, loss and a rate, in the words of tc-netem(8)
+    ///
+    /// For example: 'delay 50ms 5ms loss 1% rate 20mbit limit 100'. Each direction gets these: a
+    /// delay of 50ms is a round trip of 100 ms. Begin with `out` or `in` for one direction, that of
+    /// packets which the program sends or receives; the option may be given once for each.
+    ///
+    /// delay TIME [JITTER [CORRELATION]] [distribution uniform]; loss [random] PERCENT
+    /// [CORRELATION], or loss gemodel P [R [1-H [1-K]]]; ecn; duplicate, corrupt PERCENT
+    /// [CORRELATION]; reorder PERCENT [CORRELATION] [gap N]; rate RATE; limit PACKETS (1000); seed
+    /// NUMBER. Units are those of tc: 50ms, 20mbit.
+    ///
+    /// The loopback has no such link. Packets have 1500 bytes at most, unless --mtu is given.
+    /// --stats tells what became of them; --pcap records them at the program's end of the link. The
+    /// stack is one part: not with --shards 2 or more.
+    #[arg(long, value_name = "LINK")]
+    pub netem: Vec<NetemOption>,
+
     /// Congestion control of TCP connections, unless the program chooses another
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub congestion: Congestion,
@@ -201,7 +225,8 @@ impl RunArgs {
     /// Into how many parts the stack is divided.
     ///
     /// # Errors
-    /// Several were asked for, and the stack is to be in PROGRAM's process, where there is one.
+    /// Several were asked for, and the stack is to be in PROGRAM's process or behind a link, where
+    /// there is one.
     pub fn shards(&self) -> Result<usize> {
         match self.shards {
             Shards::Count(count) if self.inline && count > 1 => {
@@ -211,7 +236,14 @@ impl RunArgs {
                 );
                 Err(Failure::error(ExitCode::Failed, message))
             }
-            _ if self.inline => Ok(1),
+            Shards::Count(count) if !self.netem.is_empty() && count > 1 => {
+                let message = format!(
+                    "--shards {count}: with --netem the stack is one part, because its link has one queue; leave one of \
+                     the two out"
+                );
+                Err(Failure::error(ExitCode::Failed, message))
+            }
+            _ if self.inline || !self.netem.is_empty() => Ok(1),
             shards => Ok(shards.count()),
         }
     }
@@ -252,6 +284,8 @@ Examples:
       A client needs no options
   towpath ss -ti
       What the connections are doing, from another terminal
+  sudo towpath proxy --tun tw0 --route 10.9.0.0/16 --interface eth0
+      Carry the traffic of any program to a network
   towpath completions fish > ~/.config/fish/completions/towpath.fish
       Let the shell complete options
 
@@ -305,6 +339,8 @@ Examples:
       Offered to other machines by IPv4, to this one by IPv6
   sudo towpath run --tap -- iperf3 -s
       An address of its own, 10.77.0.2, on a device; try iperf3 -c 10.77.0.2
+  towpath run --netem 'delay 50ms 5ms loss 1% rate 20mbit' -- curl http://example.org/
+      Over a slow link that loses packets
   towpath run --pcap out.pcapng --stats -- curl http://example.org/
       Look at the packets in Wireshark, and at the counters
   towpath run --pcap - -- curl -s http://example.org/ | tcpdump -nr -
@@ -357,6 +393,19 @@ Examples:
       The highest rate that keeps p99 at 5 ms
   towpath load --host 127.0.0.1:7 --on rootless
       The same users on Towpath's stack";
+
+const SIM_ABOUT: &str = "\
+Run a scenario in a simulated network, with the stack of `towpath run` in every host.
+
+SCENARIO is a TOML file with hosts, switches, links and flows. Time is virtual: a run takes as \
+long as it takes to compute, and the same seed gives the same results, byte for byte. The tables \
+show flows and links. -o writes a page with charts, JSON or CSV, and --pcap what passed each link. \
+docs/sim has scenarios that teach, and all keys.
+
+  towpath sim bufferbloat.toml                       tables
+  towpath sim bufferbloat.toml -o r.html             and a page with charts
+  towpath sim bufferbloat.toml --runs 10 -o r.json   means of ten seeds
+  towpath sim bufferbloat.toml --pcap captures       packets of each link, for Wireshark";
 
 const MAN_ABOUT: &str = "\
 Print a manual page to standard output: of towpath, or of one of its commands.

@@ -13,13 +13,13 @@ use serde_json::{Value, from_value};
 use towpath_engine::Outsider;
 use towpath_shm::image::Outside;
 use towpath_shm::layout::SLOTS_MAX;
-use towpath_uplink::{Asked, Home, Layer, Link, Outfit, Said};
+use towpath_uplink::{Asked, Home, Layer, Link, Outfit, Packed, Plan, Said};
 
 use crate::messages::Messages;
 use crate::outsiders::Gate;
 use crate::run::Outcome;
 use crate::ss::Socket;
-use crate::uplink::{Packed, Plan, device_gone};
+use crate::uplink::{device_gone, in_options};
 
 /// How long PROGRAM's process may take to say which sockets it has. It answers at once, unless it was stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -72,8 +72,14 @@ pub struct Listener {
 }
 
 /// Opens what the stack is connected to, for who will be PROGRAM.
-pub fn begin(plan: &Plan, lifeline: BorrowedFd<'_>, library: &Path) -> Result<Begun> {
-    let Packed { outfit, descriptors, facts } = plan.pack(library.as_os_str().to_owned())?;
+pub fn begin(
+    plan: &Plan,
+    messages: &Messages,
+    lifeline: BorrowedFd<'_>,
+    library: &Path,
+) -> Result<Begun> {
+    let Packed { outfit, descriptors, facts } =
+        plan.pack(library.as_os_str().to_owned()).map_err(in_options)?;
     let (home, control) = Home::pair().context("socketpair")?;
     let lifeline = lifeline.try_clone_to_owned()?;
     let descriptors = std::iter::once(lifeline).chain(descriptors).collect();
@@ -88,7 +94,7 @@ pub fn begin(plan: &Plan, lifeline: BorrowedFd<'_>, library: &Path) -> Result<Be
     let desk = Desk { home: home.clone(), program, answers };
     let leaves = eventfd(0, EventfdFlags::CLOEXEC)?;
     let tells = leaves.try_clone()?;
-    let messages = plan.messages.clone();
+    let messages = messages.clone();
     let gate = Gate::new(messages.clone(), plan.strict);
     let listener = Listener {
         home,

@@ -1,11 +1,13 @@
 //! `towpath`: run programs on a TCP/IP stack of their own.
 //!
-//! `run` is the whole of it: look at PROGRAM (`program`), build the stack and its uplink on a thread
-//! (`uplink`, `tap_network`), start PROGRAM with the preload library (`preload`, `child`) below a process that ends
-//! what PROGRAM leaves behind (`guardian`), and stay between it and the outside until all have ended
-//! (`supervise`, `signals`). `ss` asks running instances over a
-//! socket (`instance`), `load` measures servers. Files lie in folders that are this user's alone
-//! (`folder`); messages go by way of `messages`, which nothing waits for.
+//! `run` is most of it: look at PROGRAM (`program`), build the stack and its uplink on a thread
+//! (`uplink`), and start PROGRAM with the preload library (`preload`, `child`).
+//! PROGRAM is below a process that ends what PROGRAM leaves behind (`guardian`). Then `run` stays
+//! between it and the outside until all have ended (`supervise`, `signals`).
+//!
+//! `proxy` carries the traffic of a TUN device, without PROGRAM. `ss` asks running instances over a
+//! socket (`instance`), `load` measures servers, `sim` simulates networks. Files lie in folders that
+//! are this user's alone (`folder`); messages go by way of `messages`, which nothing waits for.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +17,6 @@ mod error;
 mod folder;
 mod guardian;
 mod hints;
-mod host_routes;
 mod inline;
 mod instance;
 mod load;
@@ -25,13 +26,14 @@ mod output;
 mod outsiders;
 mod preload;
 mod program;
+mod proxy;
 mod recording;
 mod run;
 mod signals;
+mod sim;
 mod ss;
 mod stats;
 mod supervise;
-mod tap_network;
 mod uplink;
 mod wait;
 
@@ -45,7 +47,9 @@ fn main() -> std::process::ExitCode {
     }
     let result = match parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
+        Command::Proxy(args) => unprivileged().and_then(|()| proxy::proxy(&args)).map(|()| 0),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
+        Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),
         Command::Man { command } => man::man(command.as_deref()).map(|()| 0),
         Command::Completions { shell } => {

@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use towpath_pcap::{CaptureFile, Limits, Warning};
 
-use crate::args::RunArgs;
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 
@@ -45,14 +44,13 @@ impl Write for Output {
     }
 }
 
-/// Starts to record.
+/// Starts to record, with the most bytes of a packet and of all of them, 0 for no limit.
 pub fn start(
-    args: &RunArgs,
+    (snaplen, size): (u32, u64),
     out: Box<dyn Write + Send>,
     messages: Messages,
 ) -> Result<CaptureFile> {
-    let size = args.pcap_size;
-    let limits = Limits { snaplen: args.pcap_snaplen, size: Some(size).filter(|size| *size > 0) };
+    let limits = Limits { snaplen, size: Some(size).filter(|size| *size > 0) };
     let tell = move |trouble| match trouble {
         Warning::Slow => messages.post(
             "the capture is not written as fast as packets come: some are missing in it; \

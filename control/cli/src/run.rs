@@ -9,9 +9,8 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use towpath_engine::{DroppedPacket, Engine, Left, Remote, Report, SocketEntry};
-use towpath_pcap::{CaptureFile, Direction};
-use towpath_uplink::Layer;
+use towpath_engine::{Engine, Left, Remote, Report, SocketEntry};
+use towpath_uplink::{Layer, Plan, random, record_drops};
 
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
@@ -26,7 +25,7 @@ use crate::preload::{self, Library};
 use crate::signals::{self, Signals};
 use crate::ss::{Answer, Proto, Silence, Socket, Word};
 use crate::supervise::{Observer, Run, asked_to_end};
-use crate::uplink::{Plan, random};
+use crate::uplink::{in_options, plan};
 use crate::{program, recording, stats};
 
 /// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same one here.
@@ -58,13 +57,14 @@ fn run_beside(
 ) -> Result<u8> {
     let messages = Messages::start(args.quiet).context("a thread for messages")?;
     library.remarks().for_each(|remark| messages.say(&remark));
-    let start = |out| recording::start(args, out, messages.clone());
+    let limits = (args.pcap_snaplen, args.pcap_size);
+    let start = |out| recording::start(limits, out, messages.clone());
     let capture = recording.map(start).transpose()?;
-    let plan = Plan::new(args, capture.clone(), messages.clone())?;
+    let plan = plan(args, capture.clone(), &messages)?;
     let limit = raise_descriptor_limit();
 
     let (lifeline, keep) = lifeline()?;
-    let stack = begin_stack(args, &plan, lifeline, library)?;
+    let stack = begin_stack(args, &plan, &messages, lifeline, library)?;
     let host = stack.host.clone();
     let instance = serve_sockets(host.clone(), args, &messages);
 
@@ -123,16 +123,17 @@ fn run_beside(
 fn begin_stack(
     args: &RunArgs,
     plan: &Plan,
+    messages: &Messages,
     lifeline: OwnedFd,
     library: &Library,
 ) -> Result<StackThread> {
     let stack = if args.inline {
-        StackThread::inline(plan, &lifeline, library.path())?
+        StackThread::inline(plan, messages, &lifeline, library.path())?
     } else {
-        StackThread::start(plan.clone(), lifeline)?
+        StackThread::start(plan.clone(), messages.clone(), lifeline)?
     };
     if !stack.facts.is_empty() {
-        plan.messages.say(&format!("{}; Ctrl-C ends", stack.facts));
+        messages.say(&format!("{}; Ctrl-C ends", stack.facts));
     }
     Ok(stack)
 }
@@ -234,13 +235,13 @@ struct Ready {
 
 impl StackThread {
     /// Returns when the uplink is ready. It is built on the thread because a `Port` cannot go to another one.
-    fn start(plan: Plan, lifeline: OwnedFd) -> Result<Self> {
+    fn start(plan: Plan, messages: Messages, lifeline: OwnedFd) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, receiver) = channel();
         let thread =
             std::thread::Builder::new().name("towpath-engine".into()).spawn(move || {
                 let _alive = alive;
-                let report = turn(&plan, lifeline, &sender);
+                let report = turn(&plan, &messages, lifeline, &sender);
                 let layers = towpath_uplink::layers(&report.counters, &plan.port_counters());
                 Outcome { attached: has_attached(&report), layers }
             })?;
@@ -251,10 +252,15 @@ impl StackThread {
     }
 
     /// The stack is to be in PROGRAM's process, which finds there what it is made of. `library` is for what that starts.
-    fn inline(plan: &Plan, lifeline: &OwnedFd, library: &Path) -> Result<Self> {
+    fn inline(
+        plan: &Plan,
+        messages: &Messages,
+        lifeline: &OwnedFd,
+        library: &Path,
+    ) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let inline::Begun { facts, control, desk, listener, leaves } =
-            inline::begin(plan, lifeline.as_fd(), library)?;
+            inline::begin(plan, messages, lifeline.as_fd(), library)?;
         let thread = std::thread::Builder::new().name("towpath-home".into()).spawn(move || {
             let _alive = alive;
             listener.hear()
@@ -279,23 +285,28 @@ impl RunningStack {
     }
 }
 
-fn turn(plan: &Plan, lifeline: OwnedFd, ready: &Sender<Result<Ready>>) -> Report {
+fn turn(
+    plan: &Plan,
+    messages: &Messages,
+    lifeline: OwnedFd,
+    ready: &Sender<Result<Ready>>,
+) -> Report {
     let prepare = || -> Result<(Engine, Ready, Option<JoinHandle<()>>)> {
         let seed = random()?;
-        let uplink = plan.build(&seed)?;
+        let uplink = plan.build(&seed).map_err(in_options)?;
         let mut engine =
             Engine::with_shards(uplink.config, uplink.ports, seed).context("the stack")?;
-        if let Some(file) = plan.capture.clone() {
-            engine.trace_drops(move |dropped| record(&file, &dropped));
+        if let Some(file) = &plan.capture {
+            record_drops(&mut engine, file);
         }
-        let mut gate = Gate::new(plan.messages.clone(), plan.strict);
+        let mut gate = Gate::new(messages.clone(), plan.strict);
         engine.set_lifeline(lifeline);
         engine.on_outsider(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
         let hints = uplink
             .notices
-            .map(|notices| hints::start(notices, remote.clone(), plan.messages.clone()))
+            .map(|notices| hints::start(notices, remote.clone(), messages.clone()))
             .transpose()
             .context("a thread for hints")?;
         Ok((engine, Ready { facts: uplink.facts, remote, control }, hints))
@@ -312,13 +323,6 @@ fn turn(plan: &Plan, lifeline: OwnedFd, ready: &Sender<Result<Ready>>) -> Report
         let _ = hints.join();
     }
     report
-}
-
-/// A packet that the stack dropped; its interfaces are numbered as the capture's.
-fn record(file: &CaptureFile, dropped: &DroppedPacket<'_>) {
-    let direction = if dropped.outbound { Direction::Outbound } else { Direction::Inbound };
-    let iface = dropped.interface.into();
-    file.dropped(dropped.now_ns, iface, direction, dropped.reason, dropped.bytes);
 }
 
 impl Host {
@@ -432,12 +436,13 @@ fn socket(entry: &SocketEntry) -> Option<Socket> {
 }
 
 /// The limit of descriptors (RLIMIT_NOFILE), raised to the hard limit for the gateway, which needs one per flow.
-struct DescriptorLimit {
+pub struct DescriptorLimit {
     before: Rlimit,
     raised: Rlimit,
 }
 
-fn raise_descriptor_limit() -> DescriptorLimit {
+/// Raises the limit, for as long as the process lives.
+pub fn raise_descriptor_limit() -> DescriptorLimit {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
     let limit = DescriptorLimit { before, raised };

@@ -1,4 +1,70 @@
-//! Queueing disciplines, without I/O.
-
+//! Queueing disciplines decide which packet leaves next, which is marked, and which is dropped.
+//!
+//! No I/O, no clock, no threads: `now_ns` is an argument, as for a [`Port`](towpath_pool::Port). A
+//! discipline that draws lots has a [`Dice`] with a seed. The same calls give the same answers.
+//! Names of parameters and of counters are those of tc(8).
+//!
+//! # The caller's duty
+//! * [`Qdisc::enqueue`] an item and [`Qdisc::dequeue`] the next one, with times that never go back.
+//! * Both put the items that they drop into a list of [`Dropped`] ones; the caller counts these and
+//!   reuses their memory.
+//! * [`Qdisc::dequeue`] gives nothing although items wait: call again at
+//!   [`Qdisc::next_timeout_ns`].
+//!
+//! Disciplines are generic over [`Queueable`] items, so that tests queue numbers, a simulator
+//! queues packets with notes of its own, and a port queues [`QueuedPacket`]s.
+//!
+//! # Example
+//! ```
+//! use towpath_qdisc::{Fifo, Qdisc, Queueable};
+//!
+//! struct Item(usize);
+//!
+//! impl Queueable for Item {
+//!     fn bytes(&self) -> usize {
+//!         self.0
+//!     }
+//! }
+//!
+//! let (mut queue, mut drops) = (Fifo::packets(2), Vec::new());
+//! for bytes in [100, 200, 300] {
+//!     queue.enqueue(0, Item(bytes), &mut drops);
+//! }
+//! assert_eq!(drops[0].item.0, 300);
+//! assert_eq!(queue.dequeue(5, &mut drops).map(|item| item.0), Some(100));
+//! assert_eq!((queue.stats().backlog_packets, queue.stats().backlog_bytes), (1, 200));
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+mod cobalt;
+mod codel;
+mod dice;
+mod discipline;
+mod fifo;
+mod fq_codel;
+mod item;
+mod mq;
+mod packet;
+mod pie;
+mod prio;
+mod red;
+mod segments;
+mod stats;
+mod tbf;
+mod timed;
+
+pub use cobalt::{Cobalt, CobaltParams};
+pub use codel::{Codel, CodelParams};
+pub use dice::Dice;
+pub use discipline::Qdisc;
+pub use fifo::Fifo;
+pub use fq_codel::{FqCodel, FqCodelParams};
+pub use item::{Ecn, Queueable};
+pub use mq::Mq;
+pub use packet::QueuedPacket;
+pub use pie::{Pie, PieParams};
+pub use prio::{PRIOMAP, Prio};
+pub use red::{Red, RedParams};
+pub use stats::{Counter, DropCause, Dropped, Stats};
+pub use tbf::{Tbf, TbfParams};

@@ -1,4 +1,205 @@
 //! Delay, loss, rate and queues around any port.
-
+//!
+//! [`Shaped`] puts a [`Link`] in front of a port each way, as a wire would be between the stack and
+//! that port. Both have the properties that are given, so that a delay of 50 ms is a round trip of
+//! 100 ms.
+//!
+//! Packets that stand for several segments are cut before a link sees them, in both directions.
+//! Each segment has its own chance to be lost, and its share of the rate. The port's offloads stay
+//! what they are, since segments leave with what is left to the port: the checksum.
+//!
+//! ```
+//! use towpath_link::{Dice, LinkConfig};
+//! use towpath_pool::{Batch, Pool, Port};
+//! use towpath_shape::Shaped;
+//! # use std::os::fd::BorrowedFd;
+//! # use towpath_pool::{LinkType, Offloads};
+//! # struct Loopback(Batch);
+//! # impl Port for Loopback {
+//! #     fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
+//! #         let n = self.0.len().min(max);
+//! #         out.extend(self.0.drain(..n));
+//! #         n
+//! #     }
+//! #     fn submit(&mut self, _: u64, _: &mut Pool, batch: &mut Batch) -> usize {
+//! #         let n = batch.len();
+//! #         self.0.extend(batch.drain(..));
+//! #         n
+//! #     }
+//! #     fn offloads(&self) -> Offloads {
+//! #         Offloads::default()
+//! #     }
+//! #     fn link_type(&self) -> LinkType {
+//! #         LinkType::Ip
+//! #     }
+//! #     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+//! #         None
+//! #     }
+//! # }
+//!
+//! let delay = LinkConfig { delay_ns: 50_000_000, ..LinkConfig::default() };
+//! let (mut pool, mut batch) = (Pool::default(), Batch::new());
+//! let mut port = Shaped::new(Loopback(Batch::new()), [delay, delay], Dice::new(1, 0));
+//! batch.push_back(pool.take(1500));
+//! port.submit(0, &mut pool, &mut batch);
+//! assert_eq!(port.next_timeout_ns(), Some(50_000_000));
+//! assert_eq!(port.poll(50_000_000, &mut pool, &mut batch, 64), 0);
+//! assert_eq!(port.poll(100_000_000, &mut pool, &mut batch, 64), 1);
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+use std::os::fd::BorrowedFd;
+
+use towpath_link::{Dice, Dropped, Link, LinkConfig, LinkStats, QueuedPacket};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+
+/// A port behind a link each way.
+pub struct Shaped<P> {
+    port: P,
+    /// From the stack to the port.
+    egress: Link<QueuedPacket>,
+    /// From the port to the stack.
+    ingress: Link<QueuedPacket>,
+    /// Packets that have passed the egress link, and that the port has not taken.
+    ready: Batch,
+    /// Packets from the port on their way into the ingress link; empty between calls.
+    arrived: Batch,
+    /// Packets that a link dropped; empty between calls.
+    drops: Vec<Dropped<QueuedPacket>>,
+}
+
+/// Packets that a link holds unless its configuration says how many: the default of tc-netem(8).
+pub const LIMIT_DEFAULT: usize = 1000;
+/// Packets that wait for a port that takes none. More stay in the link, whose limit counts them.
+const READY_MAX: usize = 64;
+
+impl<P: Port> Shaped<P> {
+    /// Puts links with the properties `[egress, ingress]` in front of a port. Each draws from
+    /// numbers of its own.
+    pub fn new(port: P, [egress, ingress]: [LinkConfig; 2], mut dice: Dice) -> Self {
+        let limited = |config: LinkConfig| LinkConfig {
+            limit: config.limit.or(Some(LIMIT_DEFAULT)),
+            ..config
+        };
+        Self {
+            port,
+            egress: Link::new(limited(egress), dice.split()),
+            ingress: Link::new(limited(ingress), dice.split()),
+            ready: Batch::new(),
+            arrived: Batch::new(),
+            drops: Vec::new(),
+        }
+    }
+
+    /// Counters of the links `[egress, ingress]`.
+    pub fn stats(&self) -> [LinkStats; 2] {
+        [self.egress.stats(), self.ingress.stats()]
+    }
+
+    /// Hands the port the packets that have passed the egress link.
+    fn flush(&mut self, now_ns: u64, pool: &mut Pool) {
+        loop {
+            while self.ready.len() < READY_MAX
+                && let Some(queued) = self.egress.poll_packet(now_ns, &mut self.drops)
+            {
+                self.ready.push_back(queued.into_packet());
+            }
+            self.give_drops(pool);
+            let offered = self.ready.len();
+            if offered == 0 || self.port.submit(now_ns, pool, &mut self.ready) < offered {
+                return;
+            }
+        }
+    }
+
+    fn give_drops(&mut self, pool: &mut Pool) {
+        self.drops.drain(..).for_each(|drop| pool.give(drop.item.into_packet()));
+    }
+}
+
+impl<P: Port> Port for Shaped<P> {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.flush(now_ns, pool);
+        self.port.poll(now_ns, pool, &mut self.arrived, max);
+        let link_type = self.port.link_type();
+        for packet in self.arrived.drain(..) {
+            QueuedPacket::each(packet, link_type, pool, |queued, _| {
+                self.ingress.on_packet(now_ns, queued, &mut self.drops);
+            });
+        }
+        let mut count = 0;
+        while count < max
+            && let Some(queued) = self.ingress.poll_packet(now_ns, &mut self.drops)
+        {
+            let mut packet = queued.into_packet();
+            // The stack measures round trips by the arrival, which is at the end of the link.
+            packet.meta.arrival_ns = now_ns;
+            out.push_back(packet);
+            count += 1;
+        }
+        self.give_drops(pool);
+        count
+    }
+
+    /// Takes all of the batch: the link drops what is beyond its limit, as a network does.
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let count = batch.len();
+        let link_type = self.port.link_type();
+        for packet in batch.drain(..) {
+            QueuedPacket::each(packet, link_type, pool, |queued, _| {
+                self.egress.on_packet(now_ns, queued, &mut self.drops);
+            });
+        }
+        self.flush(now_ns, pool);
+        count
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.port.offloads()
+    }
+
+    fn link_type(&self) -> LinkType {
+        self.port.link_type()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.wake_fd()
+    }
+
+    fn looked(&mut self, ready: bool) {
+        self.port.looked(ready);
+    }
+
+    fn blocked(&self) -> bool {
+        self.port.blocked()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.port.is_gone()
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        let egress = match (self.ready.is_empty(), self.port.blocked()) {
+            (true, _) => self.egress.next_timeout_ns(),
+            // The port left packets, and nothing wakes for it: at once.
+            (false, false) => Some(0),
+            (false, true) => None,
+        };
+        let ingress = self.ingress.next_timeout_ns();
+        [egress, ingress, self.port.next_timeout_ns()].into_iter().flatten().min()
+    }
+
+    /// Packets on their way to the port count: they are lost if the port is dropped now.
+    fn undelivered(&self) -> u64 {
+        let ready: u64 = self.ready.iter().map(|packet| packet.len() as u64).sum();
+        self.port.undelivered() + self.egress.held_bytes() + ready
+    }
+
+    fn undelivered_of_ended(&self) -> u64 {
+        self.port.undelivered_of_ended()
+    }
+}
+
+#[cfg(test)]
+mod tests;

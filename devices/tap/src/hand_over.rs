@@ -2,6 +2,7 @@
 
 use towpath_shm::Fd;
 
+use crate::kind::Kind;
 use crate::open::Tap;
 
 /// What it takes to drive a device that is set up.
@@ -16,7 +17,7 @@ pub struct Parts {
 }
 
 impl Tap {
-    /// Takes the device apart, which stays as long as the descriptor is open somewhere.
+    /// Takes a TAP device apart, which stays as long as the descriptor is open somewhere.
     pub fn into_parts(self) -> Parts {
         let (name, udp_segmentation) = (self.name().to_owned(), self.udp_segmentation);
         Parts { fd: self.fd, name, udp_segmentation }
@@ -24,6 +25,6 @@ impl Tap {
 
     /// The device, in another process as well.
     pub fn from_parts(parts: Parts) -> Self {
-        Self::over(parts.fd, parts.name, parts.udp_segmentation)
+        Self::over(parts.fd, Kind::Tap, parts.name, parts.udp_segmentation)
     }
 }

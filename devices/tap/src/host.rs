@@ -29,6 +29,19 @@ pub enum HostError {
         /// What was asked for.
         name: String,
     },
+    /// Another route leads to the same network.
+    #[error(
+        "cannot add a route to {ip}/{len} through {name}: there is one already; \
+         `ip route show {ip}/{len}` shows it"
+    )]
+    RouteTaken {
+        /// The device.
+        name: String,
+        /// The network.
+        ip: IpAddr,
+        /// Its length.
+        len: u8,
+    },
     /// The kernel refused.
     #[error("cannot {step} on {name}")]
     Io {
@@ -102,13 +115,13 @@ fn commands(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> String {
     out
 }
 
-struct Netlink {
+pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
 }
 
-struct Link {
-    index: u32,
+pub(crate) struct Link {
+    pub(crate) index: u32,
     up: bool,
     mtu: u32,
     queue_len: u32,
@@ -116,7 +129,7 @@ struct Link {
 }
 
 impl Netlink {
-    fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
@@ -126,7 +139,7 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    fn link(&mut self, name: &str) -> io::Result<Link> {
+    pub(crate) fn link(&mut self, name: &str) -> io::Result<Link> {
         let mut message = Message::new(libc::RTM_GETLINK, 0);
         message.put(&ifinfomsg(0, 0, 0));
         message.attribute(libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
@@ -161,7 +174,7 @@ impl Netlink {
     }
 
     /// Sends one request and returns the message that answers it, or its error.
-    fn exchange(&mut self, message: Message) -> io::Result<Vec<u8>> {
+    pub(crate) fn exchange(&mut self, message: Message) -> io::Result<Vec<u8>> {
         self.sequence += 1;
         let bytes = message.finish(self.sequence);
         let kernel = SocketAddrNetlink::new(0, 0);
@@ -187,22 +200,22 @@ fn ifinfomsg(index: u32, flags: u32, change: u32) -> [u8; IFINFO_LEN] {
     out
 }
 
-struct Message(Vec<u8>);
+pub(crate) struct Message(Vec<u8>);
 
 impl Message {
-    fn new(kind: u16, flags: libc::c_int) -> Self {
+    pub(crate) fn new(kind: u16, flags: libc::c_int) -> Self {
         let mut bytes = vec![0; NLMSG_LEN];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
         Self(bytes)
     }
 
-    fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
     /// `struct rtattr`: length without padding, kind, value.
-    fn attribute(&mut self, kind: u16, value: &[u8]) {
+    pub(crate) fn attribute(&mut self, kind: u16, value: &[u8]) {
         let len = 4 + value.len() as u16;
         self.put(&len.to_ne_bytes());
         self.put(&kind.to_ne_bytes());
@@ -222,7 +235,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
@@ -266,7 +279,7 @@ fn parse_queues(link_info: &[u8]) -> Option<u32> {
 }
 
 /// Kinds and values of a list of attributes, to the first that is not whole.
-fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     // The upper bits say how the value is written, which is known for each kind.
     const KIND: u16 = 0x3fff;
     std::iter::from_fn(move || {

@@ -1,6 +1,6 @@
-//! TAP devices: Ethernet frames to and from the kernel of this machine, with virtio-net headers, so
-//! that one read or write moves up to 64 KiB of TCP or UDP (checksum and segmentation offload in
-//! both directions).
+//! TAP and TUN devices: Ethernet frames, or IP packets, to and from the kernel of this machine.
+//! Virtio-net headers let one read or write move up to 64 KiB of TCP or UDP (checksum and
+//! segmentation offload in both directions).
 //!
 //! - [`Tap::open`] makes a device, which vanishes with the process, or takes over one that an
 //!   administrator made for this user; see [`OpenError`] for what to do when that is refused.
@@ -9,6 +9,8 @@
 //! - [`Tap::open_queues`] opens one with several queues, each a port for a thread of its own; [`Tap::steer`] has the
 //!   kernel put each flow's frames into the queue of its owner.
 //! - [`set_up_host`] gives the kernel's end of the link its addresses.
+//! - [`add_routes`] leads networks through it; [`leads_through`] says whether packets of this host
+//!   take such a route.
 //!
 //! Budget: one system call per packet or merged packet, one copy per byte (the kernel's) for large
 //! packets, two for frames of at most [`COPY_MAX`] bytes (so that no large buffer is held by a
@@ -17,9 +19,11 @@
 
 mod hand_over;
 mod host;
+mod kind;
 mod open;
 mod pace;
 mod queues;
+mod routes;
 mod rx;
 mod steering;
 mod sys;
@@ -27,7 +31,9 @@ mod tx;
 mod virtio;
 
 pub use hand_over::Parts;
-pub use host::{HostError, set_up_host};
+pub use host::{HostError, QUEUE_LEN, set_up_host};
+pub use kind::Kind;
 pub use open::{Counters, OpenError, Options, Tap};
+pub use routes::{Marks, Network, add_routes, leads_through};
 pub use rx::COPY_MAX;
 pub use steering::Steering;

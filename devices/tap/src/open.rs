@@ -6,15 +6,17 @@ use towpath_shm::Fd;
 
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 
+use crate::kind::Kind;
 use crate::pace::Pace;
 use crate::sys;
 
-/// A TAP device, non-persistent unless somebody else made it so: it vanishes with this value, also
-/// when the process is killed.
+/// A TAP or TUN device, non-persistent unless somebody else made it so: it vanishes with this
+/// value, also when the process is killed.
 #[derive(Debug)]
 pub struct Tap {
     pub(crate) fd: Fd,
     name: String,
+    kind: Kind,
     pub(crate) udp_segmentation: bool,
     /// The large packet that the next read goes into.
     pub(crate) spare: Option<Packet>,
@@ -96,19 +98,22 @@ pub enum OpenError {
     TunForbidden,
     /// Neither CAP_NET_ADMIN nor a device made for this user.
     #[error(
-        "making the TAP device {name} needs CAP_NET_ADMIN: run with sudo, or have it made for this user \
-         once with `sudo ip tuntap add dev {name} mode {mode} user $USER`"
+        "making the {kind} device {name} needs CAP_NET_ADMIN: run with sudo, or have it made for \
+         this user once with `sudo ip tuntap add dev {name} mode {mode} user $USER`"
     )]
     NotPermitted {
         /// The device asked for.
         name: String,
-        /// As ip-tuntap(8) names its kind.
+        /// Its kind.
+        kind: Kind,
+        /// As ip-tuntap(8) names that.
         mode: &'static str,
     },
     /// It has one queue, and more were asked for.
     #[error(
         "the TAP device {name} has one queue, where {queues} are needed: have it made with \
-         `sudo ip tuntap add dev {name} mode {MODE_MULTI_QUEUE} user $USER`"
+         `sudo ip tuntap add dev {name} mode {mode} user $USER`",
+        mode = Kind::Tap.mode(true)
     )]
     OneQueue {
         /// The device asked for.
@@ -117,14 +122,18 @@ pub enum OpenError {
         queues: usize,
     },
     /// Another process has it open.
-    #[error("the TAP device {name} is in use by another process; choose another name")]
+    #[error("the {kind} device {name} is in use by another process; choose another name")]
     Busy {
+        /// Its kind.
+        kind: Kind,
         /// The device asked for.
         name: String,
     },
     /// Something else has that name.
-    #[error("{name} exists and is not a TAP device; choose another name")]
+    #[error("{name} exists and is not a {kind} device; choose another name")]
     NotTap {
+        /// The kind asked for.
+        kind: Kind,
         /// The device asked for.
         name: String,
     },
@@ -135,8 +144,10 @@ pub enum OpenError {
         name: String,
     },
     /// Anything else.
-    #[error("cannot set up the TAP device {name}: {step}")]
+    #[error("cannot set up the {kind} device {name}: {step}")]
     Io {
+        /// Its kind.
+        kind: Kind,
         /// The device asked for.
         name: String,
         /// The step that failed.
@@ -146,39 +157,44 @@ pub enum OpenError {
     },
 }
 
-/// How ip-tuntap(8) is told to make a device.
-const MODE: &str = "tap";
-pub(crate) const MODE_MULTI_QUEUE: &str = "tap multi_queue";
-
 impl Tap {
     /// Makes the device, or takes over an existing one that belongs to this user and is not in use.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
+        Self::open_kind(Kind::Tap, options)
+    }
+
+    /// The same for a device of another kind, with one queue.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_kind(kind: Kind, options: &Options) -> Result<Self, OpenError> {
         let name = options.name.as_deref().unwrap_or(NAME_UNLESS_GIVEN);
         check_name(name)?;
-        let fd = open_tun(name)?;
-        let name = attach(fd.as_fd(), name)?;
-        Self::set_up(fd, name)
+        let fd = open_tun(kind, name)?;
+        let name = attach(fd.as_fd(), kind, name)?;
+        Self::set_up(fd, kind, name)
     }
 
     /// Tells the kernel which frames are taken on a queue that is attached.
-    pub(crate) fn set_up(fd: Fd, name: String) -> Result<Self, OpenError> {
+    pub(crate) fn set_up(fd: Fd, kind: Kind, name: String) -> Result<Self, OpenError> {
         let io = |step| {
             let name = name.clone();
-            move |source| OpenError::Io { name, step, source }
+            move |source| OpenError::Io { kind, name, step, source }
         };
         sys::set_header_len(fd.as_fd()).map_err(io("set the virtio header length"))?;
         let udp_segmentation = sys::set_offloads(fd.as_fd(), true).is_ok();
         if !udp_segmentation {
             sys::set_offloads(fd.as_fd(), false).map_err(io("set offloads"))?;
         }
-        Ok(Self::over(fd, name, udp_segmentation))
+        Ok(Self::over(fd, kind, name, udp_segmentation))
     }
 
     /// A device that is set up.
-    pub(crate) fn over(fd: Fd, name: String, udp_segmentation: bool) -> Self {
+    pub(crate) fn over(fd: Fd, kind: Kind, name: String, udp_segmentation: bool) -> Self {
         Self {
             fd,
             name,
+            kind,
             udp_segmentation,
             spare: None,
             pace: Pace::default(),
@@ -192,6 +208,17 @@ impl Tap {
     /// Its interface name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether it stays when this process ends, as a device does that an administrator made.
+    pub fn is_persistent(&self) -> bool {
+        // Unknown counts as one that stays: nothing may be left in it then.
+        sys::is_persistent(self.fd.as_fd()).unwrap_or(true)
     }
 
     /// Calls `tell` once when the device is found deleted, on the thread that drives it.
@@ -226,32 +253,37 @@ pub(crate) fn check_name(name: &str) -> Result<(), OpenError> {
 }
 
 /// What a queue of any device begins as.
-pub(crate) fn open_tun(name: &str) -> Result<Fd, OpenError> {
+pub(crate) fn open_tun(kind: Kind, name: &str) -> Result<Fd, OpenError> {
     sys::open_tun().map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTun,
         Some(libc::EACCES | libc::EPERM) => OpenError::TunForbidden,
-        _ => OpenError::Io { name: name.into(), step: "open /dev/net/tun", source },
+        _ => OpenError::Io { kind, name: name.into(), step: "open /dev/net/tun", source },
     })
 }
 
-fn attach(fd: BorrowedFd<'_>, name: &str) -> Result<String, OpenError> {
-    let mut result = sys::set_iff(fd, name, false);
+fn attach(fd: BorrowedFd<'_>, kind: Kind, name: &str) -> Result<String, OpenError> {
+    let mut result = sys::set_iff(fd, kind, name, false);
     // A device made with `multi_queue` accepts a queue only under the same flag.
     if result.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
         let single = result;
-        result = sys::set_iff(fd, name, true).or(single);
+        result = sys::set_iff(fd, kind, name, true).or(single);
     }
-    result.map_err(|source| not_attached(name, MODE, source))
+    result.map_err(|source| not_attached((kind, false), name, source))
 }
 
 /// Why the device cannot be had.
-pub(crate) fn not_attached(name: &str, mode: &'static str, source: io::Error) -> OpenError {
+pub(crate) fn not_attached(
+    (kind, multi_queue): (Kind, bool),
+    name: &str,
+    source: io::Error,
+) -> OpenError {
+    let mode = kind.mode(multi_queue);
     let name = name.replace("%d", "0");
     match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { name, mode },
-        Some(libc::EBUSY) => OpenError::Busy { name },
-        Some(libc::EINVAL) => OpenError::NotTap { name },
-        _ => OpenError::Io { name, step: "attach", source },
+        Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { kind, name, mode },
+        Some(libc::EBUSY) => OpenError::Busy { kind, name },
+        Some(libc::EINVAL) => OpenError::NotTap { kind, name },
+        _ => OpenError::Io { kind, name, step: "attach", source },
     }
 }
 
@@ -269,7 +301,7 @@ impl Port for Tap {
     }
 
     fn link_type(&self) -> LinkType {
-        LinkType::Ethernet
+        self.kind.link_type()
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {

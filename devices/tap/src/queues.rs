@@ -4,10 +4,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crate::host;
-use crate::open::{
-    MODE_MULTI_QUEUE, NAME_UNLESS_GIVEN, OpenError, Options, Tap, check_name, not_attached,
-    open_tun,
-};
+use crate::kind::Kind;
+use crate::open::{NAME_UNLESS_GIVEN, OpenError, Options, Tap, check_name, not_attached, open_tun};
 use crate::steering::Steering;
 use crate::sys;
 
@@ -26,15 +24,16 @@ impl Tap {
         let mut name = options.name.as_deref().unwrap_or(NAME_UNLESS_GIVEN).to_owned();
         check_name(&name)?;
         let mut queues = Vec::with_capacity(count);
+        let kind = Kind::Tap;
         for _ in 0..count {
-            let fd = open_tun(&name)?;
-            let attached = sys::set_iff(fd.as_fd(), &name, true);
-            name = attached.map_err(|source| refused(&name, count, source))?;
-            queues.push(Self::set_up(fd, name.clone())?);
+            let fd = open_tun(kind, &name)?;
+            let attached = sys::set_iff(fd.as_fd(), kind, &name, true);
+            name = attached.map_err(|source| refused(kind, &name, count, source))?;
+            queues.push(Self::set_up(fd, kind, name.clone())?);
         }
         // Others may have queues of this device. Where the kernel does not say, the first of its frames tell.
         match host::open_queues(&name) {
-            Ok(Some(open)) if open as usize != count => Err(OpenError::Busy { name }),
+            Ok(Some(open)) if open as usize != count => Err(OpenError::Busy { kind, name }),
             _ => Ok(queues),
         }
     }
@@ -53,17 +52,17 @@ impl Tap {
 }
 
 /// Why a queue cannot be had. The kernel says EINVAL of a device with one queue, and of what is no TAP device.
-fn refused(name: &str, queues: usize, source: io::Error) -> OpenError {
+fn refused(kind: Kind, name: &str, queues: usize, source: io::Error) -> OpenError {
     let is_invalid = source.raw_os_error() == Some(libc::EINVAL);
-    if is_invalid && open_tun(name).is_ok_and(|fd| has_one_queue(fd.as_fd(), name)) {
+    if is_invalid && open_tun(kind, name).is_ok_and(|fd| has_one_queue(fd.as_fd(), kind, name)) {
         return OpenError::OneQueue { name: name.into(), queues };
     }
-    not_attached(name, MODE_MULTI_QUEUE, source)
+    not_attached((kind, true), name, source)
 }
 
 /// Whether this is a TAP device with one queue, in use or not.
-fn has_one_queue(fd: std::os::fd::BorrowedFd<'_>, name: &str) -> bool {
-    match sys::set_iff(fd, name, false) {
+fn has_one_queue(fd: std::os::fd::BorrowedFd<'_>, kind: Kind, name: &str) -> bool {
+    match sys::set_iff(fd, kind, name, false) {
         Ok(_) => true,
         Err(error) => error.raw_os_error() == Some(libc::EBUSY),
     }

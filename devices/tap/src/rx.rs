@@ -106,16 +106,20 @@ impl Tap {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixDatagram;
 
+    use towpath_shm::Fd;
+
     use super::*;
+    use crate::kind::Kind;
 
     /// Frames that are dropped are work, too: however many come, a turn has its limit.
     #[test]
     fn malformed_frames_do_not_hold_the_reader() {
         let (kernel, ours) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let mut tap = Tap::over(std::os::fd::OwnedFd::from(ours).into(), "test".into(), false);
+        let mut tap = Tap::over(Fd::from(OwnedFd::from(ours)), Kind::Tap, "test".into(), false);
         // gso_type says TCP over IPv4, and flags have no NEEDS_CSUM.
         let mut frame = [0; HEADER_LEN + 64];
         frame[1] = 1;
@@ -135,7 +139,7 @@ mod tests {
         let (kernel, ours) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         kernel.set_nonblocking(true).unwrap();
-        let mut tap = Tap::over(std::os::fd::OwnedFd::from(ours).into(), "test".into(), false);
+        let mut tap = Tap::over(Fd::from(OwnedFd::from(ours)), Kind::Tap, "test".into(), false);
         let frame = [0; HEADER_LEN + 64];
         let (mut pool, mut out) = (Pool::default(), Batch::new());
         let mut now = 1 << 30;

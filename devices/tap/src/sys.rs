@@ -8,6 +8,7 @@ use towpath_shm::Fd;
 use rustix::fs::{Mode, OFlags};
 use towpath_shm::syscall::syscall;
 
+use crate::kind::Kind;
 use crate::steering::Instruction;
 use crate::virtio::HEADER_LEN;
 
@@ -25,14 +26,19 @@ pub fn open_tun() -> io::Result<Fd> {
 
 /// Makes the device `name` (a `%d` in it is replaced by a number), or takes it over when it exists;
 /// returns its name. The caller has checked the length.
-pub fn set_iff(fd: BorrowedFd<'_>, name: &str, multi_queue: bool) -> io::Result<String> {
+pub fn set_iff(
+    fd: BorrowedFd<'_>,
+    kind: Kind,
+    name: &str,
+    multi_queue: bool,
+) -> io::Result<String> {
     assert!(name.len() <= NAME_MAX);
     // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    let mut flags = kind.flag() | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     if multi_queue {
         flags |= libc::IFF_MULTI_QUEUE;
     }
@@ -44,6 +50,17 @@ pub fn set_iff(fd: BorrowedFd<'_>, name: &str, multi_queue: bool) -> io::Result<
     }
     let name = request.ifr_name.iter().take_while(|c| **c != 0).map(|c| *c as u8);
     Ok(String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned())
+}
+
+/// Whether a device that is attached stays without a process that has it open.
+pub fn is_persistent(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: TUNGETIFF writes one ifreq, which lives here.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) })?;
+    // SAFETY: TUNGETIFF sets the flags of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(libc::c_int::from(flags) & libc::IFF_PERSIST != 0)
 }
 
 /// Says how long the header in front of each frame is.

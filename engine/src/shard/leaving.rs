@@ -60,8 +60,9 @@ impl Shard {
         };
     }
 
-    /// Says so when the last program has gone and nothing of it is left to be sent, or when nobody takes it.
-    /// While some of it moves it may take as long as it does: the kernel too sends for processes that ended.
+    /// Tells the registry when the last program has gone and nothing of it is left to be sent, or
+    /// when no peer takes it. While some of it moves it may take as long as it does: the kernel too
+    /// sends for processes that ended. Behind devices that have all gone there are no peers.
     pub(crate) fn leave(&mut self, now: Instant) {
         let Some(number) = self.unused else { return };
         if let Some(leaving) = self.leaving.as_mut().filter(|leaving| now < leaving.count_at) {
@@ -78,7 +79,8 @@ impl Shard {
             (leaving.unsent, leaving.moved) = (unsent, now);
         }
         let delivered = unsent == 0 && self.stack.net.waiting() == 0 && self.to_send.is_empty();
-        if delivered || now >= leaving.until(self.leave_stalled) {
+        let is_cut_off = !self.ports.is_empty() && self.ports.iter().all(|port| port.is_gone());
+        if delivered || is_cut_off || now >= leaving.until(self.leave_stalled) {
             self.unused = None;
             self.notices.push(Notice::Left(number));
         }

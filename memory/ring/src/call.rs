@@ -163,7 +163,8 @@ mod tests {
     /// As many are taken as are made, whatever the engine sees of one while the next is made.
     #[test]
     fn each_is_taken_once() {
-        const ROUNDS: u32 = 20_000;
+        // Each round takes two time slices where other processes want the processors.
+        const ROUNDS: u32 = 1000;
         let start = std::time::Instant::now();
         let goes_on = move || assert!(start.elapsed().as_secs() < 50, "nothing comes any more");
         let (channel, mut engine) = pair();

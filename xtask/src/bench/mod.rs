@@ -16,7 +16,7 @@ mod link;
 mod loads;
 mod losses;
 mod pair;
-mod peers;
+pub mod peers;
 mod profile;
 mod server;
 pub mod sides;

@@ -108,10 +108,7 @@ impl Peer {
         let out = target.join("peers");
         let program = match self {
             Self::Smoltcp | Self::Lwip | Self::NetstackSmoltcp => {
-                let mut cargo = Command::new(env!("CARGO"));
-                cargo.args(["build", "--release", "--locked", "--target-dir"]).arg(&out);
-                succeed(cargo.current_dir(&folder))?;
-                out.join("release").join(self.folder())
+                return build_rust(root, target, self.folder());
             }
             Self::Gvisor | Self::Go | Self::Netpoll => {
                 let program = out.join(self.folder());
@@ -142,6 +139,15 @@ impl Peer {
         };
         found.into_iter().map(|(name, version)| (name.to_owned(), version)).collect()
     }
+}
+
+/// Builds a package of `bench/peers` that is Rust, and gives the path of its program.
+pub fn build_rust(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
+    let out = target.join("peers");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--release", "--locked", "--target-dir"]).arg(&out);
+    succeed(cargo.current_dir(root.join("bench/peers").join(name)))?;
+    Ok(out.join("release").join(name))
 }
 
 /// The peers that `--peers` names.

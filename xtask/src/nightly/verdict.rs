@@ -56,17 +56,32 @@ pub struct Row {
     tests: BTreeMap<String, (usize, usize, Duration)>,
     /// Why the check could not be run.
     error: Option<String>,
+    /// The chore was interrupted before the check had ended.
+    is_interrupted: bool,
 }
 
 impl Row {
     pub fn of(check: &Check, attempts: Result<Vec<Attempt>>, time: Duration) -> Self {
         let (name, judged) = (check.name, check.judged);
-        let mut row = Self { name, judged, runs: 0, time, tests: BTreeMap::new(), error: None };
+        let mut row = Self {
+            name,
+            judged,
+            runs: 0,
+            time,
+            tests: BTreeMap::new(),
+            error: None,
+            is_interrupted: false,
+        };
         match attempts {
             Ok(attempts) => row.add(attempts),
             Err(error) => row.error = Some(format!("{error:#}")),
         }
         row
+    }
+
+    /// The check did not come to its end, so that its figures say nothing of a fault.
+    pub fn interrupted(self) -> Self {
+        Self { is_interrupted: true, ..self }
     }
 
     fn add(&mut self, attempts: Vec<Attempt>) {
@@ -102,6 +117,7 @@ impl Row {
 
     pub fn verdict(&self) -> &'static str {
         match (self.has_failed(), self.failures().next()) {
+            _ if self.is_interrupted => "interrupted",
             (true, _) => "failed",
             (false, Some(_)) => "unsteady",
             (false, None) => "passed",
@@ -187,6 +203,8 @@ mod tests {
         assert_eq!(row(Judged::ByMost, [true, false, false]).verdict(), "unsteady");
         assert_eq!(row(Judged::ByMost, [true, false, true]).verdict(), "failed");
         assert_eq!(row(Judged::ByEach, [true, false, false]).verdict(), "failed");
+        let stopped = row(Judged::ByEach, [true, false, false]).interrupted();
+        assert_eq!(stopped.verdict(), "interrupted");
     }
 
     #[test]

@@ -80,7 +80,10 @@ fn workers_accept() {
     for worker in workers {
         assert_eq!(wait(worker), 0);
     }
-    assert!(TcpStream::connect(at).is_err(), "the last holder is gone");
+    // The engine may learn of the last worker's end after waitpid(2), and resets what came before.
+    while TcpStream::connect(at).is_ok() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn fork_keeps_connections() {

@@ -131,6 +131,9 @@ impl Forwarder {
         };
         shared.counters.dns_questions += 1;
         let asked = Asked { program: meta.remote, forwarder: meta.local, id };
+        if shared.is_loop(meta.remote, meta.local) {
+            return;
+        }
         if let Some(key) = self.queries.find(&asked) {
             if self.is_repeated(key, &message) {
                 shared.counters.dns_repeated += 1;
@@ -300,7 +303,7 @@ impl Forwarder {
             }
             let Some(to) = wanted.tour.advance() else { return Err(wanted.failure) };
             message::set_id(&mut wanted.message, self.ids.next());
-            match send(to, &wanted.message) {
+            match send(shared, to, &wanted.message) {
                 Ok(host) => return self.await_answer(shared, asked, wanted, host),
                 Err(error) => wanted.on_failure(Failure::Error(error)),
             }
@@ -410,13 +413,15 @@ impl Ids {
 //# o  Use an unpredictable source port for outgoing queries from the
 //# range of available ports (53, or 1024 and above) that is as large
 //# as possible and practicable;
-fn send(to: SocketAddr, message: &[u8]) -> Result<Fd, Errno> {
+fn send(shared: &mut Shared, to: SocketAddr, message: &[u8]) -> Result<Fd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
     // Without it, the kernel tells of a closed port only, and not of a host that is unreachable.
     sys::set_ip(host.as_fd(), to.is_ipv6(), IpOption::ReceiveErrors, 1)?;
+    shared.config.egress.apply(&host, to.ip())?;
     // The kernel chooses the port at random.
     connect(&host, &to)?;
+    shared.loops.note(&host, to);
     sys::send_datagram(host.as_fd(), message, &Fragments::empty(), &Destination::default())?;
     Ok(host)
 }

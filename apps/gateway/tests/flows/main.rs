@@ -9,3 +9,5 @@ mod tcp;
 mod udp;
 #[path = "../world/mod.rs"]
 mod world;
+
+const OVER: world::Over = world::Over::Memory;

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use towpath_gateway::{Forward, ForwardProtocol, Gateway, GatewayConfig};
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_gateway::{Forward, ForwardProtocol, Gateway, GatewayConfig, Joint, Outer};
+use towpath_pool::{Batch, Checksum, LinkType, Meta, Offloads, Pool, Port};
 use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 use towpath_shm::Fragments;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
@@ -169,6 +169,110 @@ impl Port for Shared {
     }
 }
 
+/// The link between the program's stack and the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// Memory: packets are taken as they are.
+    Memory,
+    /// A device that carries IP packets, complete with checksums and no longer than the MTU.
+    Ip,
+    /// The same with Ethernet headers.
+    Ethernet,
+}
+
+/// An end of a wire, which has no offloads.
+struct End {
+    link: LinkType,
+    to: Rc<RefCell<Batch>>,
+    from: Rc<RefCell<Batch>>,
+}
+
+impl End {
+    fn pair(link: LinkType) -> [Self; 2] {
+        let [there, back] = [(); 2].map(|()| Rc::new(RefCell::new(Batch::new())));
+        let (to, from) = (Rc::clone(&there), Rc::clone(&back));
+        [Self { link, to, from }, Self { link, to: back, from: there }]
+    }
+}
+
+impl Port for End {
+    fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let mut from = self.from.borrow_mut();
+        let n = max.min(from.len());
+        out.extend(from.drain(..n));
+        n
+    }
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        for mut packet in batch.drain(..) {
+            assert!(packet.meta.segmentation.is_none(), "to be cut by a wire");
+            assert!(
+                !matches!(packet.meta.checksum, Checksum::Partial { .. }),
+                "without a checksum"
+            );
+            packet.linearize(pool);
+            packet.meta = Meta { arrival_ns: now_ns, ..Meta::default() };
+            self.to.borrow_mut().push_back(packet);
+        }
+        n
+    }
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+    fn link_type(&self) -> LinkType {
+        self.link
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn next_timeout_ns(&self) -> Option<u64> {
+        (!self.from.borrow().is_empty()).then_some(0)
+    }
+}
+
+/// The program's end of a wire, with the gateway on the other end.
+struct Wired {
+    end: End,
+    joint: Joint<Shared, End>,
+    wake: OwnedFd,
+}
+
+impl Port for Wired {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        if max == 0 {
+            return 0;
+        }
+        self.joint.turn(now_ns);
+        self.end.poll(now_ns, pool, out, max)
+    }
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = self.end.submit(now_ns, pool, batch);
+        // As in memory, packets are with the gateway when a turn ends.
+        if n > 0 {
+            self.joint.turn(now_ns);
+        }
+        n
+    }
+    fn offloads(&self) -> Offloads {
+        self.end.offloads()
+    }
+    fn link_type(&self) -> LinkType {
+        self.end.link_type()
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wake.as_fd())
+    }
+    fn looked(&mut self, ready: bool) {
+        self.joint.gateway().looked(ready);
+    }
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.end.next_timeout_ns().into_iter().chain(self.joint.next_timeout_ns()).min()
+    }
+}
+
+const MAC_PROGRAM: MacAddr = MacAddr([2, 0, 0, 0, 0, 15]);
+const MAC_GATEWAY: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
 /// The user numbers of a shard begin with its own times this.
 pub const USERS_OF_A_SHARD: u32 = 1_000_000;
 /// When the world begins.
@@ -200,9 +304,16 @@ impl World {
     }
 
     pub fn with(config: GatewayConfig) -> Self {
-        let gateway = Gateway::new(config.clone(), START.0).unwrap();
         let stack = Stack::new(StackConfig::default(), [9; 32], START);
-        let mut world = Self::join(stack, gateway);
+        let link = match crate::OVER {
+            Over::Memory => None,
+            Over::Ip => Some(LinkType::Ip),
+            Over::Ethernet => Some(LinkType::Ethernet),
+        };
+        let mut world = match link {
+            None => Self::join(stack, Gateway::new(config.clone(), START.0).unwrap()),
+            Some(link) => Self::wire(stack, &config, link),
+        };
         world.add_interface(&config);
         world
     }
@@ -229,6 +340,18 @@ impl World {
         worlds
     }
 
+    /// A stack and a gateway on the two ends of a wire.
+    fn wire(stack: Stack<Program>, config: &GatewayConfig, link: LinkType) -> Self {
+        let [end, there] = End::pair(link);
+        let outer = Outer::device(&there, MAC_GATEWAY);
+        let mut world = Self::join(stack, Gateway::on(outer, config, START.0).unwrap());
+        let wake = || world.gateway.borrow().wake_fd().unwrap().try_clone_to_owned().unwrap();
+        let shared = Shared { gateway: Rc::clone(&world.gateway), wake: wake() };
+        let joint = Joint::new(shared, Box::new(there));
+        world.ports = [Box::new(Wired { end, joint, wake: wake() })];
+        world
+    }
+
     /// A shard and its gateway.
     fn join(stack: Stack<Program>, gateway: Gateway) -> Self {
         let wake = gateway.wake_fd().unwrap().try_clone_to_owned().unwrap();
@@ -249,24 +372,32 @@ impl World {
     /// Gives the host its interface, by way of its first shard.
     fn add_interface(&mut self, config: &GatewayConfig) {
         let own = [config.program_v4.map(IpAddr::V4), config.program_v6.map(IpAddr::V6)];
+        let routers = [config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6)];
+        let link = self.ports[0].link_type();
+        let on_ethernet = link == LinkType::Ethernet;
+        let prefix = |ip: IpAddr| match (on_ethernet, ip) {
+            (false, _) => Prefix::host(ip),
+            (true, IpAddr::V4(_)) => Prefix::new(ip, 24).unwrap(),
+            (true, IpAddr::V6(_)) => Prefix::new(ip, 64).unwrap(),
+        };
         let iface = self.stack.net.add_interface(
             START,
             InterfaceConfig {
                 name: "gw0".into(),
-                link: LinkType::Ip,
-                mac: MacAddr::default(),
+                link,
+                mac: MAC_PROGRAM,
                 mtu: config.mtu,
-                offloads: self.gateway.borrow().offloads(),
-                addresses: own.into_iter().flatten().map(Prefix::host).collect(),
+                offloads: self.ports[0].offloads(),
+                addresses: own.into_iter().flatten().map(prefix).collect(),
                 slaac: false,
                 any_address: false,
                 kernel_cuts: false,
-                in_process: true,
+                in_process: crate::OVER == Over::Memory,
             },
         );
         assert_eq!(iface, IfaceId(1));
-        for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
-            self.stack.net.add_route(everything, None, iface, 0);
+        for (everything, router) in [Prefix::ALL_V4, Prefix::ALL_V6].into_iter().zip(routers) {
+            self.stack.net.add_route(everything, router.filter(|_| on_ethernet), iface, 0);
         }
     }
 
@@ -307,8 +438,12 @@ impl World {
         gateway.counters().iter().find(|(n, _)| *n == name).unwrap().1
     }
 
+    /// A turn; on an Ethernet as many as it takes to resolve a neighbour and send to it.
     pub fn turn(&mut self) {
-        self.turn_within(Budget::default());
+        let turns = if crate::OVER == Over::Ethernet { 4 } else { 1 };
+        for _ in 0..turns {
+            self.turn_within(Budget::default());
+        }
     }
 
     /// A turn in which the program's stack takes no packets, and the gateway does not hear the host.
@@ -331,11 +466,19 @@ impl World {
             }
             assert!(
                 Clock::now() < deadline,
-                "waited too long for {what}: {:?}",
-                self.gateway.borrow().counters()
+                "waited too long for {what}: {:?}, packets lost: {:?}",
+                self.gateway.borrow().counters(),
+                self.lost()
             );
             self.sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Packets that either stack dropped, by reason: the program's first.
+    fn lost(&self) -> [Vec<(&'static str, u64)>; 2] {
+        let gateway = self.gateway.borrow();
+        [self.stack.net.counters(), gateway.inner().net.counters()]
+            .map(|net| net.data.drops.iter().filter(|(_, count)| *count > 0).collect())
     }
 
     /// Turns for a while, and at least `TURNS_MIN` times.

@@ -1,15 +1,16 @@
-//! Which network a TAP device joins to the stack, so that several runs fit on one host.
+//! The network that a TAP device joins to the stack, so that several runs fit on one host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
 use towpath_wire::Prefix;
 
-use crate::error::{ExitCode, Failure};
 use crate::host_routes::{self, HostRoute};
+use crate::plan_error::PlanError;
+
+type Result<T> = std::result::Result<T, PlanError>;
 
 /// A network that this host is in, or has a route to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,15 +26,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Its name, in the network namespace that the addresses are of.
 const LOCK: &[u8] = b"towpath-tap-network";
 
-/// The right to choose: two runs that start at once must not choose the same network. Held until the
-/// addresses are set.
+/// The right to choose: two runs that start at once must not choose the same network. Held until
+/// the addresses are set.
 #[derive(Debug)]
 pub struct Choosing(#[expect(dead_code, reason = "held, not used")] Option<UnixListener>);
 
 impl Choosing {
     /// Waits, at most `PATIENCE`, until no other run is choosing.
     pub fn begin() -> Result<Self> {
-        let name = SocketAddr::from_abstract_name(LOCK)?;
+        let name = SocketAddr::from_abstract_name(LOCK).map_err(system)?;
         let end = Instant::now() + PATIENCE;
         loop {
             match UnixListener::bind_addr(&name) {
@@ -44,27 +45,22 @@ impl Choosing {
         }
     }
 
-    /// The addresses of the stack behind `device`: those that were `asked` for, if the host can have
-    /// the other end; otherwise of the first network that it is not in yet.
+    /// The addresses of the stack behind `device`: those that were `asked` for, if the host can
+    /// have the other end. Without any, those of the first network that the host is not in yet.
     pub fn addresses(&self, device: &str, asked: &[Prefix]) -> Result<Vec<Prefix>> {
         let held = held_by_host()?;
         if asked.is_empty() {
-            return choose(&held, device).map(Vec::from).ok_or_else(|| {
-                let message = "this host has routes to all of 10.77.0.0/16, 172.31.0.0/16 and \
-                               192.168.0.0/16: give an --address";
-                Failure::error(ExitCode::Failed, message)
-            });
+            return choose(&held, device).map(Vec::from).ok_or(PlanError::NoNetwork);
         }
         match asked.iter().find_map(|own| Some((own, collision(&held, device, own)?))) {
             None => Ok(asked.to_vec()),
-            Some((own, held)) => {
+            Some((&own, held)) => {
                 let (interface, network) = (&held.interface, held.network.trunc());
                 let why = match held.own {
                     Some(ip) => format!("{ip} is on {interface} already"),
                     None => format!("{network} is reached by {interface} already"),
                 };
-                let message = format!("--address {own}: {why}; choose another network");
-                Err(Failure::error(ExitCode::Failed, message))
+                Err(PlanError::AddressTaken { own, why })
             }
         }
     }
@@ -73,7 +69,8 @@ impl Choosing {
 /// The private blocks (RFC 1918) in which networks are looked for, one after the other.
 const BLOCKS: [[u8; 2]; 3] = [[10, 77], [172, 31], [192, 168]];
 
-/// The stack's addresses in the networks of number `n` of a block: the host has the first of each.
+/// The stack's addresses in the networks of number `n` of a block: the host has the first of
+/// each.
 fn networks() -> impl Iterator<Item = [Prefix; 2]> {
     let prefix = |ip: IpAddr, len| Prefix::new(ip, len).expect("shorter than an address");
     let all = BLOCKS.into_iter().flat_map(|block| (0..=u8::MAX).map(move |n| (block, n)));
@@ -94,8 +91,9 @@ fn choose(held: &[Held], device: &str) -> Option<[Prefix; 2]> {
     free().find(|networks| meets(&ours, networks)).or_else(|| free().next())
 }
 
-/// What of this host a network that was asked for would take away: its own networks, and routes that are not
-/// to a larger network. To be a part of one that lies behind a router may be what is wanted.
+/// The part of this host that a network would take away: a network of the host, or a route that
+/// is not to a larger network. To be a part of one that lies behind a router may be what is
+/// wanted.
 fn collision<'a>(held: &'a [Held], device: &str, asked: &Prefix) -> Option<&'a Held> {
     held.iter().find(|held| {
         let taken = held.own.is_some() || held.network.len() >= asked.len();
@@ -107,9 +105,13 @@ fn overlap(a: &Prefix, b: &Prefix) -> bool {
     a.contains(b.network()) || b.contains(a.network())
 }
 
+fn system(source: std::io::Error) -> PlanError {
+    PlanError::System { step: "read the addresses of this host", source }
+}
+
 /// The networks of this host's interfaces, and its routes but the default ones.
 fn held_by_host() -> Result<Vec<Held>> {
-    let all = nix::ifaddrs::getifaddrs().context("the addresses of this host")?;
+    let all = nix::ifaddrs::getifaddrs().map_err(|errno| system(errno.into()))?;
     let ip = |address: nix::sys::socket::SockaddrStorage| {
         let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
         v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))

@@ -15,7 +15,7 @@ pub struct HostRoute {
     pub gateway: Option<IpAddr>,
 }
 
-/// All routes of both versions. What cannot be read is left out: there may be no /proc, or no IPv6.
+/// All routes of both versions. A table that cannot be read is left out: there may be no /proc, or no IPv6.
 pub fn all() -> Vec<HostRoute> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (v4, v6) = (read("/proc/net/route"), read("/proc/net/ipv6_route"));

@@ -1,0 +1,121 @@
+//! The stack of calls that name none.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::shared::Shared;
+
+static DEFAULT: RwLock<Option<Arc<Shared>>> = RwLock::new(None);
+
+std::thread_local! {
+    /// Stacks that this thread has entered, the innermost last. None: it has left that one out of
+    /// turn.
+    static ENTERED: RefCell<Vec<Option<Arc<Shared>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A thread is in a stack as long as it has this: see [`Stack::enter`](crate::Stack::enter).
+#[must_use = "the thread leaves the stack when this is dropped"]
+pub struct Entered {
+    /// Index into [`ENTERED`].
+    place: usize,
+    /// Another thread must not drop this: the list is of the thread that entered.
+    of_thread: PhantomData<*const ()>,
+}
+
+/// Makes a stack that of the process; None: the process has none.
+pub(crate) fn set_default(stack: Option<Arc<Shared>>) {
+    let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
+    let before = std::mem::replace(&mut *default, stack);
+    // To drop the last handle of a stack may take as long as `linger`.
+    drop(default);
+    drop(before);
+}
+
+pub(crate) fn enter(stack: Arc<Shared>) -> Entered {
+    let place = ENTERED.with_borrow_mut(|all| {
+        all.push(Some(stack));
+        all.len() - 1
+    });
+    Entered { place, of_thread: PhantomData }
+}
+
+/// The stack of a call that names none: the one that this thread has entered, else that of the
+/// process.
+///
+/// # Errors
+/// `NotConnected`: there is none, with what to do.
+#[allow(dead_code, reason = "sockets use it")]
+pub(crate) fn current() -> io::Result<Arc<Shared>> {
+    let entered =
+        ENTERED.try_with(|all| all.borrow().iter().rev().flatten().next().cloned()).ok().flatten();
+    let default = || DEFAULT.read().unwrap_or_else(PoisonError::into_inner).clone();
+    entered.or_else(default).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::NotConnected,
+            "this thread has no towpath stack: call Stack::set_default for the whole process, \
+             or Stack::enter on this thread, or name the stack as in stack.connect(address)",
+        )
+    })
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // A thread that ends has dropped the list already.
+        let left = ENTERED.try_with(|all| {
+            let mut all = all.borrow_mut();
+            let left = all.get_mut(self.place).and_then(Option::take);
+            while all.last().is_some_and(Option::is_none) {
+                all.pop();
+            }
+            left
+        });
+        // The borrow has ended: this may be the last handle.
+        drop(left);
+    }
+}
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entered").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stack;
+
+    fn stack() -> Stack {
+        Stack::builder().loopback().start().expect("a stack")
+    }
+
+    fn is_current(stack: &Stack) -> bool {
+        current().is_ok_and(|current| Arc::ptr_eq(&current, &stack.shared))
+    }
+
+    #[test]
+    fn the_innermost_stack_of_a_thread_goes_before_that_of_the_process() {
+        let error = current().expect_err("none");
+        assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+        assert!(error.to_string().contains("Stack::set_default"), "{error}");
+        let (default, outer, inner) = (stack(), stack(), stack());
+        default.set_default();
+        assert!(is_current(&default));
+        let outer_guard = outer.enter();
+        let inner_guard = inner.enter();
+        assert!(is_current(&inner));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(is_current(&default))).join().expect("no panic");
+        });
+        // Out of turn: the thread stays in the inner one.
+        drop(outer_guard);
+        assert!(is_current(&inner));
+        drop(inner_guard);
+        assert!(is_current(&default));
+        Stack::clear_default();
+        assert!(current().is_err());
+    }
+}

@@ -1,0 +1,341 @@
+//! TCP sockets that accept connections.
+
+use std::fmt;
+use std::io;
+use std::iter::FusedIterator;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use towpath_client::{Error, listener};
+use towpath_shm::control::call;
+use towpath_shm::layout::{option_bit, setting};
+
+use super::TcpStream;
+use super::address::{family_of, shown};
+use super::handle::{Handle, INET6, TCP, fail};
+use super::resolve::each_here;
+use crate::error::io_error;
+use crate::shared::Shared;
+
+/// Connections that wait to be accepted, as std asks for.
+const BACKLOG: u32 = 128;
+
+/// A TCP socket that listens for connections: [`std::net::TcpListener`] on a stack of this
+/// process.
+///
+/// The last clone that is dropped closes it. Connections that nobody has accepted are reset then.
+///
+/// # Examples
+/// ```
+/// use std::io::{Read, Write};
+/// use towpath::net::{TcpListener, TcpStream};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let stack = towpath::Stack::builder().loopback().start()?;
+/// let listener = stack.listen("127.0.0.1:0")?;
+/// let mut client = stack.connect(listener.local_addr()?)?;
+/// client.write_all(b"hello")?;
+/// drop(client);
+/// let (mut connection, _peer) = listener.accept()?;
+/// let mut said = String::new();
+/// connection.read_to_string(&mut said)?;
+/// assert_eq!(said, "hello");
+/// # Ok(())
+/// # }
+/// ```
+pub struct TcpListener {
+    handle: Arc<Handle>,
+}
+
+impl TcpListener {
+    /// Listens on `addr`: socket(2) with SO_REUSEADDR, bind(2) and listen(2) with a backlog of
+    /// 128. Port 0 stands for any free one. The first address that works is taken, where there are
+    /// several. Names are resolved by the host's resolver, not over the stack.
+    ///
+    /// # Errors
+    /// - `AddrInUse`: another socket of the stack listens there, or no port is free;
+    /// - `AddrNotAvailable`: the stack does not have the address;
+    /// - `InvalidInput`: `addr` names no address;
+    /// - [`NotConnected`](io::ErrorKind::NotConnected): there is no default stack.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// let listener = towpath::net::TcpListener::bind("0.0.0.0:80")?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        each_here(addr, Self::bind_on)
+    }
+
+    pub(super) fn bind_on(shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<Self> {
+        let handle = Handle::open(shared, family_of(&addr), TCP)?;
+        handle.set_flag(option_bit::REUSEADDR, setting::REUSEADDR, true)?;
+        handle.bind(addr)?;
+        let listener = Self { handle: Arc::new(handle) };
+        listener.set_backlog(BACKLOG)?;
+        Ok(listener)
+    }
+
+    /// Sets how many finished connections may wait to be accepted, at most 4096, as listen(2)
+    /// called again does. SYNs beyond that are dropped, and their senders try again.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// listener.set_backlog(4096)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_backlog(&self, connections: u32) -> io::Result<()> {
+        self.handle.call(call::LISTEN, |request| request.a = connections).map(drop)
+    }
+
+    /// The address that the listener is bound to, with the port that bind chose for port 0.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// assert_ne!(listener.local_addr()?.port(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.handle.local_addr()
+    }
+
+    /// A second handle to the same socket: both accept from one queue and share all options.
+    ///
+    /// # Errors
+    /// None today; a later version may refuse.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let clone = listener.try_clone()?;
+    /// drop(listener);
+    /// stack.connect(clone.local_addr()?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { handle: Arc::clone(&self.handle) })
+    }
+
+    /// Takes the next connection, and waits for one where there is none. Gives the connection and
+    /// the peer's address.
+    ///
+    /// # Errors
+    /// - `WouldBlock`: no connection waits, and the listener [does not
+    ///   block](Self::set_nonblocking);
+    /// - `NetworkDown`: the engine has ended, also while the call waited.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let client = stack.connect(listener.local_addr()?)?;
+    /// let (_connection, peer) = listener.accept()?;
+    /// assert_eq!(peer, client.local_addr()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let handle = &*self.handle;
+        let attempt = || listener::accept(handle.client(), handle.socket, Ok, |_| {});
+        let (socket, record) = loop {
+            match handle.blocking(handle.recv_patience(), attempt) {
+                // As std: a signal handler does not end the wait for a connection.
+                Err(Error::Interrupted) => {}
+                result => break result.map_err(io_error)?,
+            }
+        };
+        let stream = TcpStream::of(Handle::of(handle.shared(), socket, handle.family));
+        Ok((stream, shown(record.remote, handle.family)))
+    }
+
+    /// An iterator over connections as they come, which never ends: [`Self::accept`] again and
+    /// again.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let clients = [(); 3].map(|()| stack.connect(listener.local_addr().unwrap()).unwrap());
+    /// for (client, connection) in clients.iter().zip(listener.incoming()) {
+    ///     assert_eq!(connection?.peer_addr()?, client.local_addr()?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
+    }
+
+    /// Sets the TTL of packets that the listener sends, and of the connections it accepts: 1 to
+    /// 255 hops.
+    ///
+    /// # Errors
+    /// `InvalidInput` for other numbers.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// listener.set_ttl(100)?;
+    /// assert_eq!(listener.ttl()?, 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.handle.set_ttl(ttl)
+    }
+
+    /// The TTL in hops: 64 unless [set](Self::set_ttl).
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert_eq!(stack.listen("127.0.0.1:0")?.ttl()?, 64);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.handle.ttl()
+    }
+
+    /// Fails: Linux takes IPV6_V6ONLY before bind(2) only, and the listener is bound. Here because
+    /// std has it.
+    ///
+    /// # Errors
+    /// `InvalidInput` always; ENOPROTOOPT on IPv4.
+    ///
+    /// # Examples
+    /// ```
+    /// # #![allow(deprecated)]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert!(stack.listen("[::1]:0")?.set_only_v6(true).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[deprecated(note = "the option can only be set before the socket is bound, as std says")]
+    pub fn set_only_v6(&self, only_v6: bool) -> io::Result<()> {
+        let _ = only_v6;
+        fail(if self.handle.family == INET6 { Errno::INVAL } else { Errno::NOPROTOOPT })
+    }
+
+    /// Whether the listener takes IPv6 connections only: so if it is bound to one IPv6 address.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP on IPv4, as from Linux.
+    ///
+    /// # Examples
+    /// ```
+    /// # #![allow(deprecated)]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert!(stack.listen("[::1]:0")?.only_v6()?);
+    /// assert!(!stack.listen("[::]:0")?.only_v6()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[deprecated(note = "see `set_only_v6`")]
+    pub fn only_v6(&self) -> io::Result<bool> {
+        self.handle.only_v6()
+    }
+
+    /// Takes the listener's pending error (SO_ERROR).
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert!(stack.listen("127.0.0.1:0")?.take_error()?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.handle.take_error()
+    }
+
+    /// Makes [`Self::accept`] fail with `WouldBlock` where it would wait. Holds for all clones;
+    /// accepted connections block nevertheless.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// listener.set_nonblocking(true)?;
+    /// assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.handle.set_nonblocking(nonblocking)
+    }
+}
+
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("TcpListener");
+        if let Ok(addr) = self.local_addr() {
+            shown.field("addr", &addr);
+        }
+        shown.field("slot", &self.handle.socket.slot).finish()
+    }
+}
+
+/// Connections of a [`TcpListener`] as they come: see [`TcpListener::incoming`].
+///
+/// # Examples
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let stack = towpath::Stack::builder().loopback().start()?;
+/// let listener = stack.listen("127.0.0.1:0")?;
+/// let client = stack.connect(listener.local_addr()?)?;
+/// let connection = listener.incoming().next().expect("never ends")?;
+/// assert_eq!(connection.peer_addr()?, client.local_addr()?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.listener.accept().map(|(stream, _)| stream))
+    }
+}
+
+impl FusedIterator for Incoming<'_> {}

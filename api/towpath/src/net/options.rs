@@ -1,0 +1,221 @@
+//! Addresses and options of sockets of every kind.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use towpath_client::Error;
+use towpath_shm::control::call;
+use towpath_shm::layout::{Kind, RawAddr, flags, option_bit, setting};
+
+use super::address::{is_v6_host, shown};
+use super::handle::{Handle, INET6, fail};
+use crate::error::io_error;
+
+/// Hops of packets on which IP_TTL was not set.
+const TTL_DEFAULT: u32 = 64;
+/// net.core.rmem_max and wmem_max, to which sizes are cut before they are doubled.
+const BUFFER_MAX: u32 = 4 << 20;
+/// SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
+const SNDBUF_MIN: u32 = 4608;
+/// See [`SNDBUF_MIN`].
+const RCVBUF_MIN: u32 = 2304;
+/// Sizes before they were set: net.ipv4.tcp_wmem, net.ipv4.tcp_rmem and net.core.rmem_default.
+const TCP_SNDBUF: u32 = 16384;
+/// See [`TCP_SNDBUF`].
+const TCP_RCVBUF: u32 = 131_072;
+/// See [`TCP_SNDBUF`].
+const DATAGRAM_BUFFER: u32 = 212_992;
+/// TCP_CLOSE, as Linux numbers it.
+const TCP_CLOSE: u32 = 7;
+
+/// SOL_SOCKET and SO_RCVBUF, as Linux numbers them.
+const SOL_SOCKET: u32 = 1;
+const SO_RCVBUF: u32 = 8;
+
+impl Handle {
+    /// bind(2).
+    pub(super) fn bind(&self, addr: SocketAddr) -> io::Result<()> {
+        self.call(call::BIND, |request| request.addr = RawAddr::new(addr))?;
+        if is_v6_host(&addr) {
+            // As on Linux: a socket that is bound to an IPv6 host speaks IPv6 alone.
+            self.set_bit(option_bit::V6ONLY, true)?;
+        }
+        Ok(())
+    }
+
+    /// getsockname(2).
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(shown(self.slot()?.local.load(), self.family))
+    }
+
+    /// getpeername(2): ENOTCONN without a peer.
+    pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let slot = self.slot()?;
+        let is_connected = slot.flags.load(Acquire) & flags::CONNECTED != 0;
+        let remote = shown(slot.remote.load(), self.family);
+        if !is_connected || self.is_stream()? && !self.is_open_stream()? || remote.port() == 0 {
+            return fail(Errno::NOTCONN);
+        }
+        Ok(remote)
+    }
+
+    pub(super) fn is_stream(&self) -> io::Result<bool> {
+        Ok(Kind::from_u32(self.slot()?.kind.load(Acquire)) == Some(Kind::Stream))
+    }
+
+    /// Whether a stream is connected, or about to be.
+    pub(super) fn is_open_stream(&self) -> io::Result<bool> {
+        let slot = self.slot()?;
+        let seen = slot.flags.load(Acquire);
+        Ok(seen & (flags::CONNECTED | flags::CONNECTING) != 0
+            && seen & flags::DEAD == 0
+            && slot.state.load(Acquire) != TCP_CLOSE)
+    }
+
+    /// SO_ERROR.
+    pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match self.socket.take_error(self.client()) {
+            Ok(()) => Ok(None),
+            Err(error @ Error::Refused(_)) => Ok(Some(io_error(error))),
+            Err(error) => Err(io_error(error)),
+        }
+    }
+
+    /// IP_TTL, also on IPv6 sockets, where it is for the IPv4 peers.
+    pub(super) fn ttl(&self) -> io::Result<u32> {
+        match self.slot()?.ttl.load(Relaxed) {
+            0 => Ok(TTL_DEFAULT),
+            ttl => Ok(ttl),
+        }
+    }
+
+    /// See [`Self::ttl`]. -1 as a C int takes it back to the default.
+    pub(super) fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        let ttl = match ttl {
+            u32::MAX => 0,
+            1..=255 => ttl,
+            _ => return fail(Errno::INVAL),
+        };
+        self.change(|slot| slot.ttl.store(ttl, Relaxed))?;
+        self.setting(setting::TTL, ttl.into());
+        Ok(())
+    }
+
+    /// IPV6_V6ONLY.
+    pub(super) fn only_v6(&self) -> io::Result<bool> {
+        if self.family != INET6 {
+            return fail(Errno::OPNOTSUPP);
+        }
+        self.has_bit(option_bit::V6ONLY)
+    }
+
+    pub(super) fn has_bit(&self, bit: u32) -> io::Result<bool> {
+        Ok(self.slot()?.option_bits.load(Relaxed) & bit != 0)
+    }
+
+    pub(super) fn set_bit(&self, bit: u32, on: bool) -> io::Result<()> {
+        self.change(|slot| match on {
+            true => slot.option_bits.fetch_or(bit, Relaxed),
+            false => slot.option_bits.fetch_and(!bit, Relaxed),
+        })?;
+        Ok(())
+    }
+
+    /// A boolean option that the engine is told of.
+    pub(super) fn set_flag(&self, bit: u32, setting: u32, on: bool) -> io::Result<()> {
+        self.set_bit(bit, on)?;
+        self.setting(setting, on.into());
+        Ok(())
+    }
+
+    /// SO_RCVBUF.
+    pub(super) fn recv_buffer_size(&self) -> io::Result<usize> {
+        let set = self.slot()?.rcvbuf.load(Relaxed);
+        let size = match set {
+            0 if !self.is_tcp()? => DATAGRAM_BUFFER,
+            0 if self.is_stream()? && self.is_open_stream()? => {
+                let reply = self.call(call::GET_OPTION, |request| {
+                    (request.a, request.b) = (SOL_SOCKET, SO_RCVBUF);
+                })?;
+                let in_use = reply.payload().first_chunk().map_or(0, |n| u32::from_ne_bytes(*n));
+                in_use.max(TCP_RCVBUF)
+            }
+            0 => TCP_RCVBUF,
+            set => set,
+        };
+        Ok(size as usize)
+    }
+
+    /// See [`Self::recv_buffer_size`].
+    pub(super) fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        let cut = cut(bytes);
+        self.change(|slot| slot.rcvbuf.store((cut * 2).max(RCVBUF_MIN), Relaxed))?;
+        self.setting(setting::RCVBUF, cut.into());
+        Ok(())
+    }
+
+    /// SO_SNDBUF.
+    pub(super) fn send_buffer_size(&self) -> io::Result<usize> {
+        let slot = self.slot()?;
+        let size = match slot.sndbuf.load(Relaxed) {
+            0 if !self.is_tcp()? => DATAGRAM_BUFFER,
+            0 => {
+                let in_use = slot.tx_limit.load(Relaxed).max(slot.tx_goal.load(Relaxed));
+                in_use.max(TCP_SNDBUF)
+            }
+            set => set,
+        };
+        Ok(size as usize)
+    }
+
+    /// See [`Self::send_buffer_size`].
+    pub(super) fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        let cut = cut(bytes);
+        self.change(|slot| slot.sndbuf.store((cut * 2).max(SNDBUF_MIN), Relaxed))?;
+        self.setting(setting::SNDBUF, cut.into());
+        Ok(())
+    }
+
+    fn is_tcp(&self) -> io::Result<bool> {
+        let kind = Kind::from_u32(self.slot()?.kind.load(Acquire));
+        Ok(matches!(kind, Some(Kind::Stream | Kind::Listener)))
+    }
+
+    /// SO_RCVTIMEO or SO_SNDTIMEO, whichever `limit_us` is.
+    pub(super) fn timeout(&self, limit_us: &AtomicU64) -> io::Result<Option<Duration>> {
+        self.slot()?;
+        Ok(match limit_us.load(Relaxed) {
+            0 => None,
+            us => Some(Duration::from_micros(us)),
+        })
+    }
+
+    /// See [`Self::timeout`]. Less than a µs counts as one.
+    pub(super) fn set_timeout(
+        &self,
+        limit_us: &AtomicU64,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        self.slot()?;
+        let us = match timeout {
+            None => 0,
+            Some(Duration::ZERO) => return Err(zero_timeout()),
+            Some(timeout) => u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).max(1),
+        };
+        limit_us.store(us, Relaxed);
+        Ok(())
+    }
+}
+
+fn cut(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX).min(BUFFER_MAX)
+}
+
+/// The error that std has for a time limit of zero, which SO_RCVTIMEO would take for "no limit".
+pub(super) fn zero_timeout() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "cannot set a 0 duration timeout")
+}

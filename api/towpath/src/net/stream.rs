@@ -1,0 +1,384 @@
+//! TCP connections.
+
+mod options;
+mod transfer;
+
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use towpath_client::{Deadline, Error};
+use towpath_shm::control::call;
+use towpath_shm::layout::{RawAddr, flags, op, shut};
+
+use super::address::{family_of, shown};
+use super::handle::{Handle, Patience, TCP, fail};
+use super::options::zero_timeout;
+use super::resolve::each_here;
+use crate::error::io_error;
+use crate::shared::Shared;
+
+/// A TCP connection: [`std::net::TcpStream`] on a stack of this process.
+///
+/// Reads and writes are [`Read`](io::Read) and [`Write`](io::Write) of the stream, and of a shared
+/// reference to it. Writing to a connection whose peer has reset it is
+/// [`BrokenPipe`](io::ErrorKind::BrokenPipe) without a signal (SIGPIPE). The last clone that is
+/// dropped closes the connection; bytes that were written are still sent.
+///
+/// # Examples
+/// ```
+/// use std::io::{Read, Write};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let stack = towpath::Stack::builder().loopback().start()?;
+/// let listener = stack.listen("127.0.0.1:0")?;
+/// let mut client = stack.connect(listener.local_addr()?)?;
+/// let (mut server, _) = listener.accept()?;
+/// server.write_all(b"welcome")?;
+/// let mut said = [0; 7];
+/// client.read_exact(&mut said)?;
+/// assert_eq!(&said, b"welcome");
+/// # Ok(())
+/// # }
+/// ```
+pub struct TcpStream {
+    handle: Arc<Handle>,
+}
+
+impl TcpStream {
+    pub(super) fn of(handle: Handle) -> Self {
+        Self { handle: Arc::new(handle) }
+    }
+
+    /// Connects to `addr`, and waits until the connection is there. The first address that answers
+    /// is taken, where there are several. Names are resolved by the host's resolver, not over the
+    /// stack.
+    ///
+    /// # Errors
+    /// - `ConnectionRefused`: nobody listens there;
+    /// - `TimedOut`: nobody answered the SYNs, for about three minutes;
+    /// - `NetworkUnreachable`, `HostUnreachable`: there is no way to the address;
+    /// - `InvalidInput`: `addr` names no address;
+    /// - [`NotConnected`](io::ErrorKind::NotConnected): there is no default stack.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// let connection = towpath::net::TcpStream::connect("192.0.2.7:80")?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        each_here(addr, |shared, addr| Self::connect_on(shared, addr, None))
+    }
+
+    /// Connects to `addr`, and gives up when `timeout` has passed.
+    ///
+    /// # Errors
+    /// `TimedOut` after `timeout`; `InvalidInput` for a timeout of zero; otherwise as
+    /// [`Self::connect`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use towpath::net::TcpStream;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let peer = "192.0.2.7:80".parse()?;
+    /// let connection = TcpStream::connect_timeout(&peer, Duration::from_secs(5))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<Self> {
+        Self::connect_on(&crate::current::current()?, *addr, Some(timeout))
+    }
+
+    pub(super) fn connect_on(
+        shared: &Arc<Shared>,
+        addr: SocketAddr,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        if timeout == Some(Duration::ZERO) {
+            return Err(zero_timeout());
+        }
+        let handle = Handle::open(shared, family_of(&addr), TCP)?;
+        // An IPv4-mapped address reaches an IPv4 peer over an IPv6 socket, as on Linux.
+        let remote = RawAddr::new(shown(RawAddr::new(addr), handle.family));
+        handle.call(call::CONNECT, |request| request.addr = remote)?;
+        wait_until_connected(&handle, timeout)?;
+        Ok(Self::of(handle))
+    }
+
+    /// The address of the other end.
+    ///
+    /// # Errors
+    /// `NotConnected` when the connection has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let client = stack.connect(listener.local_addr()?)?;
+    /// assert_eq!(client.peer_addr()?, listener.local_addr()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.handle.peer_addr()
+    }
+
+    /// The address of this end.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let client = stack.connect(listener.local_addr()?)?;
+    /// assert_eq!(client.local_addr()?, listener.accept()?.1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.handle.local_addr()
+    }
+
+    /// Ends one direction, or both. A thread that is blocked in the
+    /// direction goes on.
+    /// - Reading: reads give the bytes that have come, and then 0.
+    /// - Writing: the peer gets a FIN, and writes fail with `BrokenPipe`.
+    ///
+    /// # Errors
+    /// `NotConnected` when the connection has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::Read;
+    /// use std::net::Shutdown;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let client = stack.connect(listener.local_addr()?)?;
+    /// client.shutdown(Shutdown::Write)?;
+    /// let (mut server, _) = listener.accept()?;
+    /// assert_eq!(server.read(&mut [0; 8])?, 0, "end of file");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let handle = &*self.handle;
+        let bits = match how {
+            Shutdown::Read => shut::READ,
+            Shutdown::Write => shut::WRITE,
+            Shutdown::Both => shut::READ | shut::WRITE,
+        };
+        let is_open = handle.is_open_stream()?;
+        // As inet_shutdown: a socket without a peer is shut down as well, although the call fails.
+        handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
+        if !is_open {
+            return fail(Errno::NOTCONN);
+        }
+        handle.client().socket_command(handle.socket, op::SHUTDOWN, bits, 0);
+        Ok(())
+    }
+
+    /// A second handle to the same connection: both read the same bytes, each byte once, and share
+    /// all options.
+    ///
+    /// # Errors
+    /// None today; a later version may refuse.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::{Read, Write};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let mut client = stack.connect(listener.local_addr()?)?;
+    /// let (server, _) = listener.accept()?;
+    /// let mut reader = server.try_clone()?;
+    /// client.write_all(b"!")?;
+    /// drop(server);
+    /// assert_eq!(reader.read(&mut [0; 8])?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { handle: Arc::clone(&self.handle) })
+    }
+
+    /// Limits how long a read may wait. None: for ever. A µs is the least, and what is set is for
+    /// all clones.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a limit of zero. Reads fail with `WouldBlock` when the limit has passed.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::{ErrorKind, Read};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let mut client = stack.connect(listener.local_addr()?)?;
+    /// client.set_read_timeout(Some(Duration::from_millis(1)))?;
+    /// assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.handle.set_timeout(&self.handle.recv_timeout_us, limit)
+    }
+
+    /// Limits how long a write may wait for room. None: for ever. See [`Self::set_read_timeout`].
+    ///
+    /// # Errors
+    /// `InvalidInput` for a limit of zero. Writes fail with `WouldBlock` when the limit has passed
+    /// and nothing was taken.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::{ErrorKind, Write};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let mut client = stack.connect(listener.local_addr()?)?;
+    /// client.set_write_timeout(Some(Duration::from_millis(1)))?;
+    /// // Nobody reads: buffers fill.
+    /// let full = std::iter::repeat_with(|| client.write(&[0; 65_536])).find_map(Result::err);
+    /// assert_eq!(full.unwrap().kind(), ErrorKind::WouldBlock);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.handle.set_timeout(&self.handle.send_timeout_us, limit)
+    }
+
+    /// The limit that [`Self::set_read_timeout`] set, in whole µs.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// # let listener = stack.listen("127.0.0.1:0")?;
+    /// let client = stack.connect(listener.local_addr()?)?;
+    /// assert_eq!(client.read_timeout()?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        self.handle.timeout(&self.handle.recv_timeout_us)
+    }
+
+    /// The limit that [`Self::set_write_timeout`] set, in whole µs.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// # let listener = stack.listen("127.0.0.1:0")?;
+    /// let client = stack.connect(listener.local_addr()?)?;
+    /// assert_eq!(client.write_timeout()?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        self.handle.timeout(&self.handle.send_timeout_us)
+    }
+
+    /// Takes the connection's pending error (SO_ERROR), as that of a reset.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// # let listener = stack.listen("127.0.0.1:0")?;
+    /// assert!(stack.connect(listener.local_addr()?)?.take_error()?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.handle.take_error()
+    }
+
+    /// Makes reads and writes fail with `WouldBlock` where they would wait. Holds for all clones.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::{ErrorKind, Read};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// # let listener = stack.listen("127.0.0.1:0")?;
+    /// let mut client = stack.connect(listener.local_addr()?)?;
+    /// client.set_nonblocking(true)?;
+    /// assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.handle.set_nonblocking(nonblocking)
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("TcpStream");
+        if let Ok(addr) = self.local_addr() {
+            shown.field("addr", &addr);
+        }
+        if let Ok(peer) = self.peer_addr() {
+            shown.field("peer", &peer);
+        }
+        shown.field("slot", &self.handle.socket.slot).finish()
+    }
+}
+
+/// Waits for the end of a connect that is under way.
+fn wait_until_connected(handle: &Handle, timeout: Option<Duration>) -> io::Result<()> {
+    let attempt = || {
+        let slot = handle.client().slot(handle.socket).ok_or(Error::Dead)?;
+        match slot.flags.load(Acquire) {
+            seen if seen & flags::CONNECTING != 0 => Err(Error::WouldBlock),
+            seen if seen & flags::CONNECTED != 0 && seen & flags::DEAD == 0 => Ok(()),
+            _ => {
+                handle.socket.take_error(handle.client())?;
+                Err(Error::Refused(Errno::CONNABORTED.raw_os_error()))
+            }
+        }
+    };
+    let deadline = timeout.map(Deadline::after);
+    loop {
+        // As std: a signal handler does not end the wait, and the limit stays where it is.
+        match handle.blocking(Patience::until(deadline), attempt) {
+            Err(Error::Interrupted) => {}
+            Err(Error::TimedOut) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"));
+            }
+            result => return result.map_err(io_error),
+        }
+    }
+}

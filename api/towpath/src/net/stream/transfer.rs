@@ -1,0 +1,130 @@
+//! Reading and writing.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+
+use towpath_client::Buffer;
+use towpath_client::stream::{self, OnError};
+
+use super::TcpStream;
+use crate::error::io_error;
+use crate::net::buffers::{all_bytes, bytes, room, rooms};
+
+/// Bytes that one call moves at most (MAX_RW_COUNT).
+const COUNT_MAX: usize = 0x7fff_f000;
+
+impl TcpStream {
+    /// Reads without taking: the next read gives the same bytes. Waits until there are some.
+    ///
+    /// # Errors
+    /// As reading: `WouldBlock`, `ConnectionReset`, `TimedOut`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::{Read, Write};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let listener = stack.listen("127.0.0.1:0")?;
+    /// let mut client = stack.connect(listener.local_addr()?)?;
+    /// let (mut server, _) = listener.accept()?;
+    /// client.write_all(b"GET")?;
+    /// let mut first = [0; 1];
+    /// assert_eq!(server.peek(&mut first)?, 1);
+    /// let mut all = [0; 3];
+    /// server.read_exact(&mut all)?;
+    /// assert_eq!((first[0], &all), (b'G', b"GET"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the room of `buf`, which is borrowed mutably for the time of the call.
+        unsafe { self.recv(&room(buf), true) }
+    }
+
+    /// # Safety
+    /// The buffers must be valid for writes.
+    unsafe fn recv(&self, buffers: &[Buffer], keep: bool) -> io::Result<usize> {
+        let handle = &*self.handle;
+        let (client, socket) = (handle.client(), handle.socket);
+        // SAFETY: the caller's promise.
+        let attempt = || unsafe { stream::recv(client, socket, buffers, keep, OnError::Tell) };
+        handle.blocking(handle.recv_patience(), attempt).map_err(io_error)
+    }
+
+    /// # Safety
+    /// The buffers must be valid for reads.
+    unsafe fn send(&self, buffers: &[Buffer]) -> io::Result<usize> {
+        let handle = &*self.handle;
+        let (client, socket) = (handle.client(), handle.socket);
+        let wanted = Buffer::total(buffers).min(COUNT_MAX);
+        // As send(2): a call that may block returns when everything is queued. Nothing to queue is
+        // one attempt, which tells of an error.
+        let patience = handle.send_patience();
+        let mut done = 0;
+        loop {
+            // SAFETY: the caller's promise.
+            let attempt = || unsafe { stream::send(client, socket, buffers, done, false) };
+            match handle.sending(patience, attempt) {
+                Ok(n) => done += n,
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(io_error(error)),
+            }
+            if done >= wanted {
+                return Ok(done);
+            }
+        }
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the room of `buf`, which is borrowed mutably for the time of the call.
+        unsafe { self.recv(&room(buf), false) }
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        // SAFETY: the rooms of `bufs`, which are borrowed mutably for the time of the call.
+        unsafe { self.recv(rooms(bufs), false) }
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        // SAFETY: the bytes of `buf`, which are borrowed for the time of the call.
+        unsafe { self.send(&bytes(buf)) }
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        // SAFETY: the bytes of `bufs`, which are borrowed for the time of the call.
+        unsafe { self.send(all_bytes(bufs)) }
+    }
+
+    /// Does nothing: nothing is held back here.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}

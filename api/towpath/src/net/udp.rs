@@ -1,0 +1,416 @@
+//! UDP sockets.
+
+mod multicast;
+mod transfer;
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use towpath_shm::control::call;
+use towpath_shm::layout::{option_bit, setting};
+
+use super::address::{family_of, reached};
+use super::handle::{Handle, INET6, UDP, fail};
+use super::resolve::{each, each_here};
+use crate::shared::Shared;
+use transfer::Broadcasts;
+
+/// A UDP socket: [`std::net::UdpSocket`] on a stack of this process.
+///
+/// The last clone that is dropped closes it; datagrams that were queued are still sent.
+///
+/// # Examples
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let stack = towpath::Stack::builder().loopback().start()?;
+/// let (a, b) = (stack.bind_udp("127.0.0.1:0")?, stack.bind_udp("127.0.0.1:0")?);
+/// a.send_to(b"ping", b.local_addr()?)?;
+/// let mut buf = [0; 1500];
+/// let (len, from) = b.recv_from(&mut buf)?;
+/// assert_eq!((&buf[..len], from), (&b"ping"[..], a.local_addr()?));
+/// # Ok(())
+/// # }
+/// ```
+pub struct UdpSocket {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    handle: Handle,
+    broadcasts: Broadcasts,
+}
+
+impl UdpSocket {
+    /// Binds a socket to `addr`. Port 0 stands for any free one. The first address that works is
+    /// taken, where there are several. Names are resolved by the host's resolver, not over the
+    /// stack.
+    ///
+    /// # Errors
+    /// - `AddrInUse`: another socket of the stack has the port, or no port is free;
+    /// - `AddrNotAvailable`: the stack does not have the address;
+    /// - `InvalidInput`: `addr` names no address;
+    /// - [`NotConnected`](io::ErrorKind::NotConnected): there is no default stack.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// let socket = towpath::net::UdpSocket::bind("0.0.0.0:53")?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        each_here(addr, Self::bind_on)
+    }
+
+    pub(super) fn bind_on(shared: &Arc<Shared>, addr: SocketAddr) -> io::Result<Self> {
+        let handle = Handle::open(shared, family_of(&addr), UDP)?;
+        handle.bind(addr)?;
+        Ok(Self { inner: Arc::new(Inner { handle, broadcasts: Broadcasts::default() }) })
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.inner.handle
+    }
+
+    /// Sets the peer: [`Self::send`] sends to it, and only its datagrams are received from now on.
+    /// A later call sets another one.
+    ///
+    /// # Errors
+    /// `NetworkUnreachable` without a route; EAFNOSUPPORT for an address of the other family.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let (a, b) = (stack.bind_udp("127.0.0.1:0")?, stack.bind_udp("127.0.0.1:0")?);
+    /// a.connect(b.local_addr()?)?;
+    /// a.send(b"hello")?;
+    /// assert_eq!(b.recv_from(&mut [0; 16])?.0, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
+        each(addr, |addr| self.connect_to(addr))
+    }
+
+    fn connect_to(&self, addr: SocketAddr) -> io::Result<()> {
+        let handle = self.handle();
+        if handle.family == INET6 && addr.is_ipv4() && handle.has_bit(option_bit::V6ONLY)? {
+            return fail(Errno::AFNOSUPPORT);
+        }
+        let addr = reached(handle.slot()?, handle.family, addr)?;
+        handle.call(call::CONNECT, |request| request.addr = addr).map(drop)
+    }
+
+    /// The address that [`Self::connect`] set.
+    ///
+    /// # Errors
+    /// `NotConnected` before that.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let socket = stack.bind_udp("127.0.0.1:0")?;
+    /// assert!(socket.peer_addr().is_err());
+    /// socket.connect("127.0.0.1:53")?;
+    /// assert_eq!(socket.peer_addr()?, "127.0.0.1:53".parse()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.handle().peer_addr()
+    }
+
+    /// The address that the socket is bound to, with the port that bind chose for port 0.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert_ne!(stack.bind_udp("127.0.0.1:0")?.local_addr()?.port(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.handle().local_addr()
+    }
+
+    /// A second handle to the same socket: both receive from one queue and share all options.
+    ///
+    /// # Errors
+    /// None today; a later version may refuse.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let socket = stack.bind_udp("127.0.0.1:0")?;
+    /// let clone = socket.try_clone()?;
+    /// assert_eq!(clone.local_addr()?, socket.local_addr()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { inner: Arc::clone(&self.inner) })
+    }
+
+    /// Limits how long a receiving call may wait. None: for ever. A µs is the least, and what is
+    /// set is for all clones.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a limit of zero. Receiving fails with `WouldBlock` when the limit has
+    /// passed.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let socket = stack.bind_udp("127.0.0.1:0")?;
+    /// socket.set_read_timeout(Some(Duration::from_millis(1)))?;
+    /// assert_eq!(socket.recv_from(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.handle().set_timeout(&self.handle().recv_timeout_us, limit)
+    }
+
+    /// Limits how long a sending call may wait for room. None: for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a limit of zero. Sending fails with `WouldBlock` when the limit has
+    /// passed.
+    ///
+    /// # Examples
+    /// See [`Self::set_read_timeout`].
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.handle().set_timeout(&self.handle().send_timeout_us, limit)
+    }
+
+    /// The limit that [`Self::set_read_timeout`] set, in whole µs.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert_eq!(stack.bind_udp("127.0.0.1:0")?.read_timeout()?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        self.handle().timeout(&self.handle().recv_timeout_us)
+    }
+
+    /// The limit that [`Self::set_write_timeout`] set, in whole µs.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert_eq!(stack.bind_udp("127.0.0.1:0")?.write_timeout()?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        self.handle().timeout(&self.handle().send_timeout_us)
+    }
+
+    /// Allows datagrams to broadcast addresses (SO_BROADCAST).
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended. Without it sending to one is `PermissionDenied`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::ErrorKind;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let socket = stack.bind_udp("0.0.0.0:0")?;
+    /// let refused = socket.send_to(b"all", "255.255.255.255:9").unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    /// socket.set_broadcast(true)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
+        self.handle().set_flag(option_bit::BROADCAST, setting::BROADCAST, broadcast)
+    }
+
+    /// Whether [`Self::set_broadcast`] is on.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert!(!stack.bind_udp("0.0.0.0:0")?.broadcast()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn broadcast(&self) -> io::Result<bool> {
+        self.handle().has_bit(option_bit::BROADCAST)
+    }
+
+    /// Sets the TTL of datagrams to single hosts: 1 to 255 hops. On an IPv6 socket it is for those
+    /// to IPv4 hosts, as with std.
+    ///
+    /// # Errors
+    /// `InvalidInput` for other numbers.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let socket = stack.bind_udp("0.0.0.0:0")?;
+    /// socket.set_ttl(100)?;
+    /// assert_eq!(socket.ttl()?, 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.handle().set_ttl(ttl)
+    }
+
+    /// The TTL in hops: 64 unless [set](Self::set_ttl).
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert_eq!(stack.bind_udp("0.0.0.0:0")?.ttl()?, 64);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.handle().ttl()
+    }
+
+    /// Sets how many bytes of datagrams may wait to be received (SO_RCVBUF): `bytes` up to 4 MiB,
+    /// doubled as Linux does. Datagrams beyond that are lost.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let socket = stack.bind_udp("0.0.0.0:0")?;
+    /// socket.set_recv_buffer_size(1 << 20)?;
+    /// assert_eq!(socket.recv_buffer_size()?, 2 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.handle().set_recv_buffer_size(bytes)
+    }
+
+    /// The size of the receive buffer in bytes.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// See [`Self::set_recv_buffer_size`].
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        self.handle().recv_buffer_size()
+    }
+
+    /// Sets how many bytes of datagrams may wait to be sent (SO_SNDBUF): `bytes` up to 4 MiB,
+    /// doubled as Linux does.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let socket = stack.bind_udp("0.0.0.0:0")?;
+    /// socket.set_send_buffer_size(1 << 20)?;
+    /// assert_eq!(socket.send_buffer_size()?, 2 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.handle().set_send_buffer_size(bytes)
+    }
+
+    /// The size of the send buffer in bytes.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// See [`Self::set_send_buffer_size`].
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        self.handle().send_buffer_size()
+    }
+
+    /// Takes the socket's pending error (SO_ERROR), such as the refusal of an earlier datagram.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// assert!(stack.bind_udp("127.0.0.1:0")?.take_error()?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.handle().take_error()
+    }
+
+    /// Makes calls fail with `WouldBlock` where they would wait. Holds for all clones.
+    ///
+    /// # Errors
+    /// `NetworkDown` when the engine has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let socket = stack.bind_udp("127.0.0.1:0")?;
+    /// socket.set_nonblocking(true)?;
+    /// assert_eq!(socket.recv(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.handle().set_nonblocking(nonblocking)
+    }
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("UdpSocket");
+        if let Ok(addr) = self.local_addr() {
+            shown.field("addr", &addr);
+        }
+        shown.field("slot", &self.handle().socket.slot).finish()
+    }
+}

@@ -1,0 +1,260 @@
+//! Sending and receiving datagrams.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use rustix::io::Errno;
+use towpath_client::datagram;
+use towpath_shm::control::{Interface, call};
+use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, flags, option_bit};
+
+use super::UdpSocket;
+use crate::error::io_error;
+use crate::net::address::{reached, shown};
+use crate::net::buffers::{bytes, room};
+use crate::net::handle::{Handle, INET, fail};
+
+/// Longest payload over IPv4: the length of the packet (RFC 791 §3.1) without both headers. The
+/// engine is asked about longer ones, which IPv6 carries.
+const PAYLOAD_MAX_V4: usize = 65_535 - 20 - 8;
+/// Most bytes that UDP's length field can say. udp_sendmsg refuses more before it looks for a
+/// route.
+const LENGTH_MAX: usize = 65_535;
+/// IFF_BROADCAST and IFF_LOOPBACK: interfaces whose prefix has a broadcast address.
+const HAS_BROADCAST: u32 = 2 | 8;
+/// Longest prefix that has a broadcast address (RFC 3021).
+const PREFIX_MAX: u32 = 30;
+
+/// Broadcast addresses of the stack's interfaces, asked for once.
+#[derive(Default)]
+pub(super) struct Broadcasts(OnceLock<Box<[Ipv4Addr]>>);
+
+impl UdpSocket {
+    /// Sends one datagram to `addr`. The first of several addresses is taken, as with std. Gives
+    /// the number of bytes, which is always that of `buf`.
+    ///
+    /// # Errors
+    /// - EMSGSIZE: `buf` is longer than a datagram can be: 65,507 bytes over IPv4;
+    /// - `PermissionDenied`: a broadcast address, without [`set_broadcast`](Self::set_broadcast);
+    /// - `NetworkUnreachable`: no route; EAFNOSUPPORT: an address of the other family;
+    /// - `ConnectionRefused`: a connected peer has refused an earlier datagram (ICMP);
+    /// - `InvalidInput`: port 0, or `addr` names no address.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let socket = stack.bind_udp("127.0.0.1:0")?;
+    /// assert_eq!(socket.send_to(b"hello", "127.0.0.1:9")?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn send_to(&self, buf: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
+        match addr.to_socket_addrs()?.next() {
+            Some(addr) => self.send_datagram(buf, Some(addr)),
+            None => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "no addresses to send data to"))
+            }
+        }
+    }
+
+    /// Sends one datagram to the [connected](Self::connect) peer.
+    ///
+    /// # Errors
+    /// EDESTADDRREQ before a peer was set; otherwise as [`Self::send_to`].
+    ///
+    /// # Examples
+    /// See [`Self::connect`].
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.send_datagram(buf, None)
+    }
+
+    /// Receives one datagram, and says whose. Bytes that do not fit `buf` are lost.
+    ///
+    /// # Errors
+    /// `WouldBlock` where there is none and the call may not wait (longer); `ConnectionRefused`
+    /// when a connected peer has refused an earlier datagram (ICMP).
+    ///
+    /// # Examples
+    /// See [`UdpSocket`].
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.recv_datagram(buf, false)
+    }
+
+    /// Receives one datagram. Bytes that do not fit `buf` are lost.
+    ///
+    /// # Errors
+    /// As [`Self::recv_from`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let (a, b) = (stack.bind_udp("127.0.0.1:0")?, stack.bind_udp("127.0.0.1:0")?);
+    /// a.connect(b.local_addr()?)?;
+    /// b.connect(a.local_addr()?)?;
+    /// a.send(b"hello")?;
+    /// assert_eq!(b.recv(&mut [0; 3])?, 3, "two bytes are lost");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.recv_datagram(buf, false).map(|(len, _)| len)
+    }
+
+    /// Looks at the next datagram, which stays, and says whose.
+    ///
+    /// # Errors
+    /// As [`Self::recv_from`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stack = towpath::Stack::builder().loopback().start()?;
+    /// let (a, b) = (stack.bind_udp("127.0.0.1:0")?, stack.bind_udp("127.0.0.1:0")?);
+    /// a.send_to(b"hello", b.local_addr()?)?;
+    /// let mut buf = [0; 16];
+    /// assert_eq!(b.peek_from(&mut buf)?, b.recv_from(&mut buf)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.recv_datagram(buf, true)
+    }
+
+    /// Looks at the next datagram, which stays.
+    ///
+    /// # Errors
+    /// As [`Self::recv_from`].
+    ///
+    /// # Examples
+    /// See [`Self::peek_from`].
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.recv_datagram(buf, true).map(|(len, _)| len)
+    }
+
+    fn recv_datagram(&self, buf: &mut [u8], keep: bool) -> io::Result<(usize, SocketAddr)> {
+        let handle = self.handle();
+        let room = room(buf);
+        let attempt = || {
+            // SAFETY: the room of `buf`, which is borrowed mutably for the time of the call.
+            unsafe { datagram::recv(handle.client(), handle.socket, &room, keep) }
+        };
+        let received = handle.blocking(handle.recv_patience(), attempt).map_err(io_error)?;
+        // None is of a socket that was shut down for reading, which has no method here.
+        let from = received.map_or(RawAddr::default(), |received| received.header.remote);
+        Ok((received.map_or(0, |received| received.copied), shown(from, handle.family)))
+    }
+
+    fn send_datagram(&self, buf: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        let handle = self.handle();
+        let remote = self.destination(to)?;
+        if buf.len() > LENGTH_MAX && handle.family == INET {
+            return fail(Errno::MSGSIZE);
+        }
+        let Ok(len) = u32::try_from(buf.len()) else { return fail(Errno::MSGSIZE) };
+        let header = header(handle, remote, len)?;
+        if buf.len() > PAYLOAD_MAX_V4 {
+            check_length(handle, &header)?;
+        }
+        let buffers = bytes(buf);
+        let attempt = || {
+            // SAFETY: the bytes of `buf`, which are borrowed for the time of the call.
+            unsafe { datagram::send(handle.client(), handle.socket, &header, &buffers) }
+        };
+        handle.sending(handle.send_patience(), attempt).map_err(io_error)
+    }
+
+    /// Where a datagram goes, as its header says it: family 0 is the connected peer.
+    fn destination(&self, to: Option<SocketAddr>) -> io::Result<RawAddr> {
+        let handle = self.handle();
+        let slot = handle.slot()?;
+        let Some(to) = to else {
+            let is_connected = slot.flags.load(Acquire) & flags::CONNECTED != 0;
+            return if is_connected { Ok(RawAddr::default()) } else { fail(Errno::DESTADDRREQ) };
+        };
+        if to.is_ipv6() && handle.family == INET {
+            return fail(Errno::AFNOSUPPORT);
+        }
+        if to.port() == 0 {
+            return fail(Errno::INVAL);
+        }
+        if let SocketAddr::V4(v4) = to
+            && !handle.has_bit(option_bit::BROADCAST)?
+            && self.inner.broadcasts.contains(handle, *v4.ip())?
+        {
+            return fail(Errno::ACCESS);
+        }
+        reached(slot, handle.family, to)
+    }
+}
+
+impl Broadcasts {
+    fn contains(&self, handle: &Handle, ip: Ipv4Addr) -> io::Result<bool> {
+        // Up to /30 the last two bits of a broadcast address are ones: most addresses are not
+        // asked for.
+        if ip.octets()[3] & 3 != 3 {
+            return Ok(false);
+        }
+        if ip.is_broadcast() {
+            return Ok(true);
+        }
+        let known = match self.0.get() {
+            Some(known) => known,
+            None => {
+                let asked = ask(handle)?;
+                self.0.get_or_init(|| asked)
+            }
+        };
+        Ok(known.contains(&ip))
+    }
+}
+
+fn ask(handle: &Handle) -> io::Result<Box<[Ipv4Addr]>> {
+    let reply = handle.call(call::INTERFACES, |_| {})?;
+    let interfaces = reply.payload().chunks_exact(size_of::<Interface>());
+    let broadcast = |bytes| {
+        let interface = Interface::from_bytes(bytes);
+        let fits = interface.prefix_len <= PREFIX_MAX && interface.flags & HAS_BROADCAST != 0;
+        match interface.addr.to_socket_addr() {
+            Some(SocketAddr::V4(addr)) if fits => {
+                let host = u32::MAX.checked_shr(interface.prefix_len).unwrap_or(0);
+                Some(Ipv4Addr::from_bits(addr.ip().to_bits() | host))
+            }
+            _ => None,
+        }
+    };
+    Ok(interfaces.filter_map(broadcast).collect())
+}
+
+/// The header of a datagram. Options that are set now go with it: the engine may hear of a later
+/// setting before it sends this datagram.
+fn header(handle: &Handle, remote: RawAddr, len: u32) -> io::Result<DatagramHeader> {
+    let slot = handle.slot()?;
+    let to = if remote.family == 0 { slot.remote.load() } else { remote };
+    let ip = to.to_socket_addr().map(|addr| addr.ip().to_canonical());
+    let ttl = match ip {
+        // The engine knows the TTL of groups.
+        Some(ip) if ip.is_multicast() || ip.is_ipv6() => None,
+        _ => Some(slot.ttl.load(Relaxed)).filter(|ttl| *ttl != 0),
+    };
+    Ok(DatagramHeader {
+        len,
+        remote,
+        tos: DatagramHeader::DEFAULT,
+        ttl: ttl.map_or(DatagramHeader::DEFAULT, |ttl| ttl as u16),
+        ..DatagramHeader::default()
+    })
+}
+
+/// Asks the engine whether a datagram may be as long as it is.
+fn check_length(handle: &Handle, header: &DatagramHeader) -> io::Result<()> {
+    let asked = handle.call(call::CHECK_LENGTH, |request| {
+        let bytes = header.as_bytes();
+        request.len = bytes.len() as u32;
+        request.data[..bytes.len()].copy_from_slice(bytes);
+    });
+    asked.map(drop)
+}

@@ -1,0 +1,46 @@
+//! Where a stack is in the network.
+
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_uplink::Publish;
+
+/// A port of this machine that leads to a stack: see
+/// [`Builder::publish`](crate::Builder::publish).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Published {
+    /// Address and port of this machine where clients connect. The kernel chose the port if none
+    /// was given.
+    pub host: SocketAddr,
+    /// Port of the stack that clients reach by it.
+    pub port: u16,
+    /// Protocol of both ports.
+    pub protocol: Protocol,
+}
+
+/// A transport protocol with ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// TCP (RFC 9293).
+    Tcp,
+    /// UDP (RFC 768).
+    Udp,
+}
+
+/// Addresses by which others reach a stack.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Place {
+    pub addresses: Vec<IpAddr>,
+    pub published: Vec<Published>,
+}
+
+impl Published {
+    pub(crate) fn new(publish: &Publish, host: SocketAddr) -> Self {
+        let protocol = match publish.protocol {
+            towpath_uplink::Protocol::Tcp => Protocol::Tcp,
+            towpath_uplink::Protocol::Udp => Protocol::Udp,
+        };
+        Self { host, port: publish.port, protocol }
+    }
+}

@@ -1,0 +1,184 @@
+//! The one thing that handles of a stack and its sockets share.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::net::Shutdown;
+use towpath_client::Client;
+use towpath_shm::Fd;
+
+use crate::attachment::Attachment;
+use crate::engine::EngineThread;
+use crate::error::{ShutdownError, StartError};
+use crate::fork::Origin;
+use crate::place::Place;
+
+/// A running stack. Its last handle drops it.
+pub(crate) struct Shared {
+    /// Dropped in `drop`, where it is this process's.
+    attachment: ManuallyDrop<Attachment>,
+    /// None: [`Self::shutdown`] has ended the thread, or this process is a child of the one that
+    /// has it.
+    engine: Mutex<Option<EngineThread>>,
+    place: Place,
+    origin: Origin,
+}
+
+impl Shared {
+    /// Attaches this process to the engine that `engine` runs.
+    pub fn new(
+        engine: EngineThread,
+        control: Fd,
+        place: Place,
+        origin: Origin,
+    ) -> Result<Self, StartError> {
+        match Attachment::new(control) {
+            Ok(attachment) => Ok(Self {
+                attachment: ManuallyDrop::new(attachment),
+                engine: Mutex::new(Some(engine)),
+                place,
+                origin,
+            }),
+            Err(error) => {
+                engine.kill();
+                Err(StartError::from_client(error))
+            }
+        }
+    }
+
+    /// The attachment, with which all calls on sockets are made. In a child of the process that
+    /// made the stack every one of them fails.
+    #[inline]
+    #[allow(dead_code, reason = "sockets use it")]
+    pub fn client(&self) -> &Client {
+        if self.origin.is_elsewhere() {
+            self.disown();
+        }
+        self.attachment.client()
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    #[cold]
+    fn disown(&self) {
+        let client = self.attachment.client();
+        if !client.is_abandoned() {
+            client.disown();
+        }
+    }
+
+    /// Sends what was written and ends the engine.
+    pub fn shutdown(&self) -> Result<(), ShutdownError> {
+        if self.origin.is_elsewhere() {
+            self.disown();
+            return Err(ShutdownError::Forked);
+        }
+        // Held while waiting: a second thread that shuts down returns when everything is over.
+        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(engine) = engine.take() else { return Ok(()) };
+        if engine.has_ended() {
+            engine.kill();
+            return Err(ShutdownError::Failed);
+        }
+        self.hang_up();
+        engine.finish()
+    }
+
+    /// Has the engine see the end of this process. The engine closes all sockets, as those of a
+    /// process that exits, and ends when their bytes are sent. A copy of the control socket in a
+    /// child of this process does not keep the engine from that.
+    fn hang_up(&self) {
+        let control = self.attachment.client().control();
+        let _ = rustix::net::shutdown(control.borrow(), Shutdown::Both);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.origin.is_elsewhere() {
+            // The thread is the parent's, and so are the mappings, of which the parent's threads
+            // may have been in the midst.
+            self.disown();
+            std::mem::forget(engine);
+            return;
+        }
+        if engine.is_some() {
+            self.hang_up();
+        }
+        // SAFETY: dropped here alone, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.attachment) };
+        if let Some(engine) = engine {
+            // A drop has nobody to tell; `shutdown` does.
+            let _ = engine.finish();
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, ErrorKind, Read, Write};
+    use std::thread;
+
+    use super::*;
+    use crate::Stack;
+
+    /// Ends the engine's loop, as no call of this library does.
+    fn stop_engine(stack: &Stack) {
+        let engine = stack.shared.engine.lock().expect("no panic");
+        engine.as_ref().expect("it runs").remote.stop();
+    }
+
+    fn wait_for_engine(stack: &Stack) {
+        // The thread that waits for it is woken by its end.
+        let has_ended = || {
+            let engine = stack.shared.engine.lock().expect("no panic");
+            engine.as_ref().is_none_or(EngineThread::has_ended)
+        };
+        while !has_ended() {
+            thread::yield_now();
+        }
+    }
+
+    fn kind<T>(result: io::Result<T>) -> ErrorKind {
+        result.map(drop).expect_err("the engine has ended").kind()
+    }
+
+    #[test]
+    fn the_end_of_the_engine_is_an_error_in_every_call() {
+        let stack = Stack::builder().loopback().start().expect("a stack");
+        let listener = stack.listen("127.0.0.1:0").expect("a listener");
+        let mut client = stack.connect(listener.local_addr().expect("bound")).expect("connected");
+        let (mut server, _) = listener.accept().expect("accepted");
+        let waits = thread::spawn(move || server.read(&mut [0]));
+        stop_engine(&stack);
+        // Also of a call that waits, or is about to.
+        assert_eq!(kind(waits.join().expect("no panic")), ErrorKind::NetworkDown);
+        wait_for_engine(&stack);
+        assert_eq!(kind(client.write(b"x")), ErrorKind::NetworkDown);
+        assert_eq!(kind(client.read(&mut [0])), ErrorKind::NetworkDown);
+        assert_eq!(kind(listener.accept()), ErrorKind::NetworkDown);
+        assert_eq!(kind(stack.listen("127.0.0.1:0")), ErrorKind::NetworkDown);
+        let error = stack.bind_udp("127.0.0.1:0").map(drop).expect_err("the engine has ended");
+        assert!(error.to_string().contains("start another"), "{error}");
+        assert!(matches!(stack.shutdown(), Err(ShutdownError::Failed)));
+        assert!(stack.shutdown().is_ok());
+    }
+
+    #[test]
+    fn a_stack_whose_engine_has_ended_is_dropped_without_a_wait() {
+        let builder = Stack::builder().loopback().linger(std::time::Duration::MAX);
+        let stack = builder.start().expect("a stack");
+        stop_engine(&stack);
+        drop(stack);
+    }
+}

@@ -1,0 +1,206 @@
+//! The life of stacks: the bytes that they send at their end, and the things that they give back.
+
+use std::io::{ErrorKind, Read, Write};
+use std::thread;
+use std::time::Duration;
+
+use towpath::net::{TcpListener, TcpStream};
+use towpath::{ShutdownError, Stack};
+
+/// Longer than any test: an end that is not found otherwise hangs.
+const FOR_EVER: Duration = Duration::MAX;
+/// More than a link in memory and the windows of both ends hold.
+const MUCH: usize = 16 << 20;
+
+fn stack() -> Stack {
+    Stack::builder().loopback().start().expect("a stack")
+}
+
+/// Two hosts, with a connection from the second to the first.
+fn joined(linger: Duration) -> ((Stack, TcpStream), (Stack, TcpStream)) {
+    let (server, client) = Stack::builder().linger(linger).pair().expect("two stacks");
+    let listener = server.listen("0.0.0.0:80").expect("a listener");
+    let ours = client.connect("10.0.0.1:80").expect("connected");
+    let (theirs, from) = listener.accept().expect("accepted");
+    assert_eq!(from.ip(), client.addresses()[0]);
+    ((server, theirs), (client, ours))
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").expect("proc").lines().count()
+}
+
+/// Threads of this process with that name.
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("proc").flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|found| found.trim() == name).count()
+}
+
+#[test]
+fn stacks_that_end_give_back_descriptors_and_mappings() {
+    // The first ones make what the process and its allocator keep.
+    (0..8).for_each(|_| drop(stack()));
+    let before = (descriptors(), mappings());
+    (0..1000).for_each(|_| drop(stack()));
+    // The engine closes descriptors on a thread that may outlive it for a moment. With a leak
+    // this does not end.
+    while descriptors() > before.0 {
+        thread::yield_now();
+    }
+    let after = mappings();
+    // An allocator may map an arena more.
+    assert!(after < before.1 + 16, "mappings: {before:?} before, {after} after");
+}
+
+#[test]
+fn stacks_with_connections_give_back_descriptors_and_mappings() {
+    let use_one = || {
+        let ((server, mut theirs), (client, mut ours)) = joined(FOR_EVER);
+        ours.write_all(b"bytes").expect("sent");
+        theirs.read_exact(&mut [0; 5]).expect("received");
+        drop((server, ours, client, theirs));
+    };
+    (0..8).for_each(|_| use_one());
+    let before = (descriptors(), mappings());
+    (0..50).for_each(|_| use_one());
+    while descriptors() > before.0 {
+        thread::yield_now();
+    }
+    let after = mappings();
+    assert!(after < before.1 + 16, "mappings: {before:?} before, {after} after");
+}
+
+#[test]
+fn the_drop_of_the_last_handle_sends_all_bytes() {
+    let ((_server, mut theirs), (client, mut ours)) = joined(FOR_EVER);
+    let reader = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        theirs.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let sent: Vec<_> = (0..MUCH).map(|n| (n % 251) as u8).collect();
+    drop(client);
+    ours.write_all(&sent).expect("the connection keeps its stack");
+    // The last handle.
+    drop(ours);
+    let received = reader.join().expect("no panic").expect("the end of the stream");
+    assert_eq!(received.len(), sent.len());
+    assert!(received == sent);
+}
+
+#[test]
+fn shutdown_sends_all_bytes_and_says_so() {
+    let ((_server, mut theirs), (client, mut ours)) = joined(FOR_EVER);
+    let reader = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        theirs.read_to_end(&mut bytes).map(|_| bytes.len())
+    });
+    ours.write_all(&vec![7; MUCH]).expect("sent");
+    client.shutdown().expect("all is sent");
+    assert_eq!(reader.join().expect("no panic").expect("the end of the stream"), MUCH);
+    let error = ours.write(b"x").expect_err("the stack has ended");
+    assert_eq!(error.kind(), ErrorKind::NetworkDown);
+    // Nothing is left to be done.
+    client.shutdown().expect("once");
+}
+
+#[test]
+fn shutdown_tells_of_bytes_that_no_peer_takes() {
+    let ((_server, mut theirs), (client, mut ours)) = joined(Duration::from_millis(20));
+    ours.set_nonblocking(true).expect("open");
+    let full = loop {
+        match ours.write(&[7; 65_536]) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::WouldBlock);
+    match client.shutdown() {
+        Err(ShutdownError::Unsent { bytes, linger }) => {
+            assert!(bytes > 0);
+            assert_eq!(linger, Duration::from_millis(20));
+        }
+        other => panic!("{other:?}"),
+    }
+    // The peer is told that the stream is cut off, after the bytes that it has.
+    let error = theirs.read_to_end(&mut Vec::new()).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_drop_waits_no_longer_than_its_bound() {
+    let ((_server, _theirs), (client, mut ours)) = joined(Duration::from_millis(20));
+    ours.set_nonblocking(true).expect("open");
+    while ours.write(&[7; 65_536]).is_ok() {}
+    drop(ours);
+    drop(client);
+    // With no bound this point is not reached: nobody reads.
+}
+
+#[test]
+fn a_panic_of_a_thread_leaves_no_engine_behind() {
+    let user = thread::spawn(|| {
+        let ((_server, _theirs), (_client, mut ours)) = joined(FOR_EVER);
+        ours.write_all(b"bytes").expect("sent");
+        assert_eq!(threads("towpath-engine"), 2);
+        std::panic::resume_unwind(Box::new("the thread fails"));
+    });
+    assert!(user.join().is_err());
+    // The unwinding thread has waited for the engines.
+    assert_eq!(threads("towpath-engine"), 0);
+}
+
+#[test]
+fn hosts_of_a_pair_reach_each_other_by_both_versions() {
+    let (server, client) = Stack::pair().expect("two stacks");
+    for (listen, connect) in [("0.0.0.0:7", "10.0.0.1:7"), ("[::]:8", "[fd00::1]:8")] {
+        let listener = server.listen(listen).expect("a listener");
+        let mut ours = client.connect(connect).expect("connected");
+        let (mut theirs, _) = listener.accept().expect("accepted");
+        ours.write_all(b"there").expect("sent");
+        let mut bytes = [0; 5];
+        theirs.read_exact(&mut bytes).expect("received");
+        theirs.write_all(b"back!").expect("sent");
+        ours.read_exact(&mut bytes).expect("received");
+        assert_eq!(&bytes, b"back!");
+    }
+    let one = server.bind_udp("10.0.0.1:53").expect("a socket");
+    let other = client.bind_udp("10.0.0.2:0").expect("a socket");
+    other.send_to(b"question", "10.0.0.1:53").expect("sent");
+    let mut bytes = [0; 16];
+    let (len, from) = one.recv_from(&mut bytes).expect("received");
+    assert_eq!((&bytes[..len], from), (&b"question"[..], other.local_addr().expect("bound")));
+    let elsewhere = client.connect("192.0.2.1:80").expect_err("no route");
+    assert_eq!(elsewhere.kind(), ErrorKind::NetworkUnreachable);
+}
+
+#[test]
+fn the_other_host_of_a_pair_may_end_first() {
+    let ((server, theirs), (client, mut ours)) = joined(Duration::ZERO);
+    drop(theirs);
+    drop(server);
+    assert_eq!(ours.read(&mut [0]).expect("an end"), 0);
+    let _ = ours.write(b"to nobody");
+    drop(ours);
+    drop(client);
+}
+
+#[test]
+fn connections_on_several_shards_keep_their_bytes() {
+    let stack = Stack::builder().loopback().shards(4).start().expect("a stack");
+    let listener: TcpListener = stack.listen("127.0.0.1:0").expect("a listener");
+    let addr = listener.local_addr().expect("bound");
+    for n in 0..32u8 {
+        let mut client = stack.connect(addr).expect("connected");
+        let (mut server, _) = listener.accept().expect("accepted");
+        client.write_all(&[n]).expect("sent");
+        let mut byte = [0];
+        server.read_exact(&mut byte).expect("received");
+        assert_eq!(byte, [n]);
+    }
+    stack.shutdown().expect("all is sent");
+}

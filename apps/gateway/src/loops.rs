@@ -1,0 +1,94 @@
+//! Flows of the gateway's own sockets that a route of the host leads back to the gateway.
+//!
+//! Each would become a flow again, and so on until the host has no more descriptors. The kernel
+//! puts the first packet of such a flow into the device within the call that sends it. Hence the
+//! newest flows are enough to recognise one.
+
+use std::collections::{HashSet, VecDeque};
+use std::net::SocketAddr;
+
+use rustix::net::getsockname;
+use towpath_shm::Fd;
+
+use crate::limits::LOOPS_REMEMBERED_MAX;
+
+/// Ends of the newest flows of the gateway's own sockets.
+#[derive(Debug, Default)]
+pub(crate) struct Loops {
+    /// Whether anything is remembered: a program in this process cannot be reached by a route.
+    on: bool,
+    order: VecDeque<Pair>,
+    known: HashSet<Pair>,
+}
+
+/// The local address of a socket, and the address that it is connected to.
+type Pair = (SocketAddr, SocketAddr);
+
+impl Loops {
+    pub(crate) fn new(on: bool) -> Self {
+        Self { on, ..Self::default() }
+    }
+
+    /// Remembers a socket that is connected to `to`, or connecting.
+    pub(crate) fn note(&mut self, host: &Fd, to: SocketAddr) {
+        if !self.on {
+            return;
+        }
+        let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
+        if let Some(local) = local {
+            self.remember((local, to));
+        }
+    }
+
+    fn remember(&mut self, pair: Pair) {
+        if self.order.len() >= LOOPS_REMEMBERED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        if self.known.insert(pair) {
+            self.order.push_back(pair);
+        }
+    }
+
+    /// Whether a flow from `from` to `to` is one of the gateway's own sockets.
+    pub(crate) fn has(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        self.on && self.known.contains(&(from, to))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(n: usize) -> Pair {
+        let addr = |port| SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], port));
+        (addr(4000), addr(80))
+    }
+
+    #[test]
+    fn the_newest_flows_are_known() {
+        let mut loops = Loops::new(true);
+        for n in 0..=LOOPS_REMEMBERED_MAX {
+            loops.remember(pair(n));
+        }
+        let has = |n| loops.has(pair(n).0, pair(n).1);
+        assert!(!has(0));
+        assert!(has(1) && has(LOOPS_REMEMBERED_MAX));
+        let (from, to) = pair(1);
+        assert!(!loops.has(to, from));
+        assert_eq!(loops.order.len(), loops.known.len());
+    }
+
+    #[test]
+    fn a_flow_that_is_remembered_twice_leaves_no_trace() {
+        let mut loops = Loops::new(true);
+        loops.remember(pair(1));
+        for n in 1..=LOOPS_REMEMBERED_MAX + 1 {
+            loops.remember(pair(n));
+        }
+        assert!(!loops.has(pair(1).0, pair(1).1));
+        assert!(loops.order.len() <= LOOPS_REMEMBERED_MAX);
+        assert_eq!(loops.order.len(), loops.known.len());
+    }
+}

@@ -1,0 +1,211 @@
+//! A gateway on a device, on one thread and without an engine.
+//!
+//! ```text
+//!   clients == kernel == device ─ inbound ─► Gateway ── flows ── host sockets
+//!                               ◄─ outbound ─
+//! ```
+//!
+//! Budget: per turn, the device's own system calls and one `epoll_pwait2` where nothing moved. A
+//! packet is moved between batches twice, and neither copied nor allocated for.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use towpath_pool::{Batch, Pool, Port};
+
+use crate::gateway::Gateway;
+use crate::limits::{DEVICE_PACKETS_PER_TURN, LINK_PACKETS_MAX};
+
+/// A gateway and the device with its clients, or any two ports that take each other's packets.
+pub struct Joint<G: Port, P: Port + ?Sized> {
+    gateway: G,
+    inbound: Batch,
+    /// Packets of the gateway that the device has not taken yet.
+    outbound: Batch,
+    pool: Pool,
+    device: Box<P>,
+}
+
+/// Turns a [`Joint`] until it is told to end.
+pub struct Runner<P: Port + ?Sized> {
+    joint: Joint<Gateway, P>,
+    epoll: OwnedFd,
+    /// Whether the device's descriptor is watched for writability.
+    awaits_room: bool,
+}
+
+/// Why [`Runner::run`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Its owner said so.
+    Stopped,
+    /// The device was deleted.
+    DeviceGone,
+}
+
+impl<G: Port, P: Port + ?Sized> Joint<G, P> {
+    /// Joins a gateway, whose [`Outer`](crate::Outer) is the device's, to the device.
+    pub fn new(gateway: G, device: Box<P>) -> Self {
+        let (inbound, outbound) = Default::default();
+        Self { gateway, inbound, outbound, pool: Pool::default(), device }
+    }
+
+    /// The gateway.
+    pub fn gateway(&mut self) -> &mut G {
+        &mut self.gateway
+    }
+
+    /// The device.
+    pub fn device(&mut self) -> &mut P {
+        &mut self.device
+    }
+
+    /// Moves packets both ways; returns how many.
+    pub fn turn(&mut self, now_ns: u64) -> usize {
+        let Self { gateway, inbound, outbound, pool, device } = self;
+        let mut moved = device.poll(now_ns, pool, inbound, DEVICE_PACKETS_PER_TURN);
+        gateway.submit(now_ns, pool, inbound);
+        if outbound.len() < LINK_PACKETS_MAX {
+            moved += gateway.poll(now_ns, pool, outbound, LINK_PACKETS_MAX - outbound.len());
+        }
+        device.submit(now_ns, pool, outbound);
+        moved
+    }
+
+    /// When a turn is due though nothing arrived; a time that is past means at once.
+    pub fn next_timeout_ns(&self) -> Option<u64> {
+        let device = self.device.next_timeout_ns();
+        // Until a full device has room, the gateway's packets stay where they are.
+        let gateway = match self.outbound.len() < LINK_PACKETS_MAX {
+            true => self.gateway.next_timeout_ns(),
+            false => None,
+        };
+        device.into_iter().chain(gateway).min()
+    }
+}
+
+/// Names of descriptors in the set: the device, the gateway, and from [`FIRST_WAKE`] on those of
+/// the owner.
+const DEVICE: u64 = 0;
+const GATEWAY: u64 = 1;
+const FIRST_WAKE: u64 = 2;
+/// Descriptors that are told of at once; others follow in the next turn.
+const TOLD_MAX: usize = 8;
+
+impl<P: Port + ?Sized> Runner<P> {
+    /// A loop that has done nothing yet.
+    ///
+    /// # Errors
+    /// The host gives no descriptor, or the device has none.
+    pub fn new(joint: Joint<Gateway, P>) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let device = joint.device.wake_fd().ok_or(io::ErrorKind::Unsupported)?;
+        epoll::add(&epoll, device, EventData::new_u64(DEVICE), EventFlags::IN)?;
+        let gateway = joint.gateway.wake_fd().ok_or(io::ErrorKind::Unsupported)?;
+        epoll::add(&epoll, gateway, EventData::new_u64(GATEWAY), EventFlags::IN)?;
+        Ok(Self { joint, epoll, awaits_room: false })
+    }
+
+    /// The gateway.
+    pub fn gateway(&mut self) -> &mut Gateway {
+        self.joint.gateway()
+    }
+
+    /// Turns until `woken` says so, which is called with the number of each of `wakes` that is
+    /// readable.
+    ///
+    /// # Errors
+    /// The host refuses to wait, for want of memory.
+    pub fn run(
+        &mut self,
+        wakes: &[BorrowedFd<'_>],
+        mut woken: impl FnMut(usize, &mut Gateway) -> ControlFlow<()>,
+    ) -> io::Result<Ended> {
+        for (wake, name) in wakes.iter().zip(FIRST_WAKE..) {
+            epoll::add(&self.epoll, wake, EventData::new_u64(name), EventFlags::IN)?;
+        }
+        let mut busy_turns = 0;
+        let ended = loop {
+            let now_ns = now_ns();
+            let moved = self.joint.turn(now_ns);
+            if self.joint.device.is_gone() {
+                break Ended::DeviceGone;
+            }
+            // A device that is never empty must not keep the owner's word from being heard.
+            busy_turns = if moved > 0 { busy_turns + 1 } else { 0 };
+            if moved > 0 && busy_turns < BUSY_TURNS_MAX {
+                continue;
+            }
+            let wait_ns = if moved > 0 { Some(0) } else { self.wait_ns(now_ns) };
+            busy_turns = 0;
+            if let ControlFlow::Break(()) = self.wait(wait_ns, &mut woken)? {
+                break Ended::Stopped;
+            }
+        };
+        for wake in wakes {
+            epoll::delete(&self.epoll, wake)?;
+        }
+        Ok(ended)
+    }
+
+    fn wait_ns(&self, now_ns: u64) -> Option<u64> {
+        self.joint.next_timeout_ns().map(|due| due.saturating_sub(now_ns))
+    }
+
+    /// Sleeps until something is to be done, `wait_ns` at most.
+    fn wait(
+        &mut self,
+        wait_ns: Option<u64>,
+        woken: &mut impl FnMut(usize, &mut Gateway) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        self.await_room()?;
+        let timeout = wait_ns.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        let mut list = [const { MaybeUninit::<Event>::uninit() }; TOLD_MAX];
+        let told = match epoll::wait(&self.epoll, &mut list[..], timeout.as_ref()) {
+            Ok((told, _)) => &*told,
+            Err(Errno::INTR) => &[],
+            Err(error) => return Err(error.into()),
+        };
+        let is_told = |name| told.iter().any(|event| event.data.u64() == name);
+        self.joint.device.looked(is_told(DEVICE));
+        self.joint.gateway.looked(is_told(GATEWAY));
+        for event in told {
+            if let Some(n) = event.data.u64().checked_sub(FIRST_WAKE)
+                && woken(n as usize, &mut self.joint.gateway).is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Watches the device for room as long as it has refused packets.
+    fn await_room(&mut self) -> io::Result<()> {
+        let blocked = self.joint.device.blocked();
+        if blocked == std::mem::replace(&mut self.awaits_room, blocked) {
+            return Ok(());
+        }
+        let Some(device) = self.joint.device.wake_fd() else { return Ok(()) };
+        let mut flags = EventFlags::IN;
+        flags.set(EventFlags::OUT, blocked);
+        Ok(epoll::modify(&self.epoll, device, EventData::new_u64(DEVICE), flags)?)
+    }
+}
+
+/// Turns in a row after which the owner's descriptors are looked at.
+const BUSY_TURNS_MAX: u32 = 64;
+
+/// CLOCK_MONOTONIC.
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,18 @@
+//! The flows of `flows`, where packets pass a device that carries IP packets. Left out is `line`:
+//! clients of published ports stand in line where both stacks are in one process.
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
+#[path = "../flows/forward.rs"]
+mod forward;
+#[path = "../flows/leaving.rs"]
+mod leaving;
+#[path = "../flows/slots.rs"]
+mod slots;
+#[path = "../flows/tcp.rs"]
+mod tcp;
+#[path = "../flows/udp.rs"]
+mod udp;
+#[path = "../world/mod.rs"]
+mod world;
+
+const OVER: world::Over = world::Over::Ip;

@@ -1,0 +1,93 @@
+//! Runs of all variants and seeds, over all processors.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::result::{Report, RunResult, summarize};
+use crate::run::run;
+use crate::scenario::Plan;
+
+/// How a scenario is run.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchOptions<'a> {
+    /// First seed; that of the file when `None`.
+    pub seed: Option<u64>,
+    /// Seeds of each variant, one after the other.
+    pub runs: usize,
+    /// Folder for captures of all links.
+    pub captures: Option<&'a Path>,
+    /// Threads; the result does not depend on their number.
+    pub threads: usize,
+}
+
+/// Most runs of a scenario.
+pub const RUNS_MAX: usize = 10_000;
+
+/// Runs all variants with all seeds. `progress` gets the share that is done, from any thread.
+///
+/// # Errors
+/// The first run, in order, that failed, with its variant and seed.
+pub fn run_all(
+    plans: &[Plan],
+    options: BatchOptions<'_>,
+    progress: &(dyn Fn(f64) + Sync),
+) -> Result<Report, String> {
+    let jobs: Vec<(&Plan, u64)> = plans
+        .iter()
+        .flat_map(|plan| {
+            let first = options.seed.unwrap_or(plan.seed);
+            (0..options.runs as u64).map(move |nth| (plan, first.wrapping_add(nth)))
+        })
+        .collect();
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![0.; jobs.len()]));
+    let results: Vec<Mutex<Option<Result<RunResult, String>>>> =
+        jobs.iter().map(|_| Mutex::new(None)).collect();
+    let lock_failed = PoisonError::into_inner;
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((plan, seed)) = jobs.get(at) else { break };
+            let mut tell = |share: f64| {
+                let mut done = done.lock().unwrap_or_else(lock_failed);
+                done[at] = share;
+                progress(done.iter().sum::<f64>() / done.len() as f64);
+            };
+            let result = run(plan, *seed, options.captures, &mut tell);
+            let failed = result.is_err();
+            *results[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            if failed {
+                // The others would be in vain.
+                next.store(jobs.len(), Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..options.threads.min(jobs.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut runs = Vec::new();
+    for (result, (plan, seed)) in results.into_iter().zip(&jobs) {
+        match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(Ok(run)) => runs.push(run),
+            Some(Err(error)) if plan.variant.is_empty() => {
+                return Err(format!("seed {seed}: {error}"));
+            }
+            Some(Err(error)) => {
+                return Err(format!("variant `{}`, seed {seed}: {error}", plan.variant));
+            }
+            None => {}
+        }
+    }
+    let summaries = summarize(&runs);
+    let first = plans.first();
+    Ok(Report {
+        title: first.map(|plan| plan.title.clone()).unwrap_or_default(),
+        description: first.map(|plan| plan.description.clone()).unwrap_or_default(),
+        duration_s: first.map_or(0., |plan| plan.duration_ns as f64 / 1e9),
+        runs,
+        summaries,
+    })
+}

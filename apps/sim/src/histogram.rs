@@ -1,0 +1,112 @@
+//! Counts of values over many powers of ten, with three percent of error.
+
+/// Buckets of each power of two: 32, so that a bucket is 1/32 of its value wide.
+const BITS: u32 = 5;
+
+/// A histogram of numbers, as of ns.
+#[derive(Debug, Clone, Default)]
+pub struct Histogram {
+    buckets: Vec<u64>,
+    count: u64,
+    sum: u128,
+    max: u64,
+}
+
+impl Histogram {
+    /// Counts a value.
+    pub fn record(&mut self, value: u64) {
+        let at = bucket(value);
+        if at >= self.buckets.len() {
+            self.buckets.resize(at + 1, 0);
+        }
+        self.buckets[at] += 1;
+        self.count += 1;
+        self.sum += u128::from(value);
+        self.max = self.max.max(value);
+    }
+
+    /// Number of values.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Largest value.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Mean of all values; 0 without any.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0. } else { self.sum as f64 / self.count as f64 }
+    }
+
+    /// Value that `share` of all values do not exceed; 0 without any.
+    pub fn quantile(&self, share: f64) -> u64 {
+        let wanted = (self.count as f64 * share).ceil().max(1.) as u64;
+        let mut below = 0;
+        for (at, count) in self.buckets.iter().enumerate() {
+            below += count;
+            if below >= wanted {
+                return top(at).min(self.max);
+            }
+        }
+        self.max
+    }
+
+    /// Points of the distribution function: a value, and the share of values up to it.
+    pub fn distribution(&self) -> Vec<(u64, f64)> {
+        let mut below = 0;
+        let mut points = Vec::new();
+        for (at, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
+            below += count;
+            points.push((top(at).min(self.max), below as f64 / self.count as f64));
+        }
+        points
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    let power = 64 - value.leading_zeros();
+    let shift = power.saturating_sub(BITS + 1);
+    ((u64::from(shift) << BITS) + (value >> shift)) as usize
+}
+
+/// Largest value of a bucket.
+fn top(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let shift = (bucket >> BITS).saturating_sub(1);
+    let base = bucket - (shift << BITS);
+    ((u128::from(base) + 1) << shift).saturating_sub(1).min(u128::from(u64::MAX)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_is_in_a_bucket_of_its_size() {
+        let mut last = 0;
+        for value in (0..2_000).chain((11..63).map(|bit| (1 << bit) + 12_345 % (1 << bit))) {
+            let at = bucket(value);
+            assert!(at >= last && value <= top(at), "{value}: {at}");
+            assert!(top(at) - value <= value / 32, "{value}: up to {}", top(at));
+            assert!(at == 0 || top(at - 1) < value, "{value}: {at}");
+            last = at;
+        }
+        assert_eq!(top(bucket(u64::MAX)), u64::MAX);
+    }
+
+    #[test]
+    fn quantiles_are_near_those_of_the_values() {
+        let mut histogram = Histogram::default();
+        (1..=10_000).for_each(|value| histogram.record(value * 1000));
+        for share in [0.01, 0.5, 0.99, 1.] {
+            let exact = share * 10_000_000.;
+            let found = histogram.quantile(share) as f64;
+            assert!((exact..=exact * 1.04).contains(&found), "{share}: {found}");
+        }
+        assert_eq!((histogram.mean(), histogram.max()), (5_000_500., 10_000_000));
+        assert_eq!(Histogram::default().quantile(0.5), 0);
+        assert_eq!(histogram.distribution().last(), Some(&(10_000_000, 1.)));
+    }
+}

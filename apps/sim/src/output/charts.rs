@@ -1,0 +1,205 @@
+//! The charts of a report.
+
+use super::svg::{Chart, Mark, Series, Unit};
+use crate::result::{FlowResult, LinkResult, RunResult};
+use crate::trace::Trace;
+
+/// Flows whose series are drawn; the others are in JSON and CSV.
+const FLOWS_MAX: usize = 12;
+/// Links whose queues are drawn.
+const LINKS_MAX: usize = 3;
+/// Time-sequence charts of a run.
+const TRACES_MAX: usize = 2;
+
+fn line(name: &str, times: &[f64], values: impl Iterator<Item = Option<f64>>) -> Series {
+    let points = times.iter().zip(values).filter_map(|(at, value)| Some((*at, value?))).collect();
+    Series { name: name.to_owned(), mark: Mark::Line, colour: None, points }
+}
+
+fn over_time(title: &str, caption: &str, y: Unit, series: Vec<Series>) -> Chart {
+    Chart {
+        title: title.to_owned(),
+        caption: caption.to_owned(),
+        x: Unit::Seconds,
+        y,
+        is_log: false,
+        window: None,
+        from_0: true,
+        series,
+    }
+}
+
+/// A direction of a link, as a legend names it.
+pub(super) fn way(link: &LinkResult) -> String {
+    format!("{} {}>{}", link.name, link.from, link.to)
+}
+
+/// The directions in which packets waited longest.
+pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
+    let mut links: Vec<&LinkResult> =
+        run.links.iter().filter(|link| link.rate_bps.is_some() && link.entered > 0).collect();
+    links.sort_by(|a, b| b.sojourn.p95_s.total_cmp(&a.sojourn.p95_s));
+    links.truncate(LINKS_MAX);
+    // Beside a long queue the others are lines at 0.
+    let longest = links.first().map_or(0., |link| link.sojourn.max_s);
+    links.retain(|link| link.sojourn.max_s > longest / 100. || link.lost + link.queue_dropped > 0);
+    links
+}
+
+/// Charts that lay the runs side by side.
+pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
+    let bottleneck = |run: &RunResult| bottlenecks(run).first().map(|link| way(link));
+    let Some(name) = runs.first().and_then(|run| bottleneck(run)) else { return Vec::new() };
+    let link = |run: &'_ RunResult| run.links.iter().position(|link| way(link) == name);
+    let mut waits = Vec::new();
+    let mut latencies = Vec::new();
+    let mut goodputs = Vec::new();
+    for run in runs {
+        if let Some(at) = link(run) {
+            let series = run.links[at].series.sojourn_max_s.iter().map(|v| Some(*v));
+            waits.push(line(&run.variant, &run.sample_s, series));
+        }
+        let all = (0..run.sample_s.len())
+            .map(|at| Some(run.flows.iter().map(|flow| flow.series.goodput_bps[at]).sum::<f64>()));
+        goodputs.push(line(&run.variant, &run.sample_s, all));
+        let measured = run.flows.iter().find(|flow| flow.latency.is_some());
+        if let Some(times) = measured.and_then(|flow| flow.latency.as_ref()) {
+            latencies.push(Series {
+                name: run.variant.clone(),
+                mark: Mark::Steps,
+                colour: None,
+                points: times.distribution.clone(),
+            });
+        }
+    }
+    let measured = runs.iter().flat_map(|run| &run.flows).find(|flow| flow.latency.is_some());
+    let of = measured.map_or("", |flow| &flow.name);
+    vec![
+        over_time(
+            "Wait in the queue",
+            &format!("of {name}: the longest of each sample."),
+            Unit::Seconds,
+            waits,
+        ),
+        distribution(&format!("Latency of {of}"), "share of all that took no longer.", latencies),
+        over_time("Goodput of all flows", "payload that arrived.", Unit::Bits, goodputs),
+    ]
+}
+
+fn distribution(title: &str, caption: &str, series: Vec<Series>) -> Chart {
+    Chart {
+        x: Unit::Seconds,
+        y: Unit::Share,
+        is_log: true,
+        ..over_time(title, caption, Unit::Share, series)
+    }
+}
+
+/// The charts of one run.
+pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
+    let times = &run.sample_s;
+    let flows = || run.flows.iter().take(FLOWS_MAX);
+    let tcp = || flows().filter(|flow| flow.congestion.is_some());
+    let of = |value: fn(&FlowResult, usize) -> Option<f64>| {
+        move |flow: &FlowResult| line(&flow.name, times, (0..times.len()).map(|at| value(flow, at)))
+    };
+    let goodput = flows().map(of(|flow, at| Some(flow.series.goodput_bps[at]))).collect();
+    let cwnd = tcp().map(of(|flow, at| flow.series.cwnd_bytes[at].map(f64::from))).collect();
+    let flight = tcp().map(of(|flow, at| flow.series.flight_bytes[at].map(f64::from))).collect();
+    let mut rtt: Vec<Series> = tcp().map(of(|flow, at| flow.series.srtt_s[at])).collect();
+    let measured = flows().filter(|flow| !flow.points.is_empty());
+    rtt.extend(measured.clone().map(|flow| Series {
+        name: format!("{} (each)", flow.name),
+        mark: Mark::Dots,
+        colour: None,
+        points: flow.points.clone(),
+    }));
+    let cdf = measured.filter_map(|flow| {
+        let points = flow.latency.as_ref()?.distribution.clone();
+        Some(Series { name: flow.name.clone(), mark: Mark::Steps, colour: None, points })
+    });
+    let links = bottlenecks(run);
+    let of_link = |value: fn(&LinkResult, usize) -> f64| {
+        let lines = links
+            .iter()
+            .map(|link| line(&way(link), times, (0..times.len()).map(|at| Some(value(link, at)))));
+        lines.collect::<Vec<_>>()
+    };
+    let drops = of_link(|link, at| link.series.dropped[at] as f64);
+    let has_drops = drops.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.);
+    let mut charts = vec![
+        over_time("Goodput", "payload that arrived, by flow.", Unit::Bits, goodput),
+        over_time(
+            "Queue",
+            "packets that wait in front of a link.",
+            Unit::Packets,
+            of_link(|link, at| link.series.backlog_packets[at] as f64),
+        ),
+        over_time(
+            "Wait in the queue",
+            "the longest of each sample.",
+            Unit::Seconds,
+            of_link(|link, at| link.series.sojourn_max_s[at]),
+        ),
+        over_time(
+            "Drops",
+            "packets that the queue dropped or the wire lost, in each sample.",
+            Unit::Packets,
+            if has_drops { drops } else { Vec::new() },
+        ),
+        over_time("Round trip", "TCP's smoothed estimate; dots are measured.", Unit::Seconds, rtt),
+        over_time("Congestion window", "what TCP lets be in flight.", Unit::Bytes, cwnd),
+        over_time("Bytes in flight", "sent and not acknowledged.", Unit::Bytes, flight),
+        distribution("Latency", "share of all that took no longer.", cdf.collect()),
+    ];
+    for trace in run.traces.iter().filter(|trace| !trace.sent.is_empty()).take(TRACES_MAX) {
+        charts.extend(sequence(run, trace));
+    }
+    charts
+}
+
+/// The stream of a connection over time: all of it, and the time of its first retransmission.
+fn sequence(run: &RunResult, trace: &Trace) -> Vec<Chart> {
+    let flow = &run.flows[trace.flow];
+    let secs = |ns: u64| ns as f64 / 1e9;
+    let bar = |at: u64, from: u64, to: u64| [(secs(at), from as f64), (secs(at), to as f64)];
+    let segments = |again: bool| {
+        let some = trace.sent.iter().filter(move |segment| segment.is_again == again);
+        some.flat_map(|s| bar(s.at_ns, s.from, s.from + u64::from(s.len))).collect::<Vec<_>>()
+    };
+    let series = |name: &str, mark, colour, points| Series {
+        name: name.to_owned(),
+        mark,
+        colour: Some(colour),
+        points,
+    };
+    let acked = trace.acks.iter().map(|ack| (secs(ack.at_ns), ack.to as f64)).collect();
+    let sacked = trace.sacks.iter().flat_map(|sack| bar(sack.at_ns, sack.range.0, sack.range.1));
+    let all = vec![
+        series("acknowledged", Mark::Steps, 7, acked),
+        series("SACK", Mark::Bars, 2, sacked.collect()),
+        series("sent", Mark::Bars, 0, segments(false)),
+        series("sent again", Mark::Bars, 1, segments(true)),
+    ];
+    let dots = |series: &Series| {
+        let is_bars = series.mark == Mark::Bars;
+        let step = if is_bars { 2 } else { 1 };
+        let points = series.points.iter().copied().step_by(step).collect();
+        let mark = if is_bars { Mark::Dots } else { series.mark };
+        Series { points, mark, ..series.clone() }
+    };
+    let title = format!("Time and sequence of {}", flow.name);
+    let overview = all.iter().map(dots).collect();
+    let mut charts =
+        vec![over_time(&title, "the stream as its sender sees it.", Unit::Bytes, overview)];
+    if let Some(first) = trace.sent.iter().find(|segment| segment.is_again) {
+        let at = secs(first.at_ns);
+        let near = run.sample_s.partition_point(|time| *time < at).min(run.sample_s.len() - 1);
+        let rtt = flow.series.srtt_s.get(near).copied().flatten().unwrap_or(0.05).max(1e-4);
+        let window = Some((at - 3. * rtt, at + 5. * rtt));
+        let caption = "around the first retransmission.";
+        let zoom = over_time(&title, caption, Unit::Bytes, all);
+        charts.push(Chart { window, from_0: false, ..zoom });
+    }
+    charts
+}

@@ -1,0 +1,79 @@
+//! Reports as text, JSON and CSV.
+
+mod charts;
+mod html;
+mod svg;
+mod tables;
+
+use std::fmt::Write as _;
+
+pub use html::html;
+pub use tables::table;
+
+use crate::result::Report;
+
+/// The report as JSON, with a line for each value that is not a list.
+pub fn json(report: &Report) -> String {
+    // Numbers and texts: JSON can say them all, but for infinities, which become null.
+    let mut text = serde_json::to_string_pretty(report).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// All series as CSV: one value a line, with its variant, seed, time, object and name.
+pub fn csv(report: &Report) -> String {
+    let mut out = String::from("variant,seed,time_s,kind,object,figure,value\n");
+    for run in &report.runs {
+        let mut rows = |kind: &str, object: &str, figure: &str, at: usize, value: String| {
+            let (variant, object) = (quoted(&run.variant), quoted(object));
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                out,
+                "{variant},{},{},{kind},{object},{figure},{value}",
+                run.seed, run.sample_s[at]
+            );
+        };
+        for flow in &run.flows {
+            for at in 0..run.sample_s.len() {
+                let series = &flow.series;
+                rows("flow", &flow.name, "goodput_bps", at, series.goodput_bps[at].to_string());
+                let figures = [
+                    ("cwnd_bytes", series.cwnd_bytes[at].map(f64::from)),
+                    ("flight_bytes", series.flight_bytes[at].map(f64::from)),
+                    ("srtt_s", series.srtt_s[at]),
+                ];
+                for (figure, value) in figures {
+                    if let Some(value) = value {
+                        rows("flow", &flow.name, figure, at, value.to_string());
+                    }
+                }
+            }
+        }
+        for link in &run.links {
+            let name = format!("{} {}>{}", link.name, link.from, link.to);
+            for at in 0..run.sample_s.len() {
+                let series = &link.series;
+                let figures = [
+                    ("backlog_packets", series.backlog_packets[at] as f64),
+                    ("backlog_bytes", series.backlog_bytes[at] as f64),
+                    ("sojourn_max_s", series.sojourn_max_s[at]),
+                    ("delivered_bps", series.delivered_bps[at]),
+                    ("dropped", series.dropped[at] as f64),
+                ];
+                for (figure, value) in figures {
+                    rows("link", &name, figure, at, value.to_string());
+                }
+            }
+        }
+    }
+    out
+}
+
+/// A field of CSV (RFC 4180 section 2).
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

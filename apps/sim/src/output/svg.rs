@@ -1,0 +1,328 @@
+//! Charts as SVG, without a script: they are part of a page that stands alone.
+
+use std::fmt::Write as _;
+
+use crate::units::{bits_per_second, seconds, short};
+
+/// Size of a chart in pixels, and the room for its axes.
+const WIDTH: f64 = 640.;
+const HEIGHT: f64 = 300.;
+const LEFT: f64 = 76.;
+const RIGHT: f64 = 24.;
+const TOP: f64 = 10.;
+const BOTTOM: f64 = 42.;
+
+/// Colours that people tell apart who see few (Okabe and Ito, 2008).
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7a00", "#777777"];
+
+/// Most series of a chart that have a colour of their own and a place in the legend.
+pub(super) const SERIES_MAX: usize = COLOURS.len();
+
+/// Values of an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Bits per second.
+    Bits,
+    /// Bytes.
+    Bytes,
+    /// Packets.
+    Packets,
+    /// A share of all.
+    Share,
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::Seconds => seconds(value),
+            Self::Bits => bits_per_second(value),
+            Self::Bytes if value >= 1e9 => format!("{} GB", short(value / 1e9)),
+            Self::Bytes if value >= 1e6 => format!("{} MB", short(value / 1e6)),
+            Self::Bytes if value >= 1e3 => format!("{} kB", short(value / 1e3)),
+            Self::Bytes => format!("{} B", short(value)),
+            Self::Packets => short(value),
+            Self::Share => format!("{:.0} %", value * 100.),
+        }
+    }
+}
+
+/// How the points of a series are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Joined by a line.
+    Line,
+    /// Joined by steps: a value holds until the next.
+    Steps,
+    /// A dot each.
+    Dots,
+    /// Vertical bars: the points are pairs of a lower and an upper end.
+    Bars,
+}
+
+/// Points with a name.
+#[derive(Debug, Clone)]
+pub(super) struct Series {
+    pub name: String,
+    pub mark: Mark,
+    /// Number of the colour; that of its place when `None`.
+    pub colour: Option<usize>,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A chart.
+#[derive(Debug, Clone)]
+pub(super) struct Chart {
+    pub title: String,
+    /// Sentence below: what to see.
+    pub caption: String,
+    pub x: Unit,
+    pub y: Unit,
+    /// Decades on the x axis.
+    pub is_log: bool,
+    /// Part of the x axis that is shown; all when `None`.
+    pub window: Option<(f64, f64)>,
+    /// The y axis begins at 0.
+    pub from_0: bool,
+    pub series: Vec<Series>,
+}
+
+/// Text without characters that HTML reads.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+struct Scale {
+    from: f64,
+    to: f64,
+    is_log: bool,
+    start: f64,
+    length: f64,
+}
+
+impl Scale {
+    fn place(&self, value: f64) -> f64 {
+        let (from, to, value) = if self.is_log {
+            (self.from.log10(), self.to.log10(), value.max(self.from).log10())
+        } else {
+            (self.from, self.to, value)
+        };
+        self.start + (value - from) / (to - from) * self.length
+    }
+
+    /// Values for lines of the grid: one, two or five times a power of ten.
+    fn ticks(&self) -> Vec<f64> {
+        if self.is_log {
+            let decades = self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
+            let few = decades.clone().count() > 3;
+            let steps: &[f64] = if few { &[1.] } else { &[1., 2., 5.] };
+            let all = decades.flat_map(|power| steps.iter().map(move |s| s * 10f64.powi(power)));
+            let inside = |value: &f64| (self.from..=self.to * 1.000_001).contains(value);
+            return all.filter(inside).collect();
+        }
+        let rough = (self.to - self.from) / 5.;
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1., 2., 5., 10.].map(|s| s * power).into_iter().find(|s| *s >= rough);
+        let step = step.unwrap_or(rough);
+        let first = (self.from / step).ceil() as i64;
+        let last = (self.to / step + 1e-9).floor() as i64;
+        (first..=last).map(|nth| nth as f64 * step).collect()
+    }
+}
+
+impl Chart {
+    /// The chart as a figure with a caption; empty when no series has a point.
+    pub fn svg(&self) -> String {
+        let Some([x, y]) = self.scales() else { return String::new() };
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = write!(
+            out,
+            "<figure><figcaption><b>{}</b> {}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             role=\"img\" aria-label=\"{}\">",
+            escaped(&self.title),
+            escaped(&self.caption),
+            escaped(&self.title)
+        );
+        grid(&mut out, self, &x, &y);
+        for (at, series) in self.series.iter().enumerate() {
+            let colour = COLOURS[series.colour.unwrap_or(at) % COLOURS.len()];
+            draw(&mut out, series, colour, &x, &y);
+        }
+        out.push_str("</svg>");
+        self.legend(&mut out);
+        out.push_str("</figure>\n");
+        out
+    }
+
+    fn legend(&self, out: &mut String) {
+        if self.series.len() < 2 {
+            return;
+        }
+        out.push_str("<p class=legend>");
+        for (at, series) in self.series.iter().enumerate().take(SERIES_MAX) {
+            let colour = COLOURS[series.colour.unwrap_or(at) % COLOURS.len()];
+            let name = escaped(&series.name);
+            let _ = write!(out, "<span><i style=\"background:{colour}\"></i>{name}</span>");
+        }
+        if self.series.len() > SERIES_MAX {
+            let _ = write!(out, "<span>and {} more</span>", self.series.len() - SERIES_MAX);
+        }
+        out.push_str("</p>");
+    }
+
+    fn scales(&self) -> Option<[Scale; 2]> {
+        let window = self.window.unwrap_or((f64::MIN, f64::MAX));
+        let inside = |(x, _): &(f64, f64)| (window.0..=window.1).contains(x);
+        let points = || self.series.iter().flat_map(|series| &series.points).filter(|p| inside(p));
+        points().next()?;
+        let fold = |of: fn(&(f64, f64)) -> f64| {
+            points().map(of).fold((f64::MAX, f64::MIN), |(lo, hi), v| (lo.min(v), hi.max(v)))
+        };
+        let (mut x, mut y) = (self.window.unwrap_or(fold(|p| p.0)), fold(|p| p.1));
+        if self.is_log {
+            let least = points().map(|p| p.0).filter(|x| *x > 0.).fold(f64::MAX, f64::min);
+            x.0 = if least == f64::MAX { 1e-6 } else { least };
+            x.1 = x.1.max(x.0 * 4.);
+        }
+        if self.from_0 {
+            y.0 = 0.;
+        }
+        if y.1 <= y.0 {
+            y.1 = y.0 + 1.;
+        } else {
+            y.1 += (y.1 - y.0) * 0.04;
+        }
+        if x.1 <= x.0 {
+            x.1 = x.0 + 1.;
+        }
+        let width = WIDTH - LEFT - RIGHT;
+        let height = HEIGHT - TOP - BOTTOM;
+        let is_log = self.is_log;
+        Some([
+            Scale { from: x.0, to: x.1, is_log, start: LEFT, length: width },
+            Scale { from: y.0, to: y.1, is_log: false, start: HEIGHT - BOTTOM, length: -height },
+        ])
+    }
+}
+
+fn grid(out: &mut String, chart: &Chart, x: &Scale, y: &Scale) {
+    let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+    out.push_str("<g class=grid>");
+    for value in x.ticks() {
+        let at = x.place(value);
+        let text = chart.x.show(value);
+        let _ = write!(
+            out,
+            "<path d=\"M{at:.1} {TOP}V{bottom}\"/><text x=\"{at:.1}\" y=\"{:.1}\" \
+             text-anchor=\"middle\">{text}</text>",
+            bottom + 18.
+        );
+    }
+    for value in y.ticks() {
+        let at = y.place(value);
+        let text = chart.y.show(value);
+        let _ = write!(
+            out,
+            "<path d=\"M{LEFT} {at:.1}H{right}\"/><text x=\"{:.1}\" y=\"{:.1}\" \
+             text-anchor=\"end\">{text}</text>",
+            LEFT - 6.,
+            at + 4.
+        );
+    }
+    out.push_str("</g>");
+}
+
+fn draw(out: &mut String, series: &Series, colour: &str, x: &Scale, y: &Scale) {
+    let is_shown = |at: f64| (x.from - 1e-12..=x.to + 1e-12).contains(&at) || x.is_log;
+    let place = |&(at, value): &(f64, f64)| (x.place(at), y.place(value));
+    let mut path = String::new();
+    match series.mark {
+        Mark::Line | Mark::Steps => {
+            let mut last = None;
+            for point in series.points.iter().filter(|point| is_shown(point.0)) {
+                let at = place(point);
+                let _ = match last {
+                    None => write!(path, "M{:.1} {:.1}", at.0, at.1),
+                    Some(_) if series.mark == Mark::Steps => {
+                        write!(path, "H{:.1}V{:.1}", at.0, at.1)
+                    }
+                    Some(_) => write!(path, "L{:.1} {:.1}", at.0, at.1),
+                };
+                last = Some(at);
+            }
+            let _ = write!(out, "<path class=line stroke=\"{colour}\" d=\"{path}\"/>");
+        }
+        Mark::Dots => {
+            let mut before = (i64::MIN, i64::MIN);
+            for point in series.points.iter().filter(|point| is_shown(point.0)) {
+                let at = place(point);
+                // Dots that would lie on each other are drawn once.
+                let pixel = (at.0 as i64, at.1 as i64);
+                if pixel != before {
+                    let _ = write!(path, "M{:.1} {:.1}h0", at.0, at.1);
+                }
+                before = pixel;
+            }
+            let _ = write!(out, "<path class=dots stroke=\"{colour}\" d=\"{path}\"/>");
+        }
+        Mark::Bars => {
+            for ends in series.points.chunks_exact(2).filter(|ends| is_shown(ends[0].0)) {
+                let (low, high) = (place(&ends[0]), place(&ends[1]));
+                // A segment of a long stream is less than a pixel high.
+                let top = high.1.min(low.1 - 1.5);
+                let _ = write!(path, "M{:.1} {:.1}V{top:.1}", low.0, low.1);
+            }
+            let _ = write!(out, "<path class=bars stroke=\"{colour}\" d=\"{path}\"/>");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(points: Vec<(f64, f64)>) -> Chart {
+        let series = Series { name: "a<b".into(), mark: Mark::Line, colour: None, points };
+        Chart {
+            title: "t & t".into(),
+            caption: String::new(),
+            x: Unit::Seconds,
+            y: Unit::Packets,
+            is_log: false,
+            window: None,
+            from_0: true,
+            series: vec![series.clone(), series],
+        }
+    }
+
+    #[test]
+    fn points_are_inside_of_the_axes_and_texts_are_escaped() {
+        let svg = chart(vec![(0., 5.), (10., 50.)]).svg();
+        // 50 and its margin of 4 %: TOP + 4 / 104 of the height.
+        assert!(svg.contains("M76.0 234.2L616.0 19.5"), "{svg}");
+        assert!(svg.contains("t &amp; t") && svg.contains("a&lt;b"), "{svg}");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    #[test]
+    fn charts_without_a_range_are_drawn_all_the_same() {
+        assert_eq!(chart(Vec::new()).svg(), "");
+        for points in [vec![(1., 0.)], vec![(0., 0.), (0., 0.)], vec![(3., 7.); 4]] {
+            for is_log in [false, true] {
+                let svg = Chart { is_log, ..chart(points.clone()) }.svg();
+                assert!(svg.contains("<path") && !svg.contains("NaN"), "{svg}");
+                assert!(!svg.contains("inf"), "{svg}");
+            }
+        }
+    }
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        let scale = |from, to, is_log| Scale { from, to, is_log, start: 0., length: 1. };
+        assert_eq!(scale(0., 9.3, false).ticks(), [0., 2., 4., 6., 8.]);
+        assert_eq!(scale(0.02, 0.2, true).ticks(), [0.02, 0.05, 0.1, 0.2]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Text tables for a terminal.
+
+use std::fmt::Write as _;
+
+use crate::result::{FlowResult, LinkResult, Report, RunResult, Times};
+use crate::units::{bits_per_second, seconds, short};
+
+/// Flows or links of a run that are listed; of more there is a line with their number.
+const ROWS_MAX: usize = 24;
+
+/// The report as text.
+pub fn table(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "{}\n", report.title);
+    for run in &report.runs {
+        let seed = format!("seed {}", run.seed);
+        let name = if run.variant.is_empty() { seed } else { format!("{}, {seed}", run.variant) };
+        let _ = writeln!(out, "{name}: {} in virtual time", seconds(report.duration_s));
+        flows(&mut out, run);
+        links(&mut out, run);
+        done(&mut out, run);
+        if let Some(fairness) = run.fairness {
+            let _ = writeln!(out, "  fairness of the bulk flows (Jain): {fairness:.3}");
+        }
+        out.push('\n');
+    }
+    for summary in &report.summaries {
+        let _ =
+            writeln!(out, "{} {} runs, mean and 95 % confidence", summary.variant, summary.runs);
+        let rows = summary.figures.iter().map(|figure| {
+            let value = value(figure.figure, figure.mean);
+            let ci = value_of_interval(figure.figure, figure.ci95);
+            vec![figure.of.clone(), figure.figure.to_owned(), value, format!("+-{ci}")]
+        });
+        columns(&mut out, &["of", "figure", "mean", ""], rows.collect());
+        out.push('\n');
+    }
+    out
+}
+
+fn value(figure: &str, value: f64) -> String {
+    match figure {
+        name if name.ends_with("_bps") => bits_per_second(value),
+        name if name.ends_with("_s") => seconds(value),
+        _ => short(value),
+    }
+}
+
+fn value_of_interval(figure: &str, width: f64) -> String {
+    value(figure, width)
+}
+
+fn flows(out: &mut String, run: &RunResult) {
+    let head =
+        ["flow", "kind", "way", "goodput", "done in", "latency p50", "p95", "missing", "resent"];
+    let rows = run.flows.iter().take(ROWS_MAX).map(flow_row).collect();
+    columns(out, &head, rows);
+    more(out, run.flows.len(), "flows");
+}
+
+fn flow_row(flow: &FlowResult) -> Vec<String> {
+    let time =
+        |of: fn(&Times) -> f64| flow.latency.as_ref().map_or(String::new(), |t| seconds(of(t)));
+    let kind = match flow.congestion {
+        Some(congestion) => format!("{} {congestion}", flow.kind),
+        None => flow.kind.to_owned(),
+    };
+    let lost = match flow.kind {
+        "cbr" | "ping" => format!("{}/{}", flow.sent.saturating_sub(flow.received), flow.sent),
+        _ => String::new(),
+    };
+    let goodput = match &flow.failure {
+        Some(failure) => format!("failed: {failure}"),
+        None if flow.kind == "ping" => String::new(),
+        None => bits_per_second(flow.goodput_bps),
+    };
+    vec![
+        flow.name.clone(),
+        kind,
+        format!("{}>{}", flow.from, flow.to),
+        goodput,
+        flow.completion_s.map_or(String::new(), seconds),
+        time(|times| times.p50_s),
+        time(|times| times.p95_s),
+        lost,
+        flow.retransmitted_bytes
+            .map_or(String::new(), |bytes| format!("{} kB", bytes.div_ceil(1000))),
+    ]
+}
+
+fn links(out: &mut String, run: &RunResult) {
+    let all: Vec<&LinkResult> = run.links.iter().filter(|link| is_busy(link)).collect();
+    let head = ["link", "way", "qdisc", "used", "sojourn p50", "p95", "max", "dropped", "lost"];
+    let rows = all.iter().take(ROWS_MAX).map(|link| {
+        vec![
+            link.name.clone(),
+            format!("{}>{}", link.from, link.to),
+            link.qdisc.clone(),
+            link.utilization.map_or(String::new(), |share| format!("{:.0} %", share * 100.)),
+            seconds(link.sojourn.p50_s),
+            seconds(link.sojourn.p95_s),
+            seconds(link.sojourn.max_s),
+            link.queue_dropped.to_string(),
+            link.lost.to_string(),
+        ]
+    });
+    columns(out, &head, rows.collect());
+    more(out, all.len(), "links");
+}
+
+/// Whether a direction of a link is worth a row: used by a tenth, or with drops, losses or a queue.
+fn is_busy(link: &LinkResult) -> bool {
+    let is_used = link.utilization.is_some_and(|share| share > 0.1);
+    is_used || link.queue_dropped + link.lost > 0 || link.sojourn.max_s > 1e-3
+}
+
+/// How many of the flows with an end came to it, and when the last one did.
+fn done(out: &mut String, run: &RunResult) {
+    let times: Vec<f64> = run.flows.iter().filter_map(|flow| flow.completion_s).collect();
+    let last = times.iter().copied().fold(0., f64::max);
+    if times.len() > 1 {
+        let _ =
+            writeln!(out, "  {} transfers are done, the last after {}", times.len(), seconds(last));
+    }
+}
+
+fn more(out: &mut String, count: usize, what: &str) {
+    if count > ROWS_MAX {
+        let _ = writeln!(out, "  and {} more {what}, which --output has", count - ROWS_MAX);
+    }
+}
+
+/// Rows in columns as wide as their longest entry; columns without an entry are left out.
+fn columns(out: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
+    if rows.is_empty() {
+        return;
+    }
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let shown: Vec<(usize, usize)> = (0..head.len())
+        .filter(|at| width(*at) > 0)
+        .map(|at| (at, width(at).max(head[at].len())))
+        .collect();
+    let mut line = |cells: &dyn Fn(usize) -> String| {
+        let padded = shown.iter().map(|(at, width)| format!("{:width$}", cells(*at)));
+        let text = padded.collect::<Vec<_>>().join("  ");
+        let _ = writeln!(out, "  {}", text.trim_end());
+    };
+    line(&|at| head[at].to_owned());
+    rows.iter().for_each(|row| line(&|at| row[at].clone()));
+}

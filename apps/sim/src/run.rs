@@ -1,0 +1,257 @@
+//! A run: a world, its samples, and the result.
+
+use std::path::Path;
+
+use crate::capture::Captures;
+use crate::result::{FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, fairness};
+use crate::scenario::{FlowPlan, Plan, Traffic};
+use crate::traffic::Tally;
+use crate::units::Time;
+use crate::world::World;
+use towpath_tcp::{CongestionKind, Info};
+
+/// Memory of a sample of a flow or of a link.
+const SAMPLE_BYTES: u64 = 48;
+
+/// Counts of a flow, of both ends.
+#[derive(Debug, Default, Clone)]
+struct Ends {
+    /// Bytes that arrived where the flow carries them to.
+    bytes: u64,
+    /// TCP's figures of the end that sends most.
+    tcp: Option<Info>,
+}
+
+/// Runs a plan with a seed. `captures` is a folder for files of all links. `progress` gets the
+/// share that is done, some hundred times.
+///
+/// # Errors
+/// A limit that was reached, or a file that could not be written.
+pub fn run(
+    plan: &Plan,
+    seed: u64,
+    captures: Option<&Path>,
+    progress: &mut dyn FnMut(f64),
+) -> Result<RunResult, String> {
+    let captures = captures.map(|folder| Captures::create(folder, plan, seed)).transpose()?;
+    let mut world = World::new(plan, seed, captures);
+    let mut recorder = Recorder::new(plan);
+    let samples = plan.duration_ns.div_ceil(plan.sample_ns);
+    for number in 1..=samples {
+        let end = (number * plan.sample_ns).min(plan.duration_ns);
+        if !world.run_until(end, plan.events_max) {
+            return Err(format!(
+                "given up at {} of {}: {} events, the limit; shorten `duration`, lower rates, or \
+                 raise `limits.events`",
+                Time(world.now),
+                Time(plan.duration_ns),
+                plan.events_max
+            ));
+        }
+        recorder.sample(plan, &mut world);
+        let memory = world.memory() + recorder.memory();
+        if memory > plan.memory_max {
+            return Err(format!(
+                "given up at {} of {}: packets and samples take {} MiB, the limit is {} MiB; give \
+                 queues a limit, raise `sample`, or raise `limits.memory`",
+                Time(world.now),
+                Time(plan.duration_ns),
+                memory >> 20,
+                plan.memory_max >> 20
+            ));
+        }
+        progress(number as f64 / samples as f64);
+    }
+    recorder.result(plan, seed, world)
+}
+
+/// Samples so far.
+struct Recorder {
+    sample_s: Vec<f64>,
+    flows: Vec<FlowSeries>,
+    flow_bytes: Vec<u64>,
+    links: Vec<LinkSeries>,
+    /// Bytes and drops of each direction at the last sample.
+    link_counts: Vec<(u64, u64)>,
+}
+
+impl Recorder {
+    fn new(plan: &Plan) -> Self {
+        let wires = plan.links.len() * 2;
+        Self {
+            sample_s: Vec::new(),
+            flows: plan.flows.iter().map(|_| FlowSeries::default()).collect(),
+            flow_bytes: vec![0; plan.flows.len()],
+            links: (0..wires).map(|_| LinkSeries::default()).collect(),
+            link_counts: vec![(0, 0); wires],
+        }
+    }
+
+    fn memory(&self) -> u64 {
+        let objects = (self.flows.len() + self.links.len()) as u64;
+        self.sample_s.len() as u64 * objects * SAMPLE_BYTES
+    }
+
+    fn sample(&mut self, plan: &Plan, world: &mut World) {
+        let now_s = world.now as f64 / 1e9;
+        let passed_s = now_s - self.sample_s.last().copied().unwrap_or(0.);
+        self.sample_s.push(now_s);
+        let ends = ends(plan, world);
+        let flows = self.flows.iter_mut().zip(&mut self.flow_bytes).zip(&ends);
+        for ((series, before), ends) in flows {
+            series.goodput_bps.push(rounded((ends.bytes - *before) as f64 * 8. / passed_s));
+            *before = ends.bytes;
+            let tcp = ends.tcp.as_ref();
+            series.cwnd_bytes.push(tcp.map(|tcp| tcp.cwnd_bytes));
+            series.flight_bytes.push(tcp.map(|tcp| tcp.snd_nxt - tcp.snd_una));
+            let srtt = tcp.filter(|tcp| !tcp.rtt.is_zero());
+            series.srtt_s.push(srtt.map(|tcp| tcp.rtt.as_secs_f64()));
+        }
+        let links = self.links.iter_mut().zip(&mut self.link_counts).zip(&world.wires);
+        for ((series, before), wire) in links {
+            let (queue, stats) = (wire.link.queue().stats(), wire.link.stats());
+            series.backlog_packets.push(queue.backlog_packets);
+            series.backlog_bytes.push(queue.backlog_bytes);
+            let max_ns = wire.sojourns.with(|times| std::mem::take(&mut times.max_ns));
+            series.sojourn_max_s.push(max_ns as f64 / 1e9);
+            let bits = (stats.delivered_bytes - before.0) as f64 * 8.;
+            series.delivered_bps.push(rounded(bits / passed_s));
+            series.dropped.push(stats.dropped() - before.1);
+            *before = (stats.delivered_bytes, stats.dropped());
+        }
+    }
+
+    fn result(self, plan: &Plan, seed: u64, mut world: World) -> Result<RunResult, String> {
+        let mut flows: Vec<FlowResult> = plan
+            .flows
+            .iter()
+            .zip(self.flows)
+            .map(|(flow, series)| flow_result(plan, flow, series))
+            .collect();
+        let ends = ends(plan, &mut world);
+        world.each_tally(|flow, is_source, tally| {
+            add(&mut flows[flow], &plan.flows[flow], is_source, tally);
+        });
+        for ((flow, plan), ends) in flows.iter_mut().zip(&plan.flows).zip(&ends) {
+            flow.bytes = ends.bytes;
+            flow.retransmitted_bytes = ends.tcp.as_ref().map(|tcp| tcp.bytes_retrans);
+            let whole_s = (plan.stop_ns - plan.start_ns) as f64 / 1e9;
+            let active_s = flow.completion_s.unwrap_or(whole_s);
+            flow.goodput_bps = rounded(ends.bytes as f64 * 8. / active_s);
+        }
+        let bulk: Vec<f64> =
+            flows.iter().filter(|flow| flow.kind == "bulk").map(|flow| flow.goodput_bps).collect();
+        let links = self.links.into_iter().enumerate();
+        let links = links.map(|(at, series)| link_result(plan, &world, at, series)).collect();
+        let traces = std::mem::take(&mut world.traces.traces);
+        let events = world.events;
+        world.finish()?;
+        Ok(RunResult {
+            variant: plan.variant.clone(),
+            seed,
+            events,
+            flows,
+            links,
+            fairness: fairness(&bulk),
+            sample_s: self.sample_s,
+            traces,
+        })
+    }
+}
+
+/// Tenths of a bit per second say nothing.
+fn rounded(bps: f64) -> f64 {
+    bps.round()
+}
+
+/// The counts of all flows.
+fn ends(plan: &Plan, world: &mut World) -> Vec<Ends> {
+    let mut ends = vec![Ends::default(); plan.flows.len()];
+    world.each_tally(|flow, is_source, tally| {
+        let asks = matches!(plan.flows[flow].traffic, Traffic::Request { .. });
+        let is_ping = matches!(plan.flows[flow].traffic, Traffic::Ping { .. });
+        // Responses count for requests, and so does the end that asked; echo replies likewise.
+        if is_source == (asks || is_ping) {
+            ends[flow].bytes = tally.bytes;
+        }
+        if is_source != asks {
+            ends[flow].tcp = tally.tcp;
+        }
+    });
+    ends
+}
+
+fn flow_result(plan: &Plan, flow: &FlowPlan, series: FlowSeries) -> FlowResult {
+    let congestion = match flow.congestion {
+        CongestionKind::Cubic => "cubic",
+        CongestionKind::NewReno => "reno",
+    };
+    FlowResult {
+        name: flow.name.clone(),
+        kind: flow.traffic.name(),
+        from: plan.hosts[flow.from].name.clone(),
+        to: plan.hosts[flow.to].name.clone(),
+        congestion: flow.traffic.is_tcp().then_some(congestion),
+        bytes: 0,
+        goodput_bps: 0.,
+        completion_s: None,
+        sent: 0,
+        received: 0,
+        latency: None,
+        retransmitted_bytes: None,
+        failure: None,
+        series,
+        points: Vec::new(),
+    }
+}
+
+/// Adds the counts of one end.
+fn add(flow: &mut FlowResult, plan: &FlowPlan, is_source: bool, tally: &mut Tally) {
+    let asks = matches!(plan.traffic, Traffic::Request { .. });
+    if is_source {
+        flow.sent = tally.sent;
+    }
+    let counts_received = match plan.traffic {
+        Traffic::Request { .. } | Traffic::Ping { .. } => is_source,
+        _ => !is_source,
+    };
+    if counts_received {
+        flow.received = tally.received;
+    }
+    if tally.latencies.count() > 0 {
+        flow.latency = Some((&tally.latencies).into());
+        let point = |&(at, ns): &(u64, u64)| (at as f64 / 1e9, ns as f64 / 1e9);
+        flow.points = tally.points.iter().map(point).collect();
+    }
+    if let Some(at) = tally.completed_ns.filter(|_| !is_source && !asks) {
+        flow.completion_s = Some((at - plan.start_ns) as f64 / 1e9);
+    }
+    if let Some(failure) = &tally.failure {
+        flow.failure = Some(failure.clone());
+    }
+}
+
+fn link_result(plan: &Plan, world: &World, at: usize, series: LinkSeries) -> LinkResult {
+    let (link, wire) = (&plan.links[at / 2], &world.wires[at]);
+    let ends = [link.ends[at % 2], link.ends[1 - at % 2]].map(|end| plan.name_of(end).to_owned());
+    let [from, to] = ends;
+    let stats = wire.link.stats();
+    let rate_bps = wire.link.config().rate;
+    let whole_s = plan.duration_ns as f64 / 1e9;
+    LinkResult {
+        name: link.name.clone(),
+        from,
+        to,
+        rate_bps,
+        qdisc: wire.link.queue().kind().to_owned(),
+        entered: stats.entered,
+        delivered: stats.delivered,
+        delivered_bytes: stats.delivered_bytes,
+        queue_dropped: stats.queue_dropped,
+        lost: stats.lost,
+        marked: wire.link.queue().stats().ecn_mark + stats.marked,
+        utilization: rate_bps.map(|rate| stats.delivered_bytes as f64 * 8. / whole_s / rate as f64),
+        sojourn: wire.sojourns.with(|times| (&times.all).into()),
+        series,
+    }
+}

@@ -1,0 +1,73 @@
+//! Mistakes in a scenario, with their line and what to do.
+
+use std::fmt;
+
+/// A mistake in a scenario.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioError {
+    /// Line of the file, from 1; none for a variant, whose text is made from two places.
+    pub line: Option<usize>,
+    /// Thing, value and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+impl ScenarioError {
+    /// A mistake at a byte of the file.
+    pub(crate) fn at(text: &str, byte: usize, message: impl Into<String>) -> Self {
+        let line = 1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count();
+        Self { line: Some(line), message: message.into() }
+    }
+
+    /// A mistake that belongs to no line.
+    pub(crate) fn without_line(message: impl Into<String>) -> Self {
+        Self { line: None, message: message.into() }
+    }
+
+    /// A message of the parser, with the nearest name where one is unknown.
+    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        let message = plainly(error.message());
+        match error.span() {
+            Some(span) => Self::at(text, span.start, message),
+            None => Self::without_line(message),
+        }
+    }
+}
+
+/// The message with "did you mean" in the place of a list of all that was expected.
+fn plainly(message: &str) -> String {
+    let unknown = [("unknown field `", "key"), ("unknown variant `", "value")];
+    for (start, what) in unknown {
+        let Some(rest) = message.strip_prefix(start) else { continue };
+        let Some((name, expected)) = rest.split_once('`') else { continue };
+        let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        return unknown_name(what, name, &known);
+    }
+    message.lines().next().unwrap_or(message).to_owned()
+}
+
+/// A sentence about a name that is none of `known`.
+pub(crate) fn unknown_name(what: &str, name: &str, known: &[&str]) -> String {
+    match nearest(name, known) {
+        Some(near) => format!("unknown {what} `{name}`; did you mean `{near}`?"),
+        None if known.is_empty() => format!("unknown {what} `{name}`; there are none"),
+        None => format!("unknown {what} `{name}`; expected one of {}", known.join(", ")),
+    }
+}
+
+/// The known name that is most like `name`, if one is.
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let likeness = |known: &&str| strsim::jaro_winkler(name, known);
+    let best = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(&best) > 0.75).then_some(best)
+}

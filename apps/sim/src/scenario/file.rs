@@ -1,0 +1,215 @@
+//! The keys of a scenario file. Everything else in it is an error.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::units::{Names, Rate, Share, Size, Time};
+
+/// A whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    pub title: String,
+    #[serde(default)]
+    pub description: String,
+    pub duration: Spanned<Time>,
+    pub sample: Option<Spanned<Time>>,
+    #[serde(default = "one")]
+    pub seed: u64,
+    #[serde(default)]
+    pub limits: LimitKeys,
+    pub topology: Option<Spanned<TopologyKeys>>,
+    #[serde(default, rename = "host")]
+    pub hosts: Vec<HostKeys>,
+    #[serde(default, rename = "switch")]
+    pub switches: Vec<SwitchKeys>,
+    #[serde(default, rename = "link")]
+    pub links: Vec<LinkKeys>,
+    #[serde(default, rename = "flow")]
+    pub flows: Vec<FlowKeys>,
+    #[serde(default, rename = "variant")]
+    pub variants: Vec<VariantKeys>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[derive(Debug, Deserialize, Clone, Copy)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LimitKeys {
+    pub events: u64,
+    pub memory: Size,
+}
+
+impl Default for LimitKeys {
+    /// Some minutes of a processor, and memory that any machine has.
+    fn default() -> Self {
+        Self { events: 200_000_000, memory: Size(1 << 30) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Shape {
+    Pair,
+    Dumbbell,
+    Star,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HostKeys {
+    pub name: Spanned<String>,
+    pub address: Option<Spanned<String>>,
+    pub initial_window: Option<u8>,
+    pub recv_buffer: Option<Spanned<Size>>,
+    pub delayed_ack: Option<Time>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SwitchKeys {
+    pub name: Spanned<String>,
+}
+
+/// Keys of a direction of a link.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Way {
+    pub rate: Option<Rate>,
+    pub delay: Option<Time>,
+    pub jitter: Option<Time>,
+    pub loss: Option<Share>,
+    pub burst: Option<BurstKeys>,
+    pub reorder: Option<Share>,
+    pub duplicate: Option<Share>,
+    pub corrupt: Option<Share>,
+    pub qdisc: Option<Spanned<String>>,
+}
+
+/// Losses in bursts (Gilbert-Elliott).
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BurstKeys {
+    pub enter: Share,
+    pub leave: Share,
+    pub lost: Option<Share>,
+}
+
+/// Structs with the keys of [`Way`] among their own: serde's `flatten` would admit unknown keys.
+macro_rules! with_way {
+    ($name:ident { $($own:tt)* }) => {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $name {
+            $($own)*
+            pub rate: Option<Rate>,
+            pub delay: Option<Time>,
+            pub jitter: Option<Time>,
+            pub loss: Option<Share>,
+            pub burst: Option<BurstKeys>,
+            pub reorder: Option<Share>,
+            pub duplicate: Option<Share>,
+            pub corrupt: Option<Share>,
+            pub qdisc: Option<Spanned<String>>,
+            pub back: Option<Way>,
+        }
+
+        impl $name {
+            /// The direction there, and the one back: the same but for what `back` says.
+            pub fn ways(&self) -> [Way; 2] {
+                let there = Way {
+                    rate: self.rate,
+                    delay: self.delay,
+                    jitter: self.jitter,
+                    loss: self.loss,
+                    burst: self.burst,
+                    reorder: self.reorder,
+                    duplicate: self.duplicate,
+                    corrupt: self.corrupt,
+                    qdisc: self.qdisc.clone(),
+                };
+                let mut back = there.clone();
+                if let Some(own) = self.back.clone() {
+                    back.rate = own.rate.or(back.rate);
+                    back.delay = own.delay.or(back.delay);
+                    back.jitter = own.jitter.or(back.jitter);
+                    back.loss = own.loss.or(back.loss);
+                    back.burst = own.burst.or(back.burst);
+                    back.reorder = own.reorder.or(back.reorder);
+                    back.duplicate = own.duplicate.or(back.duplicate);
+                    back.corrupt = own.corrupt.or(back.corrupt);
+                    back.qdisc = own.qdisc.or(back.qdisc);
+                }
+                [there, back]
+            }
+        }
+    };
+}
+
+with_way! { LinkKeys {
+    pub name: Option<Spanned<String>>,
+    pub between: Spanned<[String; 2]>,
+} }
+
+with_way! { TopologyKeys {
+    pub kind: Shape,
+    pub n: Option<usize>,
+    pub edge_rate: Option<Rate>,
+    pub edge_delay: Option<Time>,
+} }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FlowKind {
+    Bulk,
+    OnOff,
+    Request,
+    Cbr,
+    Ping,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Control {
+    Cubic,
+    Reno,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FlowKeys {
+    pub name: Option<Spanned<String>>,
+    pub kind: Spanned<FlowKind>,
+    pub from: Spanned<Names>,
+    pub to: Spanned<Names>,
+    #[serde(default = "once")]
+    pub count: usize,
+    #[serde(default)]
+    pub start: Time,
+    pub stagger: Option<Time>,
+    pub stop: Option<Time>,
+    pub congestion: Option<Control>,
+    pub bytes: Option<Size>,
+    pub request: Option<Size>,
+    pub response: Option<Size>,
+    pub think: Option<Time>,
+    pub on: Option<Time>,
+    pub off: Option<Time>,
+    pub rate: Option<Rate>,
+    pub size: Option<Size>,
+    pub interval: Option<Time>,
+}
+
+fn once() -> usize {
+    1
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VariantKeys {
+    pub name: Spanned<String>,
+    #[serde(default)]
+    pub set: toml::Table,
+}

@@ -1,0 +1,166 @@
+//! Flows: who talks to whom, how, and when.
+
+use toml::Spanned;
+use towpath_tcp::CongestionKind;
+
+use super::error::ScenarioError;
+use super::file::{Control, File, FlowKeys, FlowKind};
+use super::network::Network;
+use super::plan::{FlowPlan, Place, Traffic};
+use crate::units::{Names, Time};
+
+/// Most flows of a scenario: each listens at a port of its own.
+pub(super) const FLOWS_MAX: usize = 20_000;
+
+/// All flows, in the order of the file.
+pub(super) fn flows(
+    text: &str,
+    file: &File,
+    network: &Network,
+) -> Result<Vec<FlowPlan>, ScenarioError> {
+    let mut plans: Vec<FlowPlan> = Vec::new();
+    for (number, keys) in file.flows.iter().enumerate() {
+        let at = keys.kind.span().start;
+        let error = |message: String| ScenarioError::at(text, at, message);
+        let traffic = traffic(keys).map_err(error)?;
+        let froms = hosts(text, network, &keys.from)?;
+        let tos = hosts(text, network, &keys.to)?;
+        let several = froms.len().max(tos.len());
+        if ![1, several].contains(&froms.len()) || ![1, several].contains(&tos.len()) {
+            return Err(error(format!(
+                "`from` names {} hosts and `to` names {}; expected as many, or one",
+                froms.len(),
+                tos.len()
+            )));
+        }
+        let stop = keys.stop.map_or(file.duration.get_ref().0, |stop| stop.0);
+        if keys.start.0 >= stop {
+            return Err(error(format!(
+                "the flow starts at {} and stops at {}; it has to start before",
+                keys.start,
+                Time(stop)
+            )));
+        }
+        let name = match &keys.name {
+            Some(name) => name.get_ref().clone(),
+            None => format!("{}{}", traffic.name(), number + 1),
+        };
+        let total = several * keys.count.max(1);
+        if plans.len() + total > FLOWS_MAX {
+            return Err(error(format!("more than {FLOWS_MAX} flows, which is the limit")));
+        }
+        for nth in 0..total {
+            let (from, to) = (froms[nth % froms.len()], tos[nth % tos.len()]);
+            if from == to {
+                let name = &network.hosts[from].name;
+                return Err(error(format!("the flow goes from `{name}` to itself")));
+            }
+            let name = if total > 1 { format!("{name}.{}", nth + 1) } else { name.clone() };
+            if plans.iter().any(|plan| plan.name == name) {
+                return Err(error(format!("two flows have the name `{name}`; rename one of them")));
+            }
+            let stagger = keys.stagger.unwrap_or_default().0.saturating_mul(nth as u64);
+            plans.push(FlowPlan {
+                name,
+                from,
+                to,
+                start_ns: keys.start.0.saturating_add(stagger),
+                stop_ns: stop,
+                congestion: match keys.congestion {
+                    Some(Control::Reno) => CongestionKind::NewReno,
+                    _ => CongestionKind::Cubic,
+                },
+                traffic,
+            });
+        }
+    }
+    if plans.is_empty() {
+        return Err(ScenarioError::without_line("the scenario has no flow; add [[flow]]"));
+    }
+    Ok(plans)
+}
+
+/// The hosts that names and patterns mean.
+fn hosts(
+    text: &str,
+    network: &Network,
+    names: &Spanned<Names>,
+) -> Result<Vec<usize>, ScenarioError> {
+    let at = names.span().start;
+    let mut found = Vec::new();
+    for name in &names.get_ref().0 {
+        if let Some(prefix) = name.strip_suffix('*') {
+            let is_one = |host: &usize| network.hosts[*host].name.starts_with(prefix);
+            let all: Vec<usize> = (0..network.hosts.len()).filter(is_one).collect();
+            if all.is_empty() {
+                let message = format!("no host has a name that begins with `{prefix}`");
+                return Err(ScenarioError::at(text, at, message));
+            }
+            found.extend(all);
+            continue;
+        }
+        match network.place(text, at, name)? {
+            Place::Host(host) => found.push(host),
+            Place::Switch(_) => {
+                let message = format!("`{name}` is a switch; flows go between hosts");
+                return Err(ScenarioError::at(text, at, message));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The pattern, with every key that it does not have refused.
+fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
+    let kind = *keys.kind.get_ref();
+    let given = [
+        ("bytes", keys.bytes.is_some(), kind == FlowKind::Bulk),
+        ("on", keys.on.is_some(), kind == FlowKind::OnOff),
+        ("off", keys.off.is_some(), kind == FlowKind::OnOff),
+        ("request", keys.request.is_some(), kind == FlowKind::Request),
+        ("response", keys.response.is_some(), kind == FlowKind::Request),
+        ("think", keys.think.is_some(), kind == FlowKind::Request),
+        ("rate", keys.rate.is_some(), matches!(kind, FlowKind::Cbr | FlowKind::OnOff)),
+        ("size", keys.size.is_some(), kind == FlowKind::Cbr),
+        ("interval", keys.interval.is_some(), kind == FlowKind::Ping),
+        ("congestion", keys.congestion.is_some(), !matches!(kind, FlowKind::Cbr | FlowKind::Ping)),
+    ];
+    if let Some((key, ..)) = given.into_iter().find(|(_, given, fits)| *given && !fits) {
+        return Err(format!("`{key}` means nothing for this kind of flow; leave it out"));
+    }
+    let above_0 = |name: &str, value: u64| match value {
+        0 => Err(format!("`{name}` is 0; expected more")),
+        value => Ok(value),
+    };
+    let needed = |name: &str, value: Option<u64>| match value {
+        Some(value) => above_0(name, value),
+        None => Err(format!("the flow needs `{name}`")),
+    };
+    Ok(match kind {
+        FlowKind::Bulk => {
+            let bytes = keys.bytes.map(|bytes| above_0("bytes", bytes.0)).transpose()?;
+            Traffic::Bulk { bytes }
+        }
+        FlowKind::OnOff => Traffic::OnOff {
+            on_ns: needed("on", keys.on.map(|on| on.0))?,
+            off_ns: needed("off", keys.off.map(|off| off.0))?,
+            rate: keys.rate.map(|rate| rate.0),
+        },
+        FlowKind::Request => Traffic::Request {
+            request: above_0("request", keys.request.map_or(100, |size| size.0))?,
+            response: needed("response", keys.response.map(|size| size.0))?,
+            think_ns: keys.think.unwrap_or_default().0,
+        },
+        FlowKind::Cbr => {
+            let size = keys.size.map_or(1000, |size| size.0);
+            if !(16..=1472).contains(&size) {
+                return Err(format!("`size = {size}`: expected 16 to 1472 bytes of payload"));
+            }
+            Traffic::Cbr { rate: needed("rate", keys.rate.map(|rate| rate.0))?, size }
+        }
+        FlowKind::Ping => {
+            let interval = keys.interval.map_or(100_000_000, |interval| interval.0);
+            Traffic::Ping { interval_ns: above_0("interval", interval)? }
+        }
+    })
+}

@@ -1,0 +1,175 @@
+//! A scenario that is checked: every name is an index, every value is there.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use towpath_link::LinkConfig;
+use towpath_tcp::CongestionKind;
+
+use crate::queue::QueueSpec;
+
+/// Everything that a run needs but its seed.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Title of the scenario.
+    pub title: String,
+    /// Sentences for the report.
+    pub description: String,
+    /// Name of the variant; empty for a scenario without variants.
+    pub variant: String,
+    /// Seed unless the command line has one.
+    pub seed: u64,
+    /// Length of a run.
+    pub duration_ns: u64,
+    /// Time between two samples of the series.
+    pub sample_ns: u64,
+    /// Events after which a run is given up.
+    pub events_max: u64,
+    /// Bytes of packets and samples after which a run is given up.
+    pub memory_max: u64,
+    /// Hosts, in the order of the file.
+    pub hosts: Vec<HostPlan>,
+    /// Names of the switches.
+    pub switches: Vec<String>,
+    /// Links between two of them.
+    pub links: Vec<LinkPlan>,
+    /// Flows, one for each pair of hosts and each count.
+    pub flows: Vec<FlowPlan>,
+}
+
+/// A host.
+#[derive(Debug, Clone)]
+pub struct HostPlan {
+    /// Name in the file.
+    pub name: String,
+    /// Address in [`NET`].
+    pub address: Ipv4Addr,
+    /// First congestion window in segments.
+    pub initial_window: u8,
+    /// Bytes of the receive buffer of a connection: the window that it offers.
+    pub recv_buffer: u32,
+    /// Time for which an ACK waits for company.
+    pub delayed_ack: Duration,
+    /// Made by a generator: a host of the file with its name adds to it.
+    pub(crate) is_generated: bool,
+}
+
+/// The network that all hosts are on: 10.0.0.0/8.
+pub const NET: &str = "/8";
+
+/// A host or a switch, by its index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A host.
+    Host(usize),
+    /// A switch.
+    Switch(usize),
+}
+
+/// A link.
+#[derive(Debug, Clone)]
+pub struct LinkPlan {
+    /// Name in the file, or of its ends.
+    pub name: String,
+    /// Ends of the link.
+    pub ends: [Place; 2],
+    /// Direction from the first end to the second, and the one back.
+    pub ways: [WayPlan; 2],
+}
+
+/// Plan of a direction of a link.
+#[derive(Debug, Clone)]
+pub struct WayPlan {
+    /// Rate, delay and impairments.
+    pub config: LinkConfig,
+    /// Discipline in front of the rate. None: a switch has a pfifo of 1000 packets; a host stops
+    /// sending while its device is busy, so that nothing is lost there.
+    pub queue: Option<QueueSpec>,
+}
+
+/// A flow.
+#[derive(Debug, Clone)]
+pub struct FlowPlan {
+    /// Name in the file, with a number where there are several.
+    pub name: String,
+    /// Host that starts it.
+    pub from: usize,
+    /// Host at the other end.
+    pub to: usize,
+    /// Time of its first packet.
+    pub start_ns: u64,
+    /// Time after which it offers nothing more.
+    pub stop_ns: u64,
+    /// Congestion control of both ends.
+    pub congestion: CongestionKind,
+    /// Pattern of its traffic.
+    pub traffic: Traffic,
+}
+
+/// Pattern of a flow's traffic.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Traffic {
+    /// As much as the connection takes, up to a number of bytes.
+    Bulk {
+        /// Bytes to send; until the stop without it.
+        bytes: Option<u64>,
+    },
+    /// A connection that sends for a while and is idle for a while, each of exponential length.
+    OnOff {
+        /// Mean of the time in which it sends.
+        on_ns: u64,
+        /// Mean of the time in which it does not.
+        off_ns: u64,
+        /// Bits per second while it sends; as much as the connection takes without it.
+        rate: Option<u64>,
+    },
+    /// Requests and responses on one connection, one after the other.
+    Request {
+        /// Bytes of a request.
+        request: u64,
+        /// Bytes of a response.
+        response: u64,
+        /// Mean of the pause after a response, of exponential length.
+        think_ns: u64,
+    },
+    /// Datagrams at a constant bit rate.
+    Cbr {
+        /// Bits of payload per second.
+        rate: u64,
+        /// Bytes of payload of each.
+        size: u64,
+    },
+    /// Echo requests at an interval.
+    Ping {
+        /// Time between two.
+        interval_ns: u64,
+    },
+}
+
+impl Traffic {
+    /// Name in tables.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Bulk { .. } => "bulk",
+            Self::OnOff { .. } => "onoff",
+            Self::Request { .. } => "request",
+            Self::Cbr { .. } => "cbr",
+            Self::Ping { .. } => "ping",
+        }
+    }
+
+    /// Whether the flow is a TCP connection.
+    pub fn is_tcp(&self) -> bool {
+        !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
+    }
+}
+
+impl Plan {
+    /// Name of a host or switch.
+    pub fn name_of(&self, place: Place) -> &str {
+        match place {
+            Place::Host(host) => &self.hosts[host].name,
+            Place::Switch(switch) => &self.switches[switch],
+        }
+    }
+}

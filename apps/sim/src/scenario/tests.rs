@@ -1,0 +1,139 @@
+//! Mistakes and their messages; generators and variants.
+
+use super::*;
+
+const PAIR: &str = r#"
+title = "t"
+duration = "1s"
+[topology]
+kind = "pair"
+rate = "10mbit"
+delay = "10ms"
+[[flow]]
+kind = "bulk"
+from = "a"
+to = "b"
+"#;
+
+#[test]
+fn a_pair_is_two_hosts_and_a_link() {
+    let plans = read(PAIR).unwrap();
+    let plan = &plans[0];
+    assert_eq!((plans.len(), plan.hosts.len(), plan.links.len()), (1, 2, 1));
+    assert_eq!(plan.links[0].ways[1].config.rate, Some(10_000_000));
+    assert_eq!(plan.flows[0].name, "bulk1");
+    assert_eq!(plan.flows[0].stop_ns, 1_000_000_000);
+}
+
+#[test]
+fn a_dumbbell_pairs_the_hosts_of_both_sides() {
+    let text = PAIR
+        .replace("kind = \"pair\"", "kind = \"dumbbell\"\nn = 3\nback = { rate = \"1mbit\" }")
+        .replace("from = \"a\"", "from = \"left*\"\ncount = 2\nstagger = \"1ms\"")
+        .replace("to = \"b\"", "to = \"right*\"");
+    let plan = read(&text).unwrap().remove(0);
+    assert_eq!((plan.hosts.len(), plan.switches.len(), plan.links.len()), (6, 2, 7));
+    let [there, back] = &plan.links[0].ways;
+    assert_eq!((there.config.rate, back.config.rate), (Some(10_000_000), Some(1_000_000)));
+    assert_eq!(back.config.delay_ns, there.config.delay_ns);
+    let ways: Vec<(&str, &str)> = plan
+        .flows
+        .iter()
+        .map(|flow| (&*plan.hosts[flow.from].name, &*plan.hosts[flow.to].name))
+        .collect();
+    let round = [("left1", "right1"), ("left2", "right2"), ("left3", "right3")];
+    assert_eq!(ways, [round, round].concat());
+    assert_eq!((&*plan.flows[5].name, plan.flows[5].start_ns), ("bulk1.6", 5_000_000));
+}
+
+#[test]
+fn variants_replace_values_by_their_path() {
+    let text = format!(
+        r#"{PAIR}
+[[variant]]
+name = "short"
+set = {{ "topology.qdisc" = "pfifo limit 9" }}
+[[variant]]
+name = "reno"
+set = {{ "flow.up.congestion" = "reno", duration = "3s" }}
+"#
+    );
+    let text = text.replace("[[flow]]", "[[flow]]\nname = \"up\"");
+    let plans = read(&text).unwrap();
+    assert_eq!(
+        plans[0].links[0].ways[0].queue,
+        crate::queue::QueueSpec::parse("pfifo limit 9").ok()
+    );
+    assert_eq!(plans[1].flows[0].congestion, towpath_tcp::CongestionKind::NewReno);
+    assert_eq!((plans[0].duration_ns, plans[1].duration_ns), (1_000_000_000, 3_000_000_000));
+}
+
+#[test]
+fn mistakes_name_the_line_and_what_was_meant() {
+    let cases = [
+        ("delay = \"10ms\"", "dely = \"10ms\"", 7, "unknown key `dely`; did you mean `delay`?"),
+        ("kind = \"bulk\"", "kind = \"bulc\"", 9, "unknown value `bulc`; did you mean `bulk`?"),
+        ("rate = \"10mbit\"", "rate = \"0mbit\"", 6, "a rate above 0"),
+        ("rate = \"10mbit\"", "rate = 10", 6, "a rate above 0 with its unit"),
+        ("delay = \"10ms\"", "delay = \"ten\"", 7, "a time with its unit"),
+        ("duration = \"1s\"", "duration = \"0s\"", 3, "expected above 0"),
+        ("to = \"b\"", "to = \"c\"", 11, "unknown host or switch `c`"),
+        ("to = \"b\"", "to = \"a\"", 9, "from `a` to itself"),
+        ("to = \"b\"", "to = \"b\"\nresponse = \"1kB\"", 9, "`response` means nothing"),
+        ("to = \"b\"", "to = \"b\"\nstart = \"2s\"", 9, "it has to start before"),
+        ("kind = \"bulk\"", "kind = \"request\"", 9, "needs `response`"),
+        ("delay = \"10ms\"", "qdisc = \"pfifo limt 3\"", 7, "`limt 3`"),
+        ("title = \"t\"", "title = \"t\"\nsample = \"1us\"", 3, "at least"),
+        ("rate = \"10mbit\"", "loss = \"101%\"", 6, "a share"),
+        ("title = \"t\"", "title = t", 2, ""),
+        ("delay = \"10ms\"", "n = 2", 4, "`n = 2`"),
+    ];
+    for (from, to, line, wanted) in cases {
+        let text = PAIR.replacen(from, to, 1);
+        assert_ne!(text, PAIR, "{from}");
+        let error = read(&text).expect_err(to);
+        assert_eq!(error.line, Some(line), "{to}: {error}");
+        assert!(error.message.contains(wanted), "{to}: {error}");
+    }
+}
+
+#[test]
+fn impossible_networks_are_refused() {
+    let network = |text: &str| {
+        let text = format!("title = \"t\"\nduration = \"1s\"\n{text}");
+        read(&text).expect_err("an impossible network").to_string()
+    };
+    let hosts = "[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n[[switch]]\nname = \"s\"\n";
+    let link = |a: &str, b: &str| format!("[[link]]\nbetween = [\"{a}\", \"{b}\"]\n");
+    assert!(network("").contains("fewer than two hosts"));
+    assert!(network(hosts).contains("`a` has 0 links"));
+    let joined = [link("a", "s"), link("b", "s")].concat();
+    let error = network(&format!("{hosts}{joined}{}", link("a", "b")));
+    assert!(error.contains("`a-b` closes a loop"), "{error}");
+    let error = network(&format!("{hosts}{}", link("a", "b")));
+    assert!(error.contains("`s` is not joined"), "{error}");
+    let twice = hosts.replace("name = \"b\"", "name = \"a\"");
+    assert!(network(&twice).contains("line 6: the name `a` is given twice"));
+    let addresses = hosts
+        .replace("name = \"a\"", "name = \"a\"\naddress = \"10.1.1.1\"")
+        .replace("name = \"b\"", "name = \"b\"\naddress = \"10.1.1.1\"");
+    let error = network(&addresses);
+    assert!(error.contains("10.1.1.1 is that of `a`"), "{error}");
+    assert!(
+        network(&hosts.replace("name = \"b\"", "name = \"b\"\naddress = \"192.0.2.1\""))
+            .contains("no IPv4 address in 10.0.0.0/8")
+    );
+    assert!(network(&format!("{hosts}{joined}")).contains("no flow"));
+}
+
+#[test]
+fn a_variant_that_means_nothing_is_named() {
+    let variant = |set: &str| {
+        let text = format!("{PAIR}\n[[variant]]\nname = \"v\"\nset = {{ {set} }}\n");
+        read(&text).expect_err(set).to_string()
+    };
+    assert!(variant("\"topology.dely\" = \"1ms\"").contains("variant `v`: unknown key `dely`"));
+    assert!(variant("\"topolgy.delay\" = \"1ms\"").contains("did you mean `topology`"));
+    assert!(variant("\"flow.x.count\" = 2").contains("`flow.x.count`: unknown element `x`"));
+    assert!(variant("\"topology.rate\" = \"0bit\"").contains("a rate above 0"));
+}

@@ -1,0 +1,155 @@
+//! Programs of the hosts: each flow has one at either end.
+
+mod datagrams;
+mod program;
+mod requests;
+mod streams;
+
+use towpath_direct::{Node, NodeEvent};
+use towpath_qdisc::Dice;
+
+use crate::packet::SimPort;
+use crate::scenario::{FlowPlan, Plan, Traffic};
+
+use datagrams::{CbrSink, CbrSource, Pinger};
+pub use program::Tally;
+use program::{Context, Program};
+use requests::{Requester, Responder};
+use streams::{Sender, Sink};
+
+/// The programs of a host.
+pub struct Programs {
+    programs: Vec<Running>,
+    owners: Vec<u32>,
+    /// No program's time comes before this one.
+    due: u64,
+}
+
+struct Running {
+    program: Box<dyn Program>,
+    dice: Dice,
+    flow: usize,
+    /// The end that starts the flow.
+    is_source: bool,
+}
+
+/// Port at which the far end of a flow listens.
+pub fn port_of(flow: usize) -> u16 {
+    FIRST_PORT + flow as u16
+}
+
+/// Port of the first flow; there are no more than 20,000.
+const FIRST_PORT: u16 = 5_000;
+
+/// The flow of a port.
+pub fn flow_of(port: u16) -> Option<usize> {
+    port.checked_sub(FIRST_PORT).map(usize::from)
+}
+
+impl Programs {
+    /// The programs of host `host`. Each flow has a stream of `seed` of its own.
+    pub fn new(plan: &Plan, host: usize, seed: u64) -> Self {
+        let mut programs = Vec::new();
+        for (number, flow) in plan.flows.iter().enumerate() {
+            let dice = |end: u64| Dice::new(seed, FLOW_STREAMS + number as u64 * 2 + end);
+            if flow.from == host {
+                let program = source(plan, number, flow);
+                programs.push(Running { program, dice: dice(0), flow: number, is_source: true });
+            }
+            if flow.to == host
+                && let Some(program) = sink(plan, number, flow)
+            {
+                programs.push(Running { program, dice: dice(1), flow: number, is_source: false });
+            }
+        }
+        Self { programs, owners: Vec::new(), due: 0 }
+    }
+
+    /// Hands an event to the program that it is for.
+    pub fn on_event(&mut self, node: &mut Node<SimPort>, now: u64, event: NodeEvent) {
+        let (NodeEvent::Connected(handle)
+        | NodeEvent::Incoming(handle)
+        | NodeEvent::Readable(handle)
+        | NodeEvent::Writable(handle)
+        | NodeEvent::PeerClosed(handle)
+        | NodeEvent::Failed(handle, _)
+        | NodeEvent::Closed(handle)) = event
+        else {
+            return;
+        };
+        let own = self.owners.get(handle.index()).copied().unwrap_or(u32::MAX);
+        let Some(running) = self.programs.get_mut(own as usize) else { return };
+        let Running { program, dice, .. } = running;
+        program.on_event(&mut Context { node, dice, now, owners: &mut self.owners, own }, event);
+        self.due = self.due.min(program.due());
+    }
+
+    /// Calls the programs whose time has come. False when there were none.
+    pub fn on_timeout(&mut self, node: &mut Node<SimPort>, now: u64) -> bool {
+        if self.due > now {
+            return false;
+        }
+        let mut any = false;
+        for (own, running) in (0..).zip(&mut self.programs) {
+            let Running { program, dice, .. } = running;
+            if program.due() <= now {
+                any = true;
+                program.on_timeout(&mut Context { node, dice, now, owners: &mut self.owners, own });
+            }
+        }
+        let due = self.programs.iter().map(|running| running.program.due());
+        self.due = due.min().unwrap_or(u64::MAX);
+        any
+    }
+
+    /// The time of the next program; `u64::MAX` for none.
+    pub fn due(&self) -> u64 {
+        self.due
+    }
+
+    /// Each program's flow, whether it is the source, and its tally with TCP's figures as of now.
+    pub fn tallies(
+        &mut self,
+        node: &Node<SimPort>,
+    ) -> impl Iterator<Item = (usize, bool, &mut Tally)> {
+        self.programs.iter_mut().map(|running| {
+            let connection = running.program.connection();
+            let tcp = connection.and_then(|handle| node.info(handle)?.tcp);
+            let tally = running.program.tally();
+            tally.tcp = tcp.or(tally.tcp);
+            (running.flow, running.is_source, tally)
+        })
+    }
+}
+
+/// Streams of dice: links have those below.
+pub const FLOW_STREAMS: u64 = 1 << 32;
+
+fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
+    let remote = (plan.hosts[flow.to].address, port_of(number)).into();
+    let local = plan.hosts[flow.from].address;
+    match flow.traffic {
+        Traffic::Bulk { .. } | Traffic::OnOff { .. } => Box::new(Sender::new(flow, remote)),
+        Traffic::Request { request, response, think_ns } => {
+            Box::new(Requester::new(flow, remote, [request, response, think_ns]))
+        }
+        Traffic::Cbr { rate, size } => Box::new(CbrSource::new(flow, local, remote, [rate, size])),
+        Traffic::Ping { interval_ns } => {
+            Box::new(Pinger::new(flow, local, remote.ip(), interval_ns))
+        }
+    }
+}
+
+fn sink(plan: &Plan, number: usize, flow: &FlowPlan) -> Option<Box<dyn Program>> {
+    let local = (plan.hosts[flow.to].address, port_of(number)).into();
+    Some(match flow.traffic {
+        Traffic::Bulk { bytes } => Box::new(Sink::new(flow, local, bytes)),
+        Traffic::OnOff { .. } => Box::new(Sink::new(flow, local, None)),
+        Traffic::Request { request, response, .. } => {
+            Box::new(Responder::new(flow, local, request, response))
+        }
+        Traffic::Cbr { .. } => Box::new(CbrSink::new(local)),
+        // The stack itself answers echo requests.
+        Traffic::Ping { .. } => return None,
+    })
+}

@@ -1,0 +1,298 @@
+//! Bulk and on-off: a connection that carries bytes in one direction.
+
+use std::net::SocketAddr;
+
+use towpath_direct::{NodeEvent, SocketHandle, StreamOptions};
+use towpath_tcp::CongestionKind;
+
+use super::program::{Context, Program, Tally};
+use crate::scenario::{FlowPlan, Traffic};
+
+/// Bytes that bulk and on-off flows send, over and over: the sink compares.
+static PATTERN: [u8; 65_536] = {
+    let mut bytes = [0; 65_536];
+    let mut at = 0;
+    while at < bytes.len() {
+        // Knuth's multiplicative hash: no part looks like another one.
+        bytes[at] = ((at as u32).wrapping_mul(2_654_435_761) >> 24) as u8;
+        at += 1;
+    }
+    bytes
+};
+
+/// Bytes that an on-off flow with a rate writes at once: a segment of Ethernet.
+const WRITE: u64 = 1448;
+
+/// The end that sends.
+pub(super) struct Sender {
+    remote: SocketAddr,
+    congestion: CongestionKind,
+    connection: Option<SocketHandle>,
+    is_connected: bool,
+    start: u64,
+    stop: u64,
+    /// Bytes that are left to write, and those written.
+    left: u64,
+    written: usize,
+    pattern: Pattern,
+    tally: Tally,
+    is_over: bool,
+}
+
+enum Pattern {
+    Bulk,
+    OnOff {
+        on: u64,
+        off: u64,
+        /// Time between two writes; 0 for as much as the connection takes.
+        every: u64,
+        is_on: bool,
+        /// Time at which the phase ends.
+        until: u64,
+        next_write: u64,
+    },
+}
+
+impl Sender {
+    pub fn new(flow: &FlowPlan, remote: SocketAddr) -> Self {
+        let (left, pattern) = match flow.traffic {
+            Traffic::OnOff { on_ns, off_ns, rate } => {
+                let every = rate.map_or(0, |rate| (WRITE * 8 * 1_000_000_000 / rate).max(1));
+                let (is_on, until, next_write) = (false, 0, u64::MAX);
+                (
+                    u64::MAX,
+                    Pattern::OnOff { on: on_ns, off: off_ns, every, is_on, until, next_write },
+                )
+            }
+            Traffic::Bulk { bytes } => (bytes.unwrap_or(u64::MAX), Pattern::Bulk),
+            _ => (0, Pattern::Bulk),
+        };
+        Self {
+            remote,
+            congestion: flow.congestion,
+            connection: None,
+            is_connected: false,
+            start: flow.start_ns,
+            stop: flow.stop_ns,
+            left,
+            written: 0,
+            pattern,
+            tally: Tally::default(),
+            is_over: false,
+        }
+    }
+
+    /// Writes what the pattern allows and the connection takes.
+    fn write(&mut self, cx: &mut Context<'_>) {
+        let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
+        let mut allowed = match &mut self.pattern {
+            Pattern::Bulk => u64::MAX,
+            Pattern::OnOff { is_on: false, .. } => 0,
+            Pattern::OnOff { every: 0, .. } => u64::MAX,
+            Pattern::OnOff { every, next_write, .. } if *next_write <= cx.now => {
+                *next_write = cx.now + *every;
+                WRITE
+            }
+            Pattern::OnOff { .. } => 0,
+        };
+        while self.left > 0 && allowed > 0 {
+            let bytes = &PATTERN[self.written % PATTERN.len()..];
+            let n = self.left.min(allowed).min(bytes.len() as u64) as usize;
+            let Ok(written) = cx.node.send(connection, &bytes[..n]) else { break };
+            self.written += written;
+            self.left -= written as u64;
+            allowed -= written as u64;
+        }
+        if self.left == 0 {
+            cx.node.shutdown(connection);
+        }
+    }
+
+    fn end(&mut self, cx: &mut Context<'_>, is_aborted: bool) {
+        self.is_over = true;
+        let Some(connection) = self.connection.take() else { return };
+        self.tally.tcp = cx.node.info(connection).and_then(|info| info.tcp).or(self.tally.tcp);
+        if is_aborted {
+            cx.node.abort(connection);
+        } else {
+            cx.node.close(connection);
+        }
+    }
+}
+
+impl Program for Sender {
+    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
+        match event {
+            NodeEvent::Connected(_) => {
+                self.is_connected = true;
+                self.write(cx);
+            }
+            NodeEvent::Writable(_) => self.write(cx),
+            // The sink closes when it has all.
+            NodeEvent::PeerClosed(_) => self.end(cx, false),
+            NodeEvent::Failed(_, error) => {
+                self.tally.failure = Some(format!("{error:?}"));
+                self.end(cx, true);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        if self.is_over {
+            return;
+        }
+        if self.stop <= cx.now {
+            return self.end(cx, true);
+        }
+        if self.start <= cx.now {
+            self.start = u64::MAX;
+            let congestion = Some(self.congestion);
+            let options = StreamOptions { congestion, ..StreamOptions::default() };
+            match cx.node.connect_with(self.remote, &options) {
+                Ok(handle) => {
+                    self.connection = Some(handle);
+                    cx.own(handle);
+                }
+                Err(error) => {
+                    self.tally.failure = Some(error.to_string());
+                    return self.end(cx, true);
+                }
+            }
+        }
+        if let Pattern::OnOff { on, off, every, is_on, until, next_write } = &mut self.pattern
+            && *until <= cx.now
+        {
+            *is_on = !*is_on;
+            let mean = if *is_on { *on } else { *off };
+            *until = cx.now + cx.exponential(mean).max(1);
+            *next_write = if *is_on && *every > 0 { cx.now } else { u64::MAX };
+        }
+        self.write(cx);
+    }
+
+    fn due(&self) -> u64 {
+        if self.is_over {
+            return u64::MAX;
+        }
+        match &self.pattern {
+            _ if self.start != u64::MAX => self.start,
+            Pattern::Bulk => self.stop,
+            Pattern::OnOff { until, next_write, .. } => {
+                // Without a connection nothing can be written yet.
+                let next = if self.is_connected { *next_write } else { u64::MAX };
+                self.stop.min(*until).min(next)
+            }
+        }
+    }
+
+    fn tally(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+
+    fn connection(&self) -> Option<SocketHandle> {
+        self.connection
+    }
+}
+
+/// The end that receives.
+pub(super) struct Sink {
+    local: SocketAddr,
+    congestion: CongestionKind,
+    /// Bytes that the flow has in all.
+    bytes: Option<u64>,
+    start: u64,
+    connection: Option<SocketHandle>,
+    buffer: Vec<u8>,
+    tally: Tally,
+}
+
+impl Sink {
+    pub fn new(flow: &FlowPlan, local: SocketAddr, bytes: Option<u64>) -> Self {
+        Self {
+            local,
+            congestion: flow.congestion,
+            bytes,
+            start: 0,
+            connection: None,
+            buffer: vec![0; PATTERN.len()],
+            tally: Tally::default(),
+        }
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>, connection: SocketHandle) {
+        loop {
+            let wanted = &PATTERN[self.tally.bytes as usize % PATTERN.len()..];
+            let Ok(n @ 1..) = cx.node.recv(connection, &mut self.buffer[..wanted.len()]) else {
+                break;
+            };
+            if self.buffer[..n] != wanted[..n] {
+                let at = self.tally.bytes;
+                self.tally.failure = Some(format!("other bytes than were sent, from {at} on"));
+            }
+            self.tally.arrived(cx.now, n as u64);
+        }
+        if self.bytes.is_some_and(|bytes| self.tally.bytes >= bytes) {
+            self.tally.completed_ns.get_or_insert(cx.now);
+        }
+    }
+}
+
+impl Program for Sink {
+    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
+        match event {
+            NodeEvent::Incoming(listener) => {
+                while let Some(child) = cx.node.accept(listener) {
+                    cx.own(child);
+                    self.connection = Some(child);
+                    self.read(cx, child);
+                }
+            }
+            NodeEvent::Readable(handle) => self.read(cx, handle),
+            NodeEvent::PeerClosed(handle) | NodeEvent::Failed(handle, _) => {
+                self.read(cx, handle);
+                self.connection = None;
+                cx.node.close(handle);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        self.start = u64::MAX;
+        match listen(cx, self.local, self.congestion) {
+            Ok(listener) => cx.own(listener),
+            Err(error) => self.tally.failure = Some(error),
+        }
+    }
+
+    fn due(&self) -> u64 {
+        self.start
+    }
+
+    fn tally(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+}
+
+/// A listener of one flow.
+pub(super) fn listen(
+    cx: &mut Context<'_>,
+    local: SocketAddr,
+    congestion: CongestionKind,
+) -> Result<SocketHandle, String> {
+    let congestion = Some(congestion);
+    let options = StreamOptions { congestion, ..StreamOptions::default() };
+    cx.node.listen_with(local, 16, &options).map_err(|error| error.to_string())
+}
+
+/// Writes up to `left` bytes; returns how many the connection took.
+pub(super) fn write(cx: &mut Context<'_>, connection: SocketHandle, left: u64) -> u64 {
+    let mut done = 0;
+    while done < left {
+        let n = (left - done).min(PATTERN.len() as u64) as usize;
+        let Ok(written) = cx.node.send(connection, &PATTERN[..n]) else { break };
+        done += written as u64;
+    }
+    done
+}

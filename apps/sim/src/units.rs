@@ -1,0 +1,248 @@
+//! Times, rates, sizes and probabilities as people write them: "20ms", "10mbit", "64KiB", "1%".
+//!
+//! Units are those of tc(8): `mbit` is 10^6 bits per second. `mbps`, which is bytes there, is
+//! refused because many readers take it for bits.
+
+use std::fmt;
+
+use serde::de::{Error as _, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+use towpath_link::Probability;
+
+/// A length of time in ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Time(pub u64);
+
+/// Bits per second, not 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate(pub u64);
+
+/// Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+/// A part of all: "1%" or 0.01.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Share(pub Probability);
+
+const TIMES: &[(&str, f64)] =
+    &[("ns", 1.), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("h", 3600e9)];
+const RATES: &[(&str, f64)] =
+    &[("bit", 1.), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)];
+const SIZES: &[(&str, f64)] = &[
+    ("b", 1.),
+    ("kb", 1e3),
+    ("mb", 1e6),
+    ("gb", 1e9),
+    ("kib", 1024.),
+    ("mib", 1048576.),
+    ("gib", 1073741824.),
+];
+
+/// Most ns, bits or bytes of a value: what a double counts without a gap.
+const MOST: f64 = 9e15;
+
+/// A number with one of `units`. Without a unit the number counts the first one if `bare` says so.
+fn parse(text: &str, units: &[(&str, f64)], bare: bool) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_')));
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let number: f64 = number.replace('_', "").parse().ok()?;
+    let factor = match unit.trim() {
+        "" => (bare || number == 0.).then_some(1.)?,
+        unit => units.iter().find(|(name, _)| *name == unit)?.1,
+    };
+    let value = (number * factor).round();
+    (0. ..=MOST).contains(&value).then_some(value as u64)
+}
+
+impl Time {
+    /// A time with its unit, as "20ms".
+    pub fn parse(text: &str) -> Option<Self> {
+        parse(text, TIMES, false).map(Self)
+    }
+
+    /// Seconds.
+    pub fn secs(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
+impl Rate {
+    /// A rate with its unit, as "10mbit"; not 0.
+    pub fn parse(text: &str) -> Option<Self> {
+        parse(text, RATES, false).filter(|rate| *rate > 0).map(Self)
+    }
+}
+
+impl Size {
+    /// A size, as "64KiB" or "1500".
+    pub fn parse(text: &str) -> Option<Self> {
+        parse(text, SIZES, true).map(Self)
+    }
+}
+
+impl Share {
+    /// "1%", or a number from 0 to 1.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let number = match text.strip_suffix('%') {
+            Some(percent) => percent.trim().parse::<f64>().ok()? / 100.,
+            None => text.parse().ok()?,
+        };
+        Probability::new(number).map(Self)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&seconds(self.secs()))
+    }
+}
+
+/// A time in the unit in which its number is short.
+pub fn seconds(value: f64) -> String {
+    let (number, unit) = match value {
+        v if v <= 0. => (0., "s"),
+        v if v < 1e-3 => (v * 1e6, "us"),
+        v if v < 1. => (v * 1e3, "ms"),
+        v => (v, "s"),
+    };
+    format!("{} {unit}", short(number))
+}
+
+/// A rate in the unit in which its number is short.
+pub fn bits_per_second(value: f64) -> String {
+    let (number, unit) = match value {
+        v if v >= 1e9 => (v / 1e9, "Gbit/s"),
+        v if v >= 1e6 => (v / 1e6, "Mbit/s"),
+        v if v >= 1e3 => (v / 1e3, "kbit/s"),
+        v => (v, "bit/s"),
+    };
+    format!("{} {unit}", short(number))
+}
+
+/// Three digits, or all of those in front of the point.
+pub fn short(number: f64) -> String {
+    match number {
+        0. => "0".to_owned(),
+        n if n.abs() >= 100. => format!("{n:.0}"),
+        n if n.abs() >= 10. => format!("{n:.1}"),
+        n => format!("{n:.2}"),
+    }
+}
+
+macro_rules! deserialize {
+    ($name:ident, $expected:literal, |$number:ident| $from_number:expr) => {
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl Visitor<'_> for Text {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$name, E> {
+                        let wrong = || E::invalid_value(Unexpected::Str(text), &self);
+                        $name::parse(text).ok_or_else(wrong)
+                    }
+                    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<$name, E> {
+                        let wrong = || E::invalid_value(Unexpected::Signed(number), &self);
+                        let $number = number as f64;
+                        $from_number.ok_or_else(wrong)
+                    }
+                    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<$name, E> {
+                        let wrong = || E::invalid_value(Unexpected::Float(number), &self);
+                        let $number = number;
+                        $from_number.ok_or_else(wrong)
+                    }
+                }
+                from.deserialize_any(Text)
+            }
+        }
+    };
+}
+
+deserialize!(Time, "a time with its unit, as \"20ms\" (ns, us, ms, s, min, h)", |number| {
+    (number == 0.).then_some(Time(0))
+});
+deserialize!(
+    Rate,
+    "a rate above 0 with its unit, as \"10mbit\" (bit, kbit, mbit, gbit)",
+    |number| {
+        let _ = number;
+        None::<Rate>
+    }
+);
+deserialize!(Size, "a size, as \"64KiB\" or 1500 (B, kB, MB, KiB, MiB)", |number| {
+    ((0. ..=MOST).contains(&number) && number.fract() == 0.).then_some(Size(number as u64))
+});
+deserialize!(Share, "a share, as \"1%\" or a number from 0 to 1", |number| {
+    Probability::new(number).map(Share)
+});
+
+/// A name of hosts: one, a list, or a pattern with a star at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OneOrMore;
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = Names;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a host, a pattern as \"left*\", or a list of names")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Names, E> {
+                Ok(Names(vec![text.to_owned()]))
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(
+                self,
+                mut seq: A,
+            ) -> Result<Names, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = seq.next_element()? {
+                    names.push(name);
+                }
+                if names.is_empty() {
+                    return Err(A::Error::invalid_length(0, &self));
+                }
+                Ok(Names(names))
+            }
+        }
+        from.deserialize_any(OneOrMore)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        let times = ["20ms", "1.5s", "10 us", "2min", "0", "1_000ns"].map(Time::parse);
+        let wanted = [20_000_000, 1_500_000_000, 10_000, 120_000_000_000, 0, 1_000];
+        assert_eq!(times, wanted.map(|ns| Some(Time(ns))));
+        assert_eq!(Rate::parse("10Mbit"), Some(Rate(10_000_000)));
+        assert_eq!(Rate::parse("0.5gbit"), Some(Rate(500_000_000)));
+        let sizes = ["64KiB", "1500", "2MB"].map(Size::parse);
+        assert_eq!(sizes, [65_536, 1_500, 2_000_000].map(|bytes| Some(Size(bytes))));
+        assert_eq!(Share::parse("50%"), Share::parse("0.5"));
+    }
+
+    #[test]
+    fn values_that_mean_nothing_are_refused() {
+        assert_eq!(["20", "-1ms", "ms", "1e3s", "9999999h", ""].map(Time::parse), [None; 6]);
+        assert_eq!(["0mbit", "10", "10mbps", "10 mbit/s"].map(Rate::parse), [None; 4]);
+        assert_eq!(["101%", "-1%", "2", "x"].map(Share::parse), [None; 4]);
+    }
+
+    #[test]
+    fn numbers_are_shown_with_three_digits() {
+        assert_eq!(seconds(0.0234), "23.4 ms");
+        assert_eq!(seconds(12.), "12.0 s");
+        assert_eq!(seconds(0.), "0 s");
+        assert_eq!(bits_per_second(9_480_000.), "9.48 Mbit/s");
+        assert_eq!(bits_per_second(123_400_000.), "123 Mbit/s");
+    }
+}

@@ -1,0 +1,396 @@
+//! The event loop: hosts and links, in the order of their times.
+//!
+//! Links and hosts are actors. Each has one time at which it wants to be called, and a heap gives
+//! the earliest. Several actors of the same time are called in the order of their numbers. Links
+//! come before hosts, so that a host finds all packets of a moment. Nothing depends on anything
+//! but the plan and the seed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use towpath_direct::{DirectConfig, Node, NodeConfig};
+use towpath_link::{Carried, Dice, Dropped, Link};
+use towpath_pool::{Batch, LinkType, Offloads, Pool};
+use towpath_stack::net::InterfaceConfig;
+use towpath_stack::{Instant, StackConfig};
+use towpath_wire::MacAddr;
+
+use crate::capture::Captures;
+use crate::packet::{SimPacket, SimPort};
+use crate::queue::{Observed, QueueSpec, Sojourns};
+use crate::scenario::{HostPlan, NET, Place, Plan};
+use crate::trace::Traces;
+use crate::traffic::Programs;
+
+/// Time of the stacks when a run begins: 0 stands for "never" in places.
+pub const EPOCH_NS: u64 = 1_000_000_000;
+
+/// Packets that wait in the device of a host without a discipline: enough that it is never idle.
+const DEVICE_RING: usize = 4;
+
+/// Rounds of one host at one moment; then the links have their turn.
+const ROUNDS_MAX: usize = 64;
+
+/// A direction of a link.
+pub struct Wire {
+    /// Queue, rate, delay and impairments.
+    pub link: Link<SimPacket>,
+    /// Times that packets waited in the queue.
+    pub sojourns: Sojourns,
+    from: Place,
+    to: Place,
+    /// The host stops while the device is busy.
+    has_ring: bool,
+}
+
+struct SimHost {
+    node: Node<SimPort>,
+    programs: Programs,
+    /// The wire to the network.
+    wire: usize,
+}
+
+struct Switch {
+    /// Wires that lead away.
+    wires: Vec<usize>,
+    /// The wire to each host.
+    towards: Vec<usize>,
+}
+
+/// A network in motion.
+pub struct World {
+    /// Virtual time since the start.
+    pub now: u64,
+    /// Events so far.
+    pub events: u64,
+    /// Directions of links: the two of link `i` are `2 i` and `2 i + 1`.
+    pub wires: Vec<Wire>,
+    /// Segments of some connections.
+    pub traces: Traces,
+    hosts: Vec<SimHost>,
+    switches: Vec<Switch>,
+    captures: Option<Captures>,
+    /// Time of each actor, and the entries of the heap: an entry with another time is void.
+    armed: Vec<u64>,
+    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    pool: Pool,
+    drops: Vec<Dropped<SimPacket>>,
+}
+
+impl World {
+    /// A network at rest, in which all programs are about to start.
+    pub fn new(plan: &Plan, seed: u64, captures: Option<Captures>) -> Self {
+        let wires: Vec<Wire> = plan
+            .links
+            .iter()
+            .enumerate()
+            .flat_map(|(number, link)| {
+                [0, 1].map(|way| {
+                    let stream = 2 * number as u64 + way as u64;
+                    wire(
+                        link.ends[way],
+                        link.ends[1 - way],
+                        &link.ways[way],
+                        Dice::new(seed, stream),
+                    )
+                })
+            })
+            .collect();
+        let mut first_wires = vec![0; plan.hosts.len()];
+        for (at, wire) in wires.iter().enumerate() {
+            if let Place::Host(host) = wire.from {
+                first_wires[host] = at;
+            }
+        }
+        let hosts = plan.hosts.iter().enumerate().map(|(number, host)| SimHost {
+            node: node(host, number, seed),
+            programs: Programs::new(plan, number, seed),
+            wire: first_wires[number],
+        });
+        let hosts: Vec<SimHost> = hosts.collect();
+        let switches = (0..plan.switches.len()).map(|number| switch(number, &wires, hosts.len()));
+        let switches = switches.collect();
+        let actors = wires.len() + hosts.len();
+        let mut world = Self {
+            now: 0,
+            events: 0,
+            traces: Traces::new(plan),
+            switches,
+            captures,
+            armed: vec![u64::MAX; actors],
+            heap: BinaryHeap::new(),
+            pool: Pool::default(),
+            drops: Vec::new(),
+            wires,
+            hosts,
+        };
+        (0..world.hosts.len()).for_each(|host| world.arm_host(host, 0));
+        world
+    }
+
+    /// Runs up to a time; false when `events_max` is reached before.
+    pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
+        while let Some(Reverse((at, actor))) = self.heap.peek().copied().filter(|it| it.0.0 <= end)
+        {
+            self.heap.pop();
+            if self.armed[actor as usize] != at {
+                continue;
+            }
+            if self.events >= events_max {
+                return false;
+            }
+            self.armed[actor as usize] = u64::MAX;
+            self.events += 1;
+            self.now = at;
+            match (actor as usize).checked_sub(self.wires.len()) {
+                None => self.run_wire(actor as usize),
+                Some(host) => self.run_host(host),
+            }
+        }
+        self.now = end;
+        true
+    }
+
+    /// Looks at the tallies of all programs: flow, whether it is the source, and counts.
+    pub fn each_tally(&mut self, mut look: impl FnMut(usize, bool, &mut crate::traffic::Tally)) {
+        for host in &mut self.hosts {
+            let SimHost { node, programs, .. } = host;
+            for (flow, is_source, tally) in programs.tallies(node) {
+                look(flow, is_source, tally);
+            }
+        }
+    }
+
+    /// Bytes of packets on links and of traces.
+    pub fn memory(&self) -> u64 {
+        let packets: usize = self.wires.iter().map(|wire| wire.link.held()).sum();
+        packets as u64 * PACKET_BYTES + self.traces.bytes()
+    }
+
+    /// Writes what is left of the captures.
+    ///
+    /// # Errors
+    /// The first file that could not be written.
+    pub fn finish(mut self) -> Result<(), String> {
+        self.captures.take().map_or(Ok(()), Captures::finish)
+    }
+
+    fn arm(&mut self, actor: usize, at: u64) {
+        if at < self.armed[actor] {
+            self.armed[actor] = at;
+            self.heap.push(Reverse((at, actor as u32)));
+        }
+    }
+
+    fn arm_host(&mut self, host: usize, at: u64) {
+        self.arm(self.wires.len() + host, at);
+    }
+
+    fn arm_wire(&mut self, wire: usize) {
+        if let Some(at) = self.wires[wire].link.next_timeout_ns() {
+            self.arm(wire, at.max(self.now));
+        }
+    }
+
+    /// Takes what comes out of a link to where it goes.
+    fn run_wire(&mut self, at: usize) {
+        let mut drops = std::mem::take(&mut self.drops);
+        while let Some(item) = self.wires[at].link.poll_packet(self.now, &mut drops) {
+            if let Some(captures) = &mut self.captures {
+                captures.delivered(at, self.now, item.bytes());
+            }
+            match self.wires[at].to {
+                Place::Host(host) => self.deliver(host, item),
+                Place::Switch(switch) => self.forward(switch, at, item, &mut drops),
+            }
+        }
+        self.give_up(at, &mut drops);
+        self.drops = drops;
+        self.arm_wire(at);
+        let Wire { has_ring, from, .. } = self.wires[at];
+        if let (true, Place::Host(host)) = (has_ring, from)
+            && self.hosts[host].node.ports.first().is_some_and(|port| port.is_blocked)
+        {
+            self.arm_host(host, self.now);
+        }
+    }
+
+    fn deliver(&mut self, host: usize, item: SimPacket) {
+        self.traces.on_frame(self.now, item.bytes(), false);
+        if let Some(port) = self.hosts[host].node.ports.first_mut() {
+            port.inbox.push_back(item.into_packet());
+        }
+        self.arm_host(host, self.now);
+    }
+
+    /// Sends a frame on to where its address is, or everywhere.
+    fn forward(
+        &mut self,
+        switch: usize,
+        came: usize,
+        item: SimPacket,
+        drops: &mut Vec<Dropped<SimPacket>>,
+    ) {
+        match host_of(item.bytes()).and_then(|host| self.switches[switch].towards.get(host)) {
+            Some(&wire) => self.enter(wire, item, drops),
+            None => {
+                // The direction back on the same link has the number beside.
+                let wires = self.switches[switch].wires.clone();
+                for wire in wires.into_iter().filter(|wire| *wire != came ^ 1) {
+                    self.enter(wire, item.duplicate(), drops);
+                }
+                self.pool.give(item.into_packet());
+            }
+        }
+    }
+
+    fn enter(&mut self, wire: usize, mut item: SimPacket, drops: &mut Vec<Dropped<SimPacket>>) {
+        item.entered_ns = self.now;
+        let before = drops.len();
+        self.wires[wire].link.on_packet(self.now, item, drops);
+        let mut own = drops.split_off(before);
+        self.give_up(wire, &mut own);
+        self.arm_wire(wire);
+    }
+
+    /// Notes the drops of a wire, and takes their memory back.
+    fn give_up(&mut self, wire: usize, drops: &mut Vec<Dropped<SimPacket>>) {
+        for Dropped { item, cause } in drops.drain(..) {
+            if let Some(captures) = &mut self.captures {
+                captures.dropped(wire, self.now, cause.name(), item.bytes());
+            }
+            self.pool.give(item.into_packet());
+        }
+    }
+
+    /// Turns a host, its programs, and again, until both are at rest.
+    fn run_host(&mut self, at: usize) {
+        let (now, wire) = (self.now, self.hosts[at].wire);
+        std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
+        let mut outbox = Batch::new();
+        let mut drops = std::mem::take(&mut self.drops);
+        for _ in 0..ROUNDS_MAX {
+            let host = &mut self.hosts[at];
+            let link = &self.wires[wire];
+            if let Some(port) = host.node.ports.first_mut() {
+                let waiting = link.link.queue().stats().backlog_packets as usize;
+                port.room =
+                    if link.has_ring { DEVICE_RING.saturating_sub(waiting) } else { usize::MAX };
+            }
+            let turn = host.node.turn(Instant(EPOCH_NS + now));
+            if let Some(port) = host.node.ports.first_mut() {
+                std::mem::swap(&mut port.outbox, &mut outbox);
+            }
+            let sent = !outbox.is_empty();
+            for packet in outbox.drain(..) {
+                let item = SimPacket::new(packet, &mut self.hosts[at].node.pool, now);
+                self.traces.on_frame(now, item.bytes(), true);
+                self.enter(wire, item, &mut drops);
+            }
+            let host = &mut self.hosts[at];
+            let mut called = host.programs.on_timeout(&mut host.node, now);
+            while let Some(event) = host.node.poll_event() {
+                host.programs.on_event(&mut host.node, now, event);
+                called = true;
+            }
+            called |= host.programs.on_timeout(&mut host.node, now);
+            let has_more =
+                turn.more || (sent && host.node.ports.iter().any(|port| port.is_blocked));
+            if !called && !has_more {
+                break;
+            }
+        }
+        self.drops = drops;
+        std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
+        let host = &self.hosts[at];
+        let due = host.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS));
+        let due = due.min(host.programs.due());
+        if due != u64::MAX {
+            self.arm_host(at, due.max(now));
+        }
+    }
+}
+
+/// Memory of a packet on a link, with its buffer.
+const PACKET_BYTES: u64 = 2_304;
+
+fn wire(from: Place, to: Place, way: &crate::scenario::WayPlan, mut dice: Dice) -> Wire {
+    let sojourns = Sojourns::default();
+    let is_switch = matches!(from, Place::Switch(_));
+    let queue = match (&way.queue, is_switch) {
+        (Some(queue), _) => queue.build(dice.next_u64()),
+        (None, true) => QueueSpec::default().build(0),
+        // The host's own queue is the one with a limit.
+        (None, false) => QueueSpec::Pfifo(usize::MAX).build(0),
+    };
+    let queue = Box::new(Observed::new(queue, sojourns.clone()));
+    let has_ring = way.queue.is_none() && !is_switch;
+    Wire { link: Link::with_queue(way.config, queue, dice), sojourns, from, to, has_ring }
+}
+
+fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
+    let mut stack = StackConfig::default();
+    stack.tcp.initial_window = plan.initial_window;
+    stack.tcp.delayed_ack = plan.delayed_ack;
+    let mut direct = DirectConfig::default();
+    (direct.buffers.recv, direct.buffers.recv_max) = (plan.recv_buffer, plan.recv_buffer);
+    let config = NodeConfig { stack, direct, ..NodeConfig::default() };
+    let mut dice = Dice::new(seed, HOST_STREAMS + number as u64);
+    let mut key = [0; 32];
+    key.chunks_mut(8).for_each(|part| part.copy_from_slice(&dice.next_u64().to_be_bytes()));
+    let mut node = Node::new(config, key, Instant(EPOCH_NS));
+    let address = format!("{}{NET}", plan.address).parse();
+    let interface = InterfaceConfig {
+        name: "eth0".into(),
+        link: LinkType::Ethernet,
+        mac: mac_of(number),
+        mtu: 1500,
+        offloads: Offloads::default(),
+        addresses: address.into_iter().collect(),
+        slaac: false,
+        any_address: false,
+        kernel_cuts: false,
+        in_process: false,
+    };
+    node.add_interface(interface, Box::default());
+    node
+}
+
+/// Streams of dice of the hosts' keys; links and flows have others.
+const HOST_STREAMS: u64 = 1 << 33;
+
+/// Locally administered, with the number of the host.
+fn mac_of(host: usize) -> MacAddr {
+    let [high, low] = (host as u16).to_be_bytes();
+    MacAddr([2, 0, 0, 0, high, low])
+}
+
+/// The host that a frame is addressed to; none for a group.
+fn host_of(frame: &[u8]) -> Option<usize> {
+    match frame.get(..6)? {
+        [2, 0, 0, 0, high, low] => Some(usize::from(u16::from_be_bytes([*high, *low]))),
+        _ => None,
+    }
+}
+
+/// A switch with the way to each host: links make no loop, so there is one.
+fn switch(number: usize, wires: &[Wire], hosts: usize) -> Switch {
+    let own = |(at, wire): (usize, &Wire)| (wire.from == Place::Switch(number)).then_some(at);
+    let leaving: Vec<usize> = wires.iter().enumerate().filter_map(own).collect();
+    let mut towards = vec![usize::MAX; hosts];
+    for &first in &leaving {
+        let mut stack = vec![first];
+        while let Some(at) = stack.pop() {
+            match wires[at].to {
+                Place::Host(host) => towards[host] = first,
+                next => {
+                    let onward = wires.iter().enumerate();
+                    let onward =
+                        onward.filter(|(other, wire)| wire.from == next && *other != at ^ 1);
+                    stack.extend(onward.map(|(other, _)| other));
+                }
+            }
+        }
+    }
+    Switch { wires: leaving, towards }
+}

@@ -1,0 +1,132 @@
+//! Properties of runs: what arrives, what limits stop, and that nothing depends on threads.
+
+use std::path::PathBuf;
+
+use towpath_sim::{BatchOptions, Report, csv, html, json, read, run_all, table};
+
+fn run(text: &str, options: BatchOptions<'_>) -> Result<Report, String> {
+    run_all(&read(text).expect("a scenario"), options, &|_| {})
+}
+
+const ONE: BatchOptions<'_> = BatchOptions { seed: None, runs: 1, captures: None, threads: 1 };
+
+fn pair(link: &str, flow: &str) -> String {
+    format!(
+        "title = \"t\"\nduration = \"20s\"\n[topology]\nkind = \"pair\"\n{link}\n[[flow]]\n\
+         from = \"a\"\nto = \"b\"\n{flow}\n"
+    )
+}
+
+#[test]
+fn a_transfer_arrives_whole_over_a_link_that_does_everything() {
+    let link = "rate = \"20mbit\"\ndelay = \"5ms\"\njitter = \"1ms\"\nloss = \"1%\"\n\
+                reorder = \"1%\"\nduplicate = \"1%\"\ncorrupt = \"1%\"";
+    let text = pair(link, "kind = \"bulk\"\nbytes = \"3MB\"");
+    let report = run(&text, ONE).expect("a run");
+    let flow = &report.runs[0].flows[0];
+    assert_eq!((flow.bytes, &flow.failure), (3_000_000, &None));
+    assert!(flow.completion_s.is_some() && flow.retransmitted_bytes > Some(0));
+    for link in &report.runs[0].links {
+        assert!(link.lost > 0 && link.delivered > 1_000, "{link:?}");
+    }
+}
+
+#[test]
+fn datagrams_and_echoes_are_counted_with_their_delays() {
+    let link = "rate = \"1mbit\"\ndelay = \"30ms\"";
+    let cbr = pair(link, "kind = \"cbr\"\nrate = \"100kbit\"\nsize = 500");
+    let flow = &run(&cbr, ONE).expect("a run").runs[0].flows[0];
+    // 25 a second for 20 s; the last one leaves 40 ms before the end.
+    assert_eq!((flow.sent, flow.received), (500, 500));
+    // 542 bytes at 1 Mbit/s, and the delay.
+    let latency = flow.latency.as_ref().expect("delays");
+    assert!((latency.p50_s - 0.034336).abs() < 0.0015, "{latency:?}");
+    let ping = pair(link, "kind = \"ping\"\ninterval = \"200ms\"");
+    let flow = &run(&ping, ONE).expect("a run").runs[0].flows[0];
+    assert_eq!((flow.sent, flow.received), (100, 100));
+    assert!((flow.latency.as_ref().expect("round trips").p50_s - 0.0616).abs() < 0.002);
+}
+
+#[test]
+fn a_request_takes_a_round_trip_and_the_time_of_its_answer() {
+    let link = "rate = \"8mbit\"\ndelay = \"10ms\"";
+    let flow = pair(link, "kind = \"request\"\nresponse = \"1kB\"\nthink = \"10ms\"");
+    let report = run(&flow, ONE).expect("a run");
+    let flow = &report.runs[0].flows[0];
+    assert!(flow.sent > 400 && flow.sent - flow.received <= 1, "{} {}", flow.sent, flow.received);
+    assert_eq!(flow.bytes, flow.received * 1_000);
+    // 166 bytes there and 1066 back at a byte a microsecond, and 20 ms.
+    assert!((flow.latency.as_ref().expect("latencies").p50_s - 0.0212).abs() < 0.001);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+    let flow = "kind = \"onoff\"\non = \"300ms\"\noff = \"300ms\"\nrate = \"2mbit\"";
+    let text = pair("rate = \"4mbit\"\ndelay = \"5ms\"\nloss = \"1%\"", flow);
+    let with = |threads| run(&text, BatchOptions { runs: 3, threads, ..ONE }).expect("runs");
+    let (one, three) = (with(1), with(3));
+    assert!(json(&one) == json(&three), "JSON differs");
+    assert!(csv(&one) == csv(&three), "CSV differs");
+    assert!(html(&one) == html(&three), "the page differs");
+    assert_eq!(one.summaries[0].runs, 3);
+    let seeds: Vec<u64> = one.runs.iter().map(|run| run.seed).collect();
+    assert_eq!(seeds, [1, 2, 3]);
+    assert_ne!(one.runs[0].flows[0].bytes, one.runs[1].flows[0].bytes);
+    assert!(table(&one).contains("3 runs, mean and 95 % confidence"));
+}
+
+#[test]
+fn a_run_beyond_its_limits_is_given_up_with_the_reason() {
+    let text = pair("rate = \"10mbit\"", "kind = \"bulk\"") + "[limits]\nevents = 1000\n";
+    let error = run(&text, ONE).expect_err("a limit of events");
+    assert!(error.contains("seed 1: given up at"), "{error}");
+    assert!(error.contains("1000 events, the limit"), "{error}");
+
+    let link = "rate = \"1mbit\"\nqdisc = \"pfifo limit 1000000\"";
+    let text = pair(link, "kind = \"cbr\"\nrate = \"50mbit\"");
+    let error = run(&(text + "[limits]\nmemory = \"4MiB\"\n"), ONE).expect_err("a limit of memory");
+    assert!(error.contains("the limit is 4 MiB"), "{error}");
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = format!("towpath-sim-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_capture_has_each_packet_of_a_link_once() {
+    let folder = Folder::new();
+    let link = "rate = \"10mbit\"\ndelay = \"5ms\"\nqdisc = \"pfifo limit 10\"";
+    let text = pair(link, "kind = \"bulk\"\nbytes = \"200kB\"");
+    let options = BatchOptions { captures: Some(&folder.0), ..ONE };
+    let report = run(&text, options).expect("a run");
+    let file = std::fs::read(folder.0.join("link-1.pcapng")).expect("a capture");
+    let (mut at, mut packets, mut drops) = (0, 0, 0);
+    while at < file.len() {
+        let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("4 bytes"));
+        let (kind, len) = (word(at), word(at + 4) as usize);
+        assert_eq!(word(at + len - 4) as usize, len, "the block says its length twice");
+        let block = &file[at..at + len];
+        packets += u64::from(kind == 6);
+        drops += u64::from(block.windows(15).any(|words| words == b"drop: overlimit"));
+        at += len;
+    }
+    let links = &report.runs[0].links;
+    let dropped: u64 = links.iter().map(|link| link.queue_dropped).sum();
+    let delivered: u64 = links.iter().map(|link| link.delivered).sum();
+    assert!(dropped > 0);
+    assert_eq!((packets, drops), (delivered + dropped, dropped));
+}

@@ -1,0 +1,549 @@
+//! From words to a link: the plan of a stack's uplink, and how its link is opened.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use towpath_engine::{BUSY_POLL, EngineConfig};
+use towpath_gateway::{
+    Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
+    Notice,
+};
+use towpath_pcap::CaptureFile;
+use towpath_pool::{LinkType, Port};
+use towpath_stack::Owners;
+use towpath_tap::{OpenError, Parts, Steering, Tap};
+use towpath_wire::Prefix;
+
+use crate::address::{forwarder, other_host};
+use crate::counting::{Counted, Counting, PortCounters};
+use crate::facts::facts;
+use crate::home::Outfit;
+use crate::host_routes::{self, HostRoute};
+use crate::netem::NetemSpec;
+use crate::plan_error::PlanError;
+use crate::publish::{Protocol, Publish};
+use crate::shape::{Link, Resolver, Shape};
+use crate::tap_network::Choosing;
+use crate::uplink::now_ns;
+
+type Result<T> = std::result::Result<T, PlanError>;
+
+/// A nameserver for the programs of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dns {
+    /// The nameserver at this address.
+    At(IpAddr),
+    /// Programs are left with the nameservers that they find.
+    None,
+}
+
+/// A remark for the user about a link. No call waits for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remark {
+    /// The link works, but not as the user may expect, with the sentence that says why.
+    Warning(String),
+    /// The TAP device was deleted, with its name.
+    DeviceGone(String),
+}
+
+/// A function that is told remarks, from any thread.
+#[derive(Clone)]
+pub struct Tell(Arc<dyn Fn(Remark) + Send + Sync>);
+
+/// Words that make the uplink of a stack; a plan can go to another thread.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Ports of the host that are forwarded to the program. [`Plan::check`] sorts them.
+    pub publish: Vec<Publish>,
+    /// Some: a TAP device, with the name that was asked for.
+    pub tap: Option<Option<String>>,
+    /// Addresses of the stack; empty: not asked for.
+    pub addresses: Vec<Prefix>,
+    /// Longest IP packet of the link, in bytes.
+    pub mtu: u32,
+    /// Whether the gateway's address leads to this host's loopback.
+    pub host_loopback: bool,
+    /// Nameserver of the programs; None: not asked for.
+    pub dns: Option<Dns>,
+    /// NewReno, and not CUBIC, for connections whose program chooses none.
+    pub newreno: bool,
+    /// Microseconds for which the stack looks for more to do before it sleeps.
+    pub busy_poll_us: u32,
+    /// File into which packets are recorded.
+    pub capture: Option<CaptureFile>,
+    /// Listener for remarks.
+    pub tell: Tell,
+    /// Programs whose sockets would be the host's are not executed.
+    pub strict: bool,
+    /// Parts of the stack: a power of two.
+    pub shards: usize,
+    /// Threads by need for the shards. Where several shards would be in each other's way there is
+    /// one.
+    pub auto: bool,
+    /// Links with delay and loss in front of the ports.
+    pub netem: Option<NetemSpec>,
+    /// Descriptors that the gateway may count on for flows; None: all that the process may have.
+    pub descriptors: Option<u32>,
+    /// Counters of the ports, which are added here at their end.
+    pub port_counters: Arc<Mutex<PortCounters>>,
+}
+
+/// An engine to be whose link is open.
+pub struct Connected {
+    /// Configuration of the engine.
+    pub config: EngineConfig,
+    /// Ports of each shard: one for each interface in the configuration, in its order.
+    pub ports: Vec<Vec<Box<dyn Port + Send>>>,
+    /// Addresses of the stack, each with the length of its network.
+    pub addresses: Vec<Prefix>,
+    /// Published ports, each with the address of the host where it is bound.
+    pub published: Vec<(Publish, SocketAddr)>,
+    /// A line for the user: addresses and published ports. Empty where there is nothing to know.
+    pub facts: String,
+    /// Notices of the gateway for the user, from the engine's thread. None: there is no gateway.
+    pub notices: Option<Receiver<Notice>>,
+}
+
+/// An engine to be in PROGRAM's process.
+pub struct Packed {
+    /// Words for that process.
+    pub outfit: Outfit,
+    /// Descriptors that go with the outfit, but for the lifeline's.
+    pub descriptors: Vec<OwnedFd>,
+    /// As [`Connected::facts`].
+    pub facts: String,
+}
+
+/// A gateway to be, and the stack behind it.
+struct Rootless {
+    config: GatewayConfig,
+    shape: Shape,
+    /// The program's address.
+    program: IpAddr,
+}
+
+/// A device, and the stack behind it.
+struct Tapped {
+    /// Queues of the device, for each shard one.
+    queues: Vec<Tap>,
+    shape: Shape,
+    facts: String,
+}
+
+/// Longest packet through the gateway. Memory has no limit of its own, and large segments save
+/// work. A fresh receive window (64 KiB) should hold several, or the sender waits for window
+/// updates.
+const MTU_ROOTLESS: u32 = 16_384;
+/// Longest packet of an Ethernet.
+const MTU_TAP: u32 = 1500;
+/// The largest MTU that Linux lets a TAP device have: 65535 less the 14 bytes of an Ethernet
+/// header (MAX_MTU and hard_header_len in drivers/net/tun.c).
+const MTU_TAP_MAX: u32 = 65_535 - 14;
+/// The least MTU of IPv6 (RFC 8200, section 5), and the longest packet of IPv4 (RFC 791).
+pub const MTUS: RangeInclusive<u32> = 1280..=65535;
+/// Addresses as the guests of slirp4netns and of QEMU's user network have them, so that habits
+/// and scripts fit.
+const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
+
+impl Tell {
+    /// Has `listener` hear remarks.
+    pub fn new(listener: impl Fn(Remark) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(listener))
+    }
+
+    fn remark(&self, remark: Remark) {
+        (self.0)(remark);
+    }
+}
+
+impl std::fmt::Debug for Tell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tell").finish_non_exhaustive()
+    }
+}
+
+impl Plan {
+    /// A plan for a link with the defaults of its kind. `tap`: a TAP device, of this name if it
+    /// has one.
+    pub fn new(tap: Option<Option<String>>, tell: Tell) -> Self {
+        Self {
+            publish: Vec::new(),
+            mtu: if tap.is_some() { MTU_TAP } else { MTU_ROOTLESS },
+            tap,
+            addresses: Vec::new(),
+            host_loopback: true,
+            dns: None,
+            newreno: false,
+            busy_poll_us: BUSY_POLL.as_micros() as u32,
+            capture: None,
+            tell,
+            strict: false,
+            shards: 1,
+            auto: false,
+            netem: None,
+            descriptors: None,
+            port_counters: Arc::default(),
+        }
+    }
+
+    /// Puts links in front of the ports. The MTU is then an Ethernet's, whatever the link: loss
+    /// strikes packets, and paths that lose some carry those.
+    pub fn set_netem(&mut self, netem: NetemSpec) {
+        (self.netem, self.mtu) = (Some(netem), MTU_TAP);
+    }
+
+    /// Checks whether parts of the plan contradict each other, and sorts the ports to publish.
+    /// Named ports are taken first; otherwise the host could choose one of them as a free one.
+    ///
+    /// # Errors
+    /// [`PlanError::Mtu`], [`PlanError::PublishWithTap`], [`PlanError::GivenTwice`].
+    pub fn check(&mut self) -> Result<()> {
+        let most = if self.tap.is_some() { MTU_TAP_MAX } else { *MTUS.end() };
+        if !MTUS.contains(&self.mtu) || self.mtu > most {
+            return Err(PlanError::Mtu { mtu: self.mtu, most, tap: self.tap.is_some() });
+        }
+        if let (Some(_), Some(publish)) = (&self.tap, self.publish.first()) {
+            return Err(PlanError::PublishWithTap(*publish));
+        }
+        self.publish.sort_by_key(Publish::at_free_port);
+        if let Some((one, other)) = given_twice(&self.publish) {
+            return Err(PlanError::GivenTwice(one, other));
+        }
+        // A container with the time of one processor has none to look on with.
+        let are_several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+        if !are_several {
+            self.busy_poll_us = 0;
+        }
+        Ok(())
+    }
+
+    /// Makes the uplink: binds the host's ports, or opens the device. Packets go to the shard
+    /// that owns their flow among those of a stack whose secret is `seed`.
+    ///
+    /// # Errors
+    /// See [`PlanError`]. Nothing stays open.
+    pub fn build(&self, seed: &[u8; 32]) -> Result<Connected> {
+        let mut uplink = match &self.tap {
+            None => self.over_gateway(self.rootless()?, Owners::new(seed, self.shards)),
+            Some(name) => self.over_tap(name.clone(), seed),
+        }?;
+        uplink.config.threads_by_need = self.auto;
+        Ok(uplink)
+    }
+
+    /// The same for an engine in PROGRAM's process. `library` is loaded into programs that
+    /// PROGRAM starts.
+    ///
+    /// # Errors
+    /// As for [`Self::build`].
+    pub fn pack(&self, library: OsString) -> Result<Packed> {
+        let strict = self.strict;
+        if let Some(name) = &self.tap {
+            let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name.clone())?)?;
+            let tap = queues.pop().expect("a device is opened with a queue");
+            let Parts { fd, name, udp_segmentation } = tap.into_parts();
+            let link = Link::Tap { name, udp_segmentation };
+            let outfit = Outfit { shape, link, strict, library };
+            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
+        }
+        let Rootless { config, shape, program } = self.rootless()?;
+        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
+        let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
+        let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
+        let facts = facts(&self.publish, &places, program);
+        let forwards = bound.iter().map(|bound| (bound.which, bound.host)).collect();
+        let link = Link::Gateway { config: Box::new(config), forwards };
+        let descriptors = bound.into_iter().map(|bound| bound.socket.into()).collect();
+        Ok(Packed { outfit: Outfit { shape, link, strict, library }, descriptors, facts })
+    }
+
+    fn rootless(&self) -> Result<Rootless> {
+        let defaults = GatewayConfig::default();
+        let mut addresses = self.addresses.clone();
+        if addresses.is_empty() {
+            let parsed = ADDRESSES_ROOTLESS.map(|text| text.parse().expect("an address"));
+            addresses = Vec::from(parsed);
+        }
+        let own = |v4: bool| addresses.iter().find(|prefix| prefix.addr().is_ipv4() == v4);
+        // The default network's gateway is 10.0.2.2, where other rootless networks have it too.
+        let gateway = |v4: bool, default: Option<IpAddr>| {
+            let own = own(v4)?;
+            let fits = default.filter(|ip| own.contains(*ip) && *ip != own.addr());
+            fits.or_else(|| other_host(own)).or(default)
+        };
+        let v4 = |ip: IpAddr| if let IpAddr::V4(ip) = ip { Some(ip) } else { None };
+        let v6 = |ip: IpAddr| if let IpAddr::V6(ip) = ip { Some(ip) } else { None };
+        let mut config = GatewayConfig {
+            program_v4: own(true).and_then(|prefix| v4(prefix.addr())),
+            program_v6: own(false).and_then(|prefix| v6(prefix.addr())),
+            gateway_v4: gateway(true, defaults.gateway_v4.map(IpAddr::V4)).and_then(v4),
+            gateway_v6: gateway(false, defaults.gateway_v6.map(IpAddr::V6)).and_then(v6),
+            host_loopback: self.host_loopback,
+            dns_v4: None,
+            dns_v6: None,
+            nameserver: match self.dns {
+                Some(Dns::At(ip)) => Nameserver::At(vec![SocketAddr::new(ip, 53)]),
+                _ => Nameserver::OfHost,
+            },
+            dns_everywhere: false,
+            egress: Egress::default(),
+            mtu: self.mtu,
+            descriptors: self.descriptors,
+            seed: random()?,
+        };
+        if self.dns != Some(Dns::None) {
+            let beside = |v4: bool, gateway: Option<IpAddr>, default: Option<IpAddr>| {
+                forwarder(own(v4)?, gateway?, default)
+            };
+            let (gateway_v4, gateway_v6) =
+                (config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6));
+            config.dns_v4 = beside(true, gateway_v4, defaults.dns_v4.map(IpAddr::V4)).and_then(v4);
+            config.dns_v6 = beside(false, gateway_v6, defaults.dns_v6.map(IpAddr::V6)).and_then(v6);
+        }
+        self.warn_of_routers(&config);
+        let dns = config.dns_v4.map(IpAddr::V4).or(config.dns_v6.map(IpAddr::V6));
+        let only_loopback = self.dns.is_none();
+        let resolver = dns.map(|address| Resolver { address, only_loopback });
+        let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
+        let program = program.expect("an address is given or there is a default");
+        let routes = Shape::default_routes(&addresses, LinkType::Ip, |_| None);
+        let (mac, mtu, newreno) = ([0; 6], self.mtu, self.newreno);
+        let (busy_poll_us, netem) = (self.busy_poll_us, self.netem.clone());
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem };
+        Ok(Rootless { config, shape, program })
+    }
+
+    fn over_gateway(&self, rootless: Rootless, owners: Owners) -> Result<Connected> {
+        let Rootless { config, shape, program } = rootless;
+        let mut gateways =
+            Gateway::shards(&config, owners, now_ns()).map_err(system("open the gateway"))?;
+        let (sender, notices) = channel();
+        for gateway in &mut gateways {
+            let sender = sender.clone();
+            // A receiver that has ended belonged to a run that has.
+            gateway.on_notice(move |notice| {
+                let _ = sender.send(notice);
+            });
+        }
+        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
+        let bound = Gateway::listen_all(&mut gateways, &forwards)
+            .map_err(|error| self.port_taken(error))?;
+        let facts = facts(&self.publish, &bound, program);
+        let published = self.publish.iter().copied().zip(bound).collect();
+        let connected = self.finish(gateways, &shape, facts)?;
+        Ok(Connected { notices: Some(notices), published, ..connected })
+    }
+
+    /// An address of the gateway that is a router of this host's network as well hides that from
+    /// the program.
+    fn warn_of_routers(&self, config: &GatewayConfig) {
+        let ours = [
+            config.gateway_v4.map(IpAddr::V4),
+            config.gateway_v6.map(IpAddr::V6),
+            config.dns_v4.map(IpAddr::V4),
+            config.dns_v6.map(IpAddr::V6),
+        ];
+        for ip in hidden_routers(&host_routes::all(), &ours) {
+            self.tell.remark(Remark::Warning(format!(
+                "{ip} is a router of this host's network: the program reaches towpath's gateway \
+                 there, and not the router; choose another address"
+            )));
+        }
+    }
+
+    /// A device with a queue a shard.
+    fn queues(&self, name: Option<String>) -> Result<Vec<Tap>> {
+        let options = towpath_tap::Options { name };
+        let queues = match Tap::open_queues(&options, self.shards) {
+            Err(OpenError::OneQueue { .. }) if self.auto => Tap::open_queues(&options, 1),
+            opened => opened,
+        };
+        Ok(queues?)
+    }
+
+    /// Chooses the addresses, and sets up this host's end of a device.
+    fn set_up(&self, queues: Vec<Tap>) -> Result<Tapped> {
+        let tap = queues.first().expect("a device is opened with a queue");
+        let choosing = Choosing::begin()?;
+        let addresses = choosing.addresses(tap.name(), &self.addresses)?;
+        let hosts: Vec<_> =
+            addresses.iter().filter_map(|own| Some((other_host(own)?, own.len()))).collect();
+        towpath_tap::set_up_host(tap.name(), self.mtu, &hosts)?;
+        drop(choosing);
+        let list =
+            |ips: Vec<IpAddr>| ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" and ");
+        let own = list(addresses.iter().map(Prefix::addr).collect());
+        let host = list(hosts.iter().map(|(ip, _)| *ip).collect());
+        let facts = format!("{own} on {} (this host is {host})", tap.name());
+        let [a, b, c, d, e, ..] = random()?;
+        // 02: locally administered, unicast.
+        let mac = [0x02, a, b, c, d, e];
+        // There is no forwarder: the nameserver is reached as other hosts are.
+        let resolver = match self.dns {
+            Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
+            _ => None,
+        };
+        let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
+        let (mtu, newreno, busy_poll_us) = (self.mtu, self.newreno, self.busy_poll_us);
+        let netem = self.netem.clone();
+        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem };
+        Ok(Tapped { queues, shape, facts })
+    }
+
+    fn over_tap(&self, name: Option<String>, seed: &[u8; 32]) -> Result<Connected> {
+        let mut queues = self.queues(name)?;
+        // As soon as the device is up, this host sends.
+        self.steer(&mut queues, seed);
+        let Tapped { mut queues, shape, facts } = self.set_up(queues)?;
+        let tap = queues.first_mut().expect("a device is opened with a queue");
+        let (tell, gone) = (self.tell.clone(), tap.name().to_owned());
+        tap.on_gone(move || tell.remark(Remark::DeviceGone(gone)));
+        self.finish(queues, &shape, facts)
+    }
+
+    /// Has the kernel put packets into the queue of the shard that owns their flow. Where it does
+    /// not, shards hand on what is another's; if nobody asked for several there is one queue
+    /// then, and one shard.
+    fn steer(&self, queues: &mut Vec<Tap>, seed: &[u8; 32]) {
+        let [tap, _, ..] = &queues[..] else { return };
+        let owners = Owners::new(seed, queues.len());
+        let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
+        let Err(error) = tap.steer(Some(&steering)) else { return };
+        // A run before this one may have left its own in a device that stays. Without the call
+        // there is none.
+        let _ = tap.steer(None);
+        if self.auto {
+            return queues.truncate(1);
+        }
+        self.tell.remark(Remark::Warning(format!(
+            "packets come in at any shard of {}, which hands them on and costs time: steering them \
+             needs CAP_BPF and Linux 4.16 ({error})",
+            tap.name()
+        )));
+    }
+
+    /// A stack whose shards have these ports.
+    fn finish<P: Port + Counted + 'static>(
+        &self,
+        ports: Vec<P>,
+        shape: &Shape,
+        facts: String,
+    ) -> Result<Connected> {
+        let config = shape.config(ports.first().expect("each shard has a port"));
+        let ports = self.counted(ports);
+        let ports = match &shape.netem {
+            Some(netem) => {
+                let shaped = ports.into_iter().map(|port| netem.shaped(port));
+                let shaped = shaped.collect::<io::Result<_>>().map_err(system("read netem"))?;
+                self.recorded(self.counted(shaped))?
+            }
+            None => self.recorded(ports)?,
+        };
+        let (addresses, published) = (shape.addresses.clone(), Vec::new());
+        Ok(Connected { config, ports, addresses, published, facts, notices: None })
+    }
+
+    /// Ports that leave behind their counts.
+    fn counted<P: Port + Counted>(&self, ports: Vec<P>) -> Vec<Counting<P>> {
+        ports.into_iter().map(|port| Counting::new(port, &self.port_counters)).collect()
+    }
+
+    /// The only port of each shard, recorded if that was asked for.
+    fn recorded(
+        &self,
+        ports: Vec<impl Port + Send + 'static>,
+    ) -> Result<Vec<Vec<Box<dyn Port + Send>>>> {
+        Ok(match &self.capture {
+            Some(file) => boxed(
+                file.capture_queues(Shape::INTERFACE_NAME, ports).map_err(PlanError::Capture)?,
+            ),
+            None => boxed(ports),
+        })
+    }
+
+    fn port_taken(&self, error: ForwardError) -> PlanError {
+        let publish = self.publish.iter().find(|publish| forward(publish) == error.which);
+        match publish {
+            Some(&publish) => PlanError::PortTaken { publish, error: error.source },
+            // The gateway names one that it was given.
+            None => system("listen on the host")(error.source),
+        }
+    }
+
+    /// Counters of the ports; complete once these are gone.
+    pub fn port_counters(&self) -> PortCounters {
+        self.port_counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The only port of each shard.
+fn boxed(ports: Vec<impl Port + Send + 'static>) -> Vec<Vec<Box<dyn Port + Send>>> {
+    ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port + Send>]).collect()
+}
+
+/// 32 bytes that nobody can guess, for the secrets of a stack.
+///
+/// # Errors
+/// See getrandom(2).
+pub fn random() -> Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    // Up to 256 bytes come whole once the system has started.
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| system("get random bytes")(errno.into()))?;
+    Ok(bytes)
+}
+
+/// An error of a step, as the kernel gives it.
+fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
+    move |source| PlanError::System { step, source }
+}
+
+/// Two of `-p` that are one port of this host.
+fn given_twice(publish: &[Publish]) -> Option<(Publish, Publish)> {
+    let mut by_port = std::collections::HashMap::<_, Vec<&Publish>>::new();
+    for one in publish {
+        let same = by_port.entry((one.host.port(), one.protocol == Protocol::Tcp)).or_default();
+        if let Some(other) = same.iter().find(|other| other.collides(one)) {
+            return Some((**other, *one));
+        }
+        same.push(one);
+    }
+    None
+}
+
+/// Addresses of `ours` that are routers of this host.
+fn hidden_routers(routes: &[HostRoute], ours: &[Option<IpAddr>]) -> Vec<IpAddr> {
+    let routers: Vec<_> = routes.iter().filter_map(|route| route.gateway).collect();
+    ours.iter().flatten().copied().filter(|ip| routers.contains(ip)).collect()
+}
+
+fn forward(publish: &Publish) -> Forward {
+    let protocol = match publish.protocol {
+        Protocol::Tcp => ForwardProtocol::Tcp,
+        Protocol::Udp => ForwardProtocol::Udp,
+    };
+    Forward { host: publish.host, port: publish.port, protocol }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routers_behind_our_addresses_are_named() {
+        let route = |gateway: &str| HostRoute {
+            interface: "eth0".into(),
+            prefix: Prefix::ALL_V4,
+            gateway: Some(gateway.parse().unwrap()),
+        };
+        let ours = [Some(IpAddr::from([10, 0, 2, 2])), None, Some(IpAddr::from([10, 0, 2, 3]))];
+        let hidden = hidden_routers(&[route("10.0.2.2"), route("192.0.2.1")], &ours);
+        assert_eq!(hidden, [IpAddr::from([10, 0, 2, 2])]);
+    }
+}

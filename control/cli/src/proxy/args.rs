@@ -1,0 +1,187 @@
+//! The options of `towpath proxy`, and their help.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use towpath_pcap::SNAPLEN_DEFAULT;
+use towpath_wire::Prefix;
+
+use towpath_uplink::parse_cidr;
+
+use crate::args::{StatsFormat, parse_mtu, parse_size, parse_snaplen};
+
+/// Options of `towpath proxy`.
+#[derive(Debug, Args)]
+pub struct ProxyArgs {
+    /// TUN device whose traffic is taken
+    ///
+    /// Makes the device NAME, or takes over one that was made for this user:
+    /// sudo ip tuntap add dev NAME mode tun user $USER. A device that towpath made vanishes
+    /// with it, and its addresses and routes with the device, also when towpath is killed.
+    #[arg(long, value_name = "NAME", required = true)]
+    pub tun: String,
+
+    /// Network whose traffic is led into the device: ADDRESS/LENGTH, IPv4 or IPv6
+    ///
+    /// May be given several times; 0.0.0.0/1 and 128.0.0.0/1 together are all of IPv4 and leave the
+    /// default route alone. Without this option no route is set. Needs --interface or --mark, which
+    /// keep towpath's own connections out of that route, and a device that towpath makes.
+    #[arg(long, value_name = "CIDR", value_parser = parse_network)]
+    pub route: Vec<Prefix>,
+
+    /// Interface by which towpath's own connections leave this host
+    ///
+    /// Packets for loopback addresses leave by the loopback interface all the same.
+    /// (SO_BINDTODEVICE)
+    #[arg(long, value_name = "IF")]
+    pub interface: Option<String>,
+
+    /// Mark on the packets of towpath's own connections, for a rule of `ip rule`
+    ///
+    /// For example --mark 7 with: ip rule add fwmark 7 lookup 100. Needs CAP_NET_ADMIN. (SO_MARK)
+    #[arg(long, value_name = "NUMBER", value_parser = parse_mark)]
+    pub mark: Option<u32>,
+
+    /// Address of this host on the device, with the length of its network
+    ///
+    /// May be given several times. Unless given, a device that towpath makes has 198.18.0.1/32 and
+    /// fd00:18::1/128, from which programs of this host send, and another one what it has already.
+    #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
+    pub address: Vec<Prefix>,
+
+    /// Largest IP packet of the device, in bytes: 1280 to 65535
+    #[arg(long, value_name = "BYTES", value_parser = parse_mtu, default_value_t = MTU_DEFAULT)]
+    pub mtu: u32,
+
+    /// Nameserver that answers every question to port 53, whatever address was asked
+    ///
+    /// Unless given, questions are traffic as any other and reach the nameserver that was asked.
+    #[arg(long, value_name = "ADDRESS")]
+    pub dns: Option<IpAddr>,
+
+    /// Print the commands that come to the same set-up, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Write the packets of the device to a pcapng file; "-" is standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub pcap: Option<PathBuf>,
+
+    /// Most bytes of each packet in the capture, 64 to 262144
+    #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
+    #[arg(value_parser = parse_snaplen)]
+    pub pcap_snaplen: u32,
+
+    /// Largest size of the capture in bytes, or as 500K, 100M, 2G; 0: no limit
+    #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G")]
+    #[arg(value_parser = parse_size)]
+    pub pcap_size: u64,
+
+    /// Print the counters to standard error at the end, and at each SIGUSR1
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "text")]
+    pub stats: Option<StatsFormat>,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Longest packet of an Ethernet, from which traffic of other hosts comes as well.
+const MTU_DEFAULT: u32 = 1500;
+
+fn parse_network(text: &str) -> Result<Prefix, String> {
+    let form = "expected ADDRESS/LENGTH, for example 10.9.0.0/16";
+    let (ip, len) = text.split_once('/').ok_or(form)?;
+    let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is not an IP address; {form}"))?;
+    let bits = if ip.is_ipv4() { 32 } else { 128 };
+    let number = len.parse().ok().filter(|len| *len <= bits);
+    let network = number.and_then(|len| Prefix::new(ip, len));
+    let network =
+        network.ok_or_else(|| format!("{len:?} is not a prefix length: expected 0 to {bits}"))?;
+    if network.network() != ip {
+        let whole = network.trunc();
+        return Err(format!(
+            "{ip} is a host of {whole}, not a network; give {whole} or {ip}/{bits}"
+        ));
+    }
+    if ip.is_multicast() || ip.is_loopback() {
+        return Err(format!("{network} cannot be led into a device"));
+    }
+    Ok(network)
+}
+
+fn parse_mark(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    number.ok().filter(|mark| *mark != 0).ok_or_else(|| {
+        format!("{text:?} is not a mark: expected a number from 1 to 4294967295, or as 0x22b")
+    })
+}
+
+/// Text of `towpath proxy --help` in front of the options.
+pub const ABOUT: &str = "\
+Carry the traffic of a TUN device by ordinary connections of this host.
+
+Any program's traffic can be led into the device, by routes: static and Go programs, containers, \
+other hosts that this one routes for. Each TCP connection that comes in is first made from this \
+host and then answered, so that a refusal is a refusal and an unreachable host is unreachable; \
+half-closes and resets pass on, each way by itself. UDP (every port seen at one port), ping, \
+IPv4 and IPv6, TTL, class and ICMP errors go along.
+
+Ctrl-C or SIGTERM ends it; connections that are open then are reset towards their servers.";
+
+/// Text of `towpath proxy --help` behind the options.
+pub const AFTER: &str = "\
+Examples:
+  sudo towpath proxy --tun tw0 --route 10.9.0.0/16 --interface eth0
+      Carry what this host sends to 10.9.0.0/16 by connections over eth0
+  sudo towpath proxy --tun tw0 --route 10.9.0.0/16 --interface eth0 --dry-run
+      Show beforehand which commands come to the same set-up
+  sudo towpath proxy --tun tw0 --mark 7
+      Set no routes: `ip route` and `ip rule` lead traffic into tw0, and
+      packets with mark 7 past it
+  sudo ip tuntap add dev tw0 mode tun user $USER
+  sudo ip link set tw0 mtu 1500 txqueuelen 4096 up
+  towpath proxy --tun tw0 --interface eth0
+      Without root, on a device that an administrator made
+
+Exit status:
+  0    Ctrl-C or a signal ended it
+  2    an option or argument is wrong
+  125  it failed: no /dev/net/tun, no permission, the device was deleted";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_whole() {
+        let network = |text| parse_network(text).map(|network| network.to_string());
+        for good in ["10.9.0.0/16", "0.0.0.0/0", "::/0", "fd00:9::/32", "192.0.2.7/32"] {
+            assert_eq!(network(good), Ok(good.to_owned()));
+        }
+        let wrong = [
+            ("10.9.0.1/16", "give 10.9.0.0/16 or 10.9.0.1/32"),
+            ("10.9.0.0", "ADDRESS/LENGTH"),
+            ("10.9.0.0/33", "0 to 32"),
+            ("tw0/8", "not an IP address"),
+            ("224.0.0.0/4", "cannot be led"),
+        ];
+        for (text, wanted) in wrong {
+            let error = network(text).unwrap_err();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn marks_are_numbers_of_either_kind() {
+        assert_eq!((parse_mark("7"), parse_mark("0x22b")), (Ok(7), Ok(0x22b)));
+        for wrong in ["", "0", "0x", "-1", "4294967296", "seven"] {
+            assert!(parse_mark(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! `towpath proxy`: the traffic of a TUN device carried by connections of this host.
+//!
+//! `setup` makes the device and its routes, the gateway carries its flows, and one thread turns
+//! both until a signal comes. Undoing is the kernel's: a device without a process vanishes with its
+//! addresses and routes.
+
+mod args;
+mod setup;
+
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+use towpath_gateway::{Ended, Gateway, GatewayConfig, Joint, Nameserver, Outer, Runner};
+use towpath_pcap::CaptureFile;
+use towpath_pool::Port;
+use towpath_tap::Tap;
+use towpath_uplink::{Counting, Layer, PortCounters, now_ns, random};
+use towpath_wire::MacAddr;
+
+pub use args::{ABOUT, AFTER, ProxyArgs};
+
+use crate::error::{ExitCode, Failure};
+use crate::messages::Messages;
+use crate::run::raise_descriptor_limit;
+use crate::signals::{self, Signals};
+use crate::supervise::asked_to_end;
+
+use crate::{output, recording, stats};
+
+/// Carries the traffic until a signal ends it.
+///
+/// # Errors
+/// With the sentence for the user.
+pub fn proxy(args: &ProxyArgs) -> Result<()> {
+    setup::check(args)?;
+    if args.dry_run {
+        return output::write(setup::commands(args)?.as_bytes());
+    }
+    let recording = args.pcap.as_deref().map(recording::open).transpose()?;
+    let signals = Signals::block()?;
+    let messages = Messages::start(args.quiet).context("a thread for messages")?;
+    let start = |out| recording::start((args.pcap_snaplen, args.pcap_size), out, messages.clone());
+    let capture = recording.map(start).transpose()?;
+    let result = carry(args, capture.as_ref(), &messages, &signals);
+    if let Some(capture) = capture {
+        let go_on = || !asked_to_end(&signals).unwrap_or(true);
+        recording::finish(&capture, &messages, go_on);
+    }
+    messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
+    if result.is_err() {
+        // The caller's write to standard error may wait for a reader: Ctrl-C must end that.
+        signals.unblock();
+    }
+    result
+}
+
+fn carry(
+    args: &ProxyArgs,
+    capture: Option<&CaptureFile>,
+    messages: &Messages,
+    signals: &Signals,
+) -> Result<()> {
+    let egress = setup::egress(args)?;
+    let tun = setup::device(args, messages)?;
+    let name = tun.name().to_owned();
+    let _limit = raise_descriptor_limit();
+    let outer = Outer::device(&tun, MacAddr::default());
+    let mut gateway =
+        Gateway::on(outer, &config(args, egress)?, now_ns()).context("the gateway")?;
+    let of_notices = messages.clone();
+    gateway.on_notice(move |notice| of_notices.post(&notice.to_string()));
+
+    let port_counters = Arc::default();
+    let device = captured(capture, Counting::new(tun, &port_counters)).context("--pcap")?;
+    let mut runner = Runner::new(Joint::new(gateway, device)).context("the device")?;
+    messages.say(&format!("{}; Ctrl-C ends", setup::facts(args, &name)));
+    let ended =
+        runner.run(&[signals.fd().as_fd()], |_, gateway| hear(args, signals, messages, gateway));
+
+    let layers = layers_of(runner.gateway());
+    // The device vanishes here, and leaves its counters behind.
+    drop(runner);
+    put_stats(args, messages, layers, &port_counters)?;
+    match ended.context("epoll")? {
+        Ended::Stopped => Ok(()),
+        Ended::DeviceGone => {
+            let message = format!(
+                "the device {name} was deleted by somebody else; start towpath proxy again"
+            );
+            Err(Failure::error(ExitCode::Failed, message))
+        }
+    }
+}
+
+fn config(args: &ProxyArgs, egress: towpath_gateway::Egress) -> Result<GatewayConfig> {
+    let nameserver = args.dns.map(|ip| SocketAddr::new(ip, 53));
+    Ok(GatewayConfig {
+        // Clients have addresses of their own, and the gateway none that stands for another one.
+        program_v4: None,
+        program_v6: None,
+        gateway_v4: None,
+        gateway_v6: None,
+        host_loopback: false,
+        dns_v4: None,
+        dns_v6: None,
+        nameserver: Nameserver::At(nameserver.into_iter().collect()),
+        dns_everywhere: nameserver.is_some(),
+        egress,
+        mtu: args.mtu,
+        descriptors: None,
+        seed: random()?,
+    })
+}
+
+fn captured(
+    capture: Option<&CaptureFile>,
+    tun: Counting<Tap>,
+) -> std::io::Result<Box<dyn Port + Send>> {
+    Ok(match capture {
+        Some(file) => Box::new(file.capture("tun", tun)?),
+        None => Box::new(tun),
+    })
+}
+
+/// Reads signals: most of them end it.
+fn hear(
+    args: &ProxyArgs,
+    signals: &Signals,
+    messages: &Messages,
+    gateway: &Gateway,
+) -> ControlFlow<()> {
+    while let Ok(Some(arrived)) = signals.next() {
+        match arrived.signal {
+            Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP
+                if !signals.is_ignored(arrived.signal) =>
+            {
+                return ControlFlow::Break(());
+            }
+            Signal::SIGTSTP => {
+                // Fails for a bad signal number only.
+                let _ = signals::act(Signal::SIGTSTP);
+            }
+            Signal::SIGUSR1 => {
+                // Counters that cannot be written as JSON do not exist.
+                let _ = put_stats(args, messages, layers_of(gateway), &Arc::default());
+            }
+            _ => {}
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// Counters of the gateway and of the stack inside.
+fn layers_of(gateway: &Gateway) -> Vec<Layer> {
+    let layer = |name: &str, list: &mut dyn Iterator<Item = (&'static str, u64)>| Layer {
+        name: name.to_owned(),
+        counters: list.map(|(name, value)| (name.to_owned(), value)).collect(),
+    };
+    let stack = gateway.inner();
+    let net = stack.net.counters();
+    vec![
+        layer("gateway", &mut gateway.counters().iter()),
+        layer("sockets", &mut stack.counters().iter()),
+        layer("net", &mut net.iter()),
+        layer("drops", &mut net.data.drops.iter()),
+    ]
+}
+
+fn put_stats(
+    args: &ProxyArgs,
+    messages: &Messages,
+    mut layers: Vec<Layer>,
+    ports: &Arc<Mutex<PortCounters>>,
+) -> Result<()> {
+    let Some(format) = args.stats else { return Ok(()) };
+    let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
+    layers.extend(ports.iter().map(|(name, list)| Layer {
+        name: (*name).to_owned(),
+        counters: list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+    }));
+    messages.put(stats::render(format, &layers)?);
+    Ok(())
+}

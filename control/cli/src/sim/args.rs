@@ -1,0 +1,45 @@
+//! The options of `towpath sim`.
+
+#![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use towpath_sim::RUNS_MAX;
+
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    /// Scenario to run, a TOML file
+    #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
+    pub scenario: PathBuf,
+
+    /// Seed of the run, or of the first one; unless given, that of the scenario
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+
+    /// Number of runs, each with the next seed; of several, means and 95 % confidence are shown
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parse_runs)]
+    pub runs: usize,
+
+    /// File for the results: .html a page with charts, .json everything, .csv all series
+    ///
+    /// May be given several times. "-" is JSON on standard output in the place of the tables.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Vec<PathBuf>,
+
+    /// Folder for captures, a pcapng file for each link
+    ///
+    /// Each packet is in the file of a link once: when it comes out at the other end, or when it is
+    /// dropped. A dropped one has the reason as its comment. Times are those of the run, from 0.
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub pcap: Option<PathBuf>,
+
+    /// Print nothing but the results and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+fn parse_runs(text: &str) -> Result<usize, String> {
+    let runs = text.parse().ok().filter(|runs| (1..=RUNS_MAX).contains(runs));
+    runs.ok_or_else(|| format!("expected 1 to {RUNS_MAX}"))
+}

@@ -1,0 +1,94 @@
+//! How far the runs are, on standard error.
+
+use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use towpath_sim::Report;
+
+use crate::messages;
+
+/// A line that is written over and over on a terminal, or a line now and then elsewhere.
+pub(super) struct Progress {
+    start: Instant,
+    every: Duration,
+    is_terminal: bool,
+    is_quiet: bool,
+    told: Mutex<Instant>,
+}
+
+/// Time between two lines on a terminal, and elsewhere.
+const EVERY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
+
+impl Progress {
+    pub fn start(is_quiet: bool) -> Self {
+        let (start, is_terminal) = (Instant::now(), std::io::stderr().is_terminal());
+        let every = EVERY[usize::from(!is_terminal)];
+        Self { start, every, is_terminal, is_quiet, told: Mutex::new(start) }
+    }
+
+    /// A share of all runs is done.
+    pub fn at(&self, share: f64) {
+        let now = Instant::now();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_quiet || now - *told < self.every {
+            return;
+        }
+        *told = now;
+        let text = line(share, now - self.start);
+        if self.is_terminal {
+            messages::write(&format!("\r\x1b[K{text}"));
+        } else {
+            messages::write(&format!("towpath: {text}\n"));
+        }
+    }
+
+    /// Says how fast the runs were.
+    pub fn tell_speed(&self, report: &Report) {
+        if !self.is_quiet {
+            messages::write(&format!("towpath: {}\n", speed(report, self.start.elapsed())));
+        }
+    }
+
+    /// Takes the line off the terminal.
+    pub fn end(&self) {
+        if self.is_terminal && !self.is_quiet {
+            messages::write("\r\x1b[K");
+        }
+    }
+}
+
+/// Events and simulated seconds, and how many there were in a second of this machine.
+fn speed(report: &Report, passed: Duration) -> String {
+    let events: u64 = report.runs.iter().map(|run| run.events).sum();
+    let (passed_s, runs) = (passed.as_secs_f64().max(1e-3), report.runs.len());
+    let simulated_s = report.duration_s * runs as f64;
+    format!(
+        "{events} events in {passed_s:.2} s: {:.0} events and {:.1} simulated seconds a second",
+        events as f64 / passed_s,
+        simulated_s / passed_s
+    )
+}
+
+fn line(share: f64, passed: Duration) -> String {
+    let left = passed.as_secs_f64() * (1. - share) / share.max(1e-6);
+    let left = left.min(86_400. * 365.).ceil() as u64;
+    let left = match (left / 60, left % 60) {
+        (0, seconds) => format!("{seconds} s"),
+        (minutes, seconds) => format!("{minutes} min {seconds} s"),
+    };
+    format!("{:.0} % done, about {left} left", share * 100.)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_from_the_share() {
+        assert_eq!(line(0.25, Duration::from_secs(10)), "25 % done, about 30 s left");
+        assert_eq!(line(0.1, Duration::from_secs(10)), "10 % done, about 1 min 30 s left");
+        assert_eq!(line(1., Duration::from_secs(10)), "100 % done, about 0 s left");
+        assert!(line(0., Duration::from_secs(1)).starts_with("0 % done"));
+    }
+}

@@ -1,0 +1,318 @@
+//! The host that a stack reports to: sockets, buffers in private memory, and a queue of events.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_ring::{HeapRecv, HeapSend, Payload};
+use towpath_stack::{DatagramMeta, EchoMeta, Host, PendingId, SocketError, SocketEvent, SocketId};
+
+use crate::event::{NodeEvent, Pending, PendingSyn};
+use crate::handle::SocketHandle;
+use crate::table::{BufferSizes, Entry, Kind, Life, ReceivedDatagram, Table};
+
+/// Limits and defaults of a [`Direct`].
+#[derive(Debug, Clone, Copy)]
+pub struct DirectConfig {
+    /// Most sockets of all kinds, closing ones and unaccepted children among them.
+    pub sockets_max: usize,
+    /// Buffers of connections for which nothing else is said.
+    pub buffers: BufferSizes,
+    /// Most bytes of datagrams that wait to be read at one socket, 64 added for each. The default
+    /// is Linux's `rmem_default`.
+    pub datagram_bytes_max: usize,
+    /// Most datagrams and echo requests to foreign addresses that wait for
+    /// [`crate::Node::take_stray`].
+    pub strays_max: usize,
+}
+
+impl Default for DirectConfig {
+    fn default() -> Self {
+        Self {
+            sockets_max: 1 << 20,
+            buffers: BufferSizes::default(),
+            datagram_bytes_max: 212_992,
+            strays_max: 1024,
+        }
+    }
+}
+
+/// How often a limit was reached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DirectCounters {
+    /// Children without a place among `sockets_max`: the last ACK of their handshake was dropped.
+    pub children_refused: u64,
+    /// Datagrams without room at their socket.
+    pub datagrams_refused: u64,
+    /// Datagrams and echo requests to foreign addresses beyond `strays_max`.
+    pub strays_dropped: u64,
+}
+
+/// A packet on an any-address interface that no socket takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stray {
+    /// A datagram, to be answered with [`crate::Node::send_datagram_from`].
+    Datagram(DatagramMeta, Vec<u8>),
+    /// An echo request, to be answered with [`crate::Node::send_echo_from`].
+    Echo(EchoMeta, Vec<u8>),
+}
+
+/// The sockets of a [`crate::Node`], and the events that wait to be polled.
+#[derive(Debug)]
+pub struct Direct {
+    pub(crate) config: DirectConfig,
+    pub(crate) table: Table,
+    pub(crate) counters: DirectCounters,
+    /// Sockets with events, each once. Places may have a new socket by now: bits are looked at.
+    ready: VecDeque<u32>,
+    syns: VecDeque<PendingSyn>,
+    /// SYNs that were polled and then given up. No SYN is polled while one is here, so there are no
+    /// more than the stack keeps.
+    forgotten: VecDeque<PendingId>,
+    strays: VecDeque<Stray>,
+}
+
+impl Direct {
+    /// A host without sockets.
+    pub fn new(config: DirectConfig) -> Self {
+        Self {
+            config,
+            table: Table::default(),
+            counters: DirectCounters::default(),
+            ready: VecDeque::new(),
+            syns: VecDeque::new(),
+            forgotten: VecDeque::new(),
+            strays: VecDeque::new(),
+        }
+    }
+
+    /// Sockets of all kinds, closing ones and unaccepted children among them.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next event; sockets take turns.
+    pub(crate) fn poll_event(&mut self) -> Option<NodeEvent> {
+        if let Some(id) = self.forgotten.pop_front() {
+            return Some(NodeEvent::SynForgotten(id));
+        }
+        if let Some(syn) = self.syns.pop_front() {
+            return Some(NodeEvent::Syn(syn));
+        }
+        while let Some(index) = self.ready.front().copied() {
+            let Some(entry) = self.table.at_mut(index) else {
+                self.ready.pop_front();
+                continue;
+            };
+            let taken = entry.pending.take();
+            if entry.pending.is_empty() {
+                entry.queued = false;
+                self.ready.pop_front();
+            }
+            let Some(taken) = taken else { continue };
+            let (handle, failure) = (entry.handle, entry.failure);
+            let event = match taken {
+                Pending::CONNECTED => NodeEvent::Connected(handle),
+                Pending::INCOMING => NodeEvent::Incoming(handle),
+                Pending::READABLE => NodeEvent::Readable(handle),
+                Pending::WRITABLE => NodeEvent::Writable(handle),
+                Pending::PEER_CLOSED => NodeEvent::PeerClosed(handle),
+                Pending::FAILED => NodeEvent::Failed(handle, failure.unwrap_or(SocketError::Reset)),
+                _ => {
+                    self.table.remove(index);
+                    NodeEvent::Closed(handle)
+                }
+            };
+            return Some(event);
+        }
+        None
+    }
+
+    pub(crate) fn take_stray(&mut self) -> Option<Stray> {
+        self.strays.pop_front()
+    }
+
+    /// Adds a socket that the stack does not know yet: its user is the handle's index.
+    pub(crate) fn add(&mut self, kind: Kind, life: Life) -> SocketHandle {
+        self.table.insert(|handle| Entry {
+            handle,
+            id: SocketId(u64::MAX),
+            kind,
+            pending: Pending::default(),
+            queued: false,
+            life,
+            failure: None,
+            ended: false,
+            shut: false,
+        })
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.table.len() >= self.config.sockets_max
+    }
+
+    /// A living socket that its owner may call.
+    pub(crate) fn open(&self, handle: SocketHandle) -> Option<&Entry> {
+        self.table.get(handle).filter(|entry| entry.life == Life::Open)
+    }
+
+    pub(crate) fn open_mut(&mut self, handle: SocketHandle) -> Option<&mut Entry> {
+        self.table.get_mut(handle).filter(|entry| entry.life == Life::Open)
+    }
+
+    /// Notes an event. A child in an accept queue keeps its own until it is accepted.
+    fn note(&mut self, index: u32, what: Pending) {
+        let Some(entry) = self.table.at_mut(index) else { return };
+        entry.pending.add(what);
+        self.queue(index);
+    }
+
+    /// Puts a socket with events into the line.
+    pub(crate) fn queue(&mut self, index: u32) {
+        let Some(entry) = self.table.at_mut(index) else { return };
+        if !entry.queued && !entry.pending.is_empty() && entry.life != Life::Unaccepted {
+            entry.queued = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// The sizes of the buffers of a listener's children.
+    fn child_buffers(&self, listener: u32) -> BufferSizes {
+        match self.table.at(listener).map(|entry| &entry.kind) {
+            Some(Kind::Listener { buffers, .. }) => *buffers,
+            _ => self.config.buffers,
+        }
+    }
+
+    fn add_stray(&mut self, stray: Stray) {
+        if self.strays.len() < self.config.strays_max {
+            self.strays.push_back(stray);
+        } else {
+            self.counters.strays_dropped += 1;
+        }
+    }
+}
+
+/// The buffers of a new connection.
+pub(crate) fn make_buffers(sizes: BufferSizes) -> (HeapRecv, HeapSend) {
+    let recv = HeapRecv::new(sizes.recv, sizes.recv_max.max(sizes.recv));
+    let send = HeapSend::new(sizes.send, sizes.send_max.max(sizes.send));
+    (recv, send)
+}
+
+fn bytes_of(payload: &Payload<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; payload.len() as usize];
+    payload.copy_to(0, &mut bytes);
+    bytes
+}
+
+impl Host for Direct {
+    type Recv = HeapRecv;
+    type Send = HeapSend;
+
+    fn recv_room(&self, listener: u32) -> u32 {
+        self.child_buffers(listener).recv
+    }
+
+    fn accept(
+        &mut self,
+        listener: u32,
+        child: SocketId,
+        _local: SocketAddr,
+        _remote: SocketAddr,
+    ) -> Option<(u32, HeapRecv, HeapSend)> {
+        if self.is_full() {
+            self.counters.children_refused += 1;
+            return None;
+        }
+        let sizes = self.child_buffers(listener);
+        let handle = self.add(Kind::Stream, Life::Unaccepted);
+        if let Some(entry) = self.table.get_mut(handle) {
+            entry.id = child;
+        }
+        if let Some(Kind::Listener { children, .. }) =
+            self.table.at_mut(listener).map(|entry| &mut entry.kind)
+        {
+            children.push_back(handle);
+        }
+        self.note(listener, Pending::INCOMING);
+        let (recv, send) = make_buffers(sizes);
+        Some((handle.index, recv, send))
+    }
+
+    fn syn(&mut self, id: PendingId, local: SocketAddr, remote: SocketAddr) {
+        self.syns.push_back(PendingSyn { id, local, remote });
+    }
+
+    fn syn_forgotten(&mut self, pending: PendingId) {
+        // The stack gives up the oldest: the search ends at the front.
+        match self.syns.iter().position(|syn| syn.id == pending) {
+            Some(at) => drop(self.syns.remove(at)),
+            None => self.forgotten.push_back(pending),
+        }
+    }
+
+    fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
+        let max = self.config.datagram_bytes_max;
+        let entry = self.table.at_mut(user).filter(|entry| entry.life == Life::Open);
+        let Some(Kind::Datagram { received, bytes }) = entry.map(|entry| &mut entry.kind) else {
+            return false;
+        };
+        let size = ReceivedDatagram::size(payload.len() as usize);
+        if *bytes + size > max {
+            self.counters.datagrams_refused += 1;
+            return false;
+        }
+        *bytes += size;
+        received.push_back(ReceivedDatagram { meta: *meta, bytes: bytes_of(payload) });
+        self.note(user, Pending::READABLE);
+        true
+    }
+
+    fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
+        self.add_stray(Stray::Datagram(*meta, bytes_of(payload)));
+    }
+
+    fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {
+        self.add_stray(Stray::Echo(*meta, bytes_of(payload)));
+    }
+
+    fn event(&mut self, user: u32, event: SocketEvent) {
+        let Some(entry) = self.table.at_mut(user) else { return };
+        let (life, is_stream) = (entry.life, matches!(entry.kind, Kind::Stream));
+        if event == SocketEvent::Closed {
+            if life == Life::Silent {
+                return self.table.remove(user);
+            }
+            return self.note(user, Pending::CLOSED);
+        }
+        if matches!(life, Life::Closing | Life::Silent) {
+            return;
+        }
+        let what = match event {
+            SocketEvent::Readable => Pending::READABLE,
+            SocketEvent::Writable => Pending::WRITABLE,
+            SocketEvent::Connected => Pending::CONNECTED,
+            SocketEvent::PeerClosed => {
+                entry.ended = true;
+                Pending::PEER_CLOSED
+            }
+            SocketEvent::Error(error) => {
+                // A datagram socket lives on: the last report counts.
+                entry.failure = if is_stream { entry.failure.or(Some(error)) } else { Some(error) };
+                Pending::FAILED
+            }
+            _ => return,
+        };
+        self.note(user, what);
+    }
+}
+
+/// Whether an address is of IPv4.
+pub(crate) fn family_of(ip: IpAddr) -> towpath_stack::Family {
+    if ip.is_ipv4() { towpath_stack::Family::V4 } else { towpath_stack::Family::V6 }
+}

@@ -1,0 +1,322 @@
+//! Connections and listeners.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use towpath_pool::{Fragments, Port};
+use towpath_ring::{HeapSend, Payload, RecvBuffer};
+use towpath_stack::{
+    BindOptions, Linger, PendingId, Refusal, SocketKind, SocketOption, SocketState,
+};
+use towpath_tcp::CongestionKind;
+
+use crate::direct::{family_of, make_buffers};
+use crate::error::{ReadError, SetUpError, WriteError};
+use crate::handle::SocketHandle;
+use crate::node::Node;
+use crate::table::{BufferSizes, Kind, Life};
+
+/// Settings of a connection or a listener.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StreamOptions {
+    /// Local address; chosen when `None`.
+    pub local: Option<SocketAddr>,
+    /// Buffers, of a listener those of its children; the node's default when `None`.
+    pub buffers: Option<BufferSizes>,
+    /// Congestion control, of a listener that of its children; the stack's default when `None`.
+    pub congestion: Option<CongestionKind>,
+}
+
+impl<P: Port + ?Sized> Node<P> {
+    /// Listens at `local`; the accept queue holds `backlog + 1` connections.
+    ///
+    /// # Errors
+    /// [`SetUpError::Bind`] and [`SetUpError::Listen`] when the address is taken or none of the
+    /// node's; [`SetUpError::TooMany`].
+    pub fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<SocketHandle, SetUpError> {
+        self.listen_with(local, backlog, &StreamOptions::default())
+    }
+
+    /// The same, with buffers and congestion control for the children.
+    ///
+    /// # Errors
+    /// As for [`Node::listen`].
+    pub fn listen_with(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        options: &StreamOptions,
+    ) -> Result<SocketHandle, SetUpError> {
+        let buffers = options.buffers.unwrap_or(self.direct.config.buffers);
+        let kind = Kind::Listener { children: VecDeque::new(), buffers };
+        let handle = self.open(SocketKind::Stream, local, kind)?;
+        let made = self.set_up_stream(handle, Some(local), options).and_then(|id| {
+            self.stack.listen(id, backlog)?;
+            Ok(())
+        });
+        self.keep_if(handle, made)
+    }
+
+    /// Connects to `remote`; [`crate::NodeEvent::Connected`] or `Failed` tells the outcome.
+    ///
+    /// # Errors
+    /// [`SetUpError::Connect`] without a route or a free port; [`SetUpError::TooMany`].
+    pub fn connect(&mut self, remote: SocketAddr) -> Result<SocketHandle, SetUpError> {
+        self.connect_with(remote, &StreamOptions::default())
+    }
+
+    /// The same, from a local address of choice, with buffers and congestion control.
+    ///
+    /// # Errors
+    /// As for [`Node::connect`], and [`SetUpError::Bind`].
+    pub fn connect_with(
+        &mut self,
+        remote: SocketAddr,
+        options: &StreamOptions,
+    ) -> Result<SocketHandle, SetUpError> {
+        let handle = self.open(SocketKind::Stream, remote, Kind::Stream)?;
+        let (recv, send) = make_buffers(options.buffers.unwrap_or(self.direct.config.buffers));
+        let made = self.set_up_stream(handle, options.local, options).and_then(|id| {
+            self.stack.connect(self.now(), id, remote, recv, send)?;
+            Ok(())
+        });
+        self.keep_if(handle, made)
+    }
+
+    /// Connects in the name of any address, as a gateway does: nothing is bound, and `local` need
+    /// not be the node's. With port 0 a port is chosen.
+    ///
+    /// # Errors
+    /// [`SetUpError::Connect`] as [`towpath_stack::Stack::connect_from`] says;
+    /// [`SetUpError::TooMany`].
+    pub fn connect_from(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<SocketHandle, SetUpError> {
+        self.room()?;
+        let (recv, send) = make_buffers(self.direct.config.buffers);
+        let handle = self.direct.add(Kind::Stream, Life::Open);
+        let made = self.stack.connect_from(self.now(), local, remote, handle.index, recv, send);
+        match made {
+            Ok(id) => {
+                if let Some(entry) = self.direct.table.get_mut(handle) {
+                    entry.id = id;
+                }
+                Ok(handle)
+            }
+            Err(error) => {
+                self.direct.table.remove(handle.index);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes the oldest connection off a listener's queue.
+    pub fn accept(&mut self, listener: SocketHandle) -> Option<SocketHandle> {
+        let entry = self.direct.open_mut(listener)?;
+        let listener = entry.id;
+        let Kind::Listener { children, .. } = &mut entry.kind else { return None };
+        let child = children.pop_front()?;
+        self.stack.accepted(listener);
+        self.direct.table.get_mut(child)?.life = Life::Open;
+        self.direct.queue(child.index);
+        Some(child)
+    }
+
+    /// Accepts a SYN on an any-address interface; [`crate::NodeEvent::Connected`] follows.
+    ///
+    /// # Errors
+    /// [`SetUpError::SynForgotten`] when the SYN was given up, [`SetUpError::TooMany`].
+    pub fn accept_syn(&mut self, syn: PendingId) -> Result<SocketHandle, SetUpError> {
+        self.room()?;
+        let (recv, send) = make_buffers(self.direct.config.buffers);
+        let handle = self.direct.add(Kind::Stream, Life::Open);
+        let now = self.now();
+        let made = self.stack.accept_pending(now, syn, handle.index, recv, send, &mut self.pool);
+        match (made, self.direct.table.get_mut(handle)) {
+            (Some(id), Some(entry)) => {
+                entry.id = id;
+                Ok(handle)
+            }
+            _ => {
+                self.direct.table.remove(handle.index);
+                Err(SetUpError::SynForgotten)
+            }
+        }
+    }
+
+    /// Refuses a SYN on an any-address interface; nothing happens when it was given up meanwhile.
+    pub fn refuse_syn(&mut self, syn: PendingId, refusal: Refusal) {
+        let now = self.now();
+        self.stack.refuse_pending(now, syn, refusal, &mut self.pool);
+    }
+
+    /// Takes as many of `bytes` as the send buffer has room for; returns how many, at least one.
+    ///
+    /// # Errors
+    /// [`WriteError::Full`] when there is no room now; the others are final.
+    pub fn send(&mut self, handle: SocketHandle, bytes: &[u8]) -> Result<usize, WriteError> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let (id, buffer) = self.sending(handle)?;
+        let n = buffer.write(&Payload::new(bytes, Fragments::empty()));
+        if n == 0 {
+            return Err(WriteError::Full);
+        }
+        self.stack.send_ready(id);
+        Ok(n as usize)
+    }
+
+    /// Room of the send buffer: what [`Node::send`] takes at once.
+    pub fn send_room(&mut self, handle: SocketHandle) -> usize {
+        self.sending(handle).map_or(0, |(_, buffer)| buffer.room() as usize)
+    }
+
+    fn sending(
+        &mut self,
+        handle: SocketHandle,
+    ) -> Result<(towpath_stack::SocketId, &mut HeapSend), WriteError> {
+        let entry = self.direct.open(handle).ok_or(WriteError::NoConnection)?;
+        if let Some(error) = entry.failure {
+            return Err(WriteError::Failed(error));
+        }
+        if entry.shut {
+            return Err(WriteError::ShutDown);
+        }
+        let id = entry.id;
+        let buffer = self.stack.send_buffer(id).ok_or(WriteError::NoConnection)?;
+        Ok((id, buffer))
+    }
+
+    /// Moves received bytes into `to`; 0 says that the stream is at its end.
+    ///
+    /// # Errors
+    /// [`ReadError::Empty`] when nothing is there now; [`ReadError::Failed`] after the last byte
+    /// of a connection that failed.
+    pub fn recv(&mut self, handle: SocketHandle, to: &mut [u8]) -> Result<usize, ReadError> {
+        let unread = self.peek(handle)?;
+        let n = (unread.len() as usize).min(to.len());
+        unread.slice(0, n as u32).copy_to(0, &mut to[..n]);
+        drop(unread);
+        self.consume(handle, n as u32);
+        Ok(n)
+    }
+
+    /// The received bytes, which stay; empty at the end of the stream.
+    ///
+    /// # Errors
+    /// As for [`Node::recv`].
+    pub fn peek(&mut self, handle: SocketHandle) -> Result<Fragments, ReadError> {
+        let entry = self.direct.open(handle).ok_or(ReadError::NoConnection)?;
+        let (id, ended, failure) = (entry.id, entry.ended, entry.failure);
+        let unread = self.stack.recv_buffer(id).ok_or(ReadError::NoConnection)?.peek();
+        match failure {
+            _ if !unread.is_empty() || ended => Ok(unread),
+            Some(error) => Err(ReadError::Failed(error)),
+            None => Err(ReadError::Empty),
+        }
+    }
+
+    /// Takes `max` received bytes without a copy of them; returns how many there were. For programs
+    /// that only count.
+    ///
+    /// # Errors
+    /// As for [`Node::recv`].
+    pub fn discard(&mut self, handle: SocketHandle, max: usize) -> Result<usize, ReadError> {
+        let n = self.peek(handle)?.len().min(u32::try_from(max).unwrap_or(u32::MAX));
+        self.consume(handle, n);
+        Ok(n as usize)
+    }
+
+    fn consume(&mut self, handle: SocketHandle, n: u32) {
+        let Some(id) = self.direct.open(handle).map(|entry| entry.id).filter(|_| n > 0) else {
+            return;
+        };
+        if let Some(buffer) = self.stack.recv_buffer(id) {
+            buffer.consume(n);
+            debug_assert!(buffer.unread() <= buffer.capacity());
+        }
+        self.stack.recv_taken(self.now(), id);
+    }
+
+    /// Ends the stream to the peer behind the bytes sent so far; reading goes on.
+    pub fn shutdown(&mut self, handle: SocketHandle) {
+        let Some(entry) = self.direct.open_mut(handle) else { return };
+        entry.shut = true;
+        let id = entry.id;
+        self.stack.shutdown_send(id);
+    }
+
+    /// Both ends of a connection, or the local one of another socket.
+    pub fn ends(&self, handle: SocketHandle) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        self.info(handle).map_or((None, None), |info| (info.local, info.remote))
+    }
+
+    /// State of a socket; `None` when the handle is dead.
+    pub fn state(&self, handle: SocketHandle) -> Option<SocketState> {
+        self.info(handle).map(|info| info.state)
+    }
+
+    pub(crate) fn room(&self) -> Result<(), SetUpError> {
+        if self.direct.is_full() {
+            return Err(SetUpError::TooMany(self.direct.config.sockets_max));
+        }
+        Ok(())
+    }
+
+    /// Makes a socket of the family of `like`.
+    pub(crate) fn open(
+        &mut self,
+        of: SocketKind,
+        like: SocketAddr,
+        kind: Kind,
+    ) -> Result<SocketHandle, SetUpError> {
+        self.room()?;
+        let handle = self.direct.add(kind, Life::Open);
+        match self.stack.open(of, family_of(like.ip()), handle.index) {
+            Ok(id) => {
+                if let Some(entry) = self.direct.table.get_mut(handle) {
+                    entry.id = id;
+                }
+                Ok(handle)
+            }
+            Err(error) => {
+                self.direct.table.remove(handle.index);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn set_up_stream(
+        &mut self,
+        handle: SocketHandle,
+        local: Option<SocketAddr>,
+        options: &StreamOptions,
+    ) -> Result<towpath_stack::SocketId, SetUpError> {
+        let id = self.direct.open(handle).ok_or(SetUpError::SynForgotten)?.id;
+        if let Some(congestion) = options.congestion {
+            self.stack.set_option(id, SocketOption::Congestion(congestion))?;
+        }
+        if let Some(local) = local {
+            let reuse = BindOptions { reuse_addr: true, ..BindOptions::default() };
+            self.stack.bind(id, local, reuse)?;
+        }
+        Ok(id)
+    }
+
+    /// The handle, or the error with the socket gone without an event.
+    pub(crate) fn keep_if(
+        &mut self,
+        handle: SocketHandle,
+        made: Result<(), SetUpError>,
+    ) -> Result<SocketHandle, SetUpError> {
+        if let (Err(_), Some(entry)) = (&made, self.direct.table.get_mut(handle)) {
+            entry.life = Life::Silent;
+            let id = entry.id;
+            self.stack.close(self.now(), id, Linger::Abort);
+        }
+        made.map(|()| handle)
+    }
+}

@@ -1,0 +1,131 @@
+//! A node that takes packets to every address: it decides about each SYN, and answers strays.
+
+use towpath_direct::{DirectConfig, NodeConfig, NodeEvent, PendingSyn, SetUpError, Stray};
+use towpath_stack::net::{EchoOut, Fragmenting};
+use towpath_stack::{DatagramFrom, Refusal, SocketError};
+
+use crate::world::{Pair, events};
+
+fn any() -> Pair {
+    Pair::with([NodeConfig::default(), NodeConfig::default()], true)
+}
+
+/// The SYN that `b` is told of.
+fn syn(pair: &mut Pair) -> PendingSyn {
+    match events(&mut pair.b)[..] {
+        [NodeEvent::Syn(syn)] => syn,
+        ref other => panic!("one SYN was sent, and told: {other:?}"),
+    }
+}
+
+#[test]
+fn an_accepted_syn_becomes_a_connection() {
+    let mut pair = any();
+    let client = pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
+    pair.run(10);
+    let syn = syn(&mut pair);
+    assert_eq!(syn.local, ([192, 0, 2, 7], 80).into());
+    assert_eq!(events(&mut pair.a), [], "nothing is answered before the decision");
+    let server = pair.b.accept_syn(syn.id).unwrap();
+    pair.run(10);
+    assert_eq!(events(&mut pair.a), [NodeEvent::Connected(client)]);
+    assert_eq!(events(&mut pair.b), [NodeEvent::Connected(server)]);
+    pair.b.send(server, b"hello").unwrap();
+    pair.run(10);
+    assert_eq!(pair.a.discard(client, 64), Ok(5));
+    assert_eq!(pair.b.accept_syn(syn.id), Err(SetUpError::SynForgotten));
+}
+
+#[test]
+fn a_refused_syn_is_told_to_its_sender() {
+    for (refusal, error) in [
+        (Refusal::Reset, SocketError::Refused),
+        (Refusal::HostUnreachable, SocketError::HostUnreachable),
+    ] {
+        let mut pair = any();
+        let client = pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
+        pair.run(10);
+        let syn = syn(&mut pair);
+        pair.b.refuse_syn(syn.id, refusal);
+        pair.run(300_000);
+        let failed = events(&mut pair.a);
+        assert!(matches!(failed[..], [NodeEvent::Failed(of, _)] if of == client), "{failed:?}");
+        if refusal == Refusal::Reset {
+            assert_eq!(failed, [NodeEvent::Failed(client, error)]);
+        }
+    }
+}
+
+#[test]
+fn a_syn_that_is_given_up_is_told_once_it_was_told() {
+    let mut pair = any();
+    let client = pair.a.connect(([192, 0, 2, 7], 80).into()).unwrap();
+    pair.run(10);
+    let syn = syn(&mut pair);
+    pair.a.abort(client);
+    pair.run(200_000);
+    assert_eq!(events(&mut pair.b), [NodeEvent::SynForgotten(syn.id)]);
+
+    // A SYN that nobody was told of leaves the queue without a word.
+    let client = pair.a.connect(([192, 0, 2, 8], 80).into()).unwrap();
+    pair.run(10);
+    pair.a.abort(client);
+    pair.run(200_000);
+    assert_eq!(events(&mut pair.b), []);
+}
+
+#[test]
+fn strays_are_answered_in_the_name_of_their_address() {
+    let mut pair = any();
+    let client = pair.a.udp(([10, 0, 0, 1], 4000).into()).unwrap();
+    let pinger = pair.a.echo(([10, 0, 0, 1], 0).into()).unwrap();
+    pair.a.send_to(client, ([192, 0, 2, 7], 53).into(), b"who").unwrap();
+    pair.a.ping(pinger, [192, 0, 2, 8].into(), 5, b"data").unwrap();
+    pair.run(5);
+    let Some(Stray::Datagram(meta, bytes)) = pair.b.take_stray() else { panic!("a datagram") };
+    assert_eq!(bytes, b"who");
+    let from = DatagramFrom { local: meta.local, remote: meta.remote, ttl: None, tos: 0 };
+    pair.b.send_datagram_from(&from, b"me").unwrap();
+    let Some(Stray::Echo(meta, data)) = pair.b.take_stray() else { panic!("an echo request") };
+    let out = EchoOut {
+        src: meta.local,
+        dst: meta.remote,
+        reply: true,
+        ident: meta.ident,
+        seq: meta.seq,
+        ttl: None,
+        tos: 0,
+        fragmenting: Fragmenting::Anywhere,
+    };
+    pair.b.send_echo_from(&out, &data).unwrap();
+    pair.run(5);
+    let answer = pair.a.recv_from(client).unwrap();
+    assert_eq!((answer.meta.remote, &answer.bytes[..]), (([192, 0, 2, 7], 53).into(), &b"me"[..]));
+    assert!(pair.a.recv_from(pinger).unwrap().bytes.ends_with(b"data"));
+}
+
+#[test]
+fn strays_beyond_the_limit_are_dropped_and_counted() {
+    let direct = DirectConfig { strays_max: 3, ..DirectConfig::default() };
+    let few = NodeConfig { direct, ..NodeConfig::default() };
+    let mut pair = Pair::with([NodeConfig::default(), few], true);
+    let client = pair.a.udp(([10, 0, 0, 1], 4000).into()).unwrap();
+    for _ in 0..5 {
+        pair.a.send_to(client, ([192, 0, 2, 7], 53).into(), b"who").unwrap();
+    }
+    pair.run(5);
+    assert_eq!(std::iter::from_fn(|| pair.b.take_stray()).count(), 3);
+    assert_eq!(pair.b.counters().strays_dropped, 2);
+}
+
+#[test]
+fn a_node_connects_in_the_name_of_others() {
+    let mut pair = any();
+    let listener = pair.a.listen(([10, 0, 0, 1], 80).into(), 4).unwrap();
+    let from = ([192, 0, 2, 7], 1234).into();
+    let client = pair.b.connect_from(from, ([10, 0, 0, 1], 80).into()).unwrap();
+    pair.run(10);
+    assert_eq!(events(&mut pair.b), [NodeEvent::Connected(client)]);
+    let server = pair.a.accept(listener).unwrap();
+    assert_eq!(pair.a.ends(server).1, Some(from));
+}

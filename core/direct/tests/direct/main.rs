@@ -1,0 +1,5 @@
+//! Two nodes on a cable, in virtual time.
+
+mod any_address;
+mod node;
+mod world;

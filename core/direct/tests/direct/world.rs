@@ -1,0 +1,126 @@
+//! Two nodes on a cable with delay, in virtual time.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use towpath_direct::{Node, NodeConfig, NodeEvent, SocketHandle};
+use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_stack::Instant;
+use towpath_stack::net::InterfaceConfig;
+use towpath_wire::MacAddr;
+
+pub const MS: u64 = 1_000_000;
+
+/// Packets of both directions: when each arrives, and the bytes of all that were sent.
+#[derive(Default)]
+pub struct Cable {
+    queues: [VecDeque<(u64, Packet)>; 2],
+    pub seen: Vec<u8>,
+}
+
+struct CableEnd(Rc<RefCell<Cable>>, usize);
+
+impl Port for CableEnd {
+    fn poll(&mut self, now_ns: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let queue = &mut self.0.borrow_mut().queues[self.1];
+        let due = queue.iter().take(max).take_while(|(at, _)| *at <= now_ns).count();
+        out.extend(queue.drain(..due).map(|(_, packet)| packet));
+        due
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        let mut cable = self.0.borrow_mut();
+        for mut packet in batch.drain(..) {
+            packet.linearize(pool);
+            cable.seen.extend_from_slice(packet.linear());
+            cable.queues[1 - self.1].push_back((now_ns + MS, packet));
+        }
+        n
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.0.borrow().queues[self.1].front().map(|(at, _)| *at)
+    }
+}
+
+pub struct Pair {
+    pub a: Node,
+    pub b: Node,
+    pub cable: Rc<RefCell<Cable>>,
+    now: u64,
+}
+
+impl Pair {
+    pub fn new() -> Self {
+        Self::with([NodeConfig::default(), NodeConfig::default()], false)
+    }
+
+    /// `b` takes packets to every address when it is `any`.
+    pub fn with([a, b]: [NodeConfig; 2], any: bool) -> Self {
+        let cable = Rc::<RefCell<Cable>>::default();
+        let node = |config, end: usize, any_address| -> Node {
+            let mut node: Node = Node::new(config, [end as u8 + 1; 32], Instant(1000 * MS));
+            let config = InterfaceConfig {
+                name: "eth0".into(),
+                link: LinkType::Ip,
+                mac: MacAddr([0; 6]),
+                mtu: 1500,
+                offloads: Offloads::default(),
+                addresses: vec![
+                    format!("10.0.0.{}/24", end + 1).parse().expect("a prefix"),
+                    format!("fd00::{}/64", end + 1).parse().expect("a prefix"),
+                ],
+                slaac: false,
+                any_address,
+                kernel_cuts: false,
+                in_process: false,
+            };
+            let iface = node.add_interface(config, Box::new(CableEnd(Rc::clone(&cable), end)));
+            node.stack.net.add_route("0.0.0.0/0".parse().expect("a prefix"), None, iface, 0);
+            node
+        };
+        Self { a: node(a, 0, false), b: node(b, 1, any), cable, now: 1000 * MS }
+    }
+
+    /// Lets `ms` milliseconds pass.
+    pub fn run(&mut self, ms: u64) {
+        let end = self.now + ms * MS;
+        loop {
+            while self.a.turn(Instant(self.now)).more | self.b.turn(Instant(self.now)).more {}
+            let next = self.a.next_timeout().into_iter().chain(self.b.next_timeout()).min();
+            let next = next.map_or(end, |at| at.0.max(self.now));
+            if next >= end && self.now == end {
+                return;
+            }
+            self.now = next.min(end);
+        }
+    }
+
+    /// A connection from `a` to `listener` of `b`: both handles, and no event waits.
+    pub fn connected(&mut self, listener: SocketHandle, port: u16) -> (SocketHandle, SocketHandle) {
+        let client = self.a.connect(([10, 0, 0, 2], port).into()).expect("connect");
+        self.run(10);
+        assert_eq!(events(&mut self.a), [NodeEvent::Connected(client)]);
+        assert_eq!(events(&mut self.b), [NodeEvent::Incoming(listener)]);
+        (client, self.b.accept(listener).expect("it is in the queue"))
+    }
+}
+
+pub fn events(node: &mut Node) -> Vec<NodeEvent> {
+    std::iter::from_fn(|| node.poll_event()).collect()
+}

@@ -1,0 +1,103 @@
+//! Probabilities, and draws that depend on the draw before.
+
+use towpath_qdisc::Dice;
+
+use crate::{Chance, Loss};
+
+/// A number from 0 to 1, in steps of 2^-32 as tc-netem has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Probability(u32);
+
+impl Probability {
+    /// 0.
+    pub const NEVER: Self = Self(0);
+    /// 1.
+    pub const ALWAYS: Self = Self(u32::MAX);
+
+    /// A number from 0 to 1. None: the number lies outside.
+    pub fn new(number: f64) -> Option<Self> {
+        // Rounded, and a step at least: a small chance is not none.
+        let steps = (number * f64::from(u32::MAX)).round() as u32;
+        (0. ..=1.).contains(&number).then(|| Self(steps.max(u32::from(number > 0.))))
+    }
+
+    /// The number.
+    pub fn value(self) -> f64 {
+        f64::from(self.0) / f64::from(u32::MAX)
+    }
+
+    /// The rest to 1.
+    #[must_use]
+    pub fn complement(self) -> Self {
+        Self(u32::MAX - self.0)
+    }
+
+    /// Whether a draw strikes: never for 0, always for 1.
+    fn strikes(self, draw: u32) -> bool {
+        self.0 != 0 && draw <= self.0
+    }
+}
+
+/// Draws of which each may depend on the one before (`get_crandom` of Linux's sch_netem.c).
+#[derive(Debug)]
+pub(crate) struct Correlated {
+    dice: Dice,
+    last: u32,
+}
+
+impl Correlated {
+    pub(crate) fn new(dice: Dice) -> Self {
+        Self { dice, last: 0 }
+    }
+
+    /// The next 32 bits.
+    pub(crate) fn draw(&mut self, correlation: Probability) -> u32 {
+        let fresh = self.dice.next_u32();
+        if correlation == Probability::NEVER {
+            return fresh;
+        }
+        let weight = u64::from(correlation.0) + 1;
+        let mixed = u64::from(fresh) * ((1 << 32) - weight) + u64::from(self.last) * weight;
+        self.last = (mixed >> 32) as u32;
+        self.last
+    }
+
+    /// Whether an event happens. Nothing is drawn for an event that never does.
+    pub(crate) fn strikes(&mut self, chance: Chance) -> bool {
+        chance.probability != Probability::NEVER
+            && chance.probability.strikes(self.draw(chance.correlation))
+    }
+
+    /// The next number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.dice.below(bound)
+    }
+}
+
+/// State of the losses of a link.
+#[derive(Debug)]
+pub(crate) struct Losses {
+    draws: Correlated,
+    is_bad: bool,
+}
+
+impl Losses {
+    pub(crate) fn new(dice: Dice) -> Self {
+        Self { draws: Correlated::new(dice), is_bad: false }
+    }
+
+    /// Whether the next packet is lost.
+    pub(crate) fn strike(&mut self, loss: Loss) -> bool {
+        match loss {
+            Loss::Random(chance) => self.draws.strikes(chance),
+            Loss::GilbertElliott { to_bad, to_good, in_bad, in_good } => {
+                let independent = Probability::NEVER;
+                let (lost, leaves) =
+                    if self.is_bad { (in_bad, to_good) } else { (in_good, to_bad) };
+                let is_lost = lost.strikes(self.draws.draw(independent));
+                self.is_bad ^= leaves.strikes(self.draws.draw(independent));
+                is_lost
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Words of a description, each with its place.
+
+use super::NetemError;
+
+/// A word in a description.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Word<'a> {
+    pub(super) text: &'a str,
+    /// The description.
+    whole: &'a str,
+    /// Characters in front of the word.
+    column: usize,
+}
+
+impl Word<'_> {
+    pub(super) fn error(&self, message: String) -> NetemError {
+        let (written, whole) = (self.text, self.whole);
+        NetemError {
+            text: whole.replace(|c: char| c.is_whitespace(), " "),
+            column: self.column,
+            width: written.chars().count(),
+            message: format!("\"{written}\": {message}"),
+        }
+    }
+}
+
+/// The words that are left of a description.
+pub(super) struct Words<'a> {
+    whole: &'a str,
+    words: std::vec::IntoIter<Word<'a>>,
+    /// The word before.
+    last: Option<Word<'a>>,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn new(whole: &'a str) -> Self {
+        let word = |text: &'a str| {
+            let at = text.as_ptr() as usize - whole.as_ptr() as usize;
+            Word { text, whole, column: whole[..at].chars().count() }
+        };
+        let words: Vec<_> = whole.split_whitespace().map(word).collect();
+        Self { whole, words: words.into_iter(), last: None }
+    }
+
+    pub(super) fn next(&mut self) -> Option<Word<'a>> {
+        let word = self.words.next()?;
+        self.last = Some(word);
+        Some(word)
+    }
+
+    fn peek(&self) -> Option<&Word<'a>> {
+        self.words.as_slice().first()
+    }
+
+    /// The next word, if it is this one.
+    pub(super) fn next_if(&mut self, text: &str) -> Option<Word<'a>> {
+        self.peek().is_some_and(|word| word.text == text).then(|| self.next()).flatten()
+    }
+
+    /// Whether a value follows, and not a word that begins a property.
+    pub(super) fn is_number_next(&self) -> bool {
+        let is_number =
+            |word: &Word<'_>| word.text.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+        self.peek().is_some_and(is_number)
+    }
+
+    /// The value of the next word.
+    pub(super) fn value<V>(
+        &mut self,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<V>,
+    ) -> Result<V, NetemError> {
+        let before = self.last;
+        let Some(word) = self.next() else {
+            let behind = before.map(|word| format!(" behind {}", word.text)).unwrap_or_default();
+            return Err(self.end(format!("expected {expected}{behind}")));
+        };
+        parse(word.text).ok_or_else(|| word.error(format!("expected {expected}")))
+    }
+
+    /// An error behind the last word.
+    pub(super) fn end(&self, message: String) -> NetemError {
+        let text = self.whole.replace(|c: char| c.is_whitespace(), " ");
+        let text = text.trim_end();
+        let column = text.chars().count() + usize::from(!text.is_empty());
+        NetemError { text: text.into(), column, width: 1, message }
+    }
+}

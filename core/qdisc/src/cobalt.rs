@@ -1,0 +1,198 @@
+//! COBALT: CoDel for flows that listen, and BLUE for those that fill the queue all the same.
+//!
+//! J. Palmei and others, "Design and Evaluation of COBALT Queue Discipline", 2019; the queue of
+//! Linux's sch_cake.c.
+
+use crate::timed::TimedQueue;
+use crate::{Counter, Dice, DropCause, Dropped, Qdisc, Queueable, Stats};
+
+/// Parameters of COBALT.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CobaltParams {
+    /// Packets that the queue holds.
+    pub limit: usize,
+    /// Sojourn time that a standing queue may have.
+    pub target_ns: u64,
+    /// Time for which the sojourn time may be above the target.
+    pub interval_ns: u64,
+    /// Marks packets that can be marked, where CoDel would drop them; BLUE drops.
+    pub ecn: bool,
+    /// Step of BLUE's probability when the queue is full.
+    pub increment: f64,
+    /// Step of BLUE's probability when the queue is empty.
+    pub decrement: f64,
+}
+
+impl Default for CobaltParams {
+    fn default() -> Self {
+        // As sch_cake.c: 1/256 and 1/4096.
+        Self {
+            limit: 1000,
+            target_ns: 5_000_000,
+            interval_ns: 100_000_000,
+            ecn: true,
+            increment: 1. / 256.,
+            decrement: 1. / 4096.,
+        }
+    }
+}
+
+/// A FIFO under COBALT.
+#[derive(Debug)]
+pub struct Cobalt<T> {
+    params: CobaltParams,
+    queue: TimedQueue<T>,
+    dice: Dice,
+    /// Strength of CoDel's signal: drops and marks come after interval / sqrt(count).
+    count: u32,
+    is_dropping: bool,
+    drop_next_ns: u64,
+    /// BLUE's probability, and when it changed.
+    p_drop: f64,
+    blue_ns: u64,
+    delay_ns: u64,
+    overlimit: u64,
+    stats: Stats,
+}
+
+impl<T: Queueable> Cobalt<T> {
+    /// An empty queue.
+    pub fn new(params: CobaltParams, dice: Dice) -> Self {
+        Self {
+            params,
+            queue: TimedQueue::new(),
+            dice,
+            count: 0,
+            is_dropping: false,
+            drop_next_ns: 0,
+            p_drop: 0.,
+            blue_ns: 0,
+            delay_ns: 0,
+            overlimit: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    fn control(&self, from_ns: u64) -> u64 {
+        from_ns + (self.params.interval_ns as f64 / f64::from(self.count.max(1)).sqrt()) as u64
+    }
+
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.count > 0 && now_ns >= self.drop_next_ns
+    }
+
+    /// BLUE's probability changes at most once in the target time.
+    fn blue(&mut self, now_ns: u64, step: f64) {
+        if now_ns.saturating_sub(self.blue_ns) > self.params.target_ns {
+            self.p_drop = (self.p_drop + step).clamp(0., 1.);
+            self.blue_ns = now_ns;
+        }
+    }
+
+    /// An overflow is a signal that CoDel was too slow: drop at once.
+    fn on_full(&mut self, now_ns: u64) {
+        self.blue(now_ns, self.params.increment);
+        self.is_dropping = true;
+        self.drop_next_ns = now_ns;
+        self.count = self.count.max(1);
+    }
+
+    fn on_empty(&mut self, now_ns: u64) {
+        if self.p_drop > 0. {
+            self.blue(now_ns, -self.params.decrement);
+        }
+        self.is_dropping = false;
+        if self.is_due(now_ns) {
+            self.relax();
+        }
+    }
+
+    /// The signal gets weaker by a step.
+    fn relax(&mut self) {
+        self.count -= 1;
+        self.drop_next_ns = self.control(self.drop_next_ns);
+    }
+
+    /// Whether the head is dropped; it may be marked instead.
+    fn drops(&mut self, now_ns: u64, item: &mut T) -> bool {
+        let is_due = self.is_due(now_ns);
+        let is_over = self.delay_ns > self.params.target_ns;
+        if is_over && !self.is_dropping {
+            self.drop_next_ns = self.control(now_ns);
+        }
+        self.is_dropping = is_over;
+        if is_over {
+            self.count = self.count.max(1);
+        }
+        let mut drops = false;
+        if is_due && is_over {
+            let is_marked = self.params.ecn && item.mark_ce();
+            self.stats.ecn_mark += u64::from(is_marked);
+            drops = !is_marked;
+            self.count = self.count.saturating_add(1);
+            self.drop_next_ns = self.control(self.drop_next_ns);
+        } else if is_due {
+            while self.is_due(now_ns) {
+                self.relax();
+            }
+        }
+        drops = drops || (self.p_drop > 0. && self.dice.falls(self.p_drop));
+        // Without a signal the time of the next drop is that at which the queue counts as idle.
+        if self.count == 0 {
+            self.drop_next_ns = now_ns + self.params.interval_ns;
+        } else if !drops {
+            self.drop_next_ns = self.drop_next_ns.max(now_ns);
+        }
+        drops
+    }
+
+    fn drop_item(&mut self, item: T, cause: DropCause, drops: &mut Vec<Dropped<T>>) {
+        self.stats.drop(item.bytes());
+        self.stats.overlimits += 1;
+        drops.push(Dropped { item, cause });
+    }
+}
+
+impl<T: Queueable> Qdisc<T> for Cobalt<T> {
+    fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
+        self.stats.offer(item.bytes());
+        if self.queue.len() < self.params.limit {
+            return self.queue.push(now_ns, item);
+        }
+        self.on_full(now_ns);
+        self.overlimit += 1;
+        self.drop_item(item, DropCause::Overlimit, drops);
+    }
+
+    fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
+        while let Some((since_ns, mut item)) = self.queue.pop() {
+            self.delay_ns = now_ns.saturating_sub(since_ns);
+            if !self.drops(now_ns, &mut item) {
+                self.stats.send(item.bytes());
+                return Some(item);
+            }
+            self.drop_item(item, DropCause::Early, drops);
+        }
+        self.on_empty(now_ns);
+        None
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        vec![
+            ("count", self.count.into()),
+            ("dropping", self.is_dropping.into()),
+            ("ldelay_ns", self.delay_ns),
+            ("p_drop_ppm", (self.p_drop * 1e6) as u64),
+            ("drop_overlimit", self.overlimit),
+            ("ecn_mark", self.stats.ecn_mark),
+        ]
+    }
+
+    fn kind(&self) -> &'static str {
+        "cobalt"
+    }
+}

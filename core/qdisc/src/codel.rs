@@ -1,0 +1,257 @@
+//! CoDel (RFC 8289): drops from the head while the sojourn time stays above a target.
+
+use crate::timed::TimedQueue;
+use crate::{Counter, DropCause, Dropped, Qdisc, Queueable, Stats};
+
+/// Parameters of CoDel, by the names of tc-codel(8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodelParams {
+    /// Packets that the queue holds.
+    pub limit: usize,
+    /// Sojourn time that a standing queue may have.
+    pub target_ns: u64,
+    /// Time for which the sojourn time may be above the target: a worst-case round trip.
+    pub interval_ns: u64,
+    /// Marks packets that can be marked, instead of dropping them.
+    pub ecn: bool,
+    /// Marks each packet that can be marked and waited longer than this.
+    pub ce_threshold_ns: Option<u64>,
+    /// Bytes of the longest packet: a queue that holds no more is never too long.
+    pub mtu: u64,
+}
+
+impl Default for CodelParams {
+    fn default() -> Self {
+        // RFC 8289 section 4: 5 % of the interval, and the round trip of most paths.
+        let (target_ns, interval_ns) = (5_000_000, 100_000_000);
+        // As tc: 1000 packets; an Ethernet frame with its header.
+        Self { limit: 1000, target_ns, interval_ns, ecn: false, ce_threshold_ns: None, mtu: 1514 }
+    }
+}
+
+/// A FIFO under CoDel.
+#[derive(Debug)]
+pub struct Codel<T> {
+    params: CodelParams,
+    queue: TimedQueue<T>,
+    control: Control,
+    tally: Tally,
+    overlimit: u64,
+}
+
+impl<T: Queueable> Codel<T> {
+    /// An empty queue.
+    pub fn new(params: CodelParams) -> Self {
+        let (control, tally) = (Control::default(), Tally::default());
+        Self { params, queue: TimedQueue::new(), control, tally, overlimit: 0 }
+    }
+}
+
+impl<T: Queueable> Qdisc<T> for Codel<T> {
+    fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
+        let bytes = item.bytes();
+        self.tally.stats.offer(bytes);
+        if self.queue.len() < self.params.limit {
+            return self.queue.push(now_ns, item);
+        }
+        self.tally.stats.drop(bytes);
+        self.tally.stats.overlimits += 1;
+        self.overlimit += 1;
+        drops.push(Dropped { item, cause: DropCause::Overlimit });
+    }
+
+    fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
+        let Self { params, queue, control, tally, .. } = self;
+        let item = control.dequeue(params, now_ns, queue, tally, drops)?;
+        tally.stats.send(item.bytes());
+        Some(item)
+    }
+
+    fn stats(&self) -> Stats {
+        self.tally.stats
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let Control { count, last_count, is_dropping, delay_ns, drop_next_ns, .. } = self.control;
+        vec![
+            ("count", count.into()),
+            ("lastcount", last_count.into()),
+            ("ldelay_ns", delay_ns),
+            ("dropping", is_dropping.into()),
+            ("drop_next_ns", if is_dropping { drop_next_ns } else { 0 }),
+            ("ecn_mark", self.tally.stats.ecn_mark),
+            ("drop_overlimit", self.overlimit),
+            ("ce_mark", self.tally.ce_mark),
+        ]
+    }
+
+    fn kind(&self) -> &'static str {
+        "codel"
+    }
+}
+
+/// Counters that all queues of a discipline share.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) stats: Stats,
+    /// Items marked by `ce_threshold`.
+    pub(crate) ce_mark: u64,
+}
+
+/// State of the control loop of one queue, whose variables are those of RFC 8289 section 5.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    /// Drops since the state of dropping was entered.
+    pub(crate) count: u32,
+    last_count: u32,
+    is_dropping: bool,
+    /// Time at which the sojourn time has been above the target for an interval, if it stays there.
+    first_above_ns: Option<u64>,
+    drop_next_ns: u64,
+    /// Sojourn time of the last item.
+    delay_ns: u64,
+}
+
+/// An item from the head, and whether its sojourn time permits to drop it.
+struct Head<T> {
+    item: T,
+    ok_to_drop: bool,
+}
+
+impl Control {
+    /// The next item that leaves (`codel_queue_t::deque`).
+    pub(crate) fn dequeue<T: Queueable>(
+        &mut self,
+        params: &CodelParams,
+        now_ns: u64,
+        queue: &mut TimedQueue<T>,
+        tally: &mut Tally,
+        drops: &mut Vec<Dropped<T>>,
+    ) -> Option<T> {
+        let head = self.pop(params, now_ns, queue);
+        let head = match head {
+            Some(head) if self.is_dropping && head.ok_to_drop => {
+                self.go_on(params, now_ns, head, queue, tally, drops)
+            }
+            Some(head) if head.ok_to_drop => self.enter(params, now_ns, head, queue, tally, drops),
+            other => {
+                self.is_dropping = false;
+                other
+            }
+        };
+        let mut item = head?.item;
+        let is_late = params.ce_threshold_ns.is_some_and(|threshold| self.delay_ns > threshold);
+        if is_late && item.mark_ce() {
+            tally.ce_mark += 1;
+        }
+        Some(item)
+    }
+
+    /// Drops or marks as often as is due. A large backlog may have several drops due at once.
+    fn go_on<T: Queueable>(
+        &mut self,
+        params: &CodelParams,
+        now_ns: u64,
+        head: Head<T>,
+        queue: &mut TimedQueue<T>,
+        tally: &mut Tally,
+        drops: &mut Vec<Dropped<T>>,
+    ) -> Option<Head<T>> {
+        let mut head = head;
+        while self.is_dropping && now_ns >= self.drop_next_ns {
+            if signal(params, &mut head, tally) {
+                self.count = self.count.wrapping_add(1);
+                self.drop_next_ns = self.control_law(params, self.drop_next_ns);
+                break;
+            }
+            drop_item(head.item, tally, drops);
+            let Some(next) = self.pop(params, now_ns, queue) else {
+                self.is_dropping = false;
+                return None;
+            };
+            head = next;
+            if head.ok_to_drop {
+                //= https://www.rfc-editor.org/rfc/rfc8289#section-5.5
+                //# schedule the next drop.
+                self.count = self.count.wrapping_add(1);
+                self.drop_next_ns = self.control_law(params, self.drop_next_ns);
+            } else {
+                self.is_dropping = false;
+            }
+        }
+        Some(head)
+    }
+
+    /// The sojourn time was above the target for an interval: drops or marks one item, and begins
+    /// to drop.
+    fn enter<T: Queueable>(
+        &mut self,
+        params: &CodelParams,
+        now_ns: u64,
+        mut head: Head<T>,
+        queue: &mut TimedQueue<T>,
+        tally: &mut Tally,
+        drops: &mut Vec<Dropped<T>>,
+    ) -> Option<Head<T>> {
+        let head = if signal(params, &mut head, tally) {
+            Some(head)
+        } else {
+            drop_item(head.item, tally, drops);
+            self.pop(params, now_ns, queue)
+        };
+        self.is_dropping = true;
+        // The last drop rate that controlled the queue is a good one to begin with, if it is not
+        // long ago.
+        let delta = self.count.wrapping_sub(self.last_count);
+        let since_ns = now_ns.saturating_sub(self.drop_next_ns);
+        let is_recent = since_ns < RECENT_INTERVALS * params.interval_ns;
+        self.count = if delta > 1 && is_recent { delta } else { 1 };
+        self.drop_next_ns = self.control_law(params, now_ns);
+        self.last_count = self.count;
+        head
+    }
+
+    /// Takes the head, and looks how long it waited (`dodequeue`).
+    fn pop<T: Queueable>(
+        &mut self,
+        params: &CodelParams,
+        now_ns: u64,
+        queue: &mut TimedQueue<T>,
+    ) -> Option<Head<T>> {
+        let Some((since_ns, item)) = queue.pop() else {
+            self.first_above_ns = None;
+            return None;
+        };
+        self.delay_ns = now_ns.saturating_sub(since_ns);
+        let mut ok_to_drop = false;
+        if self.delay_ns < params.target_ns || queue.bytes() <= params.mtu {
+            self.first_above_ns = None;
+        } else if let Some(first_above_ns) = self.first_above_ns {
+            ok_to_drop = now_ns >= first_above_ns;
+        } else {
+            self.first_above_ns = Some(now_ns + params.interval_ns);
+        }
+        Some(Head { item, ok_to_drop })
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc8289#section-5.6
+    //# return t + INTERVAL / sqrt(count);
+    fn control_law(&self, params: &CodelParams, from_ns: u64) -> u64 {
+        from_ns + (params.interval_ns as f64 / f64::from(self.count.max(1)).sqrt()) as u64
+    }
+}
+
+/// Intervals for which a drop rate is remembered (RFC 8289 section 5.5).
+const RECENT_INTERVALS: u64 = 16;
+
+/// Marks an item in the place of a drop.
+fn signal<T: Queueable>(params: &CodelParams, head: &mut Head<T>, tally: &mut Tally) -> bool {
+    let is_marked = params.ecn && head.item.mark_ce();
+    tally.stats.ecn_mark += u64::from(is_marked);
+    is_marked
+}
+
+fn drop_item<T: Queueable>(item: T, tally: &mut Tally, drops: &mut Vec<Dropped<T>>) {
+    tally.stats.drop(item.bytes());
+    drops.push(Dropped { item, cause: DropCause::Early });
+}

@@ -1,0 +1,104 @@
+//! Numbers that look random, and are the same for the same seed.
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+///
+/// Links and disciplines draw from nothing else. Not for secrets: a seed can be computed from a few
+/// numbers.
+#[derive(Debug, Clone)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// The numbers of one of several streams, of which none says anything about another.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        Self(mix(mix(seed).wrapping_add(stream)))
+    }
+
+    /// A stream of its own for a part, as for each link of a network.
+    #[must_use]
+    pub fn split(&mut self) -> Self {
+        Self(mix(self.next_u64()))
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// The next 32 bits.
+    pub fn next_u32(&mut self) -> u32 {
+        (self.next_u64() >> 32) as u32
+    }
+
+    /// A number from 0 up to 1, which is left out.
+    pub fn unit(&mut self) -> f64 {
+        // 53 bits fit into a double.
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A number below `bound`; 0 for a bound of 0. Lemire's multiplication: biased by less than
+    /// `bound` / 2^64.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// Whether an event of this probability happens now. Never for 0, always for 1.
+    pub fn falls(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+}
+
+pub(crate) fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn falls(seed: u64, stream: u64, probability: f64, throws: usize) -> Vec<bool> {
+        let mut dice = Dice::new(seed, stream);
+        (0..throws).map(|_| dice.falls(probability)).collect()
+    }
+
+    fn count(falls: &[bool]) -> usize {
+        falls.iter().filter(|&&it| it).count()
+    }
+
+    #[test]
+    fn events_happen_as_often_as_their_probability_says() {
+        for seed in 0..10 {
+            for (probability, expected) in [(0.001, 200.), (0.01, 2000.), (0.5, 100_000.)] {
+                let found = count(&falls(seed, seed % 2, probability, 200_000)) as f64;
+                let tolerance = 5. * f64::sqrt(expected * (1. - probability));
+                assert!((found - expected).abs() < tolerance, "{seed}: {found} of {expected}");
+            }
+        }
+        assert_eq!(count(&falls(1, 0, 0., 100_000)), 0);
+        assert_eq!(count(&falls(1, 0, 1., 100_000)), 100_000);
+    }
+
+    #[test]
+    fn seeds_and_streams_are_independent() {
+        let first = falls(1, 0, 0.5, 1000);
+        assert_eq!(first, falls(1, 0, 0.5, 1000));
+        for (seed, stream) in [(1, 1), (2, 0), (2, 1), (0, 0), (0, 1)] {
+            let other = falls(seed, stream, 0.5, 1000);
+            let same = first.iter().zip(&other).filter(|(a, b)| a == b).count();
+            assert!((400..600).contains(&same), "{seed} {stream}: {same}");
+        }
+    }
+
+    #[test]
+    fn numbers_below_a_bound_cover_it_evenly() {
+        let mut dice = Dice::new(4, 0);
+        let mut counts = [0; 7];
+        for _ in 0..70_000 {
+            counts[dice.below(7) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
+        assert_eq!(dice.below(0), 0);
+    }
+}

@@ -1,0 +1,78 @@
+//! First in, first out: pfifo and bfifo.
+
+use std::collections::VecDeque;
+
+use crate::{DropCause, Dropped, Qdisc, Queueable, Stats};
+
+/// A queue with a limit of packets (pfifo) or of bytes (bfifo): an item that does not fit is
+/// dropped.
+#[derive(Debug)]
+pub struct Fifo<T> {
+    queue: VecDeque<T>,
+    limit: Limit,
+    stats: Stats,
+}
+
+/// Most that a queue holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Packets(usize),
+    Bytes(usize),
+}
+
+impl<T: Queueable> Fifo<T> {
+    /// pfifo: at most `limit` packets.
+    pub fn packets(limit: usize) -> Self {
+        Self::new(Limit::Packets(limit))
+    }
+
+    /// bfifo: at most `limit` bytes.
+    pub fn bytes(limit: usize) -> Self {
+        Self::new(Limit::Bytes(limit))
+    }
+
+    fn new(limit: Limit) -> Self {
+        Self { queue: VecDeque::new(), limit, stats: Stats::default() }
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        match self.limit {
+            Limit::Packets(limit) => self.queue.len() < limit,
+            Limit::Bytes(limit) => {
+                self.stats.backlog_bytes.saturating_add(bytes as u64) <= limit as u64
+            }
+        }
+    }
+}
+
+impl<T: Queueable> Qdisc<T> for Fifo<T> {
+    fn enqueue(&mut self, _now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
+        let bytes = item.bytes();
+        let fits = self.fits(bytes);
+        self.stats.offer(bytes);
+        if fits {
+            self.queue.push_back(item);
+        } else {
+            self.stats.drop(bytes);
+            self.stats.overlimits += 1;
+            drops.push(Dropped { item, cause: DropCause::Overlimit });
+        }
+    }
+
+    fn dequeue(&mut self, _now_ns: u64, _drops: &mut Vec<Dropped<T>>) -> Option<T> {
+        let item = self.queue.pop_front()?;
+        self.stats.send(item.bytes());
+        Some(item)
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.limit {
+            Limit::Packets(_) => "pfifo",
+            Limit::Bytes(_) => "bfifo",
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! FQ-CoDel (RFC 8290): a CoDel queue for each flow, served in turn by bytes; sparse flows first.
+
+use std::collections::VecDeque;
+
+use crate::codel::{Control, Tally};
+use crate::dice::mix;
+use crate::timed::TimedQueue;
+use crate::{CodelParams, Counter, DropCause, Dropped, Qdisc, Queueable, Stats};
+
+/// Parameters of FQ-CoDel, by the names of tc-fq_codel(8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FqCodelParams {
+    /// Control of each queue, with `limit` for all of them together.
+    pub codel: CodelParams,
+    /// Queues that flows are hashed to.
+    pub flows: usize,
+    /// Bytes that a queue may send before another one has its turn.
+    pub quantum: u32,
+    /// Bytes that all queues hold together.
+    pub memory_limit: u64,
+    /// Packets that are dropped at most when a limit is reached.
+    pub drop_batch: usize,
+    /// Key of the hash, so that flows that collide in one discipline do not in another.
+    pub perturbation: u64,
+}
+
+impl Default for FqCodelParams {
+    fn default() -> Self {
+        // As tc: 10240 packets, 1024 queues, 32 MiB, ECN. RFC 8290 section 5.2.4: a quantum of
+        // 1514.
+        Self {
+            codel: CodelParams { limit: 10_240, ecn: true, ..CodelParams::default() },
+            flows: 1024,
+            quantum: 1514,
+            memory_limit: 32 << 20,
+            drop_batch: 64,
+            perturbation: 0,
+        }
+    }
+}
+
+/// Queues of flows under CoDel.
+#[derive(Debug)]
+pub struct FqCodel<T> {
+    params: FqCodelParams,
+    flows: Vec<FlowQueue<T>>,
+    /// Queues that have items since the last turn, and those that had some before.
+    new: VecDeque<u32>,
+    old: VecDeque<u32>,
+    tally: Tally,
+    new_flow_count: u64,
+    overlimit: u64,
+    overmemory: u64,
+    maxpacket: u64,
+}
+
+#[derive(Debug)]
+struct FlowQueue<T> {
+    queue: TimedQueue<T>,
+    control: Control,
+    /// Bytes that may still leave in this turn.
+    deficit: i64,
+    /// In one of the two lists.
+    is_listed: bool,
+}
+
+impl<T: Queueable> FqCodel<T> {
+    /// Empty queues.
+    pub fn new(params: FqCodelParams) -> Self {
+        let flow = || FlowQueue {
+            queue: TimedQueue::new(),
+            control: Control::default(),
+            deficit: 0,
+            is_listed: false,
+        };
+        Self {
+            params,
+            flows: (0..params.flows.max(1)).map(|_| flow()).collect(),
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            tally: Tally::default(),
+            new_flow_count: 0,
+            overlimit: 0,
+            overmemory: 0,
+            maxpacket: 0,
+        }
+    }
+
+    fn classify(&self, item: &T) -> u32 {
+        let hash = mix(self.params.perturbation ^ u64::from(item.flow_hash())) >> 32;
+        ((hash * self.flows.len() as u64) >> 32) as u32
+    }
+
+    /// Drops from the head of the longest queue until it is half as long, or a batch is dropped.
+    /// The search for it takes time in proportion to the queues; the batch divides that among many
+    /// packets.
+    fn drop_from_longest(&mut self, drops: &mut Vec<Dropped<T>>) {
+        let longest = (0..self.flows.len()).rev().max_by_key(|&at| self.flows[at].queue.bytes());
+        let Some(flow) = longest.and_then(|at| self.flows.get_mut(at)) else { return };
+        let half = flow.queue.bytes() / 2;
+        let mut dropped = 0u64;
+        for _ in 0..self.params.drop_batch.max(1) {
+            let Some((_, item)) = flow.queue.pop() else { return };
+            dropped += item.bytes() as u64;
+            flow.control.count = flow.control.count.wrapping_add(1);
+            self.tally.stats.drop(item.bytes());
+            drops.push(Dropped { item, cause: DropCause::Overlimit });
+            if dropped >= half {
+                return;
+            }
+        }
+    }
+}
+
+impl<T: Queueable> Qdisc<T> for FqCodel<T> {
+    fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
+        let (at, bytes) = (self.classify(&item), item.bytes());
+        let flow = &mut self.flows[at as usize];
+        self.tally.stats.offer(bytes);
+        self.maxpacket = self.maxpacket.max(bytes as u64);
+        flow.queue.push(now_ns, item);
+        if !flow.is_listed {
+            //= https://www.rfc-editor.org/rfc/rfc8290#section-4.1
+            //# it is added to the end of the list of new queues
+            flow.is_listed = true;
+            flow.deficit = self.params.quantum.into();
+            self.new.push_back(at);
+            self.new_flow_count += 1;
+        }
+        let Stats { backlog_packets, backlog_bytes, .. } = self.tally.stats;
+        let is_full = backlog_packets > self.params.codel.limit as u64;
+        let is_heavy = backlog_bytes > self.params.memory_limit;
+        if is_full || is_heavy {
+            self.tally.stats.overlimits += 1;
+            let before = drops.len();
+            self.drop_from_longest(drops);
+            let counter = if is_heavy { &mut self.overmemory } else { &mut self.overlimit };
+            *counter += (drops.len() - before) as u64;
+        }
+    }
+
+    fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
+        loop {
+            let is_new = !self.new.is_empty();
+            let at = *if is_new { self.new.front() } else { self.old.front() }?;
+            let flow = self.flows.get_mut(at as usize)?;
+            let list = if is_new { &mut self.new } else { &mut self.old };
+            if flow.deficit <= 0 {
+                flow.deficit += i64::from(self.params.quantum.max(1));
+                list.pop_front();
+                self.old.push_back(at);
+                continue;
+            }
+            let FlowQueue { queue, control, .. } = flow;
+            let next = control.dequeue(&self.params.codel, now_ns, queue, &mut self.tally, drops);
+            if let Some(item) = next {
+                flow.deficit -= item.bytes() as i64;
+                self.tally.stats.send(item.bytes());
+                return Some(item);
+            }
+            list.pop_front();
+            //= https://www.rfc-editor.org/rfc/rfc8290#section-4.2
+            //# it is moved to the end of the list of old queues
+            if is_new && !self.old.is_empty() {
+                self.old.push_back(at);
+            } else {
+                flow.is_listed = false;
+            }
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        self.tally.stats
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        vec![
+            ("maxpacket", self.maxpacket),
+            ("drop_overlimit", self.overlimit),
+            ("new_flow_count", self.new_flow_count),
+            ("ecn_mark", self.tally.stats.ecn_mark),
+            ("ce_mark", self.tally.ce_mark),
+            ("drop_overmemory", self.overmemory),
+            ("new_flows_len", self.new.len() as u64),
+            ("old_flows_len", self.old.len() as u64),
+        ]
+    }
+
+    fn kind(&self) -> &'static str {
+        "fq_codel"
+    }
+}

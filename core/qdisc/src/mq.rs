@@ -1,0 +1,73 @@
+//! mq: a discipline for each queue of a device.
+
+use crate::{Counter, Dropped, Qdisc, Queueable, Stats};
+
+/// Queues of a device, each with its discipline; a flow is always in the same one.
+pub struct Mq<T> {
+    queues: Vec<Box<dyn Qdisc<T>>>,
+    /// Queue that is asked first.
+    next: usize,
+}
+
+impl<T: Queueable> Mq<T> {
+    /// A discipline for each queue.
+    ///
+    /// # Panics
+    /// Without queues: a packet would have no place.
+    pub fn new(queues: Vec<Box<dyn Qdisc<T>>>) -> Self {
+        assert!(!queues.is_empty(), "mq needs a queue");
+        Self { queues, next: 0 }
+    }
+
+    /// The discipline of each queue.
+    pub fn queues(&self) -> &[Box<dyn Qdisc<T>>] {
+        &self.queues
+    }
+
+    /// The next item of one queue, for a device that takes from each by itself.
+    pub fn dequeue_from(
+        &mut self,
+        queue: usize,
+        now_ns: u64,
+        drops: &mut Vec<Dropped<T>>,
+    ) -> Option<T> {
+        self.queues.get_mut(queue)?.dequeue(now_ns, drops)
+    }
+}
+
+impl<T: Queueable> Qdisc<T> for Mq<T> {
+    fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
+        let count = self.queues.len() as u64;
+        let queue = (u64::from(item.flow_hash()) * count) >> 32;
+        self.queues[queue as usize].enqueue(now_ns, item, drops);
+    }
+
+    /// The next item of the queues in turn, as a device serves its rings.
+    fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
+        let count = self.queues.len();
+        let order = (0..count).map(|n| (self.next + n) % count);
+        for at in order {
+            if let Some(item) = self.queues[at].dequeue(now_ns, drops) {
+                self.next = (at + 1) % count;
+                return Some(item);
+            }
+        }
+        None
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.queues.iter().filter_map(|queue| queue.next_timeout_ns()).min()
+    }
+
+    fn stats(&self) -> Stats {
+        self.queues.iter().map(|queue| queue.stats()).fold(Stats::default(), Stats::plus)
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        vec![("queues", self.queues.len() as u64)]
+    }
+
+    fn kind(&self) -> &'static str {
+        "mq"
+    }
+}

@@ -1,0 +1,139 @@
+//! Token bucket filter: a rate with bursts, and an optional peak rate.
+
+use crate::{Counter, DropCause, Dropped, Fifo, Qdisc, Queueable, Stats};
+
+/// Parameters of tbf, by the names of tc-tbf(8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TbfParams {
+    /// Bits per second.
+    pub rate: u64,
+    /// Bytes of the bucket: the longest burst, and the longest packet.
+    pub burst: u64,
+    /// Bits per second of the fastest burst. None: bursts are sent at once.
+    pub peakrate: Option<u64>,
+    /// Bytes of the bucket of the peak rate.
+    pub mtu: u64,
+    /// Bytes that wait for tokens.
+    pub limit: usize,
+}
+
+/// A queue that sends as fast as its tokens come.
+///
+/// Tokens are kept as the time that they take to come, as in Linux's sch_tbf.c, so that no rate is
+/// rounded.
+pub struct Tbf<T> {
+    params: TbfParams,
+    inner: Box<dyn Qdisc<T>>,
+    /// The next item, which was looked at before it had its tokens.
+    head: Option<T>,
+    tokens_ns: i128,
+    peak_tokens_ns: i128,
+    /// Time at which the tokens were counted.
+    counted_ns: u64,
+    /// Time at which the head has its tokens.
+    ready_ns: Option<u64>,
+    stats: Stats,
+}
+
+impl<T: Queueable + 'static> Tbf<T> {
+    /// Items wait in a bfifo of [`TbfParams::limit`]. The buckets are full.
+    pub fn new(params: TbfParams) -> Self {
+        Self::with_queue(params, Box::new(Fifo::bytes(params.limit)))
+    }
+
+    /// Items wait in `inner`, which should be empty; [`TbfParams::limit`] does not count.
+    pub fn with_queue(params: TbfParams, inner: Box<dyn Qdisc<T>>) -> Self {
+        let mut tbf = Self {
+            params,
+            inner,
+            head: None,
+            tokens_ns: 0,
+            peak_tokens_ns: 0,
+            counted_ns: 0,
+            ready_ns: None,
+            stats: Stats::default(),
+        };
+        (tbf.tokens_ns, tbf.peak_tokens_ns) = tbf.buckets_ns();
+        tbf
+    }
+}
+
+impl<T: Queueable> Tbf<T> {
+    /// Size of both buckets.
+    fn buckets_ns(&self) -> (i128, i128) {
+        let TbfParams { rate, burst, peakrate, mtu, .. } = self.params;
+        (time_ns(burst, rate), peakrate.map_or(0, |peak| time_ns(mtu, peak)))
+    }
+
+    /// Bytes of the longest item that ever has its tokens.
+    fn longest(&self) -> u64 {
+        let TbfParams { burst, peakrate, mtu, .. } = self.params;
+        peakrate.map_or(burst, |_| burst.min(mtu))
+    }
+
+    /// Tokens of both buckets that are left at `now_ns` when `bytes` are sent.
+    fn left_ns(&self, now_ns: u64, bytes: u64) -> (i128, i128) {
+        let (bucket, peak_bucket) = self.buckets_ns();
+        let passed = i128::from(now_ns.saturating_sub(self.counted_ns));
+        let tokens = (self.tokens_ns + passed).min(bucket) - time_ns(bytes, self.params.rate);
+        let peak = self.params.peakrate.map_or(0, |rate| {
+            (self.peak_tokens_ns + passed).min(peak_bucket) - time_ns(bytes, rate)
+        });
+        (tokens, peak)
+    }
+}
+
+impl<T: Queueable> Qdisc<T> for Tbf<T> {
+    fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
+        let bytes = item.bytes();
+        self.stats.offer(bytes);
+        if bytes as u64 > self.longest() {
+            self.stats.drop(bytes);
+            return drops.push(Dropped { item, cause: DropCause::TooLong });
+        }
+        let before = drops.len();
+        self.inner.enqueue(now_ns, item, drops);
+        self.stats.drop_all(&drops[before..]);
+    }
+
+    fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
+        self.ready_ns = None;
+        if self.head.is_none() {
+            let before = drops.len();
+            self.head = self.inner.dequeue(now_ns, drops);
+            self.stats.drop_all(&drops[before..]);
+        }
+        let bytes = self.head.as_ref()?.bytes();
+        let (tokens, peak) = self.left_ns(now_ns, bytes as u64);
+        if tokens < 0 || peak < 0 {
+            let wait_ns = u64::try_from((-tokens).max(-peak)).unwrap_or(u64::MAX);
+            self.ready_ns = Some(now_ns.saturating_add(wait_ns));
+            self.stats.overlimits += 1;
+            return None;
+        }
+        (self.tokens_ns, self.peak_tokens_ns, self.counted_ns) = (tokens, peak, now_ns);
+        self.stats.send(bytes);
+        self.head.take()
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.ready_ns.or_else(|| self.inner.next_timeout_ns())
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        vec![("tokens_ns", u64::try_from(self.tokens_ns).unwrap_or(0))]
+    }
+
+    fn kind(&self) -> &'static str {
+        "tbf"
+    }
+}
+
+/// Time in which `bytes` are sent at a rate, rounded up: a sender never gets ahead of it.
+fn time_ns(bytes: u64, rate: u64) -> i128 {
+    (i128::from(bytes) * 8_000_000_000 + i128::from(rate) - 1) / i128::from(rate.max(1))
+}

@@ -1,0 +1,38 @@
+//! A FIFO whose items know when they came.
+
+use std::collections::VecDeque;
+
+use crate::Queueable;
+
+/// Items in the order in which they came, and how many bytes they are.
+#[derive(Debug)]
+pub(crate) struct TimedQueue<T> {
+    items: VecDeque<(u64, T)>,
+    bytes: u64,
+}
+
+impl<T: Queueable> TimedQueue<T> {
+    pub(crate) fn new() -> Self {
+        Self { items: VecDeque::new(), bytes: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn push(&mut self, now_ns: u64, item: T) {
+        self.bytes += item.bytes() as u64;
+        self.items.push_back((now_ns, item));
+    }
+
+    /// The first item, and when it came.
+    pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
+        let (since_ns, item) = self.items.pop_front()?;
+        self.bytes -= item.bytes() as u64;
+        Some((since_ns, item))
+    }
+}

@@ -1,0 +1,14 @@
+//! Disciplines against the pseudo-code of their RFCs, and by properties that hold for all of them.
+
+mod cobalt;
+mod codel;
+mod fifo;
+mod fq_codel;
+mod item;
+mod mq;
+mod pie;
+mod prio;
+mod properties;
+mod red;
+mod tbf;
+mod traffic;

@@ -1,0 +1,49 @@
+//! Packets that come and are taken at given times, the same for a discipline and its reference.
+
+use towpath_qdisc::{Dice, Ecn};
+
+use crate::item::{MS, Numbered};
+
+/// An action at a time.
+pub enum Step {
+    Put(Numbered),
+    Take,
+}
+
+/// A bottleneck: packets are taken at a rate, and come from several flows at rates that change.
+///
+/// Phases are overload, light load and idleness, so that a control loop goes through all of its
+/// states.
+pub fn bottleneck(seed: u64, packets: u64, flows: u32, ecn: bool) -> Vec<(u64, Step)> {
+    let mut dice = Dice::new(seed, 0);
+    let mut steps = Vec::new();
+    let (mut now_ns, mut free_ns, mut gap_ns) = (MS, MS, MS);
+    for number in 0..packets {
+        if number % 400 == 0 {
+            // A packet takes about a millisecond: three quarters of the rate to three times the
+            // rate.
+            gap_ns = MS / 3 + dice.below(MS);
+            now_ns += if dice.falls(0.2) { 3_000 * MS } else { 0 };
+        }
+        now_ns += gap_ns / 2 + dice.below(gap_ns);
+        while free_ns <= now_ns {
+            steps.push((free_ns, Step::Take));
+            free_ns += MS / 2 + dice.below(MS);
+        }
+        let bytes = 60 + dice.below(1440) as usize;
+        let capable = ecn && dice.falls(0.5);
+        steps.push((
+            now_ns,
+            Step::Put(Numbered {
+                flow: dice.below(flows.into()) as u32,
+                ecn: if capable { Ecn::Ect0 } else { Ecn::NotEct },
+                priority: dice.below(16) as u8,
+                ..Numbered::new(number, bytes)
+            }),
+        ));
+    }
+    for n in 0..2 * packets {
+        steps.push((free_ns.max(now_ns) + n * MS / 4, Step::Take));
+    }
+    steps
+}

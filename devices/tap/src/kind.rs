@@ -1,0 +1,51 @@
+//! The two kinds of device that the kernel's driver makes.
+
+use std::fmt;
+
+use towpath_pool::LinkType;
+
+/// Kind of a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A station on an Ethernet, with neighbours.
+    #[default]
+    Tap,
+    /// IP packets without a link header; the kernel is the only neighbour.
+    Tun,
+}
+
+impl Kind {
+    /// First bytes of its packets.
+    pub fn link_type(self) -> LinkType {
+        match self {
+            Self::Tap => LinkType::Ethernet,
+            Self::Tun => LinkType::Ip,
+        }
+    }
+
+    /// Spelling of ip-tuntap(8), for a device with several queues where `multi_queue`.
+    pub(crate) fn mode(self, multi_queue: bool) -> &'static str {
+        match (self, multi_queue) {
+            (Self::Tap, false) => "tap",
+            (Self::Tap, true) => "tap multi_queue",
+            (Self::Tun, false) => "tun",
+            (Self::Tun, true) => "tun multi_queue",
+        }
+    }
+
+    pub(crate) fn flag(self) -> libc::c_int {
+        match self {
+            Self::Tap => libc::IFF_TAP,
+            Self::Tun => libc::IFF_TUN,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tap => "TAP",
+            Self::Tun => "TUN",
+        })
+    }
+}

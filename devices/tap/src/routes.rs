@@ -1,0 +1,94 @@
+//! Routes of this host through a device, and whether the host's own packets take them.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::host::{HostError, Message, Netlink, attributes, u32_at};
+
+/// Destination and length of a network.
+pub type Network = (IpAddr, u8);
+
+/// Marks of a packet that the choice of a route goes by.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Marks<'a> {
+    /// SO_MARK of its socket.
+    pub mark: Option<u32>,
+    /// Interface that its socket is bound to.
+    pub interface: Option<&'a str>,
+}
+
+/// Length of `struct nlmsghdr` and of `struct rtmsg`.
+const NLMSG_LEN: usize = 16;
+const RTMSG_LEN: usize = 12;
+
+/// Adds a route through interface `name` to each of `networks`. A route vanishes with its
+/// interface.
+///
+/// # Errors
+/// The first that the kernel refuses; those before it stay.
+pub fn add_routes(name: &str, networks: &[Network]) -> Result<(), HostError> {
+    let step = |step: String| move |source| HostError::Io { name: name.into(), step, source };
+    let mut netlink = Netlink::open().map_err(step("open a netlink socket".into()))?;
+    let link = netlink.link(name).map_err(step("look at the link".into()))?;
+    for &(ip, len) in networks {
+        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        let mut message = Message::new(libc::RTM_NEWROUTE, flags);
+        message.put(&rtmsg(ip, len));
+        message.attribute(libc::RTA_DST, &octets(ip));
+        message.attribute(libc::RTA_OIF, &link.index.to_ne_bytes());
+        let Err(source) = netlink.exchange(message) else { continue };
+        return Err(match source.raw_os_error() {
+            Some(libc::EEXIST) => HostError::RouteTaken { name: name.into(), ip, len },
+            Some(libc::EPERM) => HostError::NotPermitted {
+                name: name.into(),
+                commands: format!("sudo ip route add {ip}/{len} dev {name}"),
+            },
+            _ => step(format!("add a route to {ip}/{len}"))(source),
+        });
+    }
+    Ok(())
+}
+
+/// Whether a packet of this host to `to` leaves by interface `name`.
+///
+/// # Errors
+/// The kernel does not say, as where it has no route at all (ENETUNREACH) or no such interface.
+pub fn leads_through(name: &str, to: IpAddr, marks: Marks<'_>) -> io::Result<bool> {
+    let mut netlink = Netlink::open()?;
+    let through = netlink.link(name)?.index;
+    let bound = marks.interface.map(|interface| netlink.link(interface)).transpose()?;
+    let mut message = Message::new(libc::RTM_GETROUTE, 0);
+    message.put(&rtmsg(to, if to.is_ipv4() { 32 } else { 128 }));
+    message.attribute(libc::RTA_DST, &octets(to));
+    if let Some(mark) = marks.mark {
+        message.attribute(libc::RTA_MARK, &mark.to_ne_bytes());
+    }
+    if let Some(link) = bound {
+        message.attribute(libc::RTA_OIF, &link.index.to_ne_bytes());
+    }
+    let reply = netlink.exchange(message)?;
+    let list = reply.get(NLMSG_LEN + RTMSG_LEN..).unwrap_or_default();
+    let out = attributes(list).find(|(kind, _)| *kind == libc::RTA_OIF);
+    let out = out.and_then(|(_, value)| u32_at(value, 0));
+    Ok(out.ok_or(io::ErrorKind::InvalidData)? == through)
+}
+
+/// `struct rtmsg`: family, lengths of both prefixes, class, table, protocol, scope, type, flags.
+fn rtmsg(ip: IpAddr, len: u8) -> [u8; RTMSG_LEN] {
+    let (family, scope) = match ip {
+        IpAddr::V4(_) => (libc::AF_INET, libc::RT_SCOPE_LINK),
+        IpAddr::V6(_) => (libc::AF_INET6, libc::RT_SCOPE_UNIVERSE),
+    };
+    let (table, protocol, kind) = (libc::RT_TABLE_MAIN, libc::RTPROT_STATIC, libc::RTN_UNICAST);
+    let mut out = [0; RTMSG_LEN];
+    let head = [family as u8, len, 0, 0, table, protocol, scope, kind];
+    out[..head.len()].copy_from_slice(&head);
+    out
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}

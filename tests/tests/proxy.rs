@@ -1,0 +1,391 @@
+//! `towpath proxy`: programs of a namespace whose routes lead into its TUN device, and servers in
+//! another namespace behind a veth pair. Without root all of it is left out.
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
+use rustix::process::Signal;
+use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};
+
+/// Two namespaces: `here` with clients and towpath, `there` with servers at addresses that `here`
+/// reaches by its default route alone.
+struct Lab {
+    here: Namespace,
+    there: Namespace,
+}
+
+/// Networks that are led into the device, and the way past it.
+const ROUTED: [&str; 6] = ["--route", "10.9.0.0/16", "--route", "fd00:9::/32", "--interface", "va"];
+
+/// A UDP server that answers with the client's address, a blank and the datagram. Bound to one
+/// address of each version: a wildcard socket would answer from the address of its veth end.
+const UDP_ECHO: &str = "import socket,sys,threading\n\
+    def serve(family,host):\n\
+    \x20s=socket.socket(family,2); s.bind((host,int(sys.argv[1])))\n\
+    \x20while True:\n\
+    \x20\x20d,a=s.recvfrom(65536); s.sendto(('%s %d '%a[:2]).encode()+d,a)\n\
+    threading.Thread(target=serve,args=(2,'10.9.0.1')).start()\n\
+    serve(10,'fd00:9::1')";
+
+/// A TCP server that reads to the end of a stream and then answers with its length.
+const COUNTER: &str = "import socket\n\
+    s=socket.create_server(('::',7805),family=socket.AF_INET6,dualstack_ipv6=True)\n\
+    while True:\n c,_=s.accept(); n=0\n\
+    \x20while d:=c.recv(65536): n+=len(d)\n\
+    \x20c.sendall(str(n).encode()); c.close()";
+
+impl Lab {
+    /// None without root.
+    fn new() -> Option<Self> {
+        let (here, there) = (Namespace::new(), Namespace::new());
+        let (Some(a), Some(b)) = (here.name(), there.name()) else {
+            eprintln!("left out: needs root");
+            return None;
+        };
+        let commands = format!(
+            "ip link add va netns {a} type veth peer name vb netns {b}
+             ip -n {a} addr add 192.0.2.1/24 dev va
+             ip -n {a} addr add fd00:2::1/64 dev va nodad
+             ip -n {b} addr add 192.0.2.2/24 dev vb
+             ip -n {b} addr add fd00:2::2/64 dev vb nodad
+             ip -n {b} addr add 10.9.0.1/32 dev lo
+             ip -n {b} addr add 10.9.0.2/32 dev lo
+             ip -n {b} addr add fd00:9::1/128 dev lo nodad
+             ip -n {a} link set va up
+             ip -n {b} link set vb up
+             ip -n {a} route add default via 192.0.2.2
+             ip -n {a} route add default via fd00:2::2
+             ip -n {b} route add unreachable 10.9.66.0/24"
+        );
+        for line in commands.lines() {
+            let words: Vec<_> = line.split_whitespace().collect();
+            Process::spawn(&words).wait(PATIENCE).ok();
+        }
+        // A router says that a network is unreachable; a host says nothing.
+        there.shell("echo 1 > /proc/sys/net/ipv4/ip_forward").ok();
+        Some(Self { here, there })
+    }
+
+    /// Starts `towpath proxy` and waits until its device is up.
+    fn proxy(&self, options: &[&str]) -> Process {
+        let towpath = towpath();
+        let mut line = vec![towpath.as_str(), "proxy", "--tun", "tw0"];
+        line.extend(options);
+        let mut process = self.here.spawn(&line);
+        eventually("the device is up, or an error", || {
+            process.stderr().contains("Ctrl-C ends") || !process.is_running()
+        });
+        assert!(process.is_running(), "{}", process.stderr());
+        process
+    }
+
+    /// `towpath proxy` that is expected to end by itself, with its exit code and message.
+    fn refused(&self, options: &[&str]) -> (i32, String) {
+        let towpath = towpath();
+        let mut line = vec![towpath.as_str(), "proxy", "--tun", "tw0"];
+        line.extend(options);
+        let output = self.here.run(&line);
+        (output.code(), output.stderr)
+    }
+
+    /// Serves a page in `there`.
+    fn serve(&self, folder: &Scratch) -> Process {
+        folder.write("index.html", "a page\n");
+        let root = folder.path().to_str().expect("plain");
+        let server =
+            self.there.spawn(&["python3", "-m", "http.server", "-b", "::", "-d", root, "7801"]);
+        wait_for_port(&self.there, "10.9.0.1", 7801);
+        server
+    }
+
+    fn python(&self, script: &str) -> String {
+        self.here.run(&["python3", "-c", script]).ok().stdout
+    }
+
+    fn curl(&self, url: &str) -> towpath_tests::Output {
+        self.here.run(&["curl", "-gsS", "-m", "30", url])
+    }
+
+    /// Neither the device nor a route through it is there.
+    fn is_clean(&self) -> bool {
+        let shown = self.here.shell("ip link show; ip route show; ip -6 route show; ip rule show");
+        !shown.ok().stdout.contains("tw0")
+    }
+}
+
+/// A counter in the JSON of `--stats=json`.
+fn counter(stats: &str, layer: &str, name: &str) -> u64 {
+    let line = stats.lines().find(|line| line.starts_with('{')).expect("JSON");
+    let all: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    all[layer][name].as_u64().unwrap_or_else(|| panic!("{layer}.{name} in {line}"))
+}
+
+#[test]
+fn pages_refusals_and_unreachable_hosts_pass() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = Scratch::new();
+    let _server = lab.serve(&folder);
+    let mut options = ROUTED.to_vec();
+    options.push("--stats=json");
+    let proxy = lab.proxy(&options);
+    for host in ["10.9.0.1", "[fd00:9::1]"] {
+        let page = lab.curl(&format!("http://{host}:7801/"));
+        assert_eq!(page.ok().stdout, "a page\n", "{host}");
+    }
+    let script = "import socket,errno\n\
+        for f,h,p in ((2,'10.9.0.1',9),(10,'fd00:9::1',9),(2,'10.9.66.1',80)):\n\
+        \x20print(errno.errorcode[socket.socket(f).connect_ex((h,p))])";
+    assert_eq!(lab.python(script), "ECONNREFUSED\nECONNREFUSED\nEHOSTUNREACH\n");
+    let output = proxy.stop();
+    assert_eq!(output.code(), 0, "{}", output.stderr);
+    let count = |name| counter(&output.stderr, "gateway", name);
+    assert_eq!((count("tcp_connected"), count("tcp_refused"), count("loops_refused")), (2, 3, 0));
+    assert!(counter(&output.stderr, "tun", "rx_frames") > 0);
+    assert!(lab.is_clean());
+}
+
+#[test]
+fn a_half_closed_stream_comes_whole() {
+    let Some(lab) = Lab::new() else { return };
+    let _server = lab.there.spawn(&["python3", "-c", COUNTER]);
+    wait_for_port(&lab.there, "10.9.0.1", 7805);
+    let _proxy = lab.proxy(&ROUTED);
+    for host in ["10.9.0.1", "fd00:9::1"] {
+        let script = format!(
+            "import socket\ns=socket.create_connection(('{host}',7805))\n\
+             s.sendall(b'x'*5000000); s.shutdown(1)\n\
+             while d:=s.recv(99): print(d.decode(),end='')"
+        );
+        assert_eq!(lab.python(&script), "5000000", "{host}");
+    }
+}
+
+#[test]
+fn udp_has_one_port_whoever_is_written_to() {
+    let Some(lab) = Lab::new() else { return };
+    let _server = lab.there.spawn(&["python3", "-c", UDP_ECHO, "7802"]);
+    let _second = lab.there.spawn(&["python3", "-c", UDP_ECHO, "7803"]);
+    eventually("both servers", || {
+        lab.there.shell("ss -lun | grep -q 7802 && ss -lun | grep -q 7803").success()
+    });
+    let _proxy = lab.proxy(&ROUTED);
+    // 9000 bytes come in fragments, and go out in some.
+    let script = "import socket\n\
+        for f,h in ((2,'10.9.0.1'),(10,'fd00:9::1')):\n\
+        \x20s=socket.socket(f,2); s.settimeout(30); seen=set()\n\
+        \x20for p in (7802,7803):\n\
+        \x20\x20for n in (0,1,1200,9000):\n\
+        \x20\x20\x20s.sendto(b'x'*n,(h,p)); d,a=s.recvfrom(65536)\n\
+        \x20\x20\x20assert a[:2]==(h,p),a\n\
+        \x20\x20\x20ip,port,rest=d.split(b' ',2); assert rest==b'x'*n; seen.add((ip,port))\n\
+        \x20assert len(seen)==1,seen\n\
+        \x20print(seen.pop()[0].decode())\n\
+        s=socket.socket(2,2); s.settimeout(30); s.connect(('10.9.0.1',9)); s.send(b'x')\n\
+        try: s.recv(1)\n\
+        except ConnectionRefusedError: print('refused')";
+    assert_eq!(lab.python(script), "192.0.2.1\nfd00:2::1\nrefused\n");
+}
+
+#[test]
+fn an_echo_is_the_destinations() {
+    let Some(lab) = Lab::new() else { return };
+    let _proxy = lab.proxy(&ROUTED);
+    for host in ["10.9.0.1", "fd00:9::1"] {
+        let pinged = lab.here.run(&["ping", "-c", "1", "-W", "30", host]);
+        assert!(pinged.success(), "{host}: {}", pinged.stdout);
+    }
+    // The first address is nobody's: an answer would be the gateway's own.
+    let script = "import socket,struct\n\
+        s=socket.socket(2,3,1); s.settimeout(30)\n\
+        for h in ('10.9.0.77','10.9.0.2'):\n\
+        \x20s.sendto(struct.pack('!BBHHH',8,0,0xf7fd,2,0),(h,0))\n\
+        while True:\n d,a=s.recvfrom(999)\n if d[20]==0: print(a[0]); break";
+    assert_eq!(lab.python(script), "10.9.0.2\n");
+}
+
+#[test]
+fn every_question_goes_to_the_nameserver_that_is_named() {
+    let Some(lab) = Lab::new() else { return };
+    let _server = lab.there.spawn(&[
+        "python3",
+        "-c",
+        "import socket\ns=socket.socket(2,2); s.bind(('10.9.0.1',53))\n\
+         while True:\n d,a=s.recvfrom(999); s.sendto(d[:2]+b'\\x81\\x80'+d[4:],a)",
+    ]);
+    eventually("the nameserver", || lab.there.shell("ss -lun | grep -q 10.9.0.1:53").success());
+    let mut options = vec!["--route", "198.51.100.0/24", "--dns", "10.9.0.1"];
+    options.extend(["--interface", "va", "--stats=json"]);
+    let proxy = lab.proxy(&options);
+    let script = "import socket,struct\n\
+        s=socket.socket(2,2); s.settimeout(30); s.connect(('198.51.100.53',53))\n\
+        q=struct.pack('!6H',0x1234,0x100,1,0,0,0)+b'\\1a\\0'+struct.pack('!2H',1,1)\n\
+        s.send(q); r=s.recv(999); assert r[:2]==q[:2] and r[4:]==q[4:],r\n\
+        print('answered')";
+    assert_eq!(lab.python(script), "answered\n");
+    let output = proxy.stop();
+    assert_eq!(counter(&output.stderr, "gateway", "dns_answers"), 1);
+}
+
+#[test]
+fn device_and_routes_vanish_with_a_killed_process() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = Scratch::new();
+    let _server = lab.serve(&folder);
+    let proxy = lab.proxy(&ROUTED);
+    assert!(lab.curl("http://10.9.0.1:7801/").success());
+    assert!(!lab.is_clean());
+    proxy.signal(Signal::KILL);
+    proxy.wait(PATIENCE);
+    eventually("device and routes have gone", || lab.is_clean());
+    // The same set-up works once more.
+    let _proxy = lab.proxy(&ROUTED);
+    assert!(lab.curl("http://10.9.0.1:7801/").success());
+}
+
+#[test]
+fn a_loop_is_found_at_the_start_and_later() {
+    let Some(lab) = Lab::new() else { return };
+    let (code, message) = lab.refused(&["--route", "10.9.0.0/16"]);
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("add --interface IF"), "{message}");
+    let (code, message) = lab.refused(&["--route", "10.9.0.0/16", "--mark", "7"]);
+    assert_eq!(code, 125, "{message}");
+    assert!(message.contains("ip rule add fwmark 7"), "{message}");
+    assert!(lab.is_clean());
+
+    let proxy = lab.proxy(&["--stats=json"]);
+    lab.here.shell("ip route add 10.9.0.0/16 dev tw0; ip route add fd00:9::/32 dev tw0").ok();
+    for host in ["10.9.0.1", "[fd00:9::1]"] {
+        let refused = lab.curl(&format!("http://{host}:80/"));
+        assert_eq!(refused.code(), 7, "{host}: {}", refused.stderr);
+    }
+    eventually("the loop is named", || proxy.stderr().contains("came back into its tunnel"));
+    let output = proxy.stop();
+    assert_eq!(counter(&output.stderr, "gateway", "loops_refused"), 2);
+}
+
+#[test]
+fn a_mark_and_a_rule_lead_past_the_device() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = Scratch::new();
+    let _server = lab.serve(&folder);
+    lab.here
+        .shell("ip rule add fwmark 7 lookup 100; ip route add default via 192.0.2.2 table 100")
+        .ok();
+    let _proxy = lab.proxy(&["--route", "10.9.0.0/16", "--mark", "7"]);
+    assert_eq!(lab.curl("http://10.9.0.1:7801/").ok().stdout, "a page\n");
+}
+
+#[test]
+fn a_device_that_was_made_beforehand_stays() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = Scratch::new();
+    let _server = lab.serve(&folder);
+    lab.here.shell("ip tuntap add dev tw0 mode tun && ip addr add 198.18.7.1/32 dev tw0").ok();
+    let (code, message) = lab.refused(&ROUTED);
+    assert_eq!(code, 125, "{message}");
+    assert!(message.contains("sudo ip route add 10.9.0.0/16 dev tw0"), "{message}");
+    let proxy = lab.proxy(&["--interface", "va"]);
+    lab.here.shell("ip route add 10.9.0.0/16 dev tw0").ok();
+    assert_eq!(lab.curl("http://10.9.0.1:7801/").ok().stdout, "a page\n");
+    let (code, message) = lab.refused(&[]);
+    assert_eq!(code, 125, "{message}");
+    assert!(message.contains("the TUN device tw0 is in use"), "{message}");
+    proxy.stop();
+    let shown = lab.here.shell("ip -o -4 addr show dev tw0").ok();
+    assert!(shown.stdout.contains("198.18.7.1"), "{}", shown.stdout);
+    lab.here.shell("ip link del tw0").ok();
+}
+
+#[test]
+fn a_deleted_device_is_named_at_the_end() {
+    let Some(lab) = Lab::new() else { return };
+    let proxy = lab.proxy(&["--interface", "va"]);
+    lab.here.shell("ip link del tw0").ok();
+    let output = proxy.wait(PATIENCE);
+    assert_eq!(output.code(), 125, "{}", output.stderr);
+    assert!(output.stderr.contains("tw0 was deleted"), "{}", output.stderr);
+}
+
+#[test]
+fn traffic_goes_on_when_the_device_went_down_and_up() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = Scratch::new();
+    let _server = lab.serve(&folder);
+    let _proxy = lab.proxy(&["--interface", "va"]);
+    for _ in 0..2 {
+        lab.here.shell("ip link set tw0 up && ip route add 10.9.0.0/16 dev tw0").ok();
+        assert_eq!(lab.curl("http://10.9.0.1:7801/").ok().stdout, "a page\n");
+        lab.here.shell("ip link set tw0 down").ok();
+    }
+}
+
+#[test]
+fn the_set_up_is_shown_beforehand_and_packets_are_recorded() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = Scratch::new();
+    let _server = lab.serve(&folder);
+    let towpath = towpath();
+    let mut line = vec![towpath.as_str(), "proxy", "--tun", "tw0", "--dry-run"];
+    line.extend(ROUTED);
+    let shown = lab.here.run(&line).ok().stdout;
+    assert!(shown.contains("ip route add 10.9.0.0/16 dev tw0\n"), "{shown}");
+    assert!(lab.is_clean());
+    // The commands are true: they make a set-up in which everything is.
+    lab.here.shell(&format!("set -e\n{shown}ip link del tw0")).ok();
+
+    let file = folder.path().join("packets.pcapng");
+    let mut options = vec!["--pcap", file.to_str().expect("plain")];
+    options.extend(ROUTED);
+    let proxy = lab.proxy(&options);
+    assert!(lab.curl("http://10.9.0.1:7801/").success());
+    assert_eq!(proxy.stop().code(), 0);
+    let bytes = std::fs::read(&file).expect("a capture");
+    // The type of a section header block, and the page.
+    assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    assert!(bytes.windows(7).any(|window| window == b"a page\n"));
+}
+
+#[test]
+fn mistakes_are_named() {
+    let Some(lab) = Lab::new() else { return };
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["--interface", "nosuch0"], 125, "there is no such interface"),
+        (&["--interface", "tw0"], 2, "cannot leave by the device"),
+        (&["--route", "10.9.0.1/16"], 2, "give 10.9.0.0/16"),
+        (&["--mark", "x"], 2, "is not a mark"),
+        (&["--address", "198.18.0.1"], 2, "ADDRESS/LENGTH"),
+    ];
+    for (options, wanted, word) in cases {
+        let (code, message) = lab.refused(options);
+        assert_eq!(code, wanted, "{options:?}: {message}");
+        assert!(message.contains(word), "{options:?}: {message}");
+    }
+    // Device names are checked before anything is made.
+    let towpath = towpath();
+    let output = lab.here.run(&[&towpath, "proxy", "--tun", "a/b"]);
+    assert!(output.stderr.contains("is no interface name"), "{}", output.stderr);
+    let output = lab.here.run(&[&towpath, "proxy", "--tun", "va"]);
+    assert!(output.stderr.contains("is not a TUN device"), "{}", output.stderr);
+}
+
+#[test]
+fn a_user_without_rights_is_told_what_to_do() {
+    let Some(lab) = Lab::new() else { return };
+    // All but the right to make devices.
+    let towpath = towpath();
+    let drop = "--bounding-set=-net_admin";
+    let output = lab.here.run(&[
+        "setpriv",
+        drop,
+        "--inh-caps=-net_admin",
+        &towpath,
+        "proxy",
+        "--tun",
+        "tw0",
+    ]);
+    assert_eq!(output.code(), 125, "{}", output.stderr);
+    assert!(
+        output.stderr.contains("sudo ip tuntap add dev tw0 mode tun user $USER"),
+        "{}",
+        output.stderr
+    );
+}

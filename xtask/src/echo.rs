@@ -1,0 +1,352 @@
+//! Echo servers side by side under `towpath load`: the experiment of docs/benchmarking.md.
+//!
+//! Each server runs in turn, in a network namespace of its own. The tester reaches it over the
+//! kernel's loopback, directly or by a published port, over a TAP device, or within one run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::bench::cpu;
+use crate::bench::peers::{Peer, build_rust};
+use crate::running::{Running, ip};
+use crate::table::Table;
+use crate::{interrupt, workspace};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Connections, each with a request at a time.
+    #[arg(long, default_value_t = 1000)]
+    users: u32,
+    /// Pause of a user between an answer and its next request.
+    #[arg(long, default_value = "100ms")]
+    interval: String,
+    /// Time of each measurement.
+    #[arg(long, default_value = "10s")]
+    duration: String,
+    /// Measurements of each server, in turn with the others; the table has medians.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Only these servers: go, netpoll, std, tokio, tap, rootless, both.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    only: Vec<String>,
+    /// Prints all measurements as JSON, and no table.
+    #[arg(long)]
+    json: bool,
+}
+
+const PORT: u16 = 7900;
+/// Time that a server has until it accepts connections.
+const READY: Duration = Duration::from_secs(15);
+
+/// A server and its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Go,
+    Netpoll,
+    Std,
+    Tokio,
+    Tap,
+    Rootless,
+    Both,
+}
+
+/// Programs of the measurement.
+struct Built {
+    towpath: PathBuf,
+    /// The echo server of the library.
+    ours: PathBuf,
+    go: PathBuf,
+    rust: PathBuf,
+}
+
+/// Figures of one measurement.
+struct Measured {
+    /// The tester's own report.
+    report: Value,
+    /// Processors that the server, and the stack below it, kept busy.
+    cores: f64,
+    /// Largest resident memory of the server, and of the stack below it, in bytes.
+    memory: f64,
+}
+
+/// Measures and prints the table. Needs root, Go, and the registries of the peers' languages.
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    interrupt::hold()?;
+    let sides = wanted(&options.only)?;
+    let built = Built::new(root)?;
+    let mut all: Vec<Vec<Measured>> = sides.iter().map(|_| Vec::new()).collect();
+    for round in 0..options.repeat {
+        for (side, measured) in sides.iter().zip(&mut all) {
+            crate::table::progress(&format!("round {}: {}", round + 1, side.about()));
+            measured.push(side.measure(&built, options).with_context(|| side.about())?);
+            interrupt::check()?;
+        }
+    }
+    crate::table::progress("");
+    if options.json {
+        let rows = sides.iter().zip(&all).map(|(side, all)| {
+            json!({
+                "server": side.about(),
+                "measurements": all.iter().map(Measured::json).collect::<Vec<_>>(),
+            })
+        });
+        println!("{:#}", Value::Array(rows.collect()));
+        return Ok(());
+    }
+    let heads =
+        ["server", "sent", "failures", "avg ms", "p90 ms", "p95 ms", "p99 ms", "cores", "MiB"];
+    let table = Table::new(true, &heads);
+    for (side, all) in sides.iter().zip(&all) {
+        let median = |read: &dyn Fn(&Measured) -> f64| {
+            let mut values: Vec<f64> = all.iter().map(read).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let ms = |name: &'static str| {
+            let value = median(&move |it| it.report["response"][name].as_f64().unwrap_or(f64::NAN));
+            format!("{:.2}", value / 1000.)
+        };
+        let count = |name: &'static str| {
+            format!("{:.0}", median(&move |it| it.report[name].as_f64().unwrap_or(f64::NAN)))
+        };
+        let cells = [
+            side.about().to_owned(),
+            count("sent"),
+            format!("{:.0}", median(&Measured::failures)),
+            ms("mean_us"),
+            ms("p90_us"),
+            ms("p95_us"),
+            ms("p99_us"),
+            format!("{:.2}", median(&|it| it.cores)),
+            format!("{:.0}", median(&|it| it.memory / f64::from(1 << 20))),
+        ];
+        table.row(&cells.each_ref().map(|cell| cell as &dyn std::fmt::Display));
+    }
+    Ok(())
+}
+
+impl Side {
+    const ALL: [Self; 7] =
+        [Self::Go, Self::Netpoll, Self::Std, Self::Tokio, Self::Tap, Self::Rootless, Self::Both];
+
+    fn key(self) -> &'static str {
+        match self {
+            Self::Go => "go",
+            Self::Netpoll => "netpoll",
+            Self::Std => "std",
+            Self::Tokio => "tokio",
+            Self::Tap => "tap",
+            Self::Rootless => "rootless",
+            Self::Both => "both",
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Self::Go => "Go net, kernel",
+            Self::Netpoll => "netpoll, kernel",
+            Self::Std => "std, kernel",
+            Self::Tokio => "tokio, kernel",
+            Self::Tap => "towpath::net, TAP",
+            Self::Rootless => "towpath::net, rootless",
+            Self::Both => "std and tester in one `towpath run`",
+        }
+    }
+
+    /// Runs the server and the tester once.
+    fn measure(self, built: &Built, options: &Options) -> Result<Measured> {
+        let world = Namespace::new()?;
+        let (port, at) = (PORT.to_string(), format!("127.0.0.1:{PORT}"));
+        let path = |path: &Path| path.display().to_string();
+        let (ours, rust, go) = (path(&built.ours), path(&built.rust), path(&built.go));
+        let (line, host): (Vec<&str>, _) = match self {
+            Self::Go => (vec![&go, "net", &port], at.clone()),
+            Self::Netpoll => (vec![&go, "netpoll", &port], at.clone()),
+            Self::Std => (vec![&rust, "std", &at], at.clone()),
+            Self::Tokio => (vec![&rust, "tokio", &at], at.clone()),
+            Self::Tap => (vec![&ours, "tap", "tw0", &port], format!("10.77.0.2:{PORT}")),
+            Self::Rootless => (vec![&ours, "rootless", &at, &port], at.clone()),
+            Self::Both => return measure_both(&world, built, options),
+        };
+        let server = Running(world.command(&line).spawn().context("the server")?);
+        world.wait(&host)?;
+        let pid = server.0.id();
+        let (before, start) = (cpu::of_tree(pid)?, Instant::now());
+        let tester = world.command(&tester(built, options, &host)).output()?;
+        let cores = (cpu::of_tree(pid)? - before) / start.elapsed().as_secs_f64();
+        Ok(Measured { report: figures_of(&tester)?, cores, memory: memory(pid)? })
+    }
+}
+
+/// Server and tester are programs of one run. Its CPU without the tester's is the server's.
+fn measure_both(world: &Namespace, built: &Built, options: &Options) -> Result<Measured> {
+    let at = format!("127.0.0.1:{PORT}");
+    let tester = tester(built, options, &at).join(" ");
+    let server = format!("{} std {at}", built.rust.display());
+    let wait = format!("until (: < /dev/tcp/127.0.0.1/{PORT}) 2>/dev/null; do sleep 0.05; done");
+    let script = format!("{server} & {wait}; {tester}; kill $!");
+    let towpath = built.towpath.display().to_string();
+    let mut command = world.command(&[&towpath, "run", "-q", "--", "bash", "-c", &script]);
+    let me = std::process::id();
+    let (before, start) = (cpu::of_ended_children(me)?, Instant::now());
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (pid, is_over) = (run.id(), AtomicBool::new(false));
+    let (output, memory) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0f64;
+            while !is_over.load(Relaxed) {
+                most = memory(pid).unwrap_or(0.).max(most);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            most
+        });
+        let output = run.wait_with_output();
+        is_over.store(true, Relaxed);
+        (output, watch.join().unwrap_or(0.))
+    });
+    let report = figures_of(&output?)?;
+    let used = cpu::of_ended_children(me)? - before - report["cpu_s"].as_f64().unwrap_or(0.);
+    Ok(Measured { report, cores: used / start.elapsed().as_secs_f64(), memory })
+}
+
+/// The tester's command.
+fn tester(built: &Built, options: &Options, host: &str) -> Vec<String> {
+    let (towpath, users) = (built.towpath.display().to_string(), options.users.to_string());
+    let words = [
+        &*towpath,
+        "load",
+        "--host",
+        host,
+        "--users",
+        &users,
+        "--interval",
+        &options.interval,
+        "--duration",
+        &options.duration,
+        "--live",
+        "never",
+        "-o",
+        "json",
+    ];
+    words.map(str::to_owned).into()
+}
+
+/// The figures of the tester's document.
+fn figures_of(output: &Output) -> Result<Value> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let document: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("the tester gave no figures: {}", said.trim()))?;
+    Ok(document["run"].clone())
+}
+
+/// Largest resident memory of a process and its descendants but testers, in bytes.
+fn memory(pid: u32) -> Result<f64> {
+    let of_one = |pid: u32| {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if arguments.split(|byte| *byte == 0).nth(1) == Some(b"load") {
+            return 0.;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+        kib.unwrap_or(0.) * 1024.
+    };
+    Ok(of_one(pid) + cpu::descendants(pid)?.into_iter().map(of_one).sum::<f64>())
+}
+
+impl Measured {
+    fn failures(&self) -> f64 {
+        let kinds = self.report["failures"].as_array().map_or(&[][..], Vec::as_slice);
+        kinds.iter().filter_map(|kind| kind["count"].as_f64()).sum()
+    }
+
+    fn json(&self) -> Value {
+        json!({ "report": self.report, "cores": self.cores, "memory_bytes": self.memory })
+    }
+}
+
+impl Built {
+    fn new(root: &Path) -> Result<Self> {
+        let target = workspace::target(root);
+        let release = |words: &[&str]| -> Result<()> {
+            let mut build = workspace::cargo(root, &[&["build", "--release"], words].concat());
+            ensure!(build.status()?.success(), "the release build failed");
+            Ok(())
+        };
+        release(&["-p", "towpath-cli"])?;
+        release(&["-p", "towpath", "--example", "echo_over"])?;
+        let program = |name: &str| target.join("release").join(name);
+        Ok(Self {
+            towpath: program("towpath"),
+            ours: program("examples/echo_over"),
+            go: Peer::Go.build(root, &target)?,
+            rust: build_rust(root, &target, "rust-echo")?,
+        })
+    }
+}
+
+fn wanted(names: &[String]) -> Result<Vec<Side>> {
+    let known = Side::ALL.map(Side::key);
+    for name in names {
+        ensure!(known.contains(&&**name), "{name:?} is not a server; there are {known:?}");
+    }
+    let is_wanted = |side: &Side| names.is_empty() || names.iter().any(|it| it == side.key());
+    Ok(Side::ALL.into_iter().filter(is_wanted).collect())
+}
+
+/// A network namespace with CUBIC, removed on drop.
+struct Namespace(String);
+
+impl Namespace {
+    fn new() -> Result<Self> {
+        let world = Self(format!("tpe-{}", std::process::id()));
+        ip(&["netns", "add", &world.0])?;
+        ip(&["-n", &world.0, "link", "set", "lo", "up"])?;
+        let cubic = ["sysctl", "-q", "-w", "net.ipv4.tcp_congestion_control=cubic"];
+        ensure!(world.command(&cubic).status()?.success(), "CUBIC cannot be chosen");
+        Ok(world)
+    }
+
+    fn command(&self, line: &[impl AsRef<std::ffi::OsStr>]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0]).args(line).stdin(Stdio::null());
+        command
+    }
+
+    /// Waits until a server accepts connections.
+    fn wait(&self, host: &str) -> Result<()> {
+        let reach = format!("(: < /dev/tcp/{}) 2>/dev/null", host.replace(':', "/"));
+        let end = Instant::now() + READY;
+        while !self.command(&["bash", "-c", &reach]).status()?.success() {
+            interrupt::check()?;
+            ensure!(Instant::now() < end, "no server on {host} within {READY:?}");
+            interrupt::sleep(Duration::from_millis(50))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Err(error) = ip(&["netns", "del", &self.0]) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_not_there_is_refused_by_name() {
+        let error = wanted(&["nginx".into()]).err().expect("no such server").to_string();
+        assert!(error.contains("nginx") && error.contains("rootless"), "{error}");
+        assert!(wanted(&[]).is_ok_and(|all| all.len() == Side::ALL.len()));
+    }
+}
