@@ -146,7 +146,8 @@ fn lost_and_duplicated_datagrams_are_counted() {
     assert_eq!(counter(&out, "netem_egress", "lost"), 5);
     assert_eq!(counter(&out, "netem_egress", "delivered"), 0);
     // Once more there, and both of these once more back.
-    let echo = "import socket,sys\ns=socket.socket(2,2); s.sendto(b'x',(sys.argv[1],int(sys.argv[2])))\n\
+    let echo = "import socket,sys\ns=socket.socket(2,2)\n\
+                s.sendto(b'x',(sys.argv[1],int(sys.argv[2])))\n\
                 for n in range(4): s.recv(9)";
     let out = peer.run(Mode::Rootless, &["--netem", "duplicate 100%"], echo, &[]);
     let counts = ["netem_egress", "netem_ingress"].map(|layer| counter(&out, layer, "duplicated"));
