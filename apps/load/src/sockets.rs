@@ -111,3 +111,40 @@ pub fn kind(error: &io::Error) -> Failure {
 pub fn is_no_room(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NOBUFS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_kernel_have_their_kinds() {
+        for (errno, expected) in [
+            (Errno::CONNREFUSED, Failure::Refused),
+            (Errno::NETUNREACH, Failure::Unreachable),
+            (Errno::HOSTUNREACH, Failure::Unreachable),
+            (Errno::CONNRESET, Failure::Reset),
+            (Errno::PIPE, Failure::Reset),
+            (Errno::ADDRNOTAVAIL, Failure::NoLocalPorts),
+            (Errno::MFILE, Failure::NoDescriptors),
+            (Errno::NFILE, Failure::NoDescriptors),
+            (Errno::TIMEDOUT, Failure::ConnectTimeout),
+            (Errno::ACCESS, Failure::Other),
+        ] {
+            assert_eq!(kind(&errno.into()), expected, "{errno}");
+        }
+        assert_eq!(kind(&io::ErrorKind::NotConnected.into()), Failure::Other);
+    }
+
+    #[test]
+    fn of_several_addresses_the_first_that_accepts_is_taken() {
+        let limit = Duration::from_secs(30);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        // While the port is taken here, no program can listen at it on all addresses.
+        let closed = SocketAddr::new("127.97.0.1".parse().unwrap(), open.port());
+        let other = SocketAddr::new("127.97.0.2".parse().unwrap(), open.port());
+        assert_eq!(accepting(&[closed, open], limit), open);
+        assert_eq!(accepting(&[closed], limit), closed);
+        assert_eq!(accepting(&[closed, other], limit), closed);
+    }
+}

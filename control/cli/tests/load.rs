@@ -45,8 +45,11 @@ fn ended_with(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "{}{}", stdout(output), stderr(output));
 }
 
+/// A connection's thread.
+type Serve = fn(TcpStream);
+
 /// A server of threads that hands each connection to `serve`.
-fn server(serve: fn(TcpStream)) -> SocketAddr {
+fn server(serve: Serve) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("bound");
     thread::spawn(move || {
@@ -228,7 +231,7 @@ fn datagrams_are_answered_by_datagrams() {
 
 #[test]
 fn servers_that_close_after_each_answer_lose_nothing() {
-    let cases: [(fn(TcpStream), &[&str]); 3] = [
+    let cases: [(Serve, &[&str]); 3] = [
         (echo_once, &["--shape", "connect"]),
         (http_once, &["--shape", "connect", "--http", "/"]),
         (http_once, &["--http", "/"]),
@@ -268,7 +271,7 @@ fn bad_input_is_refused_with_what_was_expected() {
         (&["--search", "p99"], "p99=5ms"),
         (&["--compare", "127.0.0.1:7"], "--compare"),
         (&["--on", "moon"], "kernel, rootless, tap"),
-        (&["--on", "tap", "--inside", "tap"], "10.77.0.1:8080"),
+        (&["--on", "tap"], "10.77.0.1:8080"),
     ];
     for (words, wanted) in cases {
         let output = load(words).output().expect("towpath starts");
@@ -300,7 +303,7 @@ fn a_refused_port_ends_the_command_with_status_4() {
 
 #[test]
 fn wrong_and_missing_answers_are_counted_by_kind() {
-    for (serve, kind) in [(shout as fn(TcpStream), "wrong_answer"), (close, "closed")] {
+    for (serve, kind) in [(shout as Serve, "wrong_answer"), (close, "closed")] {
         let output = short(server(serve), &["-o", "json", "--no-live"]);
         ended_with(&output, 4);
         let failures = &json(&output)["run"]["failures"];

@@ -354,6 +354,34 @@ fn snapshots_show_the_figures_so_far_and_stop_ends_the_run() {
 }
 
 #[test]
+fn reports_of_two_runs_merge_without_loss() {
+    let plan = plan(tcp(echo), 2);
+    let first = until(&plan, |now| now.received >= 20);
+    let second = until(&plan, |now| now.received >= 20);
+    let mut both = first.clone();
+    both.merge(&second);
+    is_clean(&both);
+    assert_eq!(both.received, first.received + second.received);
+    assert_eq!(both.duration, first.duration + second.duration);
+    assert_eq!(both.response.max(), first.response.max().max(second.response.max()));
+    assert_eq!(both.periods.last().map(|it| it.at), Some(both.duration));
+}
+
+#[test]
+fn a_report_is_one_json_object_with_the_plan_and_all_histograms() {
+    let report = until(&plan(tcp(echo), 2), |now| now.received >= 20);
+    let value = serde_json::to_value(&report).expect("a report has a JSON form");
+    assert_eq!(value["plan"]["users"], 2);
+    assert_eq!(value["plan"]["message"]["begins"], r"hello\n");
+    assert_eq!(value["ended"], "stopped");
+    for name in ["response", "service", "connect"] {
+        assert!(value[name]["p99_us"].as_f64().is_some_and(|it| it > 0.), "{name}");
+    }
+    assert_eq!(value["response"]["count"], report.received);
+    assert!(value["generator"]["lateness"]["buckets"].is_array());
+}
+
+#[test]
 fn a_panic_of_the_watcher_ends_the_threads_and_goes_on() {
     let mut plan = plan(tcp(echo), 2);
     plan.duration = Duration::from_secs(3600);

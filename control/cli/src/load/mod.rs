@@ -41,11 +41,11 @@ use sinks::Sinks;
 
 /// Runs the command, and returns the exit code.
 pub fn load(args: &LoadArgs) -> Result<u8> {
+    let on = args.inside.as_ref().unwrap_or(&args.on);
+    let targets = session::targets(args, on)?;
     if place::is_elsewhere(args) {
         return place::restart(args);
     }
-    let on = args.inside.as_ref().unwrap_or(&args.on).clone();
-    let targets = session::targets(args, &on)?;
     let sinks = Sinks::open(args.outputs()?)?;
     let screen = Screen::new();
     let interrupt = Interrupt::start(&screen)?;

@@ -141,10 +141,11 @@ fn over_time(report: &Report) -> String {
         ];
         return plot::rates("Bits per second", &curves, bits);
     }
-    let mut rates = vec![curve("answers", "c1", &|it| each(it, it.received))];
+    let mut rates = Vec::new();
     if figures::is_open(&report.plan) {
         rates.push(curve("requests", "c2", &|it| each(it, it.sent)));
     }
+    rates.push(curve("answers", "c1", &|it| each(it, it.received)));
     if !report.failures.is_empty() {
         rates.push(curve("failures", "c4", &|it| each(it, it.failed)));
     }

@@ -36,7 +36,9 @@ fn report(report: &Report, on: &str) -> String {
     text.push('\n');
     times(&mut text, report);
     failures(&mut text, report);
-    generator(&mut text, report);
+    if !report.duration.is_zero() {
+        generator(&mut text, report);
+    }
     text
 }
 
