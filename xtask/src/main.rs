@@ -20,6 +20,7 @@ mod report;
 mod requirements;
 mod running;
 mod shards;
+mod sim;
 mod table;
 mod tidy;
 mod words;
@@ -57,6 +58,8 @@ enum Chore {
     Packets(packets::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
+    /// Random worlds of the simulator: whatever the links do, transfers arrive whole.
+    Sim(sim::Options),
     /// Edges of layers, circles of files, unsafe bans, plain words, named tests, file hygiene.
     Tidy(tidy::Options),
     /// Every dependency is permissively licensed.
@@ -88,6 +91,7 @@ fn run(root: &Path, chore: Chore) -> Result<()> {
         Chore::Echo(options) => echo::run(root, &options),
         Chore::Shards(options) => shards::run(root, &options),
         Chore::Packets(options) => packets::run(root, &options),
+        Chore::Sim(options) => sim::run(root, &options),
         Chore::Fuzz(options) => fuzz::run(root, &options),
         Chore::Tidy(options) => tidy::chore(root, &options),
         Chore::Licences => licences::run(root),

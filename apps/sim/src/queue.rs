@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_qdisc::{
-    Codel, CodelParams, Counter, Dropped, Fifo, FqCodel, FqCodelParams, Prio, Qdisc, Stats, Tbf,
-    TbfParams,
+    Cobalt, CobaltParams, Codel, CodelParams, Counter, Dice, Dropped, Fifo, FqCodel, FqCodelParams,
+    Pie, PieParams, Prio, Qdisc, Red, RedParams, Stats, Tbf, TbfParams,
 };
 
 use crate::histogram::Histogram;
@@ -23,16 +23,23 @@ pub enum QueueSpec {
     PfifoFast(usize),
     /// A token bucket.
     Tbf(TbfParams),
+    /// RED.
+    Red(RedParams),
     /// CoDel.
     Codel(CodelParams),
     /// FQ-CoDel.
     FqCodel(FqCodelParams),
+    /// PIE.
+    Pie(PieParams),
+    /// COBALT.
+    Cobalt(CobaltParams),
 }
 
 /// Packets of a queue for which nothing else is said: Linux's `txqueuelen` of an Ethernet device.
 const LIMIT: usize = 1000;
 
-const KINDS: &[&str] = &["pfifo", "bfifo", "pfifo_fast", "tbf", "codel", "fq_codel"];
+const KINDS: &[&str] =
+    &["pfifo", "bfifo", "pfifo_fast", "tbf", "red", "codel", "fq_codel", "pie", "cobalt"];
 
 impl QueueSpec {
     /// Reads words as those of `tc qdisc add … `, as "fq_codel limit 1000 target 5ms noecn".
@@ -47,44 +54,61 @@ impl QueueSpec {
             "bfifo" => Ok(Self::Bfifo(words.limit(LIMIT * 1514, bytes)?)),
             "pfifo_fast" => Ok(Self::PfifoFast(words.limit(LIMIT, number)?)),
             "tbf" => words.tbf(),
+            "red" => words.red(),
             "codel" => {
                 let mut params = CodelParams::default();
-                words.codel(&mut params, |_, _| None)?;
+                words.read(|key, value| codel_key(&mut params, key, value))?;
                 Ok(Self::Codel(params))
             }
             "fq_codel" => {
                 let mut all = FqCodelParams::default();
-                let mut codel = all.codel;
-                let mut own = (None, None, None);
-                words.codel(&mut codel, |key, value| match key {
-                    "flows" => {
-                        number(value).filter(|n| (1..=65_536).contains(n)).map(|n| own.0 = Some(n))
-                    }
-                    "quantum" => number(value).map(|n| own.1 = Some(n)),
-                    "memory_limit" => Size::parse(value).map(|size| own.2 = Some(size.0)),
-                    _ => None,
+                words.read(|key, value| match key {
+                    "flows" => set(&mut all.flows, number(value).filter(|n| *n <= 65_536)),
+                    "quantum" => set(&mut all.quantum, above_0(value)),
+                    "memory_limit" => set(&mut all.memory_limit, above_0(value)),
+                    _ => codel_key(&mut all.codel, key, value),
                 })?;
-                all.codel = codel;
-                all.flows = own.0.unwrap_or(all.flows);
-                all.quantum = own.1.map_or(all.quantum, |n| n as u32);
-                all.memory_limit = own.2.unwrap_or(all.memory_limit);
                 Ok(Self::FqCodel(all))
+            }
+            "pie" => {
+                let mut all = PieParams::default();
+                words.read(|key, value| match key {
+                    "limit" => set(&mut all.limit, number(value)),
+                    "target" => set(&mut all.target_ns, time(value)),
+                    "tupdate" => set(&mut all.tupdate_ns, time(value)),
+                    _ => set(&mut all.ecn, ecn(key)),
+                })?;
+                Ok(Self::Pie(all))
+            }
+            "cobalt" => {
+                let mut all = CobaltParams::default();
+                words.read(|key, value| match key {
+                    "limit" => set(&mut all.limit, number(value)),
+                    "target" => set(&mut all.target_ns, time(value)),
+                    "interval" => set(&mut all.interval_ns, time(value)),
+                    _ => set(&mut all.ecn, ecn(key)),
+                })?;
+                Ok(Self::Cobalt(all))
             }
             kind => Err(unknown_name("qdisc", kind, KINDS)),
         }
     }
 
-    /// The discipline, empty. `key` is for hashes.
+    /// The discipline, empty. `key` is for hashes and draws.
     pub fn build(&self, key: u64) -> Box<dyn Qdisc<SimPacket>> {
+        let dice = || Dice::new(key, 0);
         match self {
             Self::Pfifo(limit) => Box::new(Fifo::packets(*limit)),
             Self::Bfifo(limit) => Box::new(Fifo::bytes(*limit)),
             Self::PfifoFast(limit) => Box::new(Prio::pfifo_fast(*limit)),
             Self::Tbf(params) => Box::new(Tbf::new(*params)),
+            Self::Red(params) => Box::new(Red::new(*params, dice())),
             Self::Codel(params) => Box::new(Codel::new(*params)),
             Self::FqCodel(params) => {
                 Box::new(FqCodel::new(FqCodelParams { perturbation: key, ..*params }))
             }
+            Self::Pie(params) => Box::new(Pie::new(*params, dice())),
+            Self::Cobalt(params) => Box::new(Cobalt::new(*params, dice())),
         }
     }
 }
@@ -101,56 +125,14 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// The one parameter that a FIFO has.
-    fn limit(&mut self, default: usize, read: fn(&str) -> Option<usize>) -> Result<usize, String> {
-        let mut limit = default;
+    /// Reads all parameters; `know` says `None` to one that means nothing.
+    fn read(&mut self, mut know: impl FnMut(&str, &str) -> Option<()>) -> Result<(), String> {
         while let Some((key, value)) = self.pair()? {
-            limit = read(value)
-                .filter(|n| key == "limit" && *n > 0)
-                .ok_or_else(|| self.wrong(key, value))?;
-        }
-        Ok(limit)
-    }
-
-    fn tbf(&mut self) -> Result<QueueSpec, String> {
-        let (mut rate, mut burst, mut limit) = (None, None, None);
-        while let Some((key, value)) = self.pair()? {
-            let known = match key {
-                "rate" => Rate::parse(value).map(|value| rate = Some(value.0)),
-                "burst" => Size::parse(value).map(|value| burst = Some(value.0)),
-                "limit" => Size::parse(value).map(|value| limit = Some(value.0 as usize)),
-                _ => None,
+            let wrong = || {
+                let what = format!("{key} {value}");
+                format!("qdisc `{}`: `{}` is not a valid parameter", self.kind, what.trim_end())
             };
-            known.ok_or_else(|| self.wrong(key, value))?;
-        }
-        let missing = |key: &str| format!("qdisc `tbf` needs `{key}`");
-        Ok(QueueSpec::Tbf(TbfParams {
-            rate: rate.ok_or_else(|| missing("rate"))?,
-            burst: burst.ok_or_else(|| missing("burst"))?,
-            limit: limit.ok_or_else(|| missing("limit"))?,
-            peakrate: None,
-            mtu: 1514,
-        }))
-    }
-
-    /// The parameters of CoDel, and those that `own` knows.
-    fn codel(
-        &mut self,
-        params: &mut CodelParams,
-        mut own: impl FnMut(&str, &str) -> Option<()>,
-    ) -> Result<(), String> {
-        while let Some((key, value)) = self.pair()? {
-            let known = match key {
-                "limit" => number(value).filter(|n| *n > 0).map(|n| params.limit = n),
-                "target" => Time::parse(value).map(|time| params.target_ns = time.0),
-                "interval" => Time::parse(value).map(|time| params.interval_ns = time.0),
-                "ecn" | "noecn" => {
-                    params.ecn = key == "ecn";
-                    Some(())
-                }
-                key => own(key, value),
-            };
-            known.ok_or_else(|| self.wrong(key, value))?;
+            know(key, value).ok_or_else(wrong)?;
         }
         Ok(())
     }
@@ -158,7 +140,7 @@ impl<'a> Words<'a> {
     /// The next key and its value; flags have none.
     fn pair(&mut self) -> Result<Option<(&'a str, &'a str)>, String> {
         let Some(key) = self.words.next() else { return Ok(None) };
-        if matches!(key, "ecn" | "noecn") {
+        if FLAGS.contains(&key) {
             return Ok(Some((key, "")));
         }
         match self.words.next() {
@@ -167,17 +149,118 @@ impl<'a> Words<'a> {
         }
     }
 
-    fn wrong(&self, key: &str, value: &str) -> String {
-        format!("qdisc `{}`: `{key} {value}` is not a valid parameter", self.kind)
+    /// The one parameter that a FIFO has.
+    fn limit(&mut self, default: usize, read: fn(&str) -> Option<usize>) -> Result<usize, String> {
+        let mut limit = default;
+        self.read(|key, value| match key {
+            "limit" => set(&mut limit, read(value)),
+            _ => None,
+        })?;
+        Ok(limit)
+    }
+
+    fn tbf(&mut self) -> Result<QueueSpec, String> {
+        let (mut rate, mut burst, mut limit) = (None, None, None);
+        self.read(|key, value| match key {
+            "rate" => set(&mut rate, Rate::parse(value).map(|rate| Some(rate.0))),
+            "burst" => set(&mut burst, bytes(value).map(|bytes| Some(bytes as u64))),
+            "limit" => set(&mut limit, bytes(value).map(Some)),
+            _ => None,
+        })?;
+        Ok(QueueSpec::Tbf(TbfParams {
+            rate: self.needed("rate", rate)?,
+            burst: self.needed("burst", burst)?,
+            limit: self.needed("limit", limit)?,
+            peakrate: None,
+            mtu: 1514,
+        }))
+    }
+
+    fn red(&mut self) -> Result<QueueSpec, String> {
+        let (mut limit, mut min, mut max, mut burst) = (None, None, None, None);
+        // As tc-red(8) where it has a default; 10 Mbit/s is tc's, too.
+        let (mut avpkt, mut bandwidth, mut probability) = (1_000, 10_000_000, 0.02);
+        let (mut has_ecn, mut harddrop, mut adaptive) = (false, false, false);
+        let size = |value: &str| bytes(value).map(|bytes| Some(bytes as u64));
+        self.read(|key, value| match key {
+            "limit" => set(&mut limit, size(value)),
+            "min" => set(&mut min, size(value)),
+            "max" => set(&mut max, size(value)),
+            "avpkt" => set(&mut avpkt, above_0(value)),
+            "burst" => set(&mut burst, above_0(value).map(Some)),
+            "bandwidth" => set(&mut bandwidth, Rate::parse(value).map(|rate| rate.0)),
+            "probability" => {
+                let share = value.parse().ok().filter(|share| *share > 0. && *share <= 1.);
+                set(&mut probability, share)
+            }
+            "harddrop" => set(&mut harddrop, Some(true)),
+            "adaptive" => set(&mut adaptive, Some(true)),
+            _ => set(&mut has_ecn, ecn(key)),
+        })?;
+        let (min, max) = (self.needed("min", min)?, self.needed("max", max)?);
+        if min >= max {
+            return Err(format!("qdisc `red`: `min {min}` is not below `max {max}`"));
+        }
+        // A guess that tc-red(8) gives: (2 min + max) / (3 avpkt).
+        let guess = ((2 * min + max) / (3 * avpkt)).clamp(1, u64::from(u32::MAX)) as u32;
+        Ok(QueueSpec::Red(RedParams {
+            limit: self.needed("limit", limit)?,
+            min,
+            max,
+            avpkt,
+            burst: burst.unwrap_or(guess),
+            bandwidth,
+            probability,
+            ecn: has_ecn,
+            harddrop,
+            adaptive,
+            gentle: true,
+        }))
+    }
+
+    fn needed<T>(&self, key: &str, value: Option<T>) -> Result<T, String> {
+        value.ok_or_else(|| format!("qdisc `{}` needs `{key}`", self.kind))
     }
 }
 
+/// Parameters without a value.
+const FLAGS: &[&str] = &["ecn", "noecn", "harddrop", "adaptive"];
+
+/// A parameter of CoDel.
+fn codel_key(params: &mut CodelParams, key: &str, value: &str) -> Option<()> {
+    match key {
+        "limit" => set(&mut params.limit, number(value)),
+        "target" => set(&mut params.target_ns, time(value)),
+        "interval" => set(&mut params.interval_ns, time(value)),
+        _ => set(&mut params.ecn, ecn(key)),
+    }
+}
+
+/// Sets a parameter whose value means something.
+fn set<T>(to: &mut T, value: Option<T>) -> Option<()> {
+    *to = value?;
+    Some(())
+}
+
+fn ecn(key: &str) -> Option<bool> {
+    matches!(key, "ecn" | "noecn").then_some(key == "ecn")
+}
+
+fn time(text: &str) -> Option<u64> {
+    Time::parse(text).map(|time| time.0).filter(|ns| *ns > 0)
+}
+
+fn above_0<T: TryFrom<u64>>(text: &str) -> Option<T> {
+    let size = Size::parse(text).filter(|size| size.0 > 0)?;
+    T::try_from(size.0).ok()
+}
+
 fn bytes(text: &str) -> Option<usize> {
-    Size::parse(text).and_then(|size| usize::try_from(size.0).ok())
+    above_0(text)
 }
 
 fn number(text: &str) -> Option<usize> {
-    text.parse().ok()
+    text.parse().ok().filter(|number| *number > 0)
 }
 
 /// Measurements of a queue, shared with the discipline that takes them.
@@ -266,6 +349,18 @@ mod tests {
             panic!("tbf")
         };
         assert_eq!((tbf.rate, tbf.burst, tbf.limit), (8_000_000, 10_000, 20_000));
+        let words = "red limit 90kb min 15kb max 45kb adaptive ecn probability 0.1";
+        let Ok(QueueSpec::Red(red)) = QueueSpec::parse(words) else { panic!("red") };
+        assert_eq!((red.min, red.max, red.burst, red.probability), (15_000, 45_000, 25, 0.1));
+        assert!(red.ecn && red.adaptive && red.gentle && !red.harddrop);
+        let Ok(QueueSpec::Pie(pie)) = QueueSpec::parse("pie target 20ms tupdate 30ms") else {
+            panic!("pie")
+        };
+        assert_eq!((pie.target_ns, pie.tupdate_ns), (20_000_000, 30_000_000));
+        let Ok(QueueSpec::Cobalt(cobalt)) = QueueSpec::parse("cobalt noecn limit 70") else {
+            panic!("cobalt")
+        };
+        assert_eq!((cobalt.ecn, cobalt.limit), (false, 70));
     }
 
     #[test]
@@ -278,6 +373,9 @@ mod tests {
             ("codel target 5", "`target 5`"),
             ("codel flows 5", "`flows 5`"),
             ("tbf rate 8mbit", "needs `burst`"),
+            ("pie interval 5ms", "`interval 5ms`"),
+            ("red limit 9kb min 5kb max 5kb", "`min 5000` is not below `max 5000`"),
+            ("codel harddrop", "`harddrop` is not"),
         ] {
             let error = QueueSpec::parse(words).expect_err(words);
             assert!(error.contains(wanted), "{words}: {error}");

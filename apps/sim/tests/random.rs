@@ -18,7 +18,8 @@ fn scenario(seed: u64) -> String {
     }
     let _ = writeln!(text, "rate = \"{}\"", pick(&["1mbit", "8mbit", "50mbit"]));
     let _ = writeln!(text, "delay = \"{}\"", pick(&["0", "2ms", "40ms"]));
-    let qdiscs = ["pfifo limit 3", "pfifo limit 50", "bfifo limit 30kB", "codel", "fq_codel"];
+    let qdiscs =
+        ["pfifo limit 3", "pfifo limit 50", "bfifo limit 30kb", "codel", "fq_codel", "pie"];
     let _ = writeln!(text, "qdisc = \"{}\"", pick(&qdiscs));
     for key in ["loss", "reorder", "duplicate", "corrupt"] {
         let _ = writeln!(text, "{key} = \"{}\"", pick(&["0%", "0%", "0.5%", "4%"]));
@@ -56,6 +57,10 @@ fn check(seed: u64) -> u64 {
     let report = report.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let run = &report.runs[0];
     for flow in &run.flows {
+        // Three requests of ARP may be lost in a row, and with them the connect.
+        if flow.bytes == 0 && flow.failure.as_deref() == Some("HostUnreachable") {
+            continue;
+        }
         assert_eq!(flow.failure, None, "{}\n{text}", flow.name);
         assert!(flow.completion_s.is_some(), "{}: {} bytes\n{text}", flow.name, flow.bytes);
     }
@@ -74,9 +79,19 @@ fn transfers_arrive_whole_in_twenty_worlds() {
 mod nightly {
     use super::*;
 
+    /// First seed and number of worlds: of TOWPATH_WORLDS, which `cargo xtask sim` sets.
+    fn worlds() -> (u64, u64) {
+        let Ok(asked) = std::env::var("TOWPATH_WORLDS") else { return (1_000, 1_000) };
+        let numbers = asked
+            .split_once(':')
+            .and_then(|(seed, count)| Some((seed.parse().ok()?, count.parse().ok()?)));
+        numbers.unwrap_or_else(|| panic!("TOWPATH_WORLDS={asked}: expected SEED:COUNT"))
+    }
+
     #[test]
-    fn transfers_arrive_whole_in_a_thousand_worlds() {
-        for seed in 1_000..2_000 {
+    fn transfers_arrive_whole_in_many_worlds() {
+        let (seed, count) = worlds();
+        for seed in seed..seed.saturating_add(count) {
             check(seed);
         }
     }
