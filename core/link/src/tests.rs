@@ -108,6 +108,16 @@ fn a_rate_sends_packets_one_after_the_other_and_saves_nothing_up() {
 }
 
 #[test]
+fn a_change_is_for_packets_that_have_not_been_sent_yet() {
+    let slow = LinkConfig { rate: Some(8 * MS), delay_ns: MS, ..LinkConfig::default() };
+    let mut bench = Bench::new(slow);
+    (0..3).for_each(|_| bench.put(0, 100));
+    bench.link.configure(LinkConfig { rate: Some(16 * MS), delay_ns: 0, ..slow });
+    // The first one was sent at the old rate and has the old delay; the others overtake it.
+    assert_eq!(bench.drain(), [(1, 150_000), (2, 200_000), (0, 1_100_000)]);
+}
+
+#[test]
 fn a_late_caller_does_not_slow_the_link_down() {
     let mut bench = Bench::new(LinkConfig { rate: Some(8 * MS), ..LinkConfig::default() });
     (0..10).for_each(|_| bench.put(0, 100));

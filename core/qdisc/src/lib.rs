@@ -14,6 +14,11 @@
 //! Disciplines are generic over [`Queueable`] items, so that tests queue numbers, a simulator
 //! queues packets with notes of its own, and a port queues [`QueuedPacket`]s.
 //!
+//! # Cost
+//! Work for a packet does not grow with the queue. In a development build a packet costs 8 ns
+//! (pfifo) to 58 ns (fq_codel), behind 10 packets as behind 100,000 (`examples/cost.rs`). FQ-CoDel
+//! at its limit searches all flows once for a batch of drops.
+//!
 //! # Example
 //! ```
 //! use towpath_qdisc::{Fifo, Qdisc, Queueable};
