@@ -113,7 +113,7 @@ impl From<Errno> for StartError {
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => {
-            ": a stack takes some 30 descriptors; raise the limit (RLIMIT_NOFILE), as with `ulimit -n`"
+            ": a stack takes some 30 descriptors; raise the limit, as with `ulimit -n`"
         }
         Some(Errno::NFILE) => ": the machine has no descriptors left (sysctl fs.file-max)",
         Some(Errno::AGAIN) => ": this user can have no more threads; raise the limit (`ulimit -u`)",

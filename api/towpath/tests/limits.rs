@@ -1,5 +1,5 @@
-//! Limits of a process that are in the way of a stack. They are for all threads: one test at a time
-//! lowers one.
+//! Limits of a process that are in the way of a stack. A limit is for all threads: one test at a
+//! time lowers one.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -28,8 +28,8 @@ fn descriptors() -> usize {
 
 #[test]
 fn a_limit_on_address_space_is_told() {
-    // No room for anything, for the region of the engine alone, and for both maps of it but for the
-    // last GiB.
+    // No room for anything, for the region of the engine alone, and for both maps of it but for
+    // the last GiB.
     for gib in [1, 40, 80, 100] {
         let error = with(Resource::As, gib << 30, start).expect_err("no room");
         assert!(matches!(error, StartError::AddressSpace), "{gib} GiB: {error:?}");
@@ -43,7 +43,7 @@ fn a_limit_on_address_space_is_told() {
 fn a_limit_on_descriptors_is_told_and_none_stays_open() {
     drop(start().expect("descriptors"));
     let before = descriptors();
-    // One more number each time, until there are enough.
+    // With each turn there is another number, until there are enough.
     let mut refused = 0;
     for more in 0.. {
         // The count has the descriptor of the folder that was read.
