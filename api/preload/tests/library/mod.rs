@@ -17,9 +17,9 @@ pub fn preload() -> PathBuf {
     given
 }
 
-/// The library of a package in the folder of a profile; cargo is asked for it unless it is there
-/// and current, or the preload library that is given lies beside it. A runner that gives one has
-/// built both, and may have cargo check the code meanwhile, for whose lock a test would wait.
+/// The library of a package in the folder of a profile. cargo is asked for it unless it is there
+/// and current, or the given preload library lies beside it. A runner that gives one has built
+/// both, and may run the lints meanwhile: a test that asked cargo would wait for their lock.
 pub fn built(package: &str, profile: &Path) -> PathBuf {
     let library = profile.join(format!("lib{}.so", package.replace('-', "_")));
     let given = std::env::var_os(GIVEN).map(PathBuf::from);
