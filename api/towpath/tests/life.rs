@@ -107,7 +107,7 @@ fn shutdown_sends_all_bytes_and_says_so() {
     ours.write_all(&vec![7; MUCH]).expect("sent");
     client.shutdown().expect("all is sent");
     assert_eq!(reader.join().expect("no panic").expect("the end of the stream"), MUCH);
-    let error = ours.write(b"x").expect_err("the stack has ended");
+    let error = ours.write_all(b"x").expect_err("the stack has ended");
     assert_eq!(error.kind(), ErrorKind::NetworkDown);
     // Nothing is left to be done.
     client.shutdown().expect("once");
@@ -117,12 +117,7 @@ fn shutdown_sends_all_bytes_and_says_so() {
 fn shutdown_tells_of_bytes_that_no_peer_takes() {
     let ((_server, mut theirs), (client, mut ours)) = joined(Duration::from_millis(20));
     ours.set_nonblocking(true).expect("open");
-    let full = loop {
-        match ours.write(&[7; 65_536]) {
-            Ok(_) => {}
-            Err(error) => break error,
-        }
-    };
+    let full = ours.write_all(&vec![7; 64 << 20]).expect_err("nobody reads");
     assert_eq!(full.kind(), ErrorKind::WouldBlock);
     match client.shutdown() {
         Err(ShutdownError::Unsent { bytes, linger }) => {
@@ -140,7 +135,7 @@ fn shutdown_tells_of_bytes_that_no_peer_takes() {
 fn a_drop_waits_no_longer_than_its_bound() {
     let ((_server, _theirs), (client, mut ours)) = joined(Duration::from_millis(20));
     ours.set_nonblocking(true).expect("open");
-    while ours.write(&[7; 65_536]).is_ok() {}
+    let _ = ours.write_all(&vec![7; 64 << 20]);
     drop(ours);
     drop(client);
     // With no bound this point is not reached: nobody reads.
@@ -187,7 +182,7 @@ fn the_other_host_of_a_pair_may_end_first() {
     drop(theirs);
     drop(server);
     assert_eq!(ours.read(&mut [0]).expect("an end"), 0);
-    let _ = ours.write(b"to nobody");
+    let _ = ours.write_all(b"to nobody");
     drop(ours);
     // No peer will ever take the bytes: the drop does not wait for that.
     drop(client);
