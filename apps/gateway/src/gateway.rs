@@ -260,13 +260,13 @@ impl Gateway {
         self.unheard = taken == EVENTS_MAX;
     }
 
-    /// Serves the flows that something happened to.
-    fn serve(&mut self, now: Instant, pool: &mut Pool) {
+    /// Serves the flows that something happened to, while so many packets wait on the link.
+    fn serve(&mut self, now: Instant, pool: &mut Pool, on_link: usize) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
         udp.depart(shared, &forwards.listeners);
         udp.expire(shared);
         echo.expire(shared.now_ns);
-        let (stack, on_link) = (&mut self.stack, self.link.queues().to_program.len());
+        let stack = &mut self.stack;
         let mut cx = Context { now, stack, shared, on_link, pool, touched: false };
         forwards.serve(&mut cx, tcp, udp);
         tcp.expire(&mut cx);
@@ -284,10 +284,10 @@ impl Gateway {
             self.unsettled = false;
             let budget = Budget::default();
             let turn = self.stack.turn(now, &mut self.host, &mut self.ports, pool, budget);
-            self.serve(now, pool);
+            let on_link = self.link.queues().to_program.len();
+            self.serve(now, pool, on_link);
             self.unsettled |= turn.more;
-            let full = self.link.queues().to_program.len() >= LINK_PACKETS_MAX / 2;
-            if !self.unsettled || full {
+            if !self.unsettled || on_link >= LINK_PACKETS_MAX / 2 {
                 break;
             }
         }
@@ -314,11 +314,12 @@ impl Port for Gateway {
         let now = Instant(now_ns);
         self.host.shared.now_ns = now_ns;
         self.host.tcp.landings.settle();
-        if self.link.queues().to_program.len() < max {
+        let on_link = self.link.queues().to_program.len();
+        if on_link < max {
             if self.is_time_to_listen() {
                 self.listen_to_host();
             }
-            self.serve(now, pool);
+            self.serve(now, pool, on_link);
             self.work(now, pool);
         }
         let queue = &mut self.link.queues().to_program;
