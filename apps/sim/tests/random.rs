@@ -10,7 +10,7 @@ fn scenario(seed: u64) -> String {
     let mut dice = Dice::new(seed, 0);
     let mut pick = |from: &[&'static str]| from[dice.below(from.len() as u64) as usize];
     let shape = pick(&["pair", "dumbbell", "star"]);
-    let mut text = format!("title = \"world {seed}\"\nduration = \"120s\"\nseed = {seed}\n");
+    let mut text = format!("title = \"world {seed}\"\nduration = \"3600s\"\nseed = {seed}\n");
     let _ = writeln!(text, "[topology]\nkind = \"{shape}\"");
     if shape != "pair" {
         let _ = writeln!(text, "n = {}", pick(&["1", "2", "5"]));
