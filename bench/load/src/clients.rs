@@ -47,6 +47,8 @@ pub fn users(
     times.merge(&report.lost);
     let mut said = tally::json(&times, report.duration);
     said["unanswered"] = report.failures.count(Failure::Unanswered).into();
+    // Requests that were due just before the end, when this process did not run.
+    said["unsent"] = report.generator.unsent.into();
     Ok(said)
 }
 
