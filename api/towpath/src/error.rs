@@ -75,6 +75,11 @@ impl StartError {
     pub(crate) fn from_client(error: Error) -> Self {
         match error {
             Error::Refused(errno) if errno == Errno::NOMEM.raw_os_error() => Self::AddressSpace,
+            // The kernel closes descriptors on their way where the process has no numbers for them.
+            // An engine of the same build makes no other mistake in its answers.
+            Error::Refused(errno) if errno == Errno::PROTO.raw_os_error() => {
+                Self::System(Errno::MFILE.into())
+            }
             error => Self::System(io_error(error)),
         }
     }
@@ -113,10 +118,12 @@ impl From<Errno> for StartError {
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => {
-            ": a stack takes some 30 descriptors; raise the limit (RLIMIT_NOFILE), as with `ulimit -n`"
+            ": a stack takes some 30 descriptors; raise the limit, as with `ulimit -n`"
         }
         Some(Errno::NFILE) => ": the machine has no descriptors left (sysctl fs.file-max)",
-        Some(Errno::AGAIN) => ": this user can have no more threads; raise the limit (`ulimit -u`)",
+        Some(Errno::AGAIN) => {
+            ": there is no room for another thread; raise the limit (`ulimit -u`, or -v)"
+        }
         _ => "",
     }
 }
