@@ -413,18 +413,21 @@ fn signals_end_a_run_with_the_figures_so_far() {
 /// Runs a command on a terminal of its own, presses Ctrl-C when the view is there, and tells how
 /// it ended, whether the terminal is as before, and what was written to it.
 const TERMINAL: &str = r#"
-import fcntl, json, os, pty, struct, sys, termios
-pid, master = pty.fork()
+import fcntl, json, os, struct, sys, termios
+master, slave = os.openpty()
+# The program changes the modes as soon as it starts.
+before = termios.tcgetattr(slave)
+fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('4H', 30, 100, 0, 0))
+pid = os.fork()
 if pid == 0:
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    for fd in (0, 2):
+        os.dup2(slave, fd)
     out = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
     os.dup2(out, 1)
     os.environ['TERM'] = 'xterm-256color'
     os.execv(sys.argv[2], sys.argv[2:])
-number = fcntl.ioctl(master, 0x80045430, bytes(4))  # TIOCGPTN
-name = '/dev/pts/%d' % int.from_bytes(number, sys.byteorder)
-slave = os.open(name, os.O_RDWR | os.O_NOCTTY)
-before = termios.tcgetattr(slave)
-fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack('4H', 30, 100, 0, 0))
 shown, during, ended = b'', None, None
 while ended is None:
     shown += os.read(master, 65536)
