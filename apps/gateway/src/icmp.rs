@@ -284,11 +284,11 @@ impl Error {
         };
         let (ttl, fragmenting) = (Some(TTL), Fragmenting::Here);
         let ip = Ip { protocol: protocol.0, ttl, tos: 0, fragmenting, flow_label: 0 };
-        let checksum = Some(CHECKSUM_AT as u16);
-        net.send(cx.now, &route, src, dst, ip, packet, checksum, cx.pool).ok()
+        // The checksum is there, so that captures of a link that needs none show a valid one.
+        net.send(cx.now, &route, src, dst, ip, packet, None, cx.pool).ok()
     }
 
-    /// The ICMP message, its checksum still 0, and the protocol that it is of.
+    /// The ICMP message, and the protocol that it is of.
     fn message(&self, pool: &mut Pool) -> Option<(Packet, IpProtocol)> {
         let transport = self.about.transport(&self.quote)?;
         let ends = (self.about.program(), self.about.peer(), self.from);
@@ -301,14 +301,16 @@ impl Error {
                 let mut body = vec![0; icmpv4::HEADER_LEN];
                 body.extend_from_slice(quoted);
                 message.emit(&mut body);
+                icmpv4::fill_checksum(&mut body);
                 (body, IpProtocol::ICMP)
             }
-            ((IpAddr::V6(program), IpAddr::V6(peer), IpAddr::V6(_)), Message::V6(message)) => {
+            ((IpAddr::V6(program), IpAddr::V6(peer), IpAddr::V6(from)), Message::V6(message)) => {
                 let quoted = packet_v6((program, peer), protocol, ttl, &transport);
                 let quoted = quoted.get(..QUOTE_LEN_MAX).unwrap_or(&quoted);
                 let mut body = vec![0; icmpv6::HEADER_LEN];
                 body.extend_from_slice(quoted);
                 message.emit(&mut body);
+                icmpv6::fill_checksum(&mut body, from, program);
                 (body, IpProtocol::ICMPV6)
             }
             // A flow is of one family.
@@ -415,6 +417,7 @@ mod tests {
         let message = Message::from_report(&report(false, (11, 0), 0), true).unwrap();
         let message = &error(about, message, "203.0.113.7", &[b'x'; 600]);
         assert_eq!(message.len() + ipv4::HEADER_LEN, icmpv4::ERROR_PACKET_LEN_MAX);
+        assert!(icmpv4::checksum_ok(message));
         let (kind, at) = icmpv4::Message::parse(message).unwrap();
         assert_eq!(kind, icmpv4::Message::TimeExceeded { code: icmpv4::TIME_EXCEEDED_TTL });
         let (quoted, at_udp) = ipv4::Header::parse_quoted(&message[at..]).unwrap();
@@ -431,6 +434,8 @@ mod tests {
         let message = Message::from_report(&report(true, (2, 0), 1280), false).unwrap();
         let message = &error(about, message, "2001:db8:9::9", &[0; 2000]);
         assert_eq!(message.len() + ipv6::HEADER_LEN, icmpv6::ERROR_PACKET_LEN_MAX);
+        let reporter = "2001:db8:9::9".parse().unwrap();
+        assert!(icmpv6::checksum_ok(message, reporter, "fd00:2::15".parse().unwrap()));
         let (kind, _) = icmpv6::Message::parse(message).unwrap();
         assert_eq!(kind, icmpv6::Message::PacketTooBig { mtu: 1280 });
     }
