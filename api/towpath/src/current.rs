@@ -47,7 +47,6 @@ pub(crate) fn enter(stack: Arc<Shared>) -> Entered {
 ///
 /// # Errors
 /// `NotConnected`: there is none, with what to do.
-#[allow(dead_code, reason = "sockets use it")]
 pub(crate) fn current() -> io::Result<Arc<Shared>> {
     let entered =
         ENTERED.try_with(|all| all.borrow().iter().rev().flatten().next().cloned()).ok().flatten();

@@ -50,7 +50,6 @@ impl Shared {
     /// The attachment, with which all calls on sockets are made. In a child of the process that
     /// made the stack every one of them fails.
     #[inline]
-    #[allow(dead_code, reason = "sockets use it")]
     pub fn client(&self) -> &Client {
         if self.origin.is_elsewhere() {
             self.disown();

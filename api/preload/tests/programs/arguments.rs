@@ -1,6 +1,6 @@
 //! The command line: the part of libtest's that runners of tests use.
 
-/// What the tests are asked for.
+/// The command line of the tests.
 #[derive(Debug)]
 pub struct Arguments {
     /// Only to be named.

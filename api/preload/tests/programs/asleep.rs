@@ -52,14 +52,14 @@ const WAITS: [i64; 13] = [
     libc::SYS_sendto,
     libc::SYS_write,
 ];
-/// Those that younger processors do not have.
+/// Waiting system calls that newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 const WAITS_OF_OLD: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_select];
 #[cfg(not(target_arch = "x86_64"))]
 const WAITS_OF_OLD: [i64; 0] = [];
 
-/// Waits until all threads of a process sleep, or it has ended. They may wait for a lock or for an
-/// answer: a case that goes on too early then tries less, and must not fail.
+/// Waits until all threads of a process sleep, or it has ended. A thread may sleep for a lock or
+/// for an answer instead. A case that goes on too early then tries less, and must not fail.
 pub fn process(id: i32) {
     let mut looks = 0;
     while looks < LOOKS {

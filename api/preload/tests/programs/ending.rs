@@ -78,8 +78,8 @@ fn all_end(told: &Receiver<i32>) {
 fn a_thread_that_waits_does_not_wake_up() {
     let told = waiting();
     asleep::others();
-    // A thread may still wake up once on its way to sleep. One that wakes up every now and then
-    // does so in each of these times, and the case does not end.
+    // A thread may still wake up once on its way to sleep. A thread that polls wakes up in
+    // each of these times, and the case does not end.
     let is_quiet = || {
         let before = switches();
         std::thread::sleep(Duration::from_millis(1500));

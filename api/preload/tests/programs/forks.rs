@@ -233,7 +233,7 @@ fn forked_in_a_handler_of_a_connect() {
     drop((socket, first, accepts.join().unwrap()));
 }
 
-/// What a connect that waits returns.
+/// Connects, waiting for the end, and gives the result of connect(2).
 fn connect(socket: &OwnedFd, addr: SocketAddr) -> i32 {
     let addr = libc::sockaddr_in {
         sin_family: libc::AF_INET as u16,

@@ -160,7 +160,7 @@ struct Network {
     /// For /proc/self/uid_map and gid_map: the program stays the user that it is.
     users: CString,
     groups: CString,
-    /// Of ping_group_range: a group must be known in the namespace of users.
+    /// Range for ping_group_range: its groups must be known in the user namespace.
     pingers: CString,
 }
 

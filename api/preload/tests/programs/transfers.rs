@@ -161,7 +161,7 @@ fn an_error_behind_bytes_is_for_the_next_call() {
         let flags = if name == "MSG_WAITALL" { libc::MSG_WAITALL } else { 0 };
         assert_eq!(set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 4), Ok(()));
         a.write_all(b"ab").unwrap();
-        // What is not sent yet when the connection is reset is lost.
+        // The reset discards bytes that are not sent yet.
         arrived(&b, 2);
         let mut got = [0; 4];
         std::thread::scope(|scope| {

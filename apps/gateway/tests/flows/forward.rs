@@ -359,7 +359,7 @@ fn clients_beyond_the_limit_are_refused_and_that_is_said_once() {
     assert_eq!(host, addr);
     assert!(told.try_recv().is_err(), "and once");
     assert_eq!(world.counter("accept_paused"), 1);
-    // Others lose nothing by it.
+    // The flow that was accepted before is not harmed.
     assert_eq!(world.read_to_end(sock), b"a");
     world.close(sock, Linger::Default);
     world.until("the client", |_| first.is_finished().then_some(()));
