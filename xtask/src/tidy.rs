@@ -33,7 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("control/cli", &["engine", "core/", "memory/", "devices/", "apps/"]),
     ("tests", &[]),
     ("bench/load", &["apps/load"]),
-    ("bench/link", &[]),
+    ("bench/link", &["core/qdisc"]),
     ("bench/copies", &[]),
     ("fuzz", &["engine", "core/", "memory/"]),
     ("bench/measure", &[]),

@@ -5,12 +5,11 @@
 //! at most the MTU. It says `ready` when it carries frames, carries them until its standard input ends, and then prints
 //! a JSON object: for each way what became of the frames.
 //!
-//! Reading order: `way` is what happens to a frame on its way (with `dice`), on a clock that it is told; `carry` moves
+//! Reading order: `way` is what happens to a frame on its way, on a clock that it is told; `carry` moves
 //! frames between that and the devices (`tap`).
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
 mod carry;
-mod dice;
 mod tap;
 mod way;
 
@@ -18,8 +17,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use towpath_qdisc::Dice;
 
-use dice::Dice;
 use tap::Tap;
 use way::{Rules, Way};
 

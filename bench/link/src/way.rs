@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use crate::dice::Dice;
+use towpath_qdisc::Dice;
 
 /// How a link treats frames.
 #[derive(Clone, Copy)]

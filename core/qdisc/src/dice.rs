@@ -92,6 +92,13 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_does_not_bring_another_one() {
+        let falls = falls(3, 0, 0.1, 200_000);
+        let pairs = falls.windows(2).filter(|it| it[0] && it[1]).count();
+        assert!((1800..2200).contains(&pairs), "{pairs} of about 2000");
+    }
+
+    #[test]
     fn numbers_below_a_bound_cover_it_evenly() {
         let mut dice = Dice::new(4, 0);
         let mut counts = [0; 7];
