@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(ring.next_timeout_ns(), Some(711), "the interrupt is due");
     }
 
-    /// What a path did with packets that were always there.
+    /// Results of a path whose discipline always has packets.
     struct Run {
         sent: Vec<u64>,
         bytes: u64,
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn limits_keep_the_device_busy_with_few_bytes() {
-        // What an interrupt reports: a packet; 8; as many as 100 us send, which are 12,500 bytes.
+        // Interrupts report a packet, 8, or those of 100 us, which are 12,500 bytes.
         let cases =
             [(1, 0, 1514, 3_028), (8, 1_000 * US, 12_112, 20_000), (200, 100 * US, 0, 20_000)];
         for (frames, delay_ns, least, most) in cases {

@@ -17,7 +17,7 @@
 //! # Flow control
 //! A [`TransmitPath`] puts a discipline above a [`Device`], which is a trait. A full device stops
 //! its [`TransmitQueue`] and wakes it. [`QueueLimits`] keep the device no fuller than it has to be
-//! (byte queue limits, BQL), so that packets wait where the discipline can choose among them.
+//! (byte queue limits, BQL). Packets then wait where the discipline can choose among them.
 //!
 //! # Cost
 //! Work for a packet does not grow with the queue. In a development build a packet costs 8 ns

@@ -9,8 +9,8 @@
 //! * **More.** The device ran dry and the limit had held packets back: the limit was too low, by an
 //!   unknown amount. The limit grows by half of what the report says was sent.
 //! * **Less.** Packets are left when a report comes: their bytes were not needed to bridge the
-//!   interval. What was left at each report of [`QueueLimitsConfig::hold_time_ns`], and so in the
-//!   worst interval, is slack. The limit shrinks by the slack when the hold time is over.
+//!   interval. The least that is left at a report is slack: no interval needs it. The limit shrinks
+//!   by the slack when [`QueueLimitsConfig::hold_time_ns`] are over.
 
 /// Bounds of a [`QueueLimits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,8 +108,8 @@ impl QueueLimits {
         LimitState { limit: self.limit, inflight: self.inflight, slack }
     }
 
-    /// The device was busy until this report: notes what it had too much, and shrinks the limit when
-    /// the hold time is over.
+    /// The device was busy until this report: notes what it had too much, and shrinks the limit
+    /// when the hold time is over.
     fn note_slack(&mut self, now_ns: u64) {
         let spare = self.inflight.saturating_sub(self.over);
         let slack = match self.slack {

@@ -51,8 +51,8 @@ impl<T: Queueable, D: Device<T>> TransmitPath<T, D> {
         [self.device.next_timeout_ns(), held].into_iter().flatten().min()
     }
 
-    /// Packets of at most `bytes` that go to the device at once, without a wait in the discipline:
-    /// what a sender may offer that keeps its own queue.
+    /// Packets of at most `bytes` that go to the device at once, without a wait in the discipline.
+    /// A sender with a queue of its own offers no more.
     pub fn room(&self, bytes: u64) -> usize {
         if self.queue.is_stopped() || self.qdisc.stats().backlog_packets > 0 {
             return 0;
