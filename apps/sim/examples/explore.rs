@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use towpath_sim::{BatchOptions, read, run_all};
 use towpath_sim::explore::{ExtraRules, Fault, Scene, check_text, shrink};
+use towpath_sim::{BatchOptions, read, run_all};
 
 /// Runs that a shrinker may take.
 const SHRINKS: usize = 400;
@@ -42,7 +42,11 @@ fn options() -> Result<Options, String> {
             "--jobs" => options.jobs = (number()? as usize).max(1),
             "--file" => options.file = Some(value),
             "--pcap" => options.pcap = Some(value),
-            _ => return Err(format!("{word}: expected --scenarios, --seed, --jobs, --file or --pcap")),
+            _ => {
+                return Err(format!(
+                    "{word}: expected --scenarios, --seed, --jobs, --file or --pcap"
+                ));
+            }
         }
     }
     Ok(options)

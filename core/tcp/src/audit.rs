@@ -41,7 +41,10 @@ impl Connection {
                 self.data_in_flight() <= buffers.send_len,
                 "bytes in flight are kept in the send buffer",
             ),
-            (self.congestion.cwnd() >= 1, "the congestion window is not 0"),
+            (
+                before_data || self.congestion.cwnd() >= self.mss(),
+                "the congestion window has room for a segment",
+            ),
             (self.small_end.leq(self.snd_nxt), "the last short segment was sent"),
             (self.limited_end.leq(self.snd_nxt), "the end of the limited flight was sent"),
             (self.rtt.rto() <= self.rtt.rto_max(), "RTO is below its bound"),
@@ -95,7 +98,7 @@ impl Connection {
     /// Each wait has a timer: without one a lost segment would stop the connection for ever.
     fn audit_timers(&self, buffers: Buffers) -> Option<&'static str> {
         let has_retransmit = self.timers.retransmit != Instant::FAR;
-        let small = self.snd_wnd < self.mss().min(self.max_snd_wnd / 2).max(1);
+        let has_hold = self.timers.hold != Instant::FAR;
         let waits = self.state.may_send() && self.unsent(buffers) > 0;
         let unacked = self.state.may_receive() && self.rcv_acked != self.rcv_nxt;
         let acks = self.owed.ack || self.timers.delayed_ack != Instant::FAR;
@@ -105,10 +108,8 @@ impl Connection {
                 "a timer runs while something is in flight",
             ),
             (
-                !(waits && self.flight() == 0 && small)
-                    || has_retransmit
-                    || self.owed.window_probe,
-                "a shut window is probed",
+                !waits || self.flight() > 0 || has_retransmit || has_hold || self.owed.window_probe,
+                "bytes wait for an acknowledgement or for a timer",
             ),
             (!unacked || acks, "received bytes are acknowledged, now or by a timer"),
         ])
@@ -117,4 +118,79 @@ impl Connection {
 
 fn first_broken(rules: &[(bool, &'static str)]) -> Option<&'static str> {
     rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::half_open::Handshake;
+    use crate::plan::Plan;
+    use towpath_wire::tcp::SeqNum;
+
+    /// A connection that has sent 100 bytes, and its buffers.
+    fn sending() -> (Connection, Buffers) {
+        let handshake = Handshake {
+            iss: SeqNum(100),
+            irs: SeqNum(200),
+            mss_peer: Some(1460),
+            send_scale: Some(7),
+            sack: true,
+            timestamps: false,
+            ts_recent: 0,
+            ts_offset: 0,
+            send_window: 65_536,
+            recv_window: 65_535,
+            rtt: None,
+            retransmitted: false,
+        };
+        let mut connection = Connection::accept(Config::default(), handshake, Instant(1));
+        let buffers = Buffers {
+            recv_free: 65_536,
+            recv_capacity: 65_536,
+            recv_unread: 0,
+            send_len: 100,
+            send_capacity: 65_536,
+        };
+        while let Plan::Send(transmit) = connection.plan(Instant(1), buffers, 1460) {
+            connection.emit(Instant(1), transmit, buffers);
+        }
+        (connection, buffers)
+    }
+
+    #[test]
+    fn each_rule_that_is_broken_is_named() {
+        type Break = fn(&mut Connection, &mut Buffers);
+        let cases: [(Break, &str); 7] = [
+            (|it, _| it.snd_una = it.snd_nxt + 1, "SND.UNA <= SND.NXT"),
+            (|it, _| it.max_snd_wnd = 99, "SND.NXT - SND.UNA <= the largest window of the peer"),
+            (|_, buffers| buffers.send_len = 99, "bytes in flight are kept in the send buffer"),
+            (|it, _| it.rcv_adv = it.rcv_nxt - 1, "RCV.NXT is not beyond the window"),
+            (|it, _| it.rcv_max = it.rcv_adv - 1, "no window is larger than the largest"),
+            (
+                |it, _| it.timers.retransmit = Instant::FAR,
+                "a timer runs while something is in flight",
+            ),
+            (
+                |it, _| it.rcv_acked = it.rcv_nxt - 1,
+                "received bytes are acknowledged, now or by a timer",
+            ),
+        ];
+        for (break_it, rule) in cases {
+            let (mut connection, mut buffers) = sending();
+            assert_eq!(connection.audit(buffers), None);
+            break_it(&mut connection, &mut buffers);
+            assert_eq!(connection.audit(buffers), Some(rule));
+        }
+    }
+
+    #[test]
+    fn bytes_that_nothing_will_send_are_found() {
+        let (mut connection, buffers) = sending();
+        // All is acknowledged, and more was written, for which there is no room.
+        connection.snd_una = connection.snd_nxt;
+        connection.timers.retransmit = Instant::FAR;
+        let rule = "bytes wait for an acknowledgement or for a timer";
+        assert_eq!(connection.audit(buffers), Some(rule));
+    }
 }

@@ -488,7 +488,15 @@ impl Connection {
                 self.stop_timing();
             }
             self.snd_wnd = window;
-            self.max_snd_wnd = self.max_snd_wnd.max(window);
+            if window > self.max_snd_wnd {
+                self.max_snd_wnd = window;
+                //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+                //# cwnd MUST be set to no more than the loss window, LW, which equals 1 full-sized
+                //# segment (regardless of the value of IW).
+                // A larger window of the peer makes segments larger (`half_window`). With less than one
+                // in the congestion window and nothing in flight the connection would stop for ever.
+                self.congestion.on_mss(self.mss());
+            }
             self.snd_wl1 = segment.seq;
             self.snd_wl2 = segment.ack;
         }

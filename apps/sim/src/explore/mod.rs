@@ -8,7 +8,7 @@
 //! * Frames: nothing follows RST, sequence numbers have no gaps, new bytes lie in the window that
 //!   the peer advertised, acknowledgements and the window's right edge do not go back.
 //! * After each turn of a host, the rules of `Connection::audit` hold for its connections.
-//! * An exchange ends: whole where nothing disturbs it for long, otherwise whole or with a failure,
+//! * An exchange ends: whole where no outage or loss is long, otherwise whole or with a failure,
 //!   which TCP may not declare before R2 of RFC 9293 section 3.8.3.
 //! * When all is over, no host has a socket, a 4-tuple, or a timer, no link has a packet, and the
 //!   buffers of all packets are back in the pool.
@@ -20,7 +20,9 @@ mod watch;
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::scenario::{FlowPlan, Plan, Traffic};
+use towpath_link::Loss;
+
+use crate::scenario::{FlowPlan, Plan, Traffic, WayPlan};
 use crate::traffic::{Tally, port_of};
 use crate::world::World;
 
@@ -76,6 +78,9 @@ const AFTERMATH_NS: u64 = 3_600_000_000_000;
 /// Disturbances of this length in all may not end a connection, be it an orphan: eight doublings
 /// of 200 ms are 102 s.
 const HARMLESS_NS: u64 = 15_000_000_000;
+
+/// Chance below which a transfer may fail: nine losses in a row of a quarter are one in 260,000.
+const SURVIVAL_MIN: f64 = 0.75;
 
 /// R2 of data: "SHOULD correspond to at least 100 seconds" (RFC 9293 section 3.8.3, SHLD-11).
 const R2_NS: u64 = 100_000_000_000;
@@ -201,7 +206,11 @@ fn judge(
     for (end, other, host) in [(from, to, flow.from), (to, from, flow.to)] {
         let Some((reason, at)) = &end.failure else { continue };
         let is_reset = matches!(reason.as_str(), "Reset" | "Refused");
-        if is_reset && other.left_ns.is_none() && other.failure.is_none() && !is_disturbed(plan, flow) {
+        if is_reset
+            && other.left_ns.is_none()
+            && other.failure.is_none()
+            && !is_disturbed(plan, flow)
+        {
             return Some(("no peer resets without a reason", format!("{ends:?}")));
         }
         if is_reset || !matches!(reason.as_str(), "TimedOut" | "HostUnreachable") {
@@ -239,7 +248,22 @@ fn is_disturbed(plan: &Plan, flow: &FlowPlan) -> bool {
     let outages = ways.flat_map(|way| &way.outages);
     let outages = outages.map(|outage| outage.until_ns.saturating_sub(outage.from_ns));
     let stalls = flow.stalls.iter().map(|stall| stall.until_ns - stall.from_ns);
-    outages.chain(stalls).fold(0, u64::saturating_add) > HARMLESS_NS
+    let length = outages.chain(stalls).fold(0, u64::saturating_add);
+    length > HARMLESS_NS || survival(plan) < SURVIVAL_MIN
+}
+
+/// Chance of a packet and of the answer to it to arrive, over the whole network. Bursts count as
+/// chances of 0: in a bad time all of an orphan's eight retransmissions may be lost.
+fn survival(plan: &Plan) -> f64 {
+    let ways = plan.links.iter().flat_map(|link| &link.ways);
+    let of_way = |way: &WayPlan| {
+        let loss = match way.config.loss {
+            Loss::Random(chance) => chance.probability.value(),
+            Loss::GilbertElliott { .. } => 1.,
+        };
+        (1. - loss) * (1. - way.config.corrupt.probability.value())
+    };
+    ways.map(of_way).product()
 }
 
 /// Reads a scenario and checks its first plan with its own seed.

@@ -149,8 +149,8 @@ impl Scene {
         let to = (from + 1 + draw.0.below(hosts - 1)) % hosts;
         let name = |at: u64| self.hosts[at as usize].name.clone();
         let ends = [name(from), name(to)];
-        let kinds = ["exchange"; 12];
-        let kind = if draw.falls(0.8) { kinds[0] } else { draw.pick(&["bulk", "request", "cbr", "ping"]) };
+        let other = draw.pick(&["bulk", "request", "cbr", "ping"]);
+        let kind = if draw.falls(0.8) { "exchange" } else { other };
         let (mut sizes, mut keys) = (Vec::new(), Keys::new());
         draw.key(&mut keys, "start", &["", "", "\"1ms\"", "\"300ms\"", "\"2s\"", "\"20s\""]);
         match kind {
@@ -163,7 +163,7 @@ impl Scene {
             "bulk" => sizes.push(("bytes", draw.pick(&[1, 3_000, 100_000]))),
             "request" => {
                 sizes.push(("response", draw.pick(&[1, 5_000, 50_000])));
-                draw.key(&mut keys, "think", &["", "\"50ms\"", "\"3s\""]);
+                draw.key(&mut keys, "think", &["\"50ms\"", "\"3s\""]);
                 keys.push(("stop", "\"60s\"".into()));
             }
             "cbr" => {
@@ -292,7 +292,8 @@ fn draw_stalls(draw: &mut Draw, keys: &mut Keys) {
     if draw.falls(0.3) {
         let stalls: Vec<String> = (0..draw.pick(&[1, 1, 2, 4]))
             .map(|_| {
-                let (end, what) = (draw.pick(&["from", "to"]), draw.pick(&["read", "read", "write"]));
+                let (end, what) =
+                    (draw.pick(&["from", "to"]), draw.pick(&["read", "read", "write"]));
                 let at = draw.pick(&["0", "50ms", "400ms", "2s", "15s"]);
                 let length = draw.pick(&["10ms", "1s", "6s", "6s", "90s", "15min"]);
                 format!(

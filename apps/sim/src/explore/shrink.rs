@@ -73,7 +73,8 @@ fn without_host(scene: &Scene, name: &str) -> Option<Scene> {
 /// The world without a switch that is a leaf, or has two links that become one.
 fn without_switch(scene: &Scene, name: &str) -> Option<Scene> {
     let is_at = |ends: &[String; 2]| ends.iter().any(|end| end == name);
-    let own: Vec<usize> = (0..scene.links.len()).filter(|at| is_at(&scene.links[*at].ends)).collect();
+    let own: Vec<usize> =
+        (0..scene.links.len()).filter(|at| is_at(&scene.links[*at].ends)).collect();
     let mut scene = scene.clone();
     match own[..] {
         [] => {}

@@ -89,6 +89,19 @@ pub(crate) struct Way {
     pub corrupt: Option<Share>,
     pub down: Option<Vec<OutageKeys>>,
     pub qdisc: Option<Spanned<String>>,
+    pub device: Option<Spanned<DeviceKeys>>,
+}
+
+/// A device with a ring, between the queue and the link.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeviceKeys {
+    pub ring: Option<usize>,
+    pub frames: Option<usize>,
+    pub delay: Option<Time>,
+    pub overhead: Option<Size>,
+    #[serde(default)]
+    pub bql: bool,
 }
 
 /// Losses in bursts (Gilbert-Elliott).
@@ -126,6 +139,7 @@ macro_rules! with_way {
             pub corrupt: Option<Share>,
             pub down: Option<Vec<OutageKeys>>,
             pub qdisc: Option<Spanned<String>>,
+            pub device: Option<Spanned<DeviceKeys>>,
             pub back: Option<Way>,
         }
 
@@ -143,6 +157,7 @@ macro_rules! with_way {
                     corrupt: self.corrupt,
                     down: self.down.clone(),
                     qdisc: self.qdisc.clone(),
+                    device: self.device.clone(),
                 };
                 let mut back = there.clone();
                 if let Some(own) = self.back.clone() {
@@ -156,6 +171,7 @@ macro_rules! with_way {
                     back.corrupt = own.corrupt.or(back.corrupt);
                     back.down = own.down.or(back.down);
                     back.qdisc = own.qdisc.or(back.qdisc);
+                    back.device = own.device.or(back.device);
                 }
                 [there, back]
             }
@@ -193,6 +209,20 @@ pub(crate) enum Control {
     Reno,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Lengths {
+    Exponential,
+    Constant,
+}
+
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlowKeys {
@@ -217,6 +247,8 @@ pub(crate) struct FlowKeys {
     pub think: Option<Time>,
     pub on: Option<Time>,
     pub off: Option<Time>,
+    pub lengths: Option<Lengths>,
+    pub transport: Option<Transport>,
     pub rate: Option<Rate>,
     pub size: Option<Size>,
     pub interval: Option<Time>,

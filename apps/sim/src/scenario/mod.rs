@@ -16,7 +16,8 @@ pub use error::ScenarioError;
 pub(crate) use error::unknown_name;
 pub use file::{FlowEnd, LeaveKind, StallKind};
 pub use plan::{
-    FlowPlan, HostPlan, Leave, NET, Outage, Place, Plan, Stall, Traffic, WayPlan,
+    DevicePlan, FlowPlan, HostPlan, Leave, NET, Outage, PhasesPlan, Place, Plan, Stall, Traffic,
+    WayPlan,
 };
 
 use file::File;

@@ -3,7 +3,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use towpath_link::LinkConfig;
+use towpath_link::{LinkConfig, RingConfig};
+use towpath_qdisc::QueueLimitsConfig;
 use towpath_tcp::CongestionKind;
 
 use super::file::{FlowEnd, LeaveKind, StallKind};
@@ -92,6 +93,8 @@ pub struct WayPlan {
     pub queue: Option<QueueSpec>,
     /// Times in which nothing that is sent arrives, in their order and apart.
     pub outages: Vec<Outage>,
+    /// Device between the discipline and the link. None: the link takes a packet when it is free.
+    pub device: Option<DevicePlan>,
 }
 
 /// A time in which a direction of a link is down.
@@ -127,6 +130,15 @@ pub struct Leave {
     pub at_ns: u64,
 }
 
+/// Plan of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DevicePlan {
+    /// Ring, rate and interrupts.
+    pub ring: RingConfig,
+    /// Byte queue limits.
+    pub limits: Option<QueueLimitsConfig>,
+}
+
 /// A flow.
 #[derive(Debug, Clone)]
 pub struct FlowPlan {
@@ -158,14 +170,14 @@ pub enum Traffic {
         /// Bytes to send; until the stop without it.
         bytes: Option<u64>,
     },
-    /// A connection that sends for a while and is idle for a while, each of exponential length.
+    /// A connection, or datagrams, that are sent for a while and not for a while.
     OnOff {
-        /// Mean of the time in which it sends.
-        on_ns: u64,
-        /// Mean of the time in which it does not.
-        off_ns: u64,
+        /// Times in which it sends and does not.
+        phases: PhasesPlan,
         /// Bits per second while it sends; as much as the connection takes without it.
         rate: Option<u64>,
+        /// Bytes of payload of each datagram; a TCP connection without it.
+        datagram: Option<u64>,
     },
     /// Requests and responses on one connection, one after the other.
     Request {
@@ -199,6 +211,17 @@ pub enum Traffic {
     },
 }
 
+/// Lengths of the phases of on-off traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PhasesPlan {
+    /// Mean of the time in which it sends.
+    pub on_ns: u64,
+    /// Mean of the time in which it does not; 0 for traffic that is never off.
+    pub off_ns: u64,
+    /// Each phase is as long as the mean, instead of exponential.
+    pub is_constant: bool,
+}
+
 impl Traffic {
     /// Name in tables.
     pub fn name(&self) -> &'static str {
@@ -214,7 +237,8 @@ impl Traffic {
 
     /// Whether the flow is a TCP connection.
     pub fn is_tcp(&self) -> bool {
-        !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
+        let is_datagram = matches!(self, Self::OnOff { datagram: Some(_), .. });
+        !is_datagram && !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
     }
 }
 

@@ -88,7 +88,8 @@ impl Exchange {
     }
 
     fn is_stalled(&self, what: StallKind, now: u64) -> bool {
-        let holds = |stall: &Stall| stall.what == what && (stall.from_ns..stall.until_ns).contains(&now);
+        let holds =
+            |stall: &Stall| stall.what == what && (stall.from_ns..stall.until_ns).contains(&now);
         self.stalls.iter().any(holds)
     }
 
