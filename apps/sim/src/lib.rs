@@ -9,7 +9,7 @@
 //! `scenario` makes a [`Plan`] of a file, with `units` and `queue` for its values. `world` is the
 //! event loop, with `wire` and `packet` for what moves and `traffic` for the programs of the hosts.
 //! `trace` and `capture` look on. `run` samples a world, `batch` has several, `result` is what they
-//! find, and `output` shows it.
+//! find, and `output` shows it. `explore` makes random worlds and holds each step against rules.
 //!
 //! # Example
 //! ```
@@ -34,6 +34,7 @@
 
 mod batch;
 mod capture;
+pub mod explore;
 mod histogram;
 mod output;
 mod packet;

@@ -237,7 +237,7 @@ fn add(flow: &mut FlowResult, plan: &FlowPlan, is_source: bool, tally: &mut Tall
     if let Some(at) = tally.completed_ns.filter(|_| !is_source && !asks) {
         flow.completion_s = Some((at - plan.start_ns) as f64 / 1e9);
     }
-    if let Some(failure) = &tally.failure {
+    if let Some(failure) = tally.wrong_bytes.as_ref().or(tally.failure.as_ref()) {
         flow.failure = Some(failure.clone());
     }
 }

@@ -1,11 +1,15 @@
 //! A direction of a link, and the device that it begins at.
 
-use towpath_link::{Dice, Dropped, Link, LinkConfig, RingConfig, RingDevice};
+use std::collections::VecDeque;
+
+use towpath_link::{
+    Chance, Dice, Dropped, Link, LinkConfig, Loss, Probability, RingConfig, RingDevice,
+};
 use towpath_qdisc::{Qdisc, TransmitPath, TransmitQueue};
 
 use crate::packet::SimPacket;
 use crate::queue::{Observed, QueueSpec, Sojourns};
-use crate::scenario::{DevicePlan, Place, WayPlan};
+use crate::scenario::{DevicePlan, Outage, Place, WayPlan};
 
 /// Packets that wait in the device of a host without a discipline: enough that it is never idle.
 const DEVICE_RING: usize = 4;
@@ -31,6 +35,10 @@ pub struct Wire {
     device: Option<TransmitPath<SimPacket, RingDevice<SimPacket>>>,
     /// The host keeps its packets while the device is busy.
     has_ring: bool,
+    /// Properties of the link while the direction is up.
+    config: LinkConfig,
+    /// Outages that are not over, the next one first.
+    outages: VecDeque<Outage>,
 }
 
 impl Wire {
@@ -53,7 +61,8 @@ impl Wire {
                 (Link::new(config, dice), Some(path(queue, device)))
             }
         };
-        Self { sojourns, from, to, link, device, has_ring }
+        let (config, outages) = (*link.config(), way.outages.iter().copied().collect());
+        Self { sojourns, from, to, link, device, has_ring, config, outages }
     }
 
     /// A packet goes in.
@@ -78,9 +87,30 @@ impl Wire {
     }
 
     /// Time at which [`Wire::poll_packet`] has work.
-    pub fn next_timeout_ns(&self) -> Option<u64> {
+    pub fn next_timeout_ns(&self, now: u64) -> Option<u64> {
         let device = self.device.as_ref().and_then(TransmitPath::next_timeout_ns);
-        [self.link.next_timeout_ns(), device].into_iter().flatten().min()
+        [self.link.next_timeout_ns(), device, self.next_switch(now)].into_iter().flatten().min()
+    }
+
+    /// Takes the direction down, or brings it up again.
+    pub fn switch(&mut self, now: u64) {
+        if self.outages.is_empty() {
+            return;
+        }
+        while self.outages.front().is_some_and(|outage| outage.until_ns <= now) {
+            self.outages.pop_front();
+        }
+        let is_down = self.outages.front().is_some_and(|outage| outage.from_ns <= now);
+        let loss = Loss::Random(Chance::independent(Probability::ALWAYS));
+        let config = if is_down { LinkConfig { loss, ..self.config } } else { self.config };
+        self.link.configure(config);
+    }
+
+    /// Time at which the direction goes down or comes up.
+    fn next_switch(&self, now: u64) -> Option<u64> {
+        let outage = self.outages.front()?;
+        let at = if outage.from_ns > now { outage.from_ns } else { outage.until_ns };
+        (at != u64::MAX).then_some(at)
     }
 
     /// Packets that the host at the start may send now.

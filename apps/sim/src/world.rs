@@ -8,14 +8,15 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use towpath_direct::{DirectConfig, Node, NodeConfig};
+use towpath_direct::{DirectConfig, Node, NodeConfig, SocketHandle};
 use towpath_link::{Carried, Dice, Dropped};
 use towpath_pool::{Batch, LinkType, Offloads, Pool};
 use towpath_stack::net::InterfaceConfig;
-use towpath_stack::{Instant, StackConfig};
+use towpath_stack::{Instant, StackConfig, Usage};
 use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
+use crate::explore::Watch;
 use crate::packet::{SimPacket, SimPort};
 use crate::scenario::{HostPlan, NET, Place, Plan};
 use crate::trace::Traces;
@@ -52,6 +53,8 @@ pub struct World {
     pub wires: Vec<Wire>,
     /// Segments of some connections.
     pub traces: Traces,
+    /// Onlooker that holds the world against its rules.
+    pub watch: Option<Watch>,
     hosts: Vec<SimHost>,
     switches: Vec<Switch>,
     captures: Option<Captures>,
@@ -59,6 +62,8 @@ pub struct World {
     armed: Vec<u64>,
     heap: BinaryHeap<Reverse<(u64, u32)>>,
     pool: Pool,
+    /// Packets that switches copied.
+    copies: u64,
     drops: Vec<Dropped<SimPacket>>,
 }
 
@@ -100,40 +105,109 @@ impl World {
             now: 0,
             events: 0,
             traces: Traces::new(plan),
+            watch: None,
             switches,
             captures,
             armed: vec![u64::MAX; actors],
             heap: BinaryHeap::new(),
             pool: Pool::default(),
+            copies: 0,
             drops: Vec::new(),
             wires,
             hosts,
         };
         (0..world.hosts.len()).for_each(|host| world.arm_host(host, 0));
+        for wire in 0..world.wires.len() {
+            world.wires[wire].switch(0);
+            world.arm_wire(wire);
+        }
         world
     }
 
     /// Runs up to a time; false when `events_max` is reached before.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
-        while let Some(Reverse((at, actor))) = self.heap.peek().copied().filter(|it| it.0.0 <= end)
-        {
-            self.heap.pop();
-            if self.armed[actor as usize] != at {
-                continue;
-            }
+        while self.next_event().is_some_and(|at| at <= end) {
             if self.events >= events_max {
                 return false;
             }
-            self.armed[actor as usize] = u64::MAX;
-            self.events += 1;
-            self.now = at;
-            match (actor as usize).checked_sub(self.wires.len()) {
-                None => self.run_wire(actor as usize),
-                Some(host) => self.run_host(host),
-            }
+            self.step();
         }
         self.now = end;
         true
+    }
+
+    /// Time of the next event; none in a world at rest.
+    pub fn next_event(&mut self) -> Option<u64> {
+        while let Some(Reverse((at, actor))) = self.heap.peek().copied() {
+            if self.armed[actor as usize] == at {
+                return Some(at);
+            }
+            self.heap.pop();
+        }
+        None
+    }
+
+    /// Calls the next actor at its time.
+    pub fn step(&mut self) {
+        if self.next_event().is_none() {
+            return;
+        }
+        let Some(Reverse((at, actor))) = self.heap.pop() else { return };
+        self.armed[actor as usize] = u64::MAX;
+        self.events += 1;
+        self.now = at;
+        match (actor as usize).checked_sub(self.wires.len()) {
+            None => self.run_wire(actor as usize),
+            Some(host) => self.run_host(host),
+        }
+    }
+
+    /// Ends all sockets of all hosts, with resets where connections are left.
+    pub fn end_programs(&mut self) {
+        for at in 0..self.hosts.len() {
+            let node = &mut self.hosts[at].node;
+            let handles: Vec<SocketHandle> = node.handles().collect();
+            handles.into_iter().for_each(|handle| node.abort(handle));
+            self.arm_host(at, self.now);
+        }
+    }
+
+    /// Rules that a world at rest has to keep: no host has a socket, no packet is on its way, and
+    /// all buffers are back in the pool.
+    pub fn leftovers(&self) -> Option<String> {
+        for (number, host) in self.hosts.iter().enumerate() {
+            let usage = host.node.stack.usage();
+            if usage != Usage::default() {
+                return Some(format!("host {number} has entries in its tables: {usage:?}"));
+            }
+            if !host.node.direct.is_empty() {
+                return Some(format!("host {number} has {} sockets", host.node.direct.len()));
+            }
+            let batches = host.node.ports.iter().map(|port| port.inbox.len() + port.outbox.len());
+            let packets: usize = batches.sum();
+            if packets > 0 {
+                return Some(format!("the device of host {number} has {packets} packets"));
+            }
+        }
+        let held: usize = self.wires.iter().map(|wire| wire.held()).sum();
+        if held > 0 {
+            return Some(format!("links have {held} packets"));
+        }
+        self.missing_buffers()
+    }
+
+    /// Buffers of packets that did not come back.
+    fn missing_buffers(&self) -> Option<String> {
+        // Packets that are dropped while a host has its turn come back to the pool of the host.
+        let pools = || self.hosts.iter().map(|host| &host.node.pool).chain([&self.pool]);
+        let duplicates = self.wires.iter().map(|wire| wire.link().stats().duplicated);
+        let copies = self.copies + duplicates.sum::<u64>();
+        let expected = pools().map(Pool::allocated).sum::<u64>() + copies;
+        let kept = pools().map(Pool::kept).sum::<usize>() as u64;
+        // A pool gives buffers beyond its limit back to the system.
+        let is_known = expected <= Pool::KEPT_MAX as u64;
+        (is_known && kept != expected)
+            .then(|| format!("{kept} of {expected} buffers are back in the pool"))
     }
 
     /// Looks at the tallies of all programs: flow, whether it is the source, and counts.
@@ -172,7 +246,7 @@ impl World {
     }
 
     fn arm_wire(&mut self, wire: usize) {
-        if let Some(at) = self.wires[wire].next_timeout_ns() {
+        if let Some(at) = self.wires[wire].next_timeout_ns(self.now) {
             self.arm(wire, at.max(self.now));
         }
     }
@@ -180,6 +254,7 @@ impl World {
     /// Takes what comes out of a link to where it goes.
     fn run_wire(&mut self, at: usize) {
         let mut drops = std::mem::take(&mut self.drops);
+        self.wires[at].switch(self.now);
         while let Some(item) = self.wires[at].poll_packet(self.now, &mut drops) {
             if let Some(captures) = &mut self.captures {
                 captures.delivered(at, self.now, item.bytes());
@@ -201,6 +276,9 @@ impl World {
 
     fn deliver(&mut self, host: usize, item: SimPacket) {
         self.traces.on_frame(self.now, item.bytes(), false);
+        if let Some(watch) = &mut self.watch {
+            watch.on_frame(self.now, host, item.bytes(), false);
+        }
         if let Some(port) = self.hosts[host].node.ports.first_mut() {
             port.inbox.push_back(item.into_packet());
         }
@@ -221,6 +299,7 @@ impl World {
                 // The direction back on the same link has the number beside.
                 let wires = self.switches[switch].wires.clone();
                 for wire in wires.into_iter().filter(|wire| *wire != came ^ 1) {
+                    self.copies += 1;
                     self.enter(wire, item.duplicate(), drops);
                 }
                 self.pool.give(item.into_packet());
@@ -266,6 +345,9 @@ impl World {
             for packet in outbox.drain(..) {
                 let item = SimPacket::new(packet, &mut self.hosts[at].node.pool, now);
                 self.traces.on_frame(now, item.bytes(), true);
+                if let Some(watch) = &mut self.watch {
+                    watch.on_frame(now, at, item.bytes(), true);
+                }
                 self.enter(wire, item, &mut drops);
             }
             let host = &mut self.hosts[at];
@@ -284,6 +366,9 @@ impl World {
         self.drops = drops;
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
         let host = &self.hosts[at];
+        if let Some(watch) = &mut self.watch {
+            watch.on_turn(now, at, &host.node);
+        }
         let due = host.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS));
         let due = due.min(host.programs.due());
         if due != u64::MAX {
@@ -300,7 +385,10 @@ fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
     stack.tcp.initial_window = plan.initial_window;
     stack.tcp.delayed_ack = plan.delayed_ack;
     let mut direct = DirectConfig::default();
-    (direct.buffers.recv, direct.buffers.recv_max) = (plan.recv_buffer, plan.recv_buffer);
+    (direct.buffers.recv, direct.buffers.recv_max) = (plan.recv_buffer, plan.recv_buffer_max);
+    if let Some(bytes) = plan.send_buffer {
+        (direct.buffers.send, direct.buffers.send_max) = (bytes, bytes);
+    }
     let config = NodeConfig { stack, direct, ..NodeConfig::default() };
     let mut dice = Dice::new(seed, HOST_STREAMS + number as u64);
     let mut key = [0; 32];
@@ -333,7 +421,7 @@ fn mac_of(host: usize) -> MacAddr {
 }
 
 /// The host that a frame is addressed to; none for a group.
-fn host_of(frame: &[u8]) -> Option<usize> {
+pub fn host_of(frame: &[u8]) -> Option<usize> {
     match frame.get(..6)? {
         [2, 0, 0, 0, high, low] => Some(usize::from(u16::from_be_bytes([*high, *low]))),
         _ => None,

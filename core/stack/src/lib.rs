@@ -139,6 +139,7 @@ mod late_segments;
 mod outcome;
 
 mod active;
+mod audit;
 mod datagram;
 mod info;
 mod lengths;

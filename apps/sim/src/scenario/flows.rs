@@ -6,7 +6,7 @@ use towpath_tcp::CongestionKind;
 use super::error::ScenarioError;
 use super::file::{Control, File, FlowKeys, FlowKind, Lengths, Transport};
 use super::network::Network;
-use super::plan::{FlowPlan, PhasesPlan, Place, Traffic};
+use super::plan::{FlowPlan, Leave, PhasesPlan, Place, Stall, Traffic};
 use crate::units::{Names, Time};
 
 /// Most flows of a scenario: each listens at a port of its own.
@@ -49,6 +49,7 @@ pub(super) fn flows(
         if plans.len() + total > FLOWS_MAX {
             return Err(error(format!("more than {FLOWS_MAX} flows, which is the limit")));
         }
+        let (stalls, leaves) = (stalls(keys), leaves(keys));
         for nth in 0..total {
             let (from, to) = (froms[nth % froms.len()], tos[nth % tos.len()]);
             if from == to {
@@ -71,6 +72,8 @@ pub(super) fn flows(
                     _ => CongestionKind::Cubic,
                 },
                 traffic,
+                stalls: stalls.clone(),
+                leaves: leaves.clone(),
             });
         }
     }
@@ -78,6 +81,22 @@ pub(super) fn flows(
         return Err(ScenarioError::without_line("the scenario has no flow; add [[flow]]"));
     }
     Ok(plans)
+}
+
+fn stalls(keys: &FlowKeys) -> Vec<Stall> {
+    let stall = |keys: &super::file::StallKeys| Stall {
+        end: keys.end,
+        what: keys.what,
+        from_ns: keys.at.0,
+        until_ns: keys.at.0.saturating_add(keys.length.0),
+    };
+    keys.stall.iter().flatten().map(stall).collect()
+}
+
+fn leaves(keys: &FlowKeys) -> Vec<Leave> {
+    let leave =
+        |keys: &super::file::LeaveKeys| Leave { end: keys.end, how: keys.how, at_ns: keys.at.0 };
+    keys.leave.iter().flatten().map(leave).collect()
 }
 
 /// The hosts that names and patterns mean.
@@ -116,7 +135,11 @@ fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
     let is_udp = kind == FlowKind::OnOff && keys.transport == Some(Transport::Udp);
     let has_datagrams = kind == FlowKind::Cbr || is_udp;
     let given = [
-        ("bytes", keys.bytes.is_some(), kind == FlowKind::Bulk),
+        ("bytes", keys.bytes.is_some(), matches!(kind, FlowKind::Bulk | FlowKind::Exchange)),
+        ("back", keys.back.is_some(), kind == FlowKind::Exchange),
+        ("read_rate", keys.read_rate.is_some(), kind == FlowKind::Exchange),
+        ("stall", keys.stall.is_some(), kind == FlowKind::Exchange),
+        ("leave", keys.leave.is_some(), kind == FlowKind::Exchange),
         ("on", keys.on.is_some(), kind == FlowKind::OnOff),
         ("off", keys.off.is_some(), kind == FlowKind::OnOff),
         ("lengths", keys.lengths.is_some(), kind == FlowKind::OnOff),
@@ -163,6 +186,11 @@ fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
             request: above_0("request", keys.request.map_or(100, |size| size.0))?,
             response: needed("response", keys.response.map(|size| size.0))?,
             think_ns: keys.think.unwrap_or_default().0,
+        },
+        FlowKind::Exchange => Traffic::Exchange {
+            bytes: needed("bytes", keys.bytes.map(|size| size.0))?,
+            back: keys.back.map_or(0, |size| size.0),
+            read_rate: keys.read_rate.map(|rate| rate.0),
         },
         FlowKind::Cbr => {
             Traffic::Cbr { rate: needed("rate", keys.rate.map(|rate| rate.0))?, size: size(keys)? }

@@ -1,6 +1,7 @@
 //! Programs of the hosts: each flow has one at either end.
 
 mod datagrams;
+mod exchange;
 mod phases;
 mod program;
 mod requests;
@@ -10,9 +11,10 @@ use towpath_direct::{Node, NodeEvent};
 use towpath_qdisc::Dice;
 
 use crate::packet::SimPort;
-use crate::scenario::{FlowPlan, Plan, Traffic};
+use crate::scenario::{FlowEnd, FlowPlan, Plan, Traffic};
 
 use datagrams::{CbrSink, CbrSource, Pinger};
+use exchange::Exchange;
 pub use program::Tally;
 use program::{Context, Program};
 use requests::{Requester, Responder};
@@ -138,6 +140,7 @@ fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
         Traffic::Request { request, response, think_ns } => {
             Box::new(Requester::new(flow, remote, [request, response, think_ns]))
         }
+        Traffic::Exchange { .. } => Box::new(Exchange::new(flow, FlowEnd::From, remote)),
         Traffic::Cbr { rate, size } => Box::new(CbrSource::new(flow, local, remote, [rate, size])),
         Traffic::Ping { interval_ns } => {
             Box::new(Pinger::new(flow, local, remote.ip(), interval_ns))
@@ -154,6 +157,7 @@ fn sink(plan: &Plan, number: usize, flow: &FlowPlan) -> Option<Box<dyn Program>>
         Traffic::Request { request, response, .. } => {
             Box::new(Responder::new(flow, local, request, response))
         }
+        Traffic::Exchange { .. } => Box::new(Exchange::new(flow, FlowEnd::To, local)),
         Traffic::Cbr { .. } => Box::new(CbrSink::new(local)),
         // The stack itself answers echo requests.
         Traffic::Ping { .. } => return None,

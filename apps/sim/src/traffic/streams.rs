@@ -9,8 +9,8 @@ use super::phases::Phases;
 use super::program::{Context, Program, Tally};
 use crate::scenario::{FlowPlan, Traffic};
 
-/// Bytes that bulk and on-off flows send, over and over: the sink compares.
-static PATTERN: [u8; 65_536] = {
+/// Bytes that flows send, over and over: the other end compares.
+pub(super) static PATTERN: [u8; 65_536] = {
     let mut bytes = [0; 65_536];
     let mut at = 0;
     while at < bytes.len() {
