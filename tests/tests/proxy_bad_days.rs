@@ -150,7 +150,7 @@ fn descriptors_that_ran_out_come_back() {
     let line = format!("ulimit -n 200; exec {towpath} proxy --tun tw0 {routed} --stats=json");
     let proxy = day.lab.here.spawn(&["bash", "-c", &line]);
     eventually("the device is up", || proxy.stderr().contains("Ctrl-C ends"));
-    // Of more clients than there are descriptors, some are served, and the others wait.
+    // Some of these clients find a descriptor, and the others wait.
     let script = "import socket,select\n\
         def begin():\n\
         \x20s=socket.socket(); s.setblocking(False); s.connect_ex(('10.9.0.1',7810)); return s\n\
