@@ -6,7 +6,8 @@
 //! but the plan and the seed.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::Ipv4Addr;
 
 use towpath_direct::{DirectConfig, Node, NodeConfig};
 use towpath_link::{Carried, Dice, Dropped, Link};
@@ -16,8 +17,8 @@ use towpath_stack::{Instant, StackConfig};
 use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
-use crate::packet::{SimPacket, SimPort};
-use crate::queue::{Observed, QueueSpec, Sojourns};
+use crate::packet::{SimPacket, SimPort, Towards};
+use crate::queue::{QueueSpec, Sojourns};
 use crate::scenario::{HostPlan, NET, Place, Plan};
 use crate::trace::Traces;
 use crate::traffic::Programs;
@@ -69,6 +70,7 @@ pub struct World {
     pub traces: Traces,
     hosts: Vec<SimHost>,
     switches: Vec<Switch>,
+    by_address: BTreeMap<Ipv4Addr, usize>,
     captures: Option<Captures>,
     /// Time of each actor, and the entries of the heap: an entry with another time is void.
     armed: Vec<u64>,
@@ -116,6 +118,7 @@ impl World {
             events: 0,
             traces: Traces::new(plan),
             switches,
+            by_address: plan.hosts.iter().map(|host| host.address).zip(0..).collect(),
             captures,
             armed: vec![u64::MAX; actors],
             heap: BinaryHeap::new(),
@@ -197,7 +200,7 @@ impl World {
         let mut drops = std::mem::take(&mut self.drops);
         while let Some(item) = self.wires[at].link.poll_packet(self.now, &mut drops) {
             if let Some(captures) = &mut self.captures {
-                captures.delivered(at, self.now, item.bytes());
+                captures.delivered(at, self.now, item.frame());
             }
             match self.wires[at].to {
                 Place::Host(host) => self.deliver(host, item),
@@ -216,7 +219,7 @@ impl World {
     }
 
     fn deliver(&mut self, host: usize, item: SimPacket) {
-        self.traces.on_frame(self.now, item.bytes(), false);
+        self.traces.on_frame(self.now, item.frame(), false);
         if let Some(port) = self.hosts[host].node.ports.first_mut() {
             port.inbox.push_back(item.into_packet());
         }
@@ -231,7 +234,14 @@ impl World {
         item: SimPacket,
         drops: &mut Vec<Dropped<SimPacket>>,
     ) {
-        match host_of(item.bytes()).and_then(|host| self.switches[switch].towards.get(host)) {
+        let host = match item.towards() {
+            Towards::Host(host) => Some(usize::from(host)),
+            // Switches know where each address is and ask its host alone, as with ARP suppression:
+            // a flood is as many packets as the network has hosts.
+            Towards::Asked(address) => self.by_address.get(&address).copied(),
+            Towards::All => None,
+        };
+        match host.and_then(|host| self.switches[switch].towards.get(host)) {
             Some(&wire) => self.enter(wire, item, drops),
             None => {
                 // The direction back on the same link has the number beside.
@@ -257,7 +267,7 @@ impl World {
     fn give_up(&mut self, wire: usize, drops: &mut Vec<Dropped<SimPacket>>) {
         for Dropped { item, cause } in drops.drain(..) {
             if let Some(captures) = &mut self.captures {
-                captures.dropped(wire, self.now, cause.name(), item.bytes());
+                captures.dropped(wire, self.now, cause.name(), item.frame());
             }
             self.pool.give(item.into_packet());
         }
@@ -273,9 +283,8 @@ impl World {
             let host = &mut self.hosts[at];
             let link = &self.wires[wire];
             if let Some(port) = host.node.ports.first_mut() {
-                let waiting = link.link.queue().stats().backlog_packets as usize;
-                port.room =
-                    if link.has_ring { DEVICE_RING.saturating_sub(waiting) } else { usize::MAX };
+                let ring = DEVICE_RING.saturating_sub(link.link.waiting());
+                port.room = if link.has_ring { ring } else { usize::MAX };
             }
             let turn = host.node.turn(Instant(EPOCH_NS + now));
             if let Some(port) = host.node.ports.first_mut() {
@@ -284,7 +293,7 @@ impl World {
             let sent = !outbox.is_empty();
             for packet in outbox.drain(..) {
                 let item = SimPacket::new(packet, &mut self.hosts[at].node.pool, now);
-                self.traces.on_frame(now, item.bytes(), true);
+                self.traces.on_frame(now, item.frame(), true);
                 self.enter(wire, item, &mut drops);
             }
             let host = &mut self.hosts[at];
@@ -318,12 +327,11 @@ fn wire(from: Place, to: Place, way: &crate::scenario::WayPlan, mut dice: Dice) 
     let sojourns = Sojourns::default();
     let is_switch = matches!(from, Place::Switch(_));
     let queue = match (&way.queue, is_switch) {
-        (Some(queue), _) => queue.build(dice.next_u64()),
-        (None, true) => QueueSpec::default().build(0),
+        (Some(queue), _) => queue.build(dice.next_u64(), &sojourns),
+        (None, true) => QueueSpec::default().build(0, &sojourns),
         // The host's own queue is the one with a limit.
-        (None, false) => QueueSpec::Pfifo(usize::MAX).build(0),
+        (None, false) => QueueSpec::Pfifo(usize::MAX).build(0, &sojourns),
     };
-    let queue = Box::new(Observed::new(queue, sojourns.clone()));
     let has_ring = way.queue.is_none() && !is_switch;
     Wire { link: Link::with_queue(way.config, queue, dice), sojourns, from, to, has_ring }
 }
@@ -363,14 +371,6 @@ const HOST_STREAMS: u64 = 1 << 33;
 fn mac_of(host: usize) -> MacAddr {
     let [high, low] = (host as u16).to_be_bytes();
     MacAddr([2, 0, 0, 0, high, low])
-}
-
-/// The host that a frame is addressed to; none for a group.
-fn host_of(frame: &[u8]) -> Option<usize> {
-    match frame.get(..6)? {
-        [2, 0, 0, 0, high, low] => Some(usize::from(u16::from_be_bytes([*high, *low]))),
-        _ => None,
-    }
 }
 
 /// A switch with the way to each host: links make no loop, so there is one.

@@ -82,6 +82,7 @@ pub(crate) struct Way {
     pub jitter: Option<Time>,
     pub loss: Option<Share>,
     pub burst: Option<BurstKeys>,
+    pub lose: Option<Spanned<LoseKeys>>,
     pub reorder: Option<Share>,
     pub duplicate: Option<Share>,
     pub corrupt: Option<Share>,
@@ -97,6 +98,14 @@ pub(crate) struct BurstKeys {
     pub lost: Option<Share>,
 }
 
+/// Losses by the numbers of the packets.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LoseKeys {
+    pub first: u64,
+    pub count: u64,
+}
+
 /// Structs with the keys of [`Way`] among their own: serde's `flatten` would admit unknown keys.
 macro_rules! with_way {
     ($name:ident { $($own:tt)* }) => {
@@ -109,6 +118,7 @@ macro_rules! with_way {
             pub jitter: Option<Time>,
             pub loss: Option<Share>,
             pub burst: Option<BurstKeys>,
+            pub lose: Option<Spanned<LoseKeys>>,
             pub reorder: Option<Share>,
             pub duplicate: Option<Share>,
             pub corrupt: Option<Share>,
@@ -125,6 +135,7 @@ macro_rules! with_way {
                     jitter: self.jitter,
                     loss: self.loss,
                     burst: self.burst,
+                    lose: self.lose.clone(),
                     reorder: self.reorder,
                     duplicate: self.duplicate,
                     corrupt: self.corrupt,
@@ -137,6 +148,7 @@ macro_rules! with_way {
                     back.jitter = own.jitter.or(back.jitter);
                     back.loss = own.loss.or(back.loss);
                     back.burst = own.burst.or(back.burst);
+                    back.lose = own.lose.or(back.lose);
                     back.reorder = own.reorder.or(back.reorder);
                     back.duplicate = own.duplicate.or(back.duplicate);
                     back.corrupt = own.corrupt.or(back.corrupt);
