@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::Ipv4Addr;
 
 use towpath_direct::{DirectConfig, Node, NodeConfig};
-use towpath_link::{Carried, Dice, Dropped, Link};
+use towpath_link::{Carried, Dice, Dropped};
 use towpath_pool::{Batch, LinkType, Offloads, Pool};
 use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{Instant, StackConfig};
@@ -18,31 +18,16 @@ use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
 use crate::packet::{SimPacket, SimPort, Towards};
-use crate::queue::{QueueSpec, Sojourns};
 use crate::scenario::{HostPlan, NET, Place, Plan};
 use crate::trace::Traces;
 use crate::traffic::Programs;
+use crate::wire::Wire;
 
 /// Time of the stacks when a run begins: 0 stands for "never" in places.
 pub const EPOCH_NS: u64 = 1_000_000_000;
 
-/// Packets that wait in the device of a host without a discipline: enough that it is never idle.
-const DEVICE_RING: usize = 4;
-
 /// Rounds of one host at one moment; then the links have their turn.
 const ROUNDS_MAX: usize = 64;
-
-/// A direction of a link.
-pub struct Wire {
-    /// Queue, rate, delay and impairments.
-    pub link: Link<SimPacket>,
-    /// Times that packets waited in the queue.
-    pub sojourns: Sojourns,
-    from: Place,
-    to: Place,
-    /// The host stops while the device is busy.
-    has_ring: bool,
-}
 
 struct SimHost {
     node: Node<SimPort>,
@@ -89,7 +74,7 @@ impl World {
             .flat_map(|(number, link)| {
                 [0, 1].map(|way| {
                     let stream = 2 * number as u64 + way as u64;
-                    wire(
+                    Wire::new(
                         link.ends[way],
                         link.ends[1 - way],
                         &link.ways[way],
@@ -166,7 +151,7 @@ impl World {
 
     /// Bytes of packets on links and of traces.
     pub fn memory(&self) -> u64 {
-        let packets: usize = self.wires.iter().map(|wire| wire.link.held()).sum();
+        let packets: usize = self.wires.iter().map(|wire| wire.held()).sum();
         packets as u64 * PACKET_BYTES + self.traces.bytes()
     }
 
@@ -190,7 +175,7 @@ impl World {
     }
 
     fn arm_wire(&mut self, wire: usize) {
-        if let Some(at) = self.wires[wire].link.next_timeout_ns() {
+        if let Some(at) = self.wires[wire].next_timeout_ns() {
             self.arm(wire, at.max(self.now));
         }
     }
@@ -198,7 +183,7 @@ impl World {
     /// Takes what comes out of a link to where it goes.
     fn run_wire(&mut self, at: usize) {
         let mut drops = std::mem::take(&mut self.drops);
-        while let Some(item) = self.wires[at].link.poll_packet(self.now, &mut drops) {
+        while let Some(item) = self.wires[at].poll_packet(self.now, &mut drops) {
             if let Some(captures) = &mut self.captures {
                 captures.delivered(at, self.now, item.frame());
             }
@@ -210,8 +195,7 @@ impl World {
         self.give_up(at, &mut drops);
         self.drops = drops;
         self.arm_wire(at);
-        let Wire { has_ring, from, .. } = self.wires[at];
-        if let (true, Place::Host(host)) = (has_ring, from)
+        if let (true, Place::Host(host)) = (self.wires[at].wakes_sender(), self.wires[at].from)
             && self.hosts[host].node.ports.first().is_some_and(|port| port.is_blocked)
         {
             self.arm_host(host, self.now);
@@ -236,8 +220,8 @@ impl World {
     ) {
         let host = match item.towards() {
             Towards::Host(host) => Some(usize::from(host)),
-            // Switches know where each address is and ask its host alone, as with ARP suppression:
-            // a flood is as many packets as the network has hosts.
+            // Switches know where each address is and ask its host alone, as with ARP suppression.
+            // A flood is as many packets as the network has hosts.
             Towards::Asked(address) => self.by_address.get(&address).copied(),
             Towards::All => None,
         };
@@ -257,7 +241,7 @@ impl World {
     fn enter(&mut self, wire: usize, mut item: SimPacket, drops: &mut Vec<Dropped<SimPacket>>) {
         item.entered_ns = self.now;
         let before = drops.len();
-        self.wires[wire].link.on_packet(self.now, item, drops);
+        self.wires[wire].on_packet(self.now, item, drops);
         let mut own = drops.split_off(before);
         self.give_up(wire, &mut own);
         self.arm_wire(wire);
@@ -281,10 +265,8 @@ impl World {
         let mut drops = std::mem::take(&mut self.drops);
         for _ in 0..ROUNDS_MAX {
             let host = &mut self.hosts[at];
-            let link = &self.wires[wire];
             if let Some(port) = host.node.ports.first_mut() {
-                let ring = DEVICE_RING.saturating_sub(link.link.waiting());
-                port.room = if link.has_ring { ring } else { usize::MAX };
+                port.room = self.wires[wire].room();
             }
             let turn = host.node.turn(Instant(EPOCH_NS + now));
             if let Some(port) = host.node.ports.first_mut() {
@@ -322,19 +304,6 @@ impl World {
 
 /// Memory of a packet on a link, with its buffer.
 const PACKET_BYTES: u64 = 2_304;
-
-fn wire(from: Place, to: Place, way: &crate::scenario::WayPlan, mut dice: Dice) -> Wire {
-    let sojourns = Sojourns::default();
-    let is_switch = matches!(from, Place::Switch(_));
-    let queue = match (&way.queue, is_switch) {
-        (Some(queue), _) => queue.build(dice.next_u64(), &sojourns),
-        (None, true) => QueueSpec::default().build(0, &sojourns),
-        // The host's own queue is the one with a limit.
-        (None, false) => QueueSpec::Pfifo(usize::MAX).build(0, &sojourns),
-    };
-    let has_ring = way.queue.is_none() && !is_switch;
-    Wire { link: Link::with_queue(way.config, queue, dice), sojourns, from, to, has_ring }
-}
 
 fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
     let mut stack = StackConfig::default();

@@ -87,6 +87,19 @@ pub(crate) struct Way {
     pub duplicate: Option<Share>,
     pub corrupt: Option<Share>,
     pub qdisc: Option<Spanned<String>>,
+    pub device: Option<Spanned<DeviceKeys>>,
+}
+
+/// A device with a ring, between the queue and the link.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeviceKeys {
+    pub ring: Option<usize>,
+    pub frames: Option<usize>,
+    pub delay: Option<Time>,
+    pub overhead: Option<Size>,
+    #[serde(default)]
+    pub bql: bool,
 }
 
 /// Losses in bursts (Gilbert-Elliott).
@@ -123,6 +136,7 @@ macro_rules! with_way {
             pub duplicate: Option<Share>,
             pub corrupt: Option<Share>,
             pub qdisc: Option<Spanned<String>>,
+            pub device: Option<Spanned<DeviceKeys>>,
             pub back: Option<Way>,
         }
 
@@ -140,6 +154,7 @@ macro_rules! with_way {
                     duplicate: self.duplicate,
                     corrupt: self.corrupt,
                     qdisc: self.qdisc.clone(),
+                    device: self.device.clone(),
                 };
                 let mut back = there.clone();
                 if let Some(own) = self.back.clone() {
@@ -153,6 +168,7 @@ macro_rules! with_way {
                     back.duplicate = own.duplicate.or(back.duplicate);
                     back.corrupt = own.corrupt.or(back.corrupt);
                     back.qdisc = own.qdisc.or(back.qdisc);
+                    back.device = own.device.or(back.device);
                 }
                 [there, back]
             }
@@ -189,6 +205,20 @@ pub(crate) enum Control {
     Reno,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Lengths {
+    Exponential,
+    Constant,
+}
+
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlowKeys {
@@ -209,6 +239,8 @@ pub(crate) struct FlowKeys {
     pub think: Option<Time>,
     pub on: Option<Time>,
     pub off: Option<Time>,
+    pub lengths: Option<Lengths>,
+    pub transport: Option<Transport>,
     pub rate: Option<Rate>,
     pub size: Option<Size>,
     pub interval: Option<Time>,

@@ -14,7 +14,7 @@ mod variant;
 
 pub use error::ScenarioError;
 pub(crate) use error::unknown_name;
-pub use plan::{FlowPlan, HostPlan, NET, Place, Plan, Traffic, WayPlan};
+pub use plan::{DevicePlan, FlowPlan, HostPlan, NET, PhasesPlan, Place, Plan, Traffic, WayPlan};
 
 use file::File;
 use network::Network;

@@ -5,11 +5,12 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use toml::Spanned;
-use towpath_link::{Chance, LinkConfig, Loss, Probability};
+use towpath_link::{Chance, LinkConfig, Loss, Probability, RingConfig};
+use towpath_qdisc::QueueLimitsConfig;
 
 use super::error::{ScenarioError, unknown_name};
-use super::file::{File, HostKeys, LoseKeys, Shape, TopologyKeys, Way};
-use super::plan::{HostPlan, LinkPlan, Place, WayPlan};
+use super::file::{DeviceKeys, File, HostKeys, LoseKeys, Shape, TopologyKeys, Way};
+use super::plan::{DevicePlan, HostPlan, LinkPlan, Place, WayPlan};
 use crate::queue::QueueSpec;
 
 /// Most hosts and switches of a scenario, together: addresses are made of 16 bits.
@@ -326,5 +327,46 @@ fn way(text: &str, keys: &Way) -> Result<WayPlan, ScenarioError> {
         let message = "`qdisc` on a link without `rate` never has a queue; give the link a rate";
         return Err(ScenarioError::at(text, at, message));
     }
-    Ok(WayPlan { config, queue })
+    let device = match &keys.device {
+        None => None,
+        Some(device) => {
+            let error = |message| ScenarioError::at(text, device.span().start, message);
+            Some(device_plan(device.get_ref(), config.rate).map_err(error)?)
+        }
+    };
+    Ok(WayPlan { config, queue, device })
+}
+
+/// Most descriptors of a ring: more than network cards have.
+const RING_MAX: usize = 65_536;
+
+fn device_plan(keys: &DeviceKeys, rate: Option<u64>) -> Result<DevicePlan, String> {
+    let base = RingConfig::default();
+    let Some(rate) = rate else {
+        return Err("`device` on a link without `rate` is never full; give the link a rate".into());
+    };
+    let descriptors = keys.ring.unwrap_or(base.descriptors);
+    if !(1..=RING_MAX).contains(&descriptors) {
+        return Err(format!("`ring = {descriptors}`: expected 1 to {RING_MAX} descriptors"));
+    }
+    let frames = keys.frames.unwrap_or(base.frames);
+    if !(1..=descriptors).contains(&frames) {
+        return Err(format!(
+            "`frames = {frames}`: expected 1 to {descriptors}, the descriptors of the ring"
+        ));
+    }
+    let delay_ns = keys.delay.map_or(base.delay_ns, |delay| delay.0);
+    if (frames > 1) != (delay_ns > 0) {
+        return Err(format!(
+            "`frames = {frames}` and `delay = {}`: an interrupt for several packets needs both, \
+             the number and the longest wait for it",
+            crate::units::Time(delay_ns)
+        ));
+    }
+    let overhead = keys.overhead.map_or(base.overhead, |bytes| bytes.0);
+    if overhead > 1_000 {
+        return Err(format!("`overhead = {overhead}`: expected up to 1000 bytes for each packet"));
+    }
+    let ring = RingConfig { descriptors, rate, overhead, frames, delay_ns };
+    Ok(DevicePlan { ring, limits: keys.bql.then(QueueLimitsConfig::default) })
 }

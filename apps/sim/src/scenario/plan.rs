@@ -3,7 +3,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use towpath_link::LinkConfig;
+use towpath_link::{LinkConfig, RingConfig};
+use towpath_qdisc::QueueLimitsConfig;
 use towpath_tcp::CongestionKind;
 
 use crate::queue::QueueSpec;
@@ -85,6 +86,17 @@ pub struct WayPlan {
     /// Discipline in front of the rate. None: a switch has a pfifo of 1000 packets; a host stops
     /// sending while its device is busy, so that nothing is lost there.
     pub queue: Option<QueueSpec>,
+    /// Device between the discipline and the link. None: the link takes a packet when it is free.
+    pub device: Option<DevicePlan>,
+}
+
+/// Plan of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DevicePlan {
+    /// Ring, rate and interrupts.
+    pub ring: RingConfig,
+    /// Byte queue limits.
+    pub limits: Option<QueueLimitsConfig>,
 }
 
 /// A flow.
@@ -114,14 +126,14 @@ pub enum Traffic {
         /// Bytes to send; until the stop without it.
         bytes: Option<u64>,
     },
-    /// A connection that sends for a while and is idle for a while, each of exponential length.
+    /// A connection, or datagrams, that are sent for a while and not for a while.
     OnOff {
-        /// Mean of the time in which it sends.
-        on_ns: u64,
-        /// Mean of the time in which it does not.
-        off_ns: u64,
+        /// Times in which it sends and does not.
+        phases: PhasesPlan,
         /// Bits per second while it sends; as much as the connection takes without it.
         rate: Option<u64>,
+        /// Bytes of payload of each datagram; a TCP connection without it.
+        datagram: Option<u64>,
     },
     /// Requests and responses on one connection, one after the other.
     Request {
@@ -146,6 +158,17 @@ pub enum Traffic {
     },
 }
 
+/// Lengths of the phases of on-off traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PhasesPlan {
+    /// Mean of the time in which it sends.
+    pub on_ns: u64,
+    /// Mean of the time in which it does not; 0 for traffic that is never off.
+    pub off_ns: u64,
+    /// Each phase is as long as the mean, instead of exponential.
+    pub is_constant: bool,
+}
+
 impl Traffic {
     /// Name in tables.
     pub fn name(&self) -> &'static str {
@@ -160,7 +183,8 @@ impl Traffic {
 
     /// Whether the flow is a TCP connection.
     pub fn is_tcp(&self) -> bool {
-        !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
+        let is_datagram = matches!(self, Self::OnOff { datagram: Some(_), .. });
+        !is_datagram && !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Programs of the hosts: each flow has one at either end.
 
 mod datagrams;
+mod phases;
 mod program;
 mod requests;
 mod streams;
@@ -129,6 +130,10 @@ fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
     let remote = (plan.hosts[flow.to].address, port_of(number)).into();
     let local = plan.hosts[flow.from].address;
     match flow.traffic {
+        Traffic::OnOff { phases, rate: Some(rate), datagram: Some(size) } => {
+            let source = CbrSource::new(flow, local, remote, [rate, size]);
+            Box::new(source.with_phases(phases))
+        }
         Traffic::Bulk { .. } | Traffic::OnOff { .. } => Box::new(Sender::new(flow, remote)),
         Traffic::Request { request, response, think_ns } => {
             Box::new(Requester::new(flow, remote, [request, response, think_ns]))
@@ -144,6 +149,7 @@ fn sink(plan: &Plan, number: usize, flow: &FlowPlan) -> Option<Box<dyn Program>>
     let local = (plan.hosts[flow.to].address, port_of(number)).into();
     Some(match flow.traffic {
         Traffic::Bulk { bytes } => Box::new(Sink::new(flow, local, bytes)),
+        Traffic::OnOff { datagram: Some(_), .. } => Box::new(CbrSink::new(local)),
         Traffic::OnOff { .. } => Box::new(Sink::new(flow, local, None)),
         Traffic::Request { request, response, .. } => {
             Box::new(Responder::new(flow, local, request, response))
