@@ -139,8 +139,8 @@ fn limits_take_the_ring_out_of_the_latency_and_leave_the_rate() {
     for qdisc in ["fq_codel", "codel", "cobalt"] {
         let report = run(tc(qdisc, Transport::Tcp).example());
         let [off, on] = medians(&report);
-        // 256 packets of 1514 bytes and 24 of overhead are 31.5 ms at 100 Mbit/s. What FQ-CoDel
-        // passes waits for nothing else; the others have the connection's packets in front.
+        // 256 packets of 1514 bytes and 24 of overhead are 31.5 ms at 100 Mbit/s. FQ-CoDel
+        // serves the ping first; with the others the connection's packets are in front.
         let is_fair = qdisc == "fq_codel";
         assert!(off > if is_fair { 0.030 } else { 0.015 }, "{qdisc}: {off}");
         assert!(on < if is_fair { 0.005 } else { off / 1.5 }, "{qdisc}: {off} and {on}");

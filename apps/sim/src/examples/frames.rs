@@ -3,6 +3,7 @@
 use towpath_link::RingDevice;
 use towpath_qdisc::{Device, Queueable, TransmitQueue};
 
+use super::load::{NO_QDISC, SAMPLES_OF_LINE};
 use crate::result::{
     DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, Times,
 };
@@ -62,7 +63,7 @@ impl Writing {
         if samples > u128::from(SAMPLES_MAX) {
             return Err(format!(
                 "`every` is {}, for {samples} samples; expected fewer than {SAMPLES_MAX}",
-                Time(self.sample_ns * super::SAMPLES_OF_LINE)
+                Time(self.sample_ns * SAMPLES_OF_LINE)
             ));
         }
         Ok(())
@@ -141,7 +142,7 @@ impl Writing {
             from: "program".into(),
             to: "wire".into(),
             rate_bps: Some(ring.rate),
-            qdisc: super::NO_QDISC.into(),
+            qdisc: NO_QDISC.into(),
             entered: self.packets,
             delivered: recorder.device.sent,
             delivered_bytes: recorder.device.sent * self.bytes,

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{ExampleReport, Latency, NO_QDISC, Reply, SAMPLES_OF_LINE};
+use super::load::{NO_QDISC, SAMPLES_OF_LINE};
+use super::report::ExampleReport;
+use super::summary::{Latency, Reply, RoundTrips, sentences};
 use crate::output::columns;
 use crate::result::{LinkResult, RunResult};
 use crate::units::{bits_per_second, seconds, short};
@@ -26,7 +28,7 @@ pub fn text(report: &ExampleReport) -> String {
     }
     out.push('\n');
     table(&mut out, &report.latency);
-    let sentences = super::summary::sentences(&report.latency);
+    let sentences = sentences(&report.latency);
     if !sentences.is_empty() {
         let _ = writeln!(out, "\n{sentences}");
     }
@@ -107,7 +109,7 @@ fn table(out: &mut String, latencies: &[Latency]) {
         "rate",
     ];
     let rows = latencies.iter().map(|one| {
-        let loaded = |of: fn(&super::summary::RoundTrips) -> f64| {
+        let loaded = |of: fn(&RoundTrips) -> f64| {
             one.under_load.as_ref().map_or(String::new(), |trips| seconds(of(trips)))
         };
         let has_pings = one.under_load.is_some() || one.without_load.is_some();

@@ -6,8 +6,9 @@ use std::net::Ipv4Addr;
 use towpath_link::RingConfig;
 use towpath_qdisc::QueueLimitsConfig;
 
+use super::example::{Example, Work};
 use super::frames::Writing;
-use super::{Example, NO_QDISC, Pings, Work, sample_of};
+use super::load::{Load, NO_QDISC, Pings, SAMPLES_OF_LINE, sample_of};
 use crate::scenario::DevicePlan;
 use crate::units::{Rate, Time, bits_per_second};
 
@@ -29,27 +30,6 @@ pub enum Transport {
     Tcp,
     /// Datagrams.
     Udp,
-}
-
-/// Times between which there is load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
-    /// First time.
-    pub from: Time,
-    /// Last time.
-    pub to: Time,
-    /// Lengths of its phases, on and off; it is always on without them.
-    pub phases: Option<[Time; 2]>,
-}
-
-impl Load {
-    /// Whether there is load at a time.
-    pub(super) fn is_on(&self, at_ns: u64) -> bool {
-        let Some(since) = at_ns.checked_sub(self.from.0).filter(|_| at_ns < self.to.0) else {
-            return false;
-        };
-        self.phases.is_none_or(|[on, off]| since % (on.0 + off.0).max(1) < on.0)
-    }
 }
 
 /// The device of an example, with what is above and below.
@@ -98,8 +78,8 @@ impl CardOptions {
             words => format!("qdisc = \"{words}\"\n"),
         };
         format!(
-            "rate = \"{}bit\"\ndelay = \"{}ns\"\n{qdisc}device = {{ ring = {}, frames = {}, delay = \
-             \"{}ns\", overhead = {ETHERNET_OVERHEAD} }}\n",
+            "rate = \"{}bit\"\ndelay = \"{}ns\"\n{qdisc}device = {{ ring = {}, frames = {}, \
+             delay = \"{}ns\", overhead = {ETHERNET_OVERHEAD} }}\n",
             self.rate.0,
             self.delay.0,
             self.ring,
@@ -186,8 +166,8 @@ impl PingOptions {
             let Load { from, to, .. } = check(self.load, *duration)?;
             text += &format!(
                 "\n[[flow]]\nname = \"load\"\nkind = \"onoff\"\ntransport = \"udp\"\non = \"1s\"\n\
-                 off = \"0s\"\nrate = \"{}bit\"\nsize = {size}\nfrom = \"client\"\nto = \"server\"\n\
-                 start = \"{}ns\"\nstop = \"{}ns\"\n",
+                 off = \"0s\"\nrate = \"{}bit\"\nsize = {size}\nfrom = \"client\"\n\
+                 to = \"server\"\nstart = \"{}ns\"\nstop = \"{}ns\"\n",
                 rate.0, from.0, to.0
             );
             about += &format!(
@@ -342,7 +322,7 @@ impl SendOptions {
             packets: *packets,
             bytes: *size,
             poll_ns: poll.0,
-            sample_ns: (card.every.0 / super::SAMPLES_OF_LINE).max(1),
+            sample_ns: (card.every.0 / SAMPLES_OF_LINE).max(1),
         });
         let writings: Vec<Writing> = writings.collect();
         writings.iter().try_for_each(Writing::check)?;
@@ -487,7 +467,8 @@ fn head(name: &str, duration: Time, card: &CardOptions) -> Result<String, String
 fn pair([client, server]: [Ipv4Addr; 2], card: &CardOptions) -> String {
     format!(
         "\n[[host]]\nname = \"client\"\naddress = \"{client}\"\n\n[[host]]\nname = \"server\"\n\
-         address = \"{server}\"\n\n[[link]]\nname = \"link\"\nbetween = [\"client\", \"server\"]\n{}",
+         address = \"{server}\"\n\n[[link]]\nname = \"link\"\n\
+         between = [\"client\", \"server\"]\n{}",
         card.keys()
     )
 }

@@ -1,8 +1,8 @@
-//! What an example found: echo replies, and the latency with and without load.
+//! Figures of an example: echo replies, and the latency with and without load.
 
 use serde::Serialize;
 
-use super::{Load, NO_QDISC, Pings};
+use super::load::{Load, NO_QDISC, Pings};
 use crate::result::{Report, RunResult};
 use crate::units::{seconds, short};
 

@@ -427,8 +427,9 @@ Ping a host, with and without load at the sender's own device.
 
 A host sends an echo request every half second. For five seconds it also sends UDP datagrams, \
 faster than its device: they fill the discipline and the device's ring, and echo requests wait \
-behind them. Lines show the echo replies, the queue, the bytes in the device, and the packets sent; \
-the end compares the latency with and without load, and with and without byte queue limits.
+behind them. Lines show the echo replies, the queue, the bytes in the device, and the packets \
+sent; the end compares the latency with and without load, and with and without byte queue \
+limits.
 
   towpath sim ping                       pfifo_fast: the queue itself is the delay
   towpath sim ping --qdisc fq_codel      with limits the ping passes the load";
@@ -446,10 +447,10 @@ replies, the queue, the bytes in the device, and the packets sent.
 const SEND_ABOUT: &str = "\
 Send small packets as fast as the device takes them.
 
-With --mode write a program writes frames into the device; when the queue is stopped it looks again \
-after --poll. With --mode sendto a UDP socket sends datagrams through the stack and the discipline, \
-twice as fast as the device, and what the discipline drops has failed. Lines show the packets sent in \
-each second.
+With --mode write a program writes frames into the device; when the queue is stopped it looks \
+again after --poll. With --mode sendto a UDP socket sends datagrams through the stack and the \
+discipline, twice as fast as the device, and what the discipline drops has failed. Lines show \
+the packets sent in each second.
 
   towpath sim send                       1.4 million frames a second on a link of 1 Gbit/s
   towpath sim send --poll 1ms            a writer that looks too seldom
@@ -458,9 +459,9 @@ each second.
 const TC_ABOUT: &str = "\
 Control the queue at the narrow way out of a router, while a ping measures.
 
-A source sends to a sink by a router, whose way out is slower than the way in. Packets wait in the \
-discipline, or below it in the ring of the device, where nothing can sort or drop them: byte queue \
-limits keep the ring as empty as it can be.
+A source sends to a sink by a router, whose way out is slower than the way in. Packets wait in \
+the discipline, or below it in the ring of the device, where nothing can sort or drop them: \
+byte queue limits keep the ring as empty as it can be.
 
   towpath sim tc                         fq_codel, without and with byte queue limits
   towpath sim tc --qdisc pfifo_fast      a queue that does not control anything
