@@ -488,7 +488,11 @@ impl Connection {
                 self.stop_timing();
             }
             self.snd_wnd = window;
-            self.max_snd_wnd = self.max_snd_wnd.max(window);
+            if window > self.max_snd_wnd {
+                self.max_snd_wnd = window;
+                // Half of the largest window bounds a segment, which may be larger from now on.
+                self.congestion.on_mss(self.mss());
+            }
             self.snd_wl1 = segment.seq;
             self.snd_wl2 = segment.ack;
         }
