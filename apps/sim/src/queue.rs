@@ -113,6 +113,24 @@ impl QueueSpec {
     }
 }
 
+/// Words of a discipline that [`QueueSpec`] reads, from tc's words, or from the name that ns-3 has
+/// for one.
+///
+/// # Errors
+/// A sentence about the word that means nothing.
+pub fn qdisc_words(text: &str) -> Result<String, String> {
+    let words = match text {
+        "PfifoFast" => "pfifo_fast",
+        // A tenth of a second at 100 Mbit/s; ns-3 has 5 and 15 packets and a queue of 25.
+        "ARED" => "red limit 1250kb min 75kb max 225kb bandwidth 100mbit adaptive",
+        "CoDel" => "codel",
+        "FqCoDel" => "fq_codel",
+        "PIE" => "pie",
+        words => words,
+    };
+    QueueSpec::parse(words).map(|_| words.to_owned())
+}
+
 impl Default for QueueSpec {
     fn default() -> Self {
         Self::Pfifo(LIMIT)

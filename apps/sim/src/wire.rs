@@ -193,7 +193,11 @@ fn path(
     device: DevicePlan,
 ) -> TransmitPath<SimPacket, RingDevice<SimPacket>> {
     let RingConfig { descriptors, .. } = device.ring;
-    let wake_room = WAKE_ROOM.min(descriptors / 4);
-    let limits = TransmitQueue::new(wake_room, device.limits);
-    TransmitPath::new(queue, limits, RingDevice::new(device.ring))
+    let control = TransmitQueue::new(wake_room(descriptors), device.limits);
+    TransmitPath::new(queue, control, RingDevice::new(device.ring))
+}
+
+/// Free descriptors with which a ring that was full wakes its queue.
+pub fn wake_room(descriptors: usize) -> usize {
+    WAKE_ROOM.min(descriptors / 4)
 }
