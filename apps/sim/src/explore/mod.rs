@@ -5,8 +5,8 @@
 //!
 //! # Rules
 //! * Each end of an exchange reads what the other one wrote, up to some byte, and nothing else.
-//! * Frames: nothing follows RST, sequence numbers have no gaps, new bytes lie in the window that
-//!   the peer advertised, acknowledgements and the window's right edge do not go back.
+//! * Frames: nothing follows RST or FIN, new bytes lie in the window that the peer advertised,
+//!   acknowledgements and the window's right edge do not go back, SACK blocks are sound.
 //! * After each turn of a host, the rules of `Connection::audit` hold for its connections.
 //! * An exchange ends: whole where no outage or loss is long, otherwise whole or with a failure,
 //!   which TCP may not declare before R2 of RFC 9293 section 3.8.3.
@@ -218,7 +218,7 @@ fn judge(
         }
         let server = SocketAddr::from((plan.hosts[flow.to].address, port_of(number)));
         let watch = world.watch.as_ref()?;
-        let heard = watch.last_heard(plan.hosts[host].address, server, *at);
+        let heard = watch.last_heard(host, server, *at);
         // A host that ARP does not find is no matter of TCP, before the first segment.
         if heard.is_none() && reason == "HostUnreachable" {
             continue;

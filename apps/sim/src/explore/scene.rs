@@ -141,6 +141,19 @@ impl Scene {
         if switches == 0 {
             self.links.push(link(draw, ["h1".into(), "h2".into()], true));
         }
+        self.keep_one_corruption();
+    }
+
+    /// Leaves corruption to one link: two bits that are turned over in the same place of two words
+    /// can leave the checksum of TCP as it is (RFC 1071), and no rule holds for what follows.
+    fn keep_one_corruption(&mut self) {
+        let is_corrupt = |link: &SceneLink| link.keys.iter().any(|(key, _)| *key == "corrupt");
+        let first = self.links.iter().position(is_corrupt);
+        for (at, link) in self.links.iter_mut().enumerate() {
+            if Some(at) != first {
+                link.keys.retain(|(key, _)| *key != "corrupt");
+            }
+        }
     }
 
     fn draw_flow(&mut self, draw: &mut Draw, number: usize) -> SceneFlow {

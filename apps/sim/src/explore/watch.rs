@@ -23,6 +23,8 @@ const STEP_MAX: u32 = 1 << 30;
 #[derive(Debug, Default)]
 pub struct Watch {
     ends: BTreeMap<Ends, Seen>,
+    /// Segments that came at a host, by its number and the ends of its connection.
+    heard: BTreeMap<(usize, Ends), Heard>,
     sockets: BTreeMap<(usize, SocketId), Marks>,
     /// The first rule that was broken.
     pub fault: Option<Fault>,
@@ -40,8 +42,15 @@ struct Seen {
     /// Right edge of the window that was advertised.
     edge: Option<SeqNum>,
     has_reset: bool,
-    /// Times at which segments of the other end came, in ms.
-    heard_ms: Vec<u64>,
+}
+
+/// Segments of the other end that came.
+#[derive(Debug, Default)]
+struct Heard {
+    /// Times, in ms.
+    at_ms: Vec<u64>,
+    /// One past the last sequence number that came.
+    high: Option<SeqNum>,
 }
 
 /// Figures of a socket that do not go back.
@@ -77,13 +86,8 @@ impl Watch {
         let frame = Frame { ends, header: &header, payload };
         if !is_sent {
             // A header of the link is covered by no checksum: a host drops a frame for another one.
-            if frame_host != Some(host) {
-                return;
-            }
-            let (from, to) = ends;
-            let heard = &mut self.ends.entry((to, from)).or_default().heard_ms;
-            if heard.last() != Some(&(now / 1_000_000)) {
-                heard.push(now / 1_000_000);
+            if frame_host == Some(host) {
+                self.heard.entry((host, (ends.1, ends.0))).or_default().note(now, &frame);
             }
             return;
         }
@@ -112,15 +116,16 @@ impl Watch {
         }
     }
 
-    /// Time at which a segment of the connection to `server`, or of it, came last at `host` by `now`.
-    pub fn last_heard(&self, host: Ipv4Addr, server: SocketAddr, now: u64) -> Option<u64> {
-        let last = |(ends, seen): (&Ends, &Seen)| {
-            let is_own = ends.0.ip() == host && (ends.0 == server || ends.1 == server);
-            let count = seen.heard_ms.partition_point(|ms| *ms <= now / 1_000_000);
-            let last = count.checked_sub(1).and_then(|at| seen.heard_ms.get(at).copied());
+    /// Time at which a segment of the connection to `server`, or of its own, came last at a host by
+    /// `now`.
+    pub fn last_heard(&self, host: usize, server: SocketAddr, now: u64) -> Option<u64> {
+        let last = |((at, ends), heard): (&(usize, Ends), &Heard)| {
+            let is_own = *at == host && (ends.0 == server || ends.1 == server);
+            let count = heard.at_ms.partition_point(|ms| *ms <= now / 1_000_000);
+            let last = count.checked_sub(1).and_then(|at| heard.at_ms.get(at).copied());
             last.filter(|_| is_own)
         };
-        self.ends.iter().filter_map(last).max().map(|ms| ms * 1_000_000)
+        self.heard.iter().filter_map(last).max().map(|ms| ms * 1_000_000)
     }
 
     fn note(&mut self, now: u64, rule: &'static str, what: String) {
@@ -139,10 +144,8 @@ impl Watch {
         let seen = self.ends.entry((from, to)).or_default();
         if flags.contains(Flags::SYN) && seen.isn != Some(header.seq) {
             // A new connection of these addresses.
-            let heard_ms = std::mem::take(&mut seen.heard_ms);
-            *seen = Seen { heard_ms, ..Seen::default() };
-            seen.isn = Some(header.seq);
-            seen.scale = header.options.window_scale;
+            let (isn, scale) = (Some(header.seq), header.options.window_scale);
+            *seen = Seen { isn, scale, ..Seen::default() };
         }
         if flags.contains(Flags::RST) {
             seen.has_reset = true;
@@ -153,10 +156,8 @@ impl Watch {
         }
         seen.isn?;
         let end = header.seq + frame.seq_len();
+        // Segments that wait for an answer of ARP in vain never come to the device: a gap is no fault.
         let high = seen.high.unwrap_or(header.seq);
-        if header.seq.gt(high) {
-            return Some("no sequence number is left out");
-        }
         if let Some(fin) = seen.fin
             && (end.gt(fin + 1) || flags.contains(Flags::FIN) && end != fin + 1)
         {
@@ -200,6 +201,28 @@ impl Watch {
             left.lt(right) && left.gt(header.ack) && is_known && right.leq(most)
         });
         (!sack_is_sound).then_some("SACK blocks lie beyond the acknowledgement, in what was sent")
+    }
+}
+
+impl Heard {
+    /// An old segment says nothing: its receiver drops it before it looks at the acknowledgement.
+    fn note(&mut self, now: u64, frame: &Frame<'_>) {
+        let (flags, ms) = (frame.header.flags, now / 1_000_000);
+        let end = frame.header.seq + frame.seq_len();
+        if flags.contains(Flags::RST) {
+            // Its number is 0 in an answer to a segment without ACK.
+            return;
+        }
+        let is_old = self.high.is_some_and(|high| {
+            if frame.seq_len() == 0 { frame.header.seq.lt(high) } else { end.leq(high) }
+        });
+        if is_old {
+            return;
+        }
+        self.high = Some(end);
+        if self.at_ms.last() != Some(&ms) {
+            self.at_ms.push(ms);
+        }
     }
 }
 
