@@ -174,12 +174,14 @@ impl Gateway {
         forwards: &[Forward],
     ) -> Result<Vec<SocketAddr>, ForwardError> {
         let bound = Bound::all(forwards)?;
+        bound.iter().try_for_each(Bound::open)?;
         let places = bound.iter().map(|bound| bound.host).collect();
         Self::serve_bound(gateways, bound)?;
         Ok(places)
     }
 
-    /// The gateways of all shards of a stack serve sockets that are bound already, as [`Gateway::listen`] binds them.
+    /// The gateways of all shards of a stack serve sockets that are bound already. While one
+    /// [refuses clients](Bound), there is nothing to serve.
     ///
     /// # Errors
     /// The first that cannot be watched, for want of memory.

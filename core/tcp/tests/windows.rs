@@ -99,7 +99,11 @@ fn a_window_update_says_what_the_field_can_say() {
 
 /// A connection accepted from a peer, its numbers from 100 and 200 on.
 fn accepted(config: Config, mss_peer: u16) -> Connection {
-    let handshake = Handshake {
+    Connection::accept(config, handshake(mss_peer), Instant(1))
+}
+
+fn handshake(mss_peer: u16) -> Handshake {
+    Handshake {
         iss: SeqNum(100),
         irs: SeqNum(200),
         mss_peer: Some(mss_peer),
@@ -112,8 +116,7 @@ fn accepted(config: Config, mss_peer: u16) -> Connection {
         recv_window: 65_535,
         rtt: None,
         retransmitted: false,
-    };
-    Connection::accept(config, handshake, Instant(1))
+    }
 }
 
 const BUFFERS: Buffers = Buffers {
@@ -160,6 +163,18 @@ fn half_of_the_peers_buffer_is_used_while_bytes_are_in_flight() {
         let sent = send_all(&mut connection, Buffers { send_len: 700_000, ..BUFFERS });
         assert!(sent >= 32_768, "nodelay {nodelay}: {sent} of a window of 33280");
     }
+}
+
+/// A lost SYN leaves a congestion window of one segment (RFC 6928 section 2). The peer's first
+/// scaled window makes segments larger, and a smaller congestion window would let none go, ever.
+#[test]
+fn one_segment_may_go_however_large_segments_become() {
+    let large = Config { mss_recv: 65_483, mss_send_max: 65_483, ..Config::default() };
+    let handshake = Handshake { send_window: 65_535, retransmitted: true, ..handshake(65_483) };
+    let mut connection = Connection::accept(large, handshake, Instant(1));
+    connection.on_segment(Instant(2), &plain(SeqNum(201), SeqNum(101), 512, 0), BUFFERS);
+    let sent = send_all(&mut connection, Buffers { send_len: 700_000, ..BUFFERS });
+    assert_eq!(sent, 32_768, "half of a window of 65536");
 }
 
 #[test]

@@ -1,11 +1,17 @@
-//! Flows of IPv4 where packets pass a device with Ethernet headers. Flows of IPv6 are left out:
-//! bytes to the gateway's own IPv6 address do not arrive on such a link yet.
+//! The flows of `flows`, where packets pass a device with Ethernet headers. Left out is `line`:
+//! clients of published ports stand in line where both stacks are in one process.
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
+#[path = "../flows/forward.rs"]
+mod forward;
 #[path = "../flows/leaving.rs"]
 mod leaving;
 #[path = "../flows/slots.rs"]
 mod slots;
+#[path = "../flows/tcp.rs"]
+mod tcp;
+#[path = "../flows/udp.rs"]
+mod udp;
 #[path = "../world/mod.rs"]
 mod world;
 

@@ -275,6 +275,9 @@ const MAC_GATEWAY: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 /// The user numbers of a shard begin with its own times this.
 pub const USERS_OF_A_SHARD: u32 = 1_000_000;
+/// Turns of the stacks in one of the world: on an Ethernet as many as it takes to resolve a
+/// neighbour and send to it.
+pub const TURNS: u64 = if matches!(crate::OVER, Over::Ethernet) { 4 } else { 1 };
 /// When the world begins.
 const START: Instant = Instant(1);
 
@@ -315,7 +318,19 @@ impl World {
             Some(link) => Self::wire(stack, &config, link),
         };
         world.add_interface(&config);
+        if crate::OVER == Over::Ethernet {
+            world.detect_duplicates();
+        }
         world
+    }
+
+    /// Passes the time of the program's duplicate address detection (RFC 4862 section 5.4): at most
+    /// a second before a question, and a second after it.
+    fn detect_duplicates(&mut self) {
+        for _ in 0..3 {
+            self.skipped += Duration::from_secs(1);
+            self.turn();
+        }
     }
 
     /// One for each shard of a host.
@@ -438,10 +453,9 @@ impl World {
         gateway.counters().iter().find(|(n, _)| *n == name).unwrap().1
     }
 
-    /// A turn; on an Ethernet as many as it takes to resolve a neighbour and send to it.
+    /// A turn, or [`TURNS`] of the stacks.
     pub fn turn(&mut self) {
-        let turns = if crate::OVER == Over::Ethernet { 4 } else { 1 };
-        for _ in 0..turns {
+        for _ in 0..TURNS {
             self.turn_within(Budget::default());
         }
     }

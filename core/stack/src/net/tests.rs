@@ -599,6 +599,17 @@ fn pings_are_answered() {
     }
 }
 
+/// A gateway asks for a neighbour in its first turn, from an address that no detection holds back.
+#[test]
+fn an_any_address_interface_does_not_look_for_duplicates() {
+    let gateway = |config: &mut InterfaceConfig| config.any_address = true;
+    let mut b = Host::new(MAC_B, &["fd00::2/64"], gateway);
+    b.pass(Duration::ZERO);
+    let interfaces = b.net.interfaces();
+    let states: Vec<_> = interfaces[1].addresses().iter().map(|address| address.state).collect();
+    assert_eq!(states, [AddressState::Preferred; 2], "the one given and the link-local one");
+}
+
 #[test]
 fn an_any_address_interface_takes_everything_and_leaves_pings_to_its_owner() {
     let gateway = |config: &mut InterfaceConfig| config.any_address = true;

@@ -68,9 +68,17 @@ impl Control {
                 //# from an interface after interface (re)initialization, the node SHOULD
                 //# delay joining the solicited-node multicast address by a random delay
                 //# between 0 and MAX_RTR_SOLICITATION_DELAY
-                let at = now + self.up_to(ROUTER_SOLICIT_DELAY);
+                //= https://www.rfc-editor.org/rfc/rfc4862#section-5.1
+                //# A value of zero indicates that Duplicate Address Detection is not
+                //# performed on tentative addresses.
+                // An interface with `any_address` has no duplicates: it takes every address for its
+                // own. Without detection it can ask for neighbours at once.
+                let (at, left) = match interface.any_address {
+                    true => (now, 0),
+                    false => (now + self.up_to(ROUTER_SOLICIT_DELAY), DAD_TRANSMITS),
+                };
                 self.join_own_group(at, iface, addr::solicited_node(v6).into());
-                self.schedule.add(at, iface, Task::Detect { addr: v6, left: DAD_TRANSMITS });
+                self.schedule.add(at, iface, Task::Detect { addr: v6, left });
             }
         }
     }
