@@ -35,6 +35,7 @@
 mod batch;
 mod capture;
 pub mod explore;
+mod fault;
 mod histogram;
 mod output;
 mod packet;
@@ -45,6 +46,7 @@ mod scenario;
 mod trace;
 mod traffic;
 mod units;
+mod watch;
 mod wire;
 mod world;
 

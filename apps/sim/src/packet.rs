@@ -109,3 +109,11 @@ impl Port for SimPort {
         None
     }
 }
+
+/// The host that a frame is addressed to; none for a group.
+pub fn host_of(frame: &[u8]) -> Option<usize> {
+    match frame.get(..6)? {
+        [2, 0, 0, 0, high, low] => Some(usize::from(u16::from_be_bytes([*high, *low]))),
+        _ => None,
+    }
+}

@@ -16,11 +16,11 @@ use towpath_stack::{Instant, StackConfig, Usage};
 use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
-use crate::explore::Watch;
-use crate::packet::{SimPacket, SimPort};
+use crate::packet::{SimPacket, SimPort, host_of};
 use crate::scenario::{HostPlan, NET, Place, Plan};
 use crate::trace::Traces;
 use crate::traffic::Programs;
+use crate::watch::Watch;
 use crate::wire::Wire;
 
 /// Time of the stacks when a run begins: 0 stands for "never" in places.
@@ -172,8 +172,7 @@ impl World {
         }
     }
 
-    /// Rules that a world at rest has to keep: no host has a socket, no packet is on its way, and
-    /// all buffers are back in the pool.
+    /// Sockets, packets and buffers that are left in a world at rest; none in one in order.
     pub fn leftovers(&self) -> Option<String> {
         for (number, host) in self.hosts.iter().enumerate() {
             let usage = host.node.stack.usage();
@@ -418,14 +417,6 @@ const HOST_STREAMS: u64 = 1 << 33;
 fn mac_of(host: usize) -> MacAddr {
     let [high, low] = (host as u16).to_be_bytes();
     MacAddr([2, 0, 0, 0, high, low])
-}
-
-/// The host that a frame is addressed to; none for a group.
-pub fn host_of(frame: &[u8]) -> Option<usize> {
-    match frame.get(..6)? {
-        [2, 0, 0, 0, high, low] => Some(usize::from(u16::from_be_bytes([*high, *low]))),
-        _ => None,
-    }
 }
 
 /// A switch with the way to each host: links make no loop, so there is one.

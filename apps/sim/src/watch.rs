@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use towpath_direct::Node;
-use towpath_stack::{Instant, SocketId};
+use towpath_stack::SocketId;
 use towpath_tcp::Info;
 use towpath_wire::tcp::{Flags, Header, SeqNum};
 use towpath_wire::{IpProtocol, checksum};
 
-use super::Fault;
-use crate::packet::SimPort;
-use crate::world::{EPOCH_NS, host_of};
+use crate::fault::Fault;
+use crate::packet::{SimPort, host_of};
 
 /// Both addresses of a connection, that of its sender first.
 type Ends = (SocketAddr, SocketAddr);
@@ -19,23 +18,23 @@ type Ends = (SocketAddr, SocketAddr);
 /// Sequence numbers that a mark moves by at most between two turns.
 const STEP_MAX: u32 = 1 << 30;
 
-/// What was seen of all connections.
+/// Segments and figures of all connections, as far as rules need them.
 #[derive(Debug, Default)]
 pub struct Watch {
     ends: BTreeMap<Ends, Seen>,
-    /// Segments that came at a host, by its number and the ends of its connection.
+    /// Acknowledgements that came at a host, by its number and the ends of its connection.
     heard: BTreeMap<(usize, Ends), Heard>,
     sockets: BTreeMap<(usize, SocketId), Marks>,
     /// The first rule that was broken.
     pub fault: Option<Fault>,
 }
 
-/// What one end of a connection has sent.
+/// Segments that one end of a connection has sent.
 #[derive(Debug, Default)]
 struct Seen {
     isn: Option<SeqNum>,
     scale: Option<u8>,
-    /// One past the last sequence number sent.
+    /// End of the highest segment that was sent.
     high: Option<SeqNum>,
     fin: Option<SeqNum>,
     ack: Option<SeqNum>,
@@ -44,13 +43,13 @@ struct Seen {
     has_reset: bool,
 }
 
-/// Segments of the other end that came.
+/// Acknowledgements of the other end that came.
 #[derive(Debug, Default)]
 struct Heard {
     /// Times, in ms.
     at_ms: Vec<u64>,
-    /// One past the last sequence number that came.
-    high: Option<SeqNum>,
+    /// Highest acknowledgement that came.
+    ack: Option<SeqNum>,
 }
 
 /// Figures of a socket that do not go back.
@@ -103,10 +102,10 @@ impl Watch {
     /// A host has had a turn.
     pub fn on_turn(&mut self, now: u64, host: usize, node: &Node<SimPort>) {
         if let Some((id, rule)) = node.stack.audit() {
-            let of = id.and_then(|id| node.stack.info(Instant(EPOCH_NS + now), id));
+            let of = id.and_then(|id| node.stack.info(node.now(), id));
             self.note(now, rule, format!("host {host}: {of:?}"));
         }
-        for socket in node.stack.sockets(Instant(EPOCH_NS + now)) {
+        for socket in node.stack.sockets(node.now()) {
             let Some(tcp) = socket.tcp else { continue };
             let marks = Marks::of(&tcp);
             let before = self.sockets.insert((host, socket.id), marks);
@@ -156,7 +155,7 @@ impl Watch {
         }
         seen.isn?;
         let end = header.seq + frame.seq_len();
-        // Segments that wait for an answer of ARP in vain never come to the device: a gap is no fault.
+        // Segments that wait for ARP in vain never come to the device: a gap is no fault.
         let high = seen.high.unwrap_or(header.seq);
         if let Some(fin) = seen.fin
             && (end.gt(fin + 1) || flags.contains(Flags::FIN) && end != fin + 1)
@@ -205,23 +204,15 @@ impl Watch {
 }
 
 impl Heard {
-    /// An old segment says nothing: its receiver drops it before it looks at the acknowledgement.
+    /// A segment counts when it acknowledges more: what else the peer sends does not put off R2.
     fn note(&mut self, now: u64, frame: &Frame<'_>) {
-        let (flags, ms) = (frame.header.flags, now / 1_000_000);
-        let end = frame.header.seq + frame.seq_len();
-        if flags.contains(Flags::RST) {
-            // Its number is 0 in an answer to a segment without ACK.
+        let header = frame.header;
+        if header.flags.contains(Flags::RST) || !header.flags.contains(Flags::ACK) {
             return;
         }
-        let is_old = self.high.is_some_and(|high| {
-            if frame.seq_len() == 0 { frame.header.seq.lt(high) } else { end.leq(high) }
-        });
-        if is_old {
-            return;
-        }
-        self.high = Some(end);
-        if self.at_ms.last() != Some(&ms) {
-            self.at_ms.push(ms);
+        if self.ack.is_none_or(|ack| header.ack.gt(ack)) {
+            self.ack = Some(header.ack);
+            self.at_ms.push(now / 1_000_000);
         }
     }
 }
