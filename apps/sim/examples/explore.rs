@@ -161,9 +161,10 @@ fn work(options: &Options, totals: &Totals) {
 fn report(seed: u64, scene: &Scene, fault: Fault, totals: &Totals) {
     let shrunk = shrink(scene, &fault, ExtraRules::default(), SHRINKS);
     say(&format!(
-        "sim: seed {seed}: {fault}\nrun it again: cargo xtask sim --seed {seed} --scenarios \
-         1\n# its scenario\n{}# a smaller one, after {} runs: {}\n# run it again: save it, and cargo \
-         xtask sim --file FILE\n{}",
+        "sim: seed {seed}: {fault}\nrun it again: cargo xtask sim --seed {seed} --scenarios 1\n\
+         # its scenario\n{}\
+         # a smaller one, after {} runs: {}\n\
+         # run it again: save it, and cargo xtask sim --file FILE\n{}",
         scene.to_toml(),
         shrunk.tried,
         shrunk.fault.what,

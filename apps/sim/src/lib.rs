@@ -36,6 +36,7 @@ mod batch;
 mod capture;
 mod examples;
 pub mod explore;
+mod fault;
 mod histogram;
 mod output;
 mod packet;
@@ -46,6 +47,7 @@ mod scenario;
 mod trace;
 mod traffic;
 mod units;
+mod watch;
 mod wire;
 mod world;
 

@@ -17,11 +17,11 @@ use towpath_stack::{Instant, StackConfig, Usage};
 use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
-use crate::explore::Watch;
 use crate::packet::{SimPacket, SimPort, Towards};
 use crate::scenario::{HostPlan, NET, Place, Plan};
 use crate::trace::Traces;
 use crate::traffic::Programs;
+use crate::watch::Watch;
 use crate::wire::Wire;
 
 /// Time of the stacks when a run begins: 0 stands for "never" in places.
@@ -175,8 +175,7 @@ impl World {
         }
     }
 
-    /// Rules that a world at rest has to keep: no host has a socket, no packet is on its way, and
-    /// all buffers are back in the pool.
+    /// Sockets, packets and buffers that are left in a world at rest; none in one in order.
     pub fn leftovers(&self) -> Option<String> {
         for (number, host) in self.hosts.iter().enumerate() {
             let usage = host.node.stack.usage();

@@ -55,7 +55,7 @@ fn a_world_that_breaks_a_rule_is_made_small() {
         let (before, after) = (scene.to_toml(), shrunk.scene.to_toml());
         assert!(after.len() < before.len(), "{before}\n{after}");
         assert_eq!(check_text(&after, rules).expect_err("still broken").rule, fault.rule);
-        // One flow between two hosts on a plain link is enough.
+        // A flow between two hosts on a plain link is enough.
         let plan = &read(&after).expect("a scenario")[0];
         assert_eq!((plan.flows.len(), plan.hosts.len(), plan.links.len()), (1, 2, 1), "{after}");
         assert!(plan.links[0].ways.iter().all(|way| way.outages.is_empty()), "{after}");

@@ -1,49 +1,33 @@
 //! Random worlds, and the rules that hold in each of them at every step.
 //!
-//! [`Scene::draw`] makes a world of a seed, [`check`] runs it and looks on, and [`shrink`] makes a
-//! world that breaks a rule as small as it gets.
+//! [`Scene::draw`] makes a world of a seed, and [`check`] runs it and looks on. [`shrink`] takes
+//! parts away from a world that breaks a rule.
 //!
 //! # Rules
 //! * Each end of an exchange reads what the other one wrote, up to some byte, and nothing else.
-//! * Frames: nothing follows RST, sequence numbers have no gaps, new bytes lie in the window that
-//!   the peer advertised, acknowledgements and the window's right edge do not go back.
+//! * Nothing follows RST or FIN on the wire. New bytes lie in the window that the peer advertised.
+//! * Acknowledgements and the window's right edge do not go back. SACK blocks are sound.
 //! * After each turn of a host, the rules of `Connection::audit` hold for its connections.
-//! * An exchange ends: whole where no outage or loss is long, otherwise whole or with a failure,
-//!   which TCP may not declare before R2 of RFC 9293 section 3.8.3.
-//! * When all is over, no host has a socket, a 4-tuple, or a timer, no link has a packet, and the
+//! * An exchange ends whole, or with a failure where outages, stalls or losses are long.
+//! * TCP declares no failure before R2 of RFC 9293 section 3.8.3.
+//! * When all is over, no host has a socket, a 4-tuple, or a timer. No link has a packet, and the
 //!   buffers of all packets are back in the pool.
 
 mod scene;
 mod shrink;
-mod watch;
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use towpath_link::Loss;
 
 use crate::scenario::{FlowPlan, Plan, Traffic, WayPlan};
 use crate::traffic::{Tally, port_of};
+use crate::watch::Watch;
 use crate::world::World;
 
+pub use crate::fault::Fault;
 pub use scene::Scene;
 pub use shrink::{Shrunk, shrink};
-pub use watch::Watch;
-
-/// A rule that a world breaks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// Rule, which is the same for all worlds that break it.
-    pub rule: String,
-    /// Details: when, where, and the numbers.
-    pub what: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "broken: {}\n  {}", self.rule, self.what)
-    }
-}
 
 /// Rules for one check beside those that always hold.
 #[derive(Debug, Clone, Copy, Default)]
@@ -71,8 +55,8 @@ const EVENTS_MAX: u64 = 2_000_000;
 /// Events of one moment: a host that asks for another turn again and again has work for ever.
 const MOMENT_EVENTS_MAX: u64 = 20_000;
 
-/// Time for what is left when the programs are gone: the longest wait is that of an orphan whose
-/// retransmissions double up to two minutes, and TIME-WAIT behind it.
+/// Time for what is left when the programs are gone. An orphan may wait longest: retransmissions
+/// that double up to two minutes, and TIME-WAIT behind them.
 const AFTERMATH_NS: u64 = 3_600_000_000_000;
 
 /// Disturbances of this length in all may not end a connection, be it an orphan: eight doublings
@@ -218,7 +202,7 @@ fn judge(
         }
         let server = SocketAddr::from((plan.hosts[flow.to].address, port_of(number)));
         let watch = world.watch.as_ref()?;
-        let heard = watch.last_heard(plan.hosts[host].address, server, *at);
+        let heard = watch.last_heard(host, server, *at);
         // A host that ARP does not find is no matter of TCP, before the first segment.
         if heard.is_none() && reason == "HostUnreachable" {
             continue;
@@ -235,8 +219,9 @@ fn judge(
     if has_left || is_disturbed(plan, flow) {
         return None;
     }
+    let reason = from.failure.as_ref().map(|(reason, _)| reason.as_str());
     let never_found = ends.iter().all(|end| end.bytes == 0)
-        && matches!(&from.failure, Some((reason, _)) if reason == "HostUnreachable" || reason == "TimedOut");
+        && matches!(reason, Some("HostUnreachable" | "TimedOut"));
     let is_whole = ends.iter().all(|end| end.is_whole);
     (!is_whole && !never_found)
         .then(|| ("an exchange that nothing disturbs arrives whole", format!("{ends:?}")))

@@ -266,7 +266,7 @@ pub(crate) struct FlowKeys {
     pub interval: Option<Time>,
 }
 
-/// One of the two ends of a flow.
+/// End of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowEnd {
@@ -276,7 +276,7 @@ pub enum FlowEnd {
     To,
 }
 
-/// What a program that stalls leaves undone.
+/// Call that a program leaves undone while it stalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StallKind {

@@ -16,7 +16,7 @@ const READ_EVERY_NS: u64 = 10_000_000;
 /// Place in [`PATTERN`] at which the bytes back begin, so that they are not those there.
 const BACK_OFFSET: usize = 7_919;
 
-/// One end of an exchange.
+/// Program at one end of an exchange.
 pub(super) struct Exchange {
     end: FlowEnd,
     /// Address of the listener, for the end that connects the remote one.

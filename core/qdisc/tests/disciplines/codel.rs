@@ -177,8 +177,8 @@ fn a_standing_queue_is_dropped_from_after_an_interval_and_then_ever_faster() {
     assert_eq!(times[..4], [110, 210, 281, 339]);
 }
 
-/// The drop that ends the state of dropping counts (RFC 8289 section 5.5: `++count_` follows each
-/// `drop`), so that the next state begins with the rate that this one had.
+/// The drop that ends the state of dropping counts: in RFC 8289 section 5.5 `++count_` follows each
+/// `drop`. The next state begins with the rate that this one had.
 #[test]
 fn the_last_drop_counts_for_the_rate_of_the_next_time() {
     let mut bench = Bench::new(Codel::new(CodelParams::default()));

@@ -131,8 +131,8 @@ fn a_sparse_flow_overtakes_a_queue() {
     assert_eq!((bench.counter("new_flow_count"), bench.counter("old_flows_len")), (2, 2));
 }
 
-/// A queue that is empty at its turn is old until its next one, though no other queue is (RFC 8290
-/// section 4.2): with a packet before then it does not overtake queues that are new.
+/// A queue that is empty at its turn is old until its next one (RFC 8290 section 4.2). With a
+/// packet before then, the queue does not overtake new ones.
 #[test]
 fn an_empty_new_queue_becomes_old_before_it_goes() {
     let mut bench = Bench::new(discipline(3, FqCodelParams::default()));

@@ -62,7 +62,7 @@ impl Port for Framed {
                 let mut again = self.seen[self.dice.below(self.seen.len() as u64) as usize].clone();
                 for _ in 0..self.dice.below(4) {
                     let at = self.dice.below(again.len().min(80) as u64) as usize;
-                    again[at] = self.dice.roll() as u8;
+                    again[at] = self.dice.next_u64() as u8;
                 }
                 if let Some(framed) = self.put(&again) {
                     out.push_back(framed);
@@ -111,7 +111,7 @@ fn frames_come_back_whatever_arrives_in_them() {
             inner,
             frames: Rc::clone(&frames),
             owner,
-            dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            dice: Dice::new(seed, 0),
             seen: Vec::new(),
         }));
         let (listener, _) = w.b.listen("[::]:80", 4);

@@ -414,7 +414,7 @@ fn attack_crowd() {
         w.a.write(client, &bytes);
     }
     let mut got: std::collections::BTreeMap<u16, (Conn, Vec<u8>)> = Default::default();
-    let mut dice = super::world::Dice(7);
+    let mut dice = super::world::Dice::new(7, 0);
     let mut aborted = std::collections::BTreeSet::new();
     for ms in 0..400_000u32 {
         w.run(1);

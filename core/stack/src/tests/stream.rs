@@ -83,9 +83,9 @@ fn echo_with_offloads() {
 
 /// Moves bytes from a to b and others from b to a at once; both must arrive whole.
 fn transfer(w: &mut World, client: &Conn, server: &Conn, len: usize, ms: u64) {
-    let mut dice = Dice(7);
-    let up: Vec<u8> = (0..len).map(|_| dice.roll() as u8).collect();
-    let down: Vec<u8> = (0..len).map(|_| dice.roll() as u8).collect();
+    let mut dice = Dice::new(7, 0);
+    let up: Vec<u8> = (0..len).map(|_| dice.next_u64() as u8).collect();
+    let down: Vec<u8> = (0..len).map(|_| dice.next_u64() as u8).collect();
     let (mut sent_up, mut sent_down) = (0, 0);
     let (mut got_up, mut got_down) = (Vec::new(), Vec::new());
     w.wait(ms, "transfer", |w| {

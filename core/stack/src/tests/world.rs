@@ -12,6 +12,8 @@ use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_shm::Mapping;
 use towpath_wire::MacAddr;
 
+pub use towpath_qdisc::Dice;
+
 use crate::net::InterfaceConfig;
 use crate::{
     BindOptions, Budget, ChildElsewhere, DatagramError, DatagramMeta, EchoMeta, Elsewhere, Family,
@@ -20,23 +22,6 @@ use crate::{
 };
 
 pub const MS: u64 = 1_000_000;
-
-/// A small generator, so that every run is the same.
-#[derive(Debug, Clone)]
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.roll() % n
-    }
-}
 
 /// Received bytes on the heap, shared by the stack and the test's program.
 #[derive(Debug, Clone)]
@@ -645,7 +630,7 @@ impl World {
         let wire = Wire {
             config: link.clone(),
             queues: Default::default(),
-            dice: Dice(88172645463325252),
+            dice: Dice::new(0, 0),
             seen: Vec::new(),
             keep_seen: false,
             taken: [(0, 0); 2],

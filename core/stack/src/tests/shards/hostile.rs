@@ -7,7 +7,7 @@ use crate::{BindOptions, Family, SocketKind};
 fn tamper(w: &mut Hosts, mut packet: Vec<u8>) -> Vec<u8> {
     for _ in 0..1 + w.dice.below(4) {
         let at = w.dice.below(packet.len() as u64) as usize;
-        packet[at] = w.dice.roll() as u8;
+        packet[at] = w.dice.next_u64() as u8;
     }
     match w.dice.below(4) {
         0 => packet.truncate(1 + w.dice.below(packet.len() as u64) as usize),

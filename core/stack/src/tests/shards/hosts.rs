@@ -170,10 +170,10 @@ impl Hosts {
         (link, slaac): (LinkType, bool),
     ) -> Self {
         let queues = [0, 1].map(|_| (0..count).map(|_| VecDeque::new()).collect());
-        let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let dice = Dice::new(seed, 0);
         let secrets = [0, 1].map(|side| [seed as u8 * 2 + side; 32]);
         let owners = secrets.map(|secret| Owners::new(&secret, count));
-        let (dice_of_wire, seen) = (Dice(seed + 77), Vec::new());
+        let (dice_of_wire, seen) = (Dice::new(seed, 1), Vec::new());
         let wire =
             Wire { link, is_cut: false, queues, dice: dice_of_wire, seen, owners, steers: false };
         let wire = Rc::new(RefCell::new(wire));

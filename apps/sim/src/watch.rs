@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use towpath_direct::Node;
-use towpath_stack::{Instant, SocketId};
+use towpath_stack::SocketId;
 use towpath_tcp::Info;
 use towpath_wire::tcp::{Flags, Header, SeqNum};
 use towpath_wire::{IpProtocol, checksum};
 
-use super::Fault;
+use crate::fault::Fault;
 use crate::packet::{SimPort, Towards};
-use crate::world::EPOCH_NS;
 
 /// Both addresses of a connection, that of its sender first.
 type Ends = (SocketAddr, SocketAddr);
@@ -19,29 +18,38 @@ type Ends = (SocketAddr, SocketAddr);
 /// Sequence numbers that a mark moves by at most between two turns.
 const STEP_MAX: u32 = 1 << 30;
 
-/// What was seen of all connections.
+/// Segments and figures of all connections, as far as rules need them.
 #[derive(Debug, Default)]
 pub struct Watch {
     ends: BTreeMap<Ends, Seen>,
+    /// Acknowledgements that came at a host, by its number and the ends of its connection.
+    heard: BTreeMap<(usize, Ends), Heard>,
     sockets: BTreeMap<(usize, SocketId), Marks>,
     /// The first rule that was broken.
     pub fault: Option<Fault>,
 }
 
-/// What one end of a connection has sent.
+/// Segments that one end of a connection has sent.
 #[derive(Debug, Default)]
 struct Seen {
     isn: Option<SeqNum>,
     scale: Option<u8>,
-    /// One past the last sequence number sent.
+    /// End of the highest segment that was sent.
     high: Option<SeqNum>,
     fin: Option<SeqNum>,
     ack: Option<SeqNum>,
     /// Right edge of the window that was advertised.
     edge: Option<SeqNum>,
     has_reset: bool,
-    /// Times at which segments of the other end came, in ms.
-    heard_ms: Vec<u64>,
+}
+
+/// Acknowledgements of the other end that came.
+#[derive(Debug, Default)]
+struct Heard {
+    /// Times, in ms.
+    at_ms: Vec<u64>,
+    /// Highest acknowledgement that came.
+    ack: Option<SeqNum>,
 }
 
 /// Figures of a socket that do not go back.
@@ -77,13 +85,8 @@ impl Watch {
         let frame = Frame { ends, header: &header, payload };
         if !is_sent {
             // A header of the link is covered by no checksum: a host drops a frame for another one.
-            if towards != Towards::Host(host as u16) {
-                return;
-            }
-            let (from, to) = ends;
-            let heard = &mut self.ends.entry((to, from)).or_default().heard_ms;
-            if heard.last() != Some(&(now / 1_000_000)) {
-                heard.push(now / 1_000_000);
+            if towards == Towards::Host(host as u16) {
+                self.heard.entry((host, (ends.1, ends.0))).or_default().note(now, &frame);
             }
             return;
         }
@@ -99,10 +102,10 @@ impl Watch {
     /// A host has had a turn.
     pub fn on_turn(&mut self, now: u64, host: usize, node: &Node<SimPort>) {
         if let Some((id, rule)) = node.stack.audit() {
-            let of = id.and_then(|id| node.stack.info(Instant(EPOCH_NS + now), id));
+            let of = id.and_then(|id| node.stack.info(node.now(), id));
             self.note(now, rule, format!("host {host}: {of:?}"));
         }
-        for socket in node.stack.sockets(Instant(EPOCH_NS + now)) {
+        for socket in node.stack.sockets(node.now()) {
             let Some(tcp) = socket.tcp else { continue };
             let marks = Marks::of(&tcp);
             let before = self.sockets.insert((host, socket.id), marks);
@@ -112,15 +115,16 @@ impl Watch {
         }
     }
 
-    /// Time at which a segment of the connection to `server`, or of it, came last at `host` by `now`.
-    pub fn last_heard(&self, host: Ipv4Addr, server: SocketAddr, now: u64) -> Option<u64> {
-        let last = |(ends, seen): (&Ends, &Seen)| {
-            let is_own = ends.0.ip() == host && (ends.0 == server || ends.1 == server);
-            let count = seen.heard_ms.partition_point(|ms| *ms <= now / 1_000_000);
-            let last = count.checked_sub(1).and_then(|at| seen.heard_ms.get(at).copied());
+    /// Time at which a segment of the connection to `server`, or of its own, came last at a host by
+    /// `now`.
+    pub fn last_heard(&self, host: usize, server: SocketAddr, now: u64) -> Option<u64> {
+        let last = |((at, ends), heard): (&(usize, Ends), &Heard)| {
+            let is_own = *at == host && (ends.0 == server || ends.1 == server);
+            let count = heard.at_ms.partition_point(|ms| *ms <= now / 1_000_000);
+            let last = count.checked_sub(1).and_then(|at| heard.at_ms.get(at).copied());
             last.filter(|_| is_own)
         };
-        self.ends.iter().filter_map(last).max().map(|ms| ms * 1_000_000)
+        self.heard.iter().filter_map(last).max().map(|ms| ms * 1_000_000)
     }
 
     fn note(&mut self, now: u64, rule: &'static str, what: String) {
@@ -139,10 +143,8 @@ impl Watch {
         let seen = self.ends.entry((from, to)).or_default();
         if flags.contains(Flags::SYN) && seen.isn != Some(header.seq) {
             // A new connection of these addresses.
-            let heard_ms = std::mem::take(&mut seen.heard_ms);
-            *seen = Seen { heard_ms, ..Seen::default() };
-            seen.isn = Some(header.seq);
-            seen.scale = header.options.window_scale;
+            let (isn, scale) = (Some(header.seq), header.options.window_scale);
+            *seen = Seen { isn, scale, ..Seen::default() };
         }
         if flags.contains(Flags::RST) {
             seen.has_reset = true;
@@ -153,10 +155,8 @@ impl Watch {
         }
         seen.isn?;
         let end = header.seq + frame.seq_len();
+        // Segments that wait for ARP in vain never come to the device: a gap is no fault.
         let high = seen.high.unwrap_or(header.seq);
-        if header.seq.gt(high) {
-            return Some("no sequence number is left out");
-        }
         if let Some(fin) = seen.fin
             && (end.gt(fin + 1) || flags.contains(Flags::FIN) && end != fin + 1)
         {
@@ -200,6 +200,20 @@ impl Watch {
             left.lt(right) && left.gt(header.ack) && is_known && right.leq(most)
         });
         (!sack_is_sound).then_some("SACK blocks lie beyond the acknowledgement, in what was sent")
+    }
+}
+
+impl Heard {
+    /// A segment counts when it acknowledges more: what else the peer sends does not put off R2.
+    fn note(&mut self, now: u64, frame: &Frame<'_>) {
+        let header = frame.header;
+        if header.flags.contains(Flags::RST) || !header.flags.contains(Flags::ACK) {
+            return;
+        }
+        if self.ack.is_none_or(|ack| header.ack.gt(ack)) {
+            self.ack = Some(header.ack);
+            self.at_ms.push(now / 1_000_000);
+        }
     }
 }
 

@@ -1,0 +1,18 @@
+//! A rule that a world breaks.
+
+use std::fmt;
+
+/// A rule that a world breaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Rule, which is the same for all worlds that break it.
+    pub rule: String,
+    /// Details: when, where, and the numbers.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "broken: {}\n  {}", self.rule, self.what)
+    }
+}
