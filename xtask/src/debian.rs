@@ -53,6 +53,19 @@ pub fn install() -> Result<()> {
     apt(&arguments)
 }
 
+/// Installs one more package, which `file` shows, for a chore that alone needs it.
+pub fn ensure_package(package: &str, file: &str) -> Result<()> {
+    if std::path::Path::new(file).exists() {
+        return Ok(());
+    }
+    let uid = Command::new("id").arg("-u").output().context("id")?;
+    if uid.stdout != b"0\n" {
+        bail!("{file} is missing; run: sudo apt-get install {package}");
+    }
+    apt(&["update", "-qq"])?;
+    apt(&["install", "-y", "-qq", "--no-install-recommends", package])
+}
+
 fn apt(arguments: &[&str]) -> Result<()> {
     let status = Command::new("apt-get")
         .args(arguments)

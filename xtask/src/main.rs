@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // Chores talk to who runs them.
 #![forbid(unsafe_code)]
 
+mod anchor;
 mod bench;
 mod circles;
 mod counts;
@@ -50,6 +51,9 @@ enum Chore {
     Counts(counts::Options),
     /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
     Crowd(crowd::Options),
+    /// The simulator beside ns-3: goodput and waits of the same networks, or speed (Debian's
+    /// libns3-dev and g++).
+    Anchor(anchor::Options),
     /// Measures echo servers of several kinds side by side with `towpath load`.
     Echo(echo::Options),
     /// Two shards on two processors beside one, over a port in memory, and what a packet costs with up to eight.
@@ -88,6 +92,7 @@ fn run(root: &Path, chore: Chore) -> Result<()> {
         Chore::Report(options) => report::run(&options),
         Chore::Counts(options) => counts::run(root, &options),
         Chore::Crowd(options) => crowd::run(root, &options),
+        Chore::Anchor(options) => anchor::run(root, &options),
         Chore::Echo(options) => echo::run(root, &options),
         Chore::Shards(options) => shards::run(root, &options),
         Chore::Packets(options) => packets::run(root, &options),

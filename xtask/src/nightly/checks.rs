@@ -148,6 +148,12 @@ pub const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "anchor",
+        about: "the simulator beside ns-3, within the margins (libns3-dev)",
+        judged: Judged::ByEach,
+        work: |world, _| one(command(cargo(world.root, &["xtask", "anchor"]))),
+    },
+    Check {
         name: "counts",
         about: "system calls, sleeps, copies and instructions beside an earlier build (--beside)",
         judged: Judged::ByEach,

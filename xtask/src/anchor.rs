@@ -1,0 +1,315 @@
+//! The simulator beside ns-3: the same networks in both, goodput and wait side by side, and speed.
+//!
+//! `bench/peers/ns3` is a program of our own over ns-3's libraries, set to what Towpath has. Its
+//! rates are lower, as a PPP header is shorter than Ethernet's. Both links pass as many full
+//! packets in a second.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::table::Table;
+use crate::workspace;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only the networks whose names have this in them.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Measures speed instead: dumbbells of 10, 100 and 1000 flows; the machine has to be quiet.
+    #[arg(long)]
+    speed: bool,
+}
+
+/// A dumbbell with bulk flows.
+struct Dumbbell {
+    name: &'static str,
+    rate_mbit: f64,
+    edge_rate_mbit: f64,
+    delay_ms: f64,
+    /// Delay of the first host's link, of the second one's, and so on around.
+    edge_delays_ms: &'static [u32],
+    queue: &'static str,
+    limit: u32,
+    congestion: &'static str,
+    duration_s: u32,
+    /// Times at which flows start.
+    starts_ms: Vec<u32>,
+    /// First packet that the bottleneck loses, and their number.
+    lost: [u32; 2],
+}
+
+/// Figures of a run.
+struct Figures {
+    goodputs_mbit: Vec<f64>,
+    wait_mean_ms: f64,
+    wait_p95_ms: f64,
+    wall_s: f64,
+}
+
+/// Largest differences: of goodput in shares of ns-3's, of a flow in shares of the sum, and of
+/// waits in shares or in ms. The device below ns-3's disciplines holds a packet more, and ns-3 has
+/// neither our search for lost retransmissions nor the same phase of ACKs.
+const GOODPUT: f64 = 0.05;
+const FLOW: f64 = 0.08;
+const WAIT: f64 = 0.15;
+const WAIT_MS: f64 = 2.;
+
+/// Bytes of a full packet with PPP's header in ns-3, and with Ethernet's.
+const FULL: [f64; 2] = [1502., 1514.];
+
+/// Compares and prints tables. Fails when a figure lies beyond its margin.
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    let peer = build_peer(root)?;
+    let mut build = workspace::cargo(root, &["build", "--release", "-p", "towpath-cli"]);
+    ensure!(build.status()?.success(), "the release build failed");
+    let towpath = workspace::target(root).join("release/towpath");
+    if options.speed {
+        return speed(&towpath, &peer);
+    }
+    let heads = ["network", "goodput Mbit/s", "ns-3", "wait mean ms", "ns-3", "p95", "ns-3", ""];
+    let table = Table::new(true, &heads);
+    let mut failed = Vec::new();
+    for network in networks().iter().filter(|network| network.name.contains(&options.only)) {
+        let (ours, theirs) = (network.ours(&towpath)?, network.theirs(&peer, true)?);
+        let is_near = ours.is_near(&theirs);
+        if !is_near {
+            failed.push(network.name);
+        }
+        table.row(&[
+            &network.name,
+            &ours.goodputs(),
+            &theirs.goodputs(),
+            &format!("{:.1}", ours.wait_mean_ms),
+            &format!("{:.1}", theirs.wait_mean_ms),
+            &format!("{:.1}", ours.wait_p95_ms),
+            &format!("{:.1}", theirs.wait_p95_ms),
+            &if is_near { "near" } else { "FAR" },
+        ]);
+    }
+    ensure!(failed.is_empty(), "beyond the margin: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Simulated seconds a second. Ours has the making of hosts in it, ns-3's the run alone.
+fn speed(towpath: &Path, peer: &Path) -> Result<()> {
+    let table = Table::new(true, &["flows", "simulated s/s", "ns-3", "times as fast"]);
+    for flows in [10, 100, 1000] {
+        let network = Dumbbell {
+            rate_mbit: 1000.,
+            edge_rate_mbit: 10_000.,
+            delay_ms: 10.,
+            limit: 1000,
+            congestion: "cubic",
+            duration_s: 10,
+            starts_ms: (0..flows).collect(),
+            ..plain("speed")
+        };
+        let (ours, theirs) = (network.ours(towpath)?, network.theirs(peer, false)?);
+        let a_second = |figures: &Figures| f64::from(network.duration_s) / figures.wall_s;
+        table.row(&[
+            &flows,
+            &format!("{:.2}", a_second(&ours)),
+            &format!("{:.2}", a_second(&theirs)),
+            &format!("{:.1}", theirs.wall_s / ours.wall_s),
+        ]);
+    }
+    Ok(())
+}
+
+fn plain(name: &'static str) -> Dumbbell {
+    Dumbbell {
+        name,
+        rate_mbit: 10.,
+        edge_rate_mbit: 1000.,
+        delay_ms: 20.,
+        edge_delays_ms: &[1],
+        queue: "pfifo",
+        limit: 50,
+        congestion: "reno",
+        duration_s: 60,
+        starts_ms: vec![0],
+        lost: [0, 0],
+    }
+}
+
+fn networks() -> Vec<Dumbbell> {
+    vec![
+        plain("Reno, pfifo 50"),
+        Dumbbell { rate_mbit: 20., limit: 100, congestion: "cubic", ..plain("CUBIC, pfifo 100") },
+        Dumbbell {
+            rate_mbit: 20.,
+            queue: "codel",
+            limit: 1000,
+            congestion: "cubic",
+            ..plain("CUBIC, CoDel")
+        },
+        Dumbbell {
+            delay_ms: 5.,
+            edge_delays_ms: &[1, 31],
+            limit: 40,
+            duration_s: 120,
+            starts_ms: vec![0, 300],
+            ..plain("two round trips, Reno")
+        },
+        Dumbbell { limit: 1000, duration_s: 8, lost: [600, 20], ..plain("20 packets lost, Reno") },
+    ]
+}
+
+impl Dumbbell {
+    fn ours(&self, towpath: &Path) -> Result<Figures> {
+        let file = std::env::temp_dir().join(format!("anchor-{}.toml", std::process::id()));
+        std::fs::write(&file, self.scenario()?)?;
+        let start = Instant::now();
+        let output = Command::new(towpath).arg("sim").arg(&file).args(["-q", "-o", "-"]).output();
+        let wall_s = start.elapsed().as_secs_f64();
+        std::fs::remove_file(&file)?;
+        let report = document(&output?, "towpath sim")?;
+        let run = &report["runs"][0];
+        let bytes = |flow: &Value| flow["bytes"].as_f64().unwrap_or(f64::NAN);
+        let flows = run["flows"].as_array().context("no flows")?;
+        let links = run["links"].as_array().context("no links")?;
+        let is_ours = |link: &&Value| link["name"] == "bottleneck" && link["from"] == "west";
+        let wait = &links.iter().find(is_ours).context("no bottleneck")?["sojourn"];
+        let ms = |name: &str| wait[name].as_f64().unwrap_or(f64::NAN) * 1e3;
+        Ok(Figures {
+            goodputs_mbit: flows.iter().map(|flow| self.mbit(bytes(flow))).collect(),
+            wait_mean_ms: ms("mean_s"),
+            wait_p95_ms: ms("p95_s"),
+            wall_s,
+        })
+    }
+
+    fn theirs(&self, peer: &Path, observe: bool) -> Result<Figures> {
+        let list = |all: &[u32]| all.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let output = Command::new(peer)
+            .arg(format!("--rate={:.0}", self.rate_mbit * 1e6 * FULL[0] / FULL[1]))
+            .arg(format!("--edgeRate={:.0}", self.edge_rate_mbit * 1e6))
+            .arg(format!("--delay={}", self.delay_ms))
+            .arg(format!("--edgeDelays={}", list(self.edge_delays_ms)))
+            .arg(format!("--starts={}", list(&self.starts_ms)))
+            .arg(format!("--queue={}", self.queue))
+            .arg(format!("--limit={}", self.limit))
+            .arg(format!("--congestion={}", self.congestion))
+            .arg(format!("--duration={}", self.duration_s))
+            .arg(format!("--lostFirst={}", self.lost[0]))
+            .arg(format!("--lostCount={}", self.lost[1]))
+            .arg(format!("--observe={observe}"))
+            .output()?;
+        let report = document(&output, "ns-3")?;
+        let number = |name: &str| report[name].as_f64().unwrap_or(f64::NAN);
+        let bytes = report["bytes"].as_array().context("no bytes")?;
+        let bytes = bytes.iter().map(|bytes| bytes.as_f64().unwrap_or(f64::NAN));
+        Ok(Figures {
+            goodputs_mbit: bytes.map(|bytes| self.mbit(bytes)).collect(),
+            wait_mean_ms: number("wait_mean_s") * 1e3,
+            wait_p95_ms: number("wait_p95_s") * 1e3,
+            wall_s: number("wall_s"),
+        })
+    }
+
+    fn mbit(&self, bytes: f64) -> f64 {
+        bytes * 8e-6 / f64::from(self.duration_s)
+    }
+
+    fn scenario(&self) -> Result<String> {
+        let Self { duration_s, rate_mbit, delay_ms, queue, limit, .. } = self;
+        let ecn = if *queue == "pfifo" { "" } else { " noecn" };
+        let [first, count] = self.lost;
+        let mut text = format!(
+            "title = \"{}\"\nduration = \"{duration_s}s\"\n[[switch]]\nname = \"west\"\n\
+             [[switch]]\nname = \"east\"\n[[link]]\nname = \"bottleneck\"\n\
+             between = [\"west\", \"east\"]\nrate = \"{rate_mbit}mbit\"\n\
+             delay = \"{delay_ms}ms\"\nqdisc = \"{queue} limit {limit}{ecn}\"\n\
+             lose = {{ first = {first}, count = {count} }}\n\
+             back = {{ lose = {{ first = 0, count = 0 }}, qdisc = \"pfifo limit 1000\" }}\n",
+            self.name
+        );
+        let delays = self.edge_delays_ms.iter().cycle();
+        for (number, (start, left)) in self.starts_ms.iter().zip(delays).enumerate() {
+            for (side, switch, ms) in [("left", "west", *left), ("right", "east", 1)] {
+                write!(
+                    text,
+                    "[[host]]\nname = \"{side}{number}\"\n[[link]]\n\
+                     between = [\"{side}{number}\", \"{switch}\"]\ndelay = \"{ms}ms\"\n\
+                     rate = \"{}mbit\"\n",
+                    self.edge_rate_mbit
+                )?;
+            }
+            write!(
+                text,
+                "[[flow]]\nkind = \"bulk\"\nfrom = \"left{number}\"\nto = \"right{number}\"\n\
+                 start = \"{start}ms\"\ncongestion = \"{}\"\n",
+                self.congestion
+            )?;
+        }
+        Ok(text)
+    }
+}
+
+impl Figures {
+    fn goodputs(&self) -> String {
+        let all: Vec<_> = self.goodputs_mbit.iter().map(|mbit| format!("{mbit:.2}")).collect();
+        all.join(" + ")
+    }
+
+    /// Whether all figures are within their margins of `other`.
+    fn is_near(&self, other: &Self) -> bool {
+        let [ours, theirs] = [self, other].map(|it| it.goodputs_mbit.iter().sum::<f64>());
+        let mut flows = self.goodputs_mbit.iter().zip(&other.goodputs_mbit);
+        let wait = |ours: f64, theirs: f64| (ours - theirs).abs() <= WAIT_MS.max(WAIT * theirs);
+        (ours - theirs).abs() <= GOODPUT * theirs
+            && flows.all(|(a, b)| (a - b).abs() <= FLOW * theirs)
+            && wait(self.wait_mean_ms, other.wait_mean_ms)
+            && wait(self.wait_p95_ms, other.wait_p95_ms)
+    }
+}
+
+fn document(output: &std::process::Output, of: &str) -> Result<Value> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{of}: {}", said.trim()))
+}
+
+/// Builds the program over ns-3; as root its package is installed before.
+fn build_peer(root: &Path) -> Result<PathBuf> {
+    crate::debian::ensure_package("libns3-dev", "/usr/include/ns3/core-module.h")?;
+    let out = workspace::target(root).join("peers");
+    std::fs::create_dir_all(&out)?;
+    let program = out.join("ns3-dumbbell");
+    let parts =
+        ["applications", "point-to-point", "internet", "traffic-control", "network", "core"];
+    let mut compiler = Command::new("g++");
+    compiler.args(["-std=c++17", "-O2", "-o"]).arg(&program);
+    compiler.arg(root.join("bench/peers/ns3/dumbbell.cc"));
+    compiler.args(parts.map(|part| format!("-lns3-{part}")));
+    ensure!(compiler.status().context("g++")?.success(), "bench/peers/ns3 was not built");
+    Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(goodputs_mbit: &[f64], wait_mean_ms: f64) -> Figures {
+        Figures {
+            goodputs_mbit: goodputs_mbit.to_vec(),
+            wait_mean_ms,
+            wait_p95_ms: 50.,
+            wall_s: 1.,
+        }
+    }
+
+    #[test]
+    fn figures_are_near_within_each_margin_alone() {
+        let theirs = figures(&[6., 4.], 30.);
+        assert!(figures(&[6.3, 3.8], 34.).is_near(&theirs));
+        assert!(!figures(&[6.5, 4.2], 30.).is_near(&theirs));
+        assert!(!figures(&[6.9, 3.1], 30.).is_near(&theirs));
+        assert!(!figures(&[6., 4.], 36.).is_near(&theirs));
+        assert!(figures(&[6., 4.], 3.9).is_near(&figures(&[6., 4.], 2.)));
+    }
+}
