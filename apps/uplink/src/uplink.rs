@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::EngineConfig;
 use towpath_gateway::{Bound, Gateway, GatewayConfig};
+use towpath_packet::PacketSocket;
 use towpath_pool::Port;
 use towpath_shm::Fd;
 use towpath_tap::{Parts, Tap};
@@ -54,6 +55,11 @@ impl Outfit {
                 let mut tap = Tap::from_parts(Parts { fd: next()?, name, udp_segmentation });
                 tap.on_gone(move || told.mention(&Said::DeviceGone));
                 self.joined(Counting::new(tap, &counters), &counters)?
+            }
+            Link::Packet(interface) => {
+                let mut socket = PacketSocket::from_parts(next()?, interface.clone());
+                socket.on_gone(move || told.mention(&Said::DeviceGone));
+                self.joined(Counting::new(socket, &counters), &counters)?
             }
         };
         Ok(Uplink { config: self.shape.config(&*port), port, counters })
