@@ -18,7 +18,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/tcp", &["core/wire"]),
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
-    ("devices/", &["memory/", "devices/pcap"]),
+    ("devices/virtio", &["memory/pool"]),
+    ("devices/", &["memory/", "devices/pcap", "devices/virtio"]),
     ("client", &["memory/"]),
     ("engine", &["core/", "memory/"]),
     ("api/posix", &["client", "memory/"]),
@@ -52,6 +53,7 @@ const NO_UNSAFE: &[&str] = &[
     "bench/packets",
     "devices/channel",
     "devices/shape",
+    "devices/virtio",
     "apps/load",
     "apps/sim",
 ];

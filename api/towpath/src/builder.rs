@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use towpath_engine::EngineConfig;
-use towpath_uplink::{Connected, MTUS, Plan, Ports, Recording, Tell, parse_cidr, random};
+use towpath_uplink::{Connected, LinkKind, MTUS, Plan, Ports, Recording, Tell, parse_cidr, random};
 
 use crate::engine::Recipe;
 use crate::error::StartError;
@@ -258,9 +258,9 @@ impl Builder {
         let linger = self.linger;
         let (recipe, place) = match link {
             Link::Loopback => (self.unlinked(seed)?, Place::default()),
-            Link::Rootless => self.linked(None, seed)?,
+            Link::Rootless => self.linked(LinkKind::Gateway, seed)?,
             Link::Tap(name) => {
-                self.linked(Some(Some(name).filter(|name| !name.is_empty())), seed)?
+                self.linked(LinkKind::Tap(Some(name).filter(|name| !name.is_empty())), seed)?
             }
         };
         Stack::begin(recipe, place, linger, origin)
@@ -275,13 +275,9 @@ impl Builder {
     }
 
     /// An engine whose link is open.
-    fn linked(
-        self,
-        tap: Option<Option<String>>,
-        seed: [u8; 32],
-    ) -> Result<(Recipe, Place), StartError> {
+    fn linked(self, kind: LinkKind, seed: [u8; 32]) -> Result<(Recipe, Place), StartError> {
         // A stack in a program has nobody to tell remarks to.
-        let mut plan = Plan::new(tap, Tell::new(|_| {}));
+        let mut plan = Plan::new(kind, Tell::new(|_| {}));
         for text in &self.publish {
             let ports = text.parse::<Ports>();
             let ports = ports.map_err(|why| wrong("publish", text, &why))?;
@@ -290,7 +286,7 @@ impl Builder {
         for text in &self.addresses {
             plan.addresses.push(parse_cidr(text).map_err(|why| wrong("address", text, &why))?);
         }
-        plan.mtu = self.mtu.unwrap_or(plan.mtu);
+        plan.mtu = self.mtu;
         plan.shards = self.shards;
         plan.descriptors = Some(descriptors_of_gateway());
         plan.check()?;

@@ -55,6 +55,12 @@ impl Counted for towpath_tap::Tap {
     }
 }
 
+impl Counted for towpath_packet::PacketSocket {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        vec![("packet", self.counters().iter().collect())]
+    }
+}
+
 impl<P: Port + Send> Counted for Shaped<P> {
     fn counted(&self) -> Vec<(&'static str, List)> {
         let [egress, ingress] = self.stats();

@@ -31,7 +31,7 @@ pub use address::{other_host, parse_cidr};
 pub use counting::{Counted, Counting, Layer, PortCounters, layers};
 pub use home::{Asked, Home, Outfit, Said};
 pub use netem::NetemSpec;
-pub use plan::{Connected, Dns, MTUS, Packed, Plan, Remark, Tell, random};
+pub use plan::{Connected, Dns, LinkKind, MTUS, Packed, Plan, Remark, Tell, random};
 pub use plan_error::PlanError;
 pub use publish::{Ports, Protocol, Publish};
 pub use record::{Recording, record_drops};

@@ -13,6 +13,7 @@ use towpath_gateway::{
     Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
     Notice, PublishWatch,
 };
+use towpath_packet::PacketSocket;
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::Owners;
@@ -27,8 +28,8 @@ use crate::host_routes::{self, HostRoute};
 use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
-use crate::shape::{Link, Resolver, Shape};
-use crate::tap_network::Choosing;
+use crate::shape::{Link, Resolver, Route, Shape};
+use crate::tap_network::{Choosing, own_address};
 use crate::uplink::now_ns;
 
 type Result<T> = std::result::Result<T, PlanError>;
@@ -48,8 +49,19 @@ pub enum Dns {
 pub enum Remark {
     /// The link works, but not as the user may expect, with the sentence that says why.
     Warning(String),
-    /// The TAP device was deleted, with its name.
+    /// The device was removed: "the TAP device tw0", or "the interface veth1".
     DeviceGone(String),
+}
+
+/// Kind of the link of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkKind {
+    /// The rootless gateway.
+    Gateway,
+    /// A TAP device, of this name if it has one.
+    Tap(Option<String>),
+    /// An Ethernet interface of this machine, by its name, which the kernel uses as well.
+    Packet(String),
 }
 
 /// A function that is told remarks, from any thread.
@@ -61,12 +73,12 @@ pub struct Tell(Arc<dyn Fn(Remark) + Send + Sync>);
 pub struct Plan {
     /// Ports of the host that are forwarded to the program. [`Plan::check`] sorts them.
     pub publish: Vec<Publish>,
-    /// Some: a TAP device, with the name that was asked for.
-    pub tap: Option<Option<String>>,
+    /// Kind of the link.
+    pub link: LinkKind,
     /// Addresses of the stack; empty: not asked for.
     pub addresses: Vec<Prefix>,
-    /// Longest IP packet of the link, in bytes.
-    pub mtu: u32,
+    /// Longest IP packet of the link, in bytes; None: the link's own.
+    pub mtu: Option<u32>,
     /// Whether the gateway's address leads to this host's loopback.
     pub host_loopback: bool,
     /// Nameserver of the programs; None: not asked for.
@@ -169,13 +181,12 @@ impl std::fmt::Debug for Tell {
 }
 
 impl Plan {
-    /// A plan for a link with the defaults of its kind. `tap`: a TAP device, of this name if it
-    /// has one.
-    pub fn new(tap: Option<Option<String>>, tell: Tell) -> Self {
+    /// A plan for a link with the defaults of its kind.
+    pub fn new(link: LinkKind, tell: Tell) -> Self {
         Self {
             publish: Vec::new(),
-            mtu: if tap.is_some() { MTU_TAP } else { MTU_ROOTLESS },
-            tap,
+            mtu: None,
+            link,
             addresses: Vec::new(),
             host_loopback: true,
             dns: None,
@@ -195,7 +206,13 @@ impl Plan {
     /// Puts links in front of the ports. The MTU is then an Ethernet's, whatever the link: loss
     /// strikes packets, and paths that lose some carry those.
     pub fn set_netem(&mut self, netem: NetemSpec) {
-        (self.netem, self.mtu) = (Some(netem), MTU_TAP);
+        self.netem = Some(netem);
+    }
+
+    /// Longest IP packet of a link that has no limit of its own, in bytes.
+    fn mtu(&self) -> u32 {
+        let is_ethernet = self.netem.is_some() || self.link != LinkKind::Gateway;
+        self.mtu.unwrap_or(if is_ethernet { MTU_TAP } else { MTU_ROOTLESS })
     }
 
     /// Checks whether parts of the plan contradict each other, and sorts the ports to publish.
@@ -204,12 +221,27 @@ impl Plan {
     /// # Errors
     /// [`PlanError::Mtu`], [`PlanError::PublishWithTap`], [`PlanError::GivenTwice`].
     pub fn check(&mut self) -> Result<()> {
-        let most = if self.tap.is_some() { MTU_TAP_MAX } else { *MTUS.end() };
-        if !MTUS.contains(&self.mtu) || self.mtu > most {
-            return Err(PlanError::Mtu { mtu: self.mtu, most, tap: self.tap.is_some() });
+        let (most, link) = match &self.link {
+            LinkKind::Gateway => (*MTUS.end(), "the gateway"),
+            LinkKind::Tap(_) => (MTU_TAP_MAX, "a TAP device"),
+            LinkKind::Packet(name) => (*MTUS.end(), name.as_str()),
+        };
+        let mtu = self.mtu();
+        if !MTUS.contains(&mtu) || mtu > most {
+            return Err(PlanError::Mtu { mtu, most, link: link.into() });
         }
-        if let (Some(_), Some(publish)) = (&self.tap, self.publish.first()) {
-            return Err(PlanError::PublishWithTap(*publish));
+        if self.link != LinkKind::Gateway
+            && let Some(publish) = self.publish.first()
+        {
+            return Err(PlanError::PublishWithDevice(*publish));
+        }
+        if let LinkKind::Packet(name) = &self.link {
+            if self.addresses.is_empty() {
+                return Err(PlanError::NoAddress { interface: name.clone() });
+            }
+            if self.shards > 1 && !self.auto {
+                return Err(PlanError::OneShard { interface: name.clone() });
+            }
         }
         self.publish.sort_by_key(Publish::at_free_port);
         if let Some((one, other)) = given_twice(&self.publish) {
@@ -229,9 +261,12 @@ impl Plan {
     /// # Errors
     /// See [`PlanError`]. Nothing stays open.
     pub fn build(&self, seed: &[u8; 32]) -> Result<Connected> {
-        let mut uplink = match &self.tap {
-            None => self.over_gateway(self.rootless()?, Owners::new(seed, self.shards)),
-            Some(name) => self.over_tap(name.clone(), seed),
+        let mut uplink = match &self.link {
+            LinkKind::Gateway => {
+                self.over_gateway(self.rootless()?, Owners::new(seed, self.shards))
+            }
+            LinkKind::Tap(name) => self.over_tap(name.clone(), seed),
+            LinkKind::Packet(name) => self.beside_kernel(name),
         }?;
         uplink.config.threads_by_need = self.auto;
         Ok(uplink)
@@ -244,7 +279,13 @@ impl Plan {
     /// As for [`Self::build`].
     pub fn pack(&self, library: OsString) -> Result<Packed> {
         let strict = self.strict;
-        if let Some(name) = &self.tap {
+        if let LinkKind::Packet(name) = &self.link {
+            let (socket, shape, facts) = self.open_interface(name)?;
+            let (fd, interface) = socket.into_parts();
+            let outfit = Outfit { shape, link: Link::Packet(interface), strict, library };
+            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
+        }
+        if let LinkKind::Tap(name) = &self.link {
             let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name.clone())?)?;
             let tap = queues.pop().expect("a device is opened with a queue");
             let Parts { fd, name, udp_segmentation } = tap.into_parts();
@@ -294,7 +335,7 @@ impl Plan {
             },
             dns_everywhere: false,
             egress: Egress::default(),
-            mtu: self.mtu,
+            mtu: self.mtu(),
             descriptors: self.descriptors,
             seed: random()?,
         };
@@ -314,9 +355,7 @@ impl Plan {
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.expect("an address is given or there is a default");
         let routes = Shape::default_routes(&addresses, LinkType::Ip, |_| None);
-        let (mac, mtu, newreno) = ([0; 6], self.mtu, self.newreno);
-        let (busy_poll_us, netem) = (self.busy_poll_us, self.netem.clone());
-        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem };
+        let shape = self.shape([0; 6], addresses, self.mtu(), routes, resolver);
         Ok(Rootless { config, shape, program })
     }
 
@@ -382,26 +421,61 @@ impl Plan {
         let addresses = choosing.addresses(tap.name(), &self.addresses)?;
         let hosts: Vec<_> =
             addresses.iter().filter_map(|own| Some((other_host(own)?, own.len()))).collect();
-        towpath_tap::set_up_host(tap.name(), self.mtu, &hosts)?;
+        towpath_tap::set_up_host(tap.name(), self.mtu(), &hosts)?;
         drop(choosing);
-        let list =
-            |ips: Vec<IpAddr>| ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" and ");
-        let own = list(addresses.iter().map(Prefix::addr).collect());
-        let host = list(hosts.iter().map(|(ip, _)| *ip).collect());
+        let own = list(addresses.iter().map(Prefix::addr));
+        let host = list(hosts.iter().map(|(ip, _)| *ip));
         let facts = format!("{own} on {} (this host is {host})", tap.name());
-        let [a, b, c, d, e, ..] = random()?;
-        // 02: locally administered, unicast.
-        let mac = [0x02, a, b, c, d, e];
+        let shape = self.on_ethernet(random_mac()?, addresses, self.mtu());
+        Ok(Tapped { queues, shape, facts })
+    }
+
+    /// A host on an Ethernet, whose router has the first other address of a network.
+    fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
         // There is no forwarder: the nameserver is reached as other hosts are.
         let resolver = match self.dns {
             Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
             _ => None,
         };
         let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
-        let (mtu, newreno, busy_poll_us) = (self.mtu, self.newreno, self.busy_poll_us);
+        self.shape(mac, addresses, mtu, routes, resolver)
+    }
+
+    fn shape(
+        &self,
+        mac: [u8; 6],
+        addresses: Vec<Prefix>,
+        mtu: u32,
+        routes: Vec<Route>,
+        resolver: Option<Resolver>,
+    ) -> Shape {
+        let (newreno, busy_poll_us) = (self.newreno, self.busy_poll_us);
         let netem = self.netem.clone();
-        let shape = Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem };
-        Ok(Tapped { queues, shape, facts })
+        Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem }
+    }
+
+    /// Opens an interface that the kernel uses as well, and makes the stack a host of its network.
+    fn open_interface(&self, name: &str) -> Result<(PacketSocket, Shape, String)> {
+        if let Some((own, interface)) = own_address(&self.addresses)? {
+            let why = format!("this host has it on {interface} already");
+            return Err(PlanError::AddressTaken { own, why });
+        }
+        let mac = random_mac()?;
+        let socket = PacketSocket::open(name, mac)?;
+        let most = socket.interface().mtu;
+        let mtu = self.mtu.unwrap_or(most);
+        if mtu > most {
+            return Err(PlanError::Mtu { mtu, most, link: name.into() });
+        }
+        let facts = format!("{} on {name}", list(self.addresses.iter().map(Prefix::addr)));
+        Ok((socket, self.on_ethernet(mac, self.addresses.clone(), mtu), facts))
+    }
+
+    fn beside_kernel(&self, name: &str) -> Result<Connected> {
+        let (mut socket, shape, facts) = self.open_interface(name)?;
+        let (tell, gone) = (self.tell.clone(), format!("the interface {name}"));
+        socket.on_gone(move || tell.remark(Remark::DeviceGone(gone)));
+        self.finish(vec![socket], &shape, facts)
     }
 
     fn over_tap(&self, name: Option<String>, seed: &[u8; 32]) -> Result<Connected> {
@@ -410,7 +484,7 @@ impl Plan {
         self.steer(&mut queues, seed);
         let Tapped { mut queues, shape, facts } = self.set_up(queues)?;
         let tap = queues.first_mut().expect("a device is opened with a queue");
-        let (tell, gone) = (self.tell.clone(), tap.name().to_owned());
+        let (tell, gone) = (self.tell.clone(), format!("the TAP device {}", tap.name()));
         tap.on_gone(move || tell.remark(Remark::DeviceGone(gone)));
         self.finish(queues, &shape, facts)
     }
@@ -505,6 +579,17 @@ pub fn random() -> Result<[u8; 32]> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| system("get random bytes")(errno.into()))?;
     Ok(bytes)
+}
+
+/// An Ethernet address that no other host is likely to have: 02 is locally administered, unicast.
+fn random_mac() -> Result<[u8; 6]> {
+    let [a, b, c, d, e, ..] = random()?;
+    Ok([0x02, a, b, c, d, e])
+}
+
+/// Addresses in a sentence.
+fn list(ips: impl Iterator<Item = IpAddr>) -> String {
+    ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
 }
 
 /// An error of a step, as the kernel gives it.

@@ -12,24 +12,36 @@ use crate::publish::Publish;
 #[non_exhaustive]
 pub enum PlanError {
     /// The MTU is not one that the link can have.
-    #[error(
-        "an MTU of {mtu}: {kind} takes 1280 to {most} bytes",
-        kind = if *tap { "a TAP device" } else { "the gateway" }
-    )]
+    #[error("an MTU of {mtu}: {link} takes 1280 to {most} bytes")]
     Mtu {
         /// The MTU that was asked for, in bytes.
         mtu: u32,
         /// The largest that the link takes.
         most: u32,
-        /// Whether the link is a TAP device.
-        tap: bool,
+        /// The link, as "a TAP device", or the name of an interface.
+        link: String,
     },
-    /// A port is published, and the link is a TAP device.
+    /// A port is published, and the link is a device.
     #[error(
-        "{0} is published, which a stack with a TAP device has no use for: the host reaches the \
-         stack's own address; leave one of the two out"
+        "{0} is published, which a stack with a device has no use for: others reach the stack's own \
+         address; leave one of the two out"
     )]
-    PublishWithTap(Publish),
+    PublishWithDevice(Publish),
+    /// The link is an interface, in whose network the stack needs an address.
+    #[error(
+        "the stack needs an address in the network of {interface} that no other host has: give \
+         one, as 192.0.2.7/24"
+    )]
+    NoAddress {
+        /// The interface.
+        interface: String,
+    },
+    /// The link is an interface, and more than one shard was asked for.
+    #[error("a stack on {interface} has one shard: leave out the number of shards")]
+    OneShard {
+        /// The interface.
+        interface: String,
+    },
     /// Two of the published ports are one port of this host.
     #[error("{0} and {1} are the same port of this host; choose another HOSTPORT for one")]
     GivenTwice(Publish, Publish),
@@ -62,6 +74,9 @@ pub enum PlanError {
     /// The TAP device cannot be opened.
     #[error(transparent)]
     Tap(#[from] OpenError),
+    /// The interface cannot be opened.
+    #[error(transparent)]
+    Interface(#[from] towpath_packet::OpenError),
     /// The end of the TAP device on this host cannot be set up.
     #[error(transparent)]
     Host(#[from] HostError),

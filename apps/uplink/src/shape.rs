@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use towpath_engine::{BUSY_POLL, EngineConfig, ResolverConfig, RouteConfig};
 use towpath_gateway::limits::DESCRIPTORS_USED_MAX;
 use towpath_gateway::{Forward, GatewayConfig};
+use towpath_packet::Interface;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::InterfaceConfig;
 use towpath_tcp::CongestionKind;
@@ -75,6 +76,8 @@ pub enum Link {
         /// Whether the kernel takes UDP datagrams that are to be cut.
         udp_segmentation: bool,
     },
+    /// An Ethernet interface of this machine, whose packet socket goes with this.
+    Packet(Interface),
 }
 
 impl Link {
@@ -82,7 +85,7 @@ impl Link {
     pub fn descriptors_used_max(&self) -> usize {
         match self {
             Self::Gateway { .. } => DESCRIPTORS_USED_MAX,
-            Self::Tap { .. } => 0,
+            Self::Tap { .. } | Self::Packet(_) => 0,
         }
     }
 }

@@ -109,6 +109,13 @@ fn system(source: std::io::Error) -> PlanError {
     PlanError::System { step: "read the addresses of this host", source }
 }
 
+/// An address of `asked` that an interface of this host has, with the interface.
+pub(crate) fn own_address(asked: &[Prefix]) -> Result<Option<(Prefix, String)>> {
+    let held = held_by_host()?;
+    let has = |own: &Prefix| held.iter().find(|held| held.own == Some(own.addr()));
+    Ok(asked.iter().find_map(|own| Some((*own, has(own)?.interface.clone()))))
+}
+
 /// The networks of this host's interfaces, and its routes but the default ones.
 fn held_by_host() -> Result<Vec<Held>> {
     let all = nix::ifaddrs::getifaddrs().map_err(|errno| system(errno.into()))?;

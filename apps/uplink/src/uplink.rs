@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::EngineConfig;
 use towpath_gateway::{Bound, Gateway, GatewayConfig, PublishWatch};
+use towpath_packet::PacketSocket;
 use towpath_pool::Port;
 use towpath_shm::Fd;
 use towpath_stack::ReceiverWatch;
@@ -59,6 +60,11 @@ impl Outfit {
                 let mut tap = Tap::from_parts(Parts { fd: next()?, name, udp_segmentation });
                 tap.on_gone(move || told.mention(&Said::DeviceGone));
                 self.joined(Counting::new(tap, &counters), &counters)?
+            }
+            Link::Packet(interface) => {
+                let mut socket = PacketSocket::from_parts(next()?, interface.clone());
+                socket.on_gone(move || told.mention(&Said::DeviceGone));
+                self.joined(Counting::new(socket, &counters), &counters)?
             }
         };
         let mut config = self.shape.config(&*port);

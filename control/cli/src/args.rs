@@ -69,9 +69,9 @@ pub struct RunArgs {
     /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
     /// port to other machines over IPv4, [::] over IPv6. Without HOSTPORT (80, 0.0.0.0::80) the host
     /// chooses a free port, which is told on standard error when the run starts. Ranges of one length
-    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with --tap, where the
-    /// stack has an address of its own that the host reaches directly.
-    #[arg(short, long, value_name = "PORTS", conflicts_with = "tap")]
+    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with --tap or
+    /// --packet, where the stack has an address of its own that others reach directly.
+    #[arg(short, long, value_name = "PORTS", conflicts_with_all = ["tap", "packet"])]
     pub publish: Vec<Ports>,
 
     /// Use a TAP device instead of the rootless gateway
@@ -82,18 +82,27 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub tap: Option<String>,
 
+    /// Use an Ethernet interface of this host, beside the kernel, as a host of its network
+    ///
+    /// The stack has the --address that is given, in the interface's network, and an Ethernet
+    /// address of its own. The kernel keeps the interface with its addresses and its traffic. Other
+    /// hosts reach the stack; this host does not, by this interface. Needs CAP_NET_RAW.
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "tap", requires = "address")]
+    pub packet: Option<String>,
+
     /// Address of the stack with the length of its network, IPv4 or IPv6
     ///
     /// May be given several times. Unless given: 10.0.2.15/24 and fd00:2::15/64, or with --tap
     /// 10.77.0.2/24 and fd00:77::2/64, or the next network of these, 10.77.1.2/24 and so on, that
     /// this host is not in. The gateway, or with --tap the host, has the first other
-    /// address of the network.
+    /// address of the network; with --packet the router has it.
     #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
     pub address: Vec<Prefix>,
 
     /// Largest IP packet on the link, in bytes: 1280 to 65535
     ///
-    /// Unless given: 16384, or with --tap or --netem 1500. With --tap at most 65521.
+    /// Unless given: 16384, or with --tap or --netem 1500. With --tap at most 65521, with --packet
+    /// at most the interface's, which is also its default.
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
 
@@ -160,7 +169,7 @@ pub struct RunArgs {
     pub quiet: bool,
 
     /// Do not let the program reach services of this host through the gateway address
-    #[arg(long, conflicts_with = "tap")]
+    #[arg(long, conflicts_with_all = ["tap", "packet"])]
     pub no_host_loopback: bool,
 
     /// Nameserver for the program: an address, or `none`
@@ -169,7 +178,7 @@ pub struct RunArgs {
     /// this nameserver; unless given, to those of this host's /etc/resolv.conf, the next one when
     /// one fails, also when they are on this host's loopback. In /etc/resolv.conf the program finds
     /// 10.0.2.3 in the place of nameservers on a loopback address, or of all when one is given here.
-    /// With --tap, the program finds this nameserver there and must be able to reach it.
+    /// With --tap or --packet, the program finds this nameserver there and must be able to reach it.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
 
@@ -339,6 +348,8 @@ Examples:
       Offered to other machines by IPv4, to this one by IPv6
   sudo towpath run --tap -- iperf3 -s
       An address of its own, 10.77.0.2, on a device; try iperf3 -c 10.77.0.2
+  sudo towpath run --packet eth1 --address 192.0.2.7/24 -- nginx
+      A host of the network of eth1, which the kernel uses as well
   towpath run --netem 'delay 50ms 5ms loss 1% rate 20mbit' -- curl http://example.org/
       Over a slow link that loses packets
   towpath run --pcap out.pcapng --stats -- curl http://example.org/

@@ -61,7 +61,7 @@ pub struct Listener {
     home: Home,
     messages: Messages,
     gate: Gate,
-    /// Name of the TAP device, if there is one.
+    /// The device, as "the TAP device tw0", if there is one.
     device: String,
     sockets: Sender<Vec<Value>>,
     unsent: Sender<u64>,
@@ -84,7 +84,8 @@ pub fn begin(
     let lifeline = lifeline.try_clone_to_owned()?;
     let descriptors = std::iter::once(lifeline).chain(descriptors).collect();
     let device = match &outfit.link {
-        Link::Tap { name, .. } => name.clone(),
+        Link::Tap { name, .. } => format!("the TAP device {name}"),
+        Link::Packet(interface) => format!("the interface {}", interface.name),
         Link::Gateway { .. } => String::new(),
     };
     let (sockets, of_sockets) = channel();

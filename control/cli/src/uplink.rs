@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use towpath_pcap::CaptureFile;
-use towpath_uplink::{NetemSpec, Plan, PlanError, Remark, Tell, random};
+use towpath_uplink::{LinkKind, NetemSpec, Plan, PlanError, Remark, Tell, random};
 
 use crate::args::{Congestion, RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
@@ -13,13 +13,17 @@ use crate::messages::Messages;
 /// # Errors
 /// They contradict each other, with the sentence for the user.
 pub fn plan(args: &RunArgs, capture: Option<CaptureFile>, messages: &Messages) -> Result<Plan> {
-    let tap = args.tap.clone().map(|name| Some(name).filter(|name| !name.is_empty()));
-    let mut plan = Plan::new(tap, listener(messages.clone()));
+    let link = match (&args.tap, &args.packet) {
+        (Some(name), _) => LinkKind::Tap(Some(name.clone()).filter(|name| !name.is_empty())),
+        (None, Some(interface)) => LinkKind::Packet(interface.clone()),
+        (None, None) => LinkKind::Gateway,
+    };
+    let mut plan = Plan::new(link, listener(messages.clone()));
     plan.publish = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
     if let Some(netem) = netem(args)? {
         plan.set_netem(netem);
     }
-    plan.mtu = args.mtu.unwrap_or(plan.mtu);
+    plan.mtu = args.mtu;
     plan.addresses.clone_from(&args.address);
     plan.host_loopback = !args.no_host_loopback;
     plan.dns = args.dns;
@@ -64,22 +68,23 @@ fn netem(args: &RunArgs) -> Result<Option<NetemSpec>> {
 fn listener(messages: Messages) -> Tell {
     Tell::new(move |remark| match remark {
         Remark::Warning(text) => messages.say(&text),
-        Remark::DeviceGone(name) => messages.post(&device_gone(&name)),
+        Remark::DeviceGone(device) => messages.post(&device_gone(&device)),
         _ => {}
     })
 }
 
-/// The remark that a TAP device was deleted.
-pub fn device_gone(name: &str) -> String {
-    format!("the TAP device {name} was deleted: the program has no network any more")
+/// The remark that a device, as "the TAP device tw0", was deleted.
+pub fn device_gone(device: &str) -> String {
+    format!("{device} was deleted: the program has no network any more")
 }
 
 /// An error of a plan, with the options that it is about.
 pub fn in_options(error: PlanError) -> anyhow::Error {
     let message = match &error {
-        PlanError::Mtu { mtu, most, tap: true } => {
-            format!("--mtu {mtu}: a TAP device takes at most {most}")
-        }
+        PlanError::Mtu { mtu, most, link } => format!("--mtu {mtu}: {link} takes at most {most}"),
+        PlanError::NoAddress { .. } => error.to_string().replace("give one", "give an --address"),
+        PlanError::OneShard { .. } => error.to_string().replace("the number of shards", "--shards"),
+        PlanError::Interface(_) => format!("--packet: {error}"),
         PlanError::GivenTwice(one, other) => format!(
             "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"
         ),

@@ -28,7 +28,6 @@ mod rx;
 mod steering;
 mod sys;
 mod tx;
-mod virtio;
 
 pub use hand_over::Parts;
 pub use host::{HostError, QUEUE_LEN, set_up_host};

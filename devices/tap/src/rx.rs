@@ -4,9 +4,9 @@ use std::io::IoSliceMut;
 
 use rustix::io::Errno;
 use towpath_pool::{Batch, Packet, Pool};
+use towpath_virtio::HEADER_LEN;
 
 use crate::open::Tap;
-use crate::virtio::{self, HEADER_LEN};
 
 /// Frames up to this length are copied into a small buffer, so that the large one they were read
 /// into is free for the next read: copying 2 KiB costs less than holding 68.
@@ -68,7 +68,7 @@ impl Tap {
     ) -> bool {
         // A frame that fills the buffer to the last byte may have been cut.
         let too_long = packet.len() == room;
-        let meta = match virtio::parse(header, packet.linear()) {
+        let meta = match towpath_virtio::parse(header, packet.linear()) {
             Ok(meta) if !too_long => meta,
             _ => {
                 let counter = if too_long {

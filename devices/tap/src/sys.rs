@@ -7,10 +7,10 @@ use towpath_shm::Fd;
 
 use rustix::fs::{Mode, OFlags};
 use towpath_shm::syscall::syscall;
+use towpath_virtio::HEADER_LEN;
 
 use crate::kind::Kind;
 use crate::steering::Instruction;
-use crate::virtio::HEADER_LEN;
 
 /// Where TUN/TAP devices come from.
 pub const TUN_PATH: &str = "/dev/net/tun";

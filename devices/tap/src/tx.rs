@@ -6,7 +6,6 @@ use towpath_pool::{Batch, Packet, Pool};
 
 use crate::open::Tap;
 use crate::sys::Pieces;
-use crate::virtio;
 
 /// What became of a frame.
 enum Sent {
@@ -47,7 +46,7 @@ impl Tap {
             self.counters.tx_refused += 1;
             return Sent::Lost;
         }
-        let Ok(header) = virtio::emit(&packet.meta, packet.linear()) else {
+        let Ok(header) = towpath_virtio::emit(&packet.meta, packet.linear()) else {
             self.counters.tx_malformed += 1;
             return Sent::Lost;
         };

@@ -1,10 +1,13 @@
 //! The header in front of each frame: `struct virtio_net_hdr_v1` (virtio 1.2, section 5.1.6), 12
-//! bytes in the byte order of this machine, as TUN/TAP speaks it.
+//! bytes in the byte order of this machine, as Linux has it.
 
 use towpath_pool::{Checksum, Meta, Protocol, Segmentation};
 
-/// Bytes of the header; told to the kernel by TUNSETVNETHDRSZ.
+/// Bytes of the header; told to TUN/TAP by TUNSETVNETHDRSZ.
 pub const HEADER_LEN: usize = 12;
+/// Bytes of `struct virtio_net_hdr`, the header without the number of buffers at its end, as packet
+/// sockets have it (PACKET_VNET_HDR).
+pub const HEADER_LEN_LEGACY: usize = 10;
 
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
@@ -25,13 +28,18 @@ const TCP_HEADER_MIN: usize = 20;
 const UDP_HEADER_LEN: usize = 8;
 
 /// A header that contradicts itself or its frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the virtio header contradicts itself or its frame")]
 pub struct Malformed;
 
 /// What the header says about the frame behind it.
 ///
 /// Nothing in it is taken on trust: offsets lie inside the frame, and the length of the headers is
 /// read from the frame, since the header's `hdr_len` is only a hint about how the sender's memory lay.
+///
+/// # Errors
+/// [`Malformed`]: an offset behind the end of the frame, an unknown kind of segments, segments of no
+/// bytes, or segments without a partial checksum.
 pub fn parse(header: &[u8; HEADER_LEN], frame: &[u8]) -> Result<Meta, Malformed> {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let (flags, gso_type, gso_size, start, offset) =
@@ -86,6 +94,9 @@ fn tcp_header_len(frame: &[u8], start: usize) -> Result<usize, Malformed> {
 
 /// The header for a packet of ours; `linear` holds its headers. `Malformed` when a packet that is
 /// to be cut has its checksum complete: the device could not give each segment one.
+///
+/// # Errors
+/// [`Malformed`], as said.
 pub fn emit(meta: &Meta, linear: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
     let mut header = [0; HEADER_LEN];
     let mut put = |at: usize, value: u16| header[at..at + 2].copy_from_slice(&value.to_ne_bytes());

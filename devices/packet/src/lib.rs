@@ -1,0 +1,34 @@
+//! Ethernet interfaces of this machine by packet sockets (packet(7)): a stack beside the kernel, on
+//! a network card or a veth.
+//!
+//! ```text
+//!   network ── interface ──┬── kernel: frames to the interface's own address
+//!                          └── PacketSocket: frames to the stack's address, and to groups
+//! ```
+//!
+//! - [`PacketSocket::open`] opens an interface for a stack with an Ethernet address of its own; see
+//!   [`OpenError`] for what to do when that is refused.
+//! - [`PacketSocket`] is a [`Port`](towpath_pool::Port). Virtio-net headers let a frame have up to
+//!   64 KiB of TCP or UDP, with the checksum and the segmentation left to the kernel, both ways.
+//!
+//! The kernel drops frames to the stack's Ethernet address, because they are another host's
+//! (PACKET_OTHERHOST): it neither answers nor forwards them. The interface keeps its addresses and
+//! its traffic. Promiscuous mode, and the reception of all groups, end with the socket, also when
+//! the process is killed. This host itself does not reach the stack by the interface, as it does
+//! not reach a macvlan: frames that the kernel sends are not received by an interface.
+//!
+//! Budget: one system call for up to [`BATCH`] frames each way, one copy per byte (the kernel's)
+//! for large frames, two for frames of at most [`COPY_MAX`] bytes.
+#![warn(missing_docs)]
+
+mod filter;
+mod interface;
+mod open;
+mod rx;
+mod sys;
+mod tx;
+
+pub use interface::Interface;
+pub use open::{Counters, OpenError, PacketSocket};
+pub use rx::COPY_MAX;
+pub use sys::BATCH;

@@ -1,0 +1,88 @@
+//! Receiving frames.
+
+use std::os::fd::AsFd;
+
+use towpath_pool::{Batch, Pool};
+
+use crate::open::PacketSocket;
+use crate::sys::{BATCH, Received};
+
+/// Frames up to this length are copied into a small buffer, so that the large one that they were
+/// read into is free for the next call: copying 2 KiB costs less than holding 68.
+pub const COPY_MAX: usize = Pool::SMALL;
+
+impl PacketSocket {
+    /// Receives at most `max` frames, in one call of up to [`BATCH`] of them at a time, or until
+    /// the socket is empty; returns how many packets were put out.
+    pub(crate) fn receive(
+        &mut self,
+        now_ns: u64,
+        pool: &mut Pool,
+        out: &mut Batch,
+        max: usize,
+    ) -> usize {
+        let (mut read, mut put_out) = (0, 0);
+        while read < max && !self.gone {
+            let wanted = (max - read).min(BATCH);
+            while self.spare.len() < wanted {
+                self.spare.push(pool.take(Pool::LARGE));
+            }
+            let received = self.receiver.receive(self.fd.as_fd(), &mut self.spare[..wanted]);
+            let count = match received {
+                Ok(count) => count,
+                Err(error) => {
+                    self.read_failed(error);
+                    break;
+                }
+            };
+            // Frames that are dropped are work, too.
+            read += count;
+            for n in 0..count {
+                put_out += usize::from(self.take(now_ns, n, pool, out));
+            }
+            if count < wanted {
+                break;
+            }
+        }
+        put_out
+    }
+
+    /// Checks frame `n` of a call and puts it out. Returns whether it was put out.
+    fn take(&mut self, now_ns: u64, n: usize, pool: &mut Pool, out: &mut Batch) -> bool {
+        let Received { header, len, is_cut, vlan } = self.receiver.frame(n);
+        let packet = &mut self.spare[n];
+        if is_cut {
+            self.counters.rx_too_long += 1;
+            return false;
+        }
+        let frame = &packet.spare_mut()[..len];
+        let Ok(meta) = towpath_virtio::parse(&header, frame) else {
+            self.counters.rx_malformed += 1;
+            return false;
+        };
+        let mut taken = if len <= COPY_MAX {
+            let mut small = pool.take(len);
+            small.spare_mut()[..len].copy_from_slice(frame);
+            small
+        } else {
+            std::mem::replace(packet, pool.take(Pool::LARGE))
+        };
+        taken.received(len);
+        taken.meta = meta;
+        (taken.meta.arrival_ns, taken.meta.vlan) = (now_ns, vlan);
+        self.counters.rx_frames += 1;
+        self.counters.rx_bytes += len as u64;
+        out.push_back(taken);
+        true
+    }
+
+    fn read_failed(&mut self, error: i32) {
+        match error {
+            libc::EAGAIN | libc::EINTR => {}
+            _ => {
+                self.counters.rx_errors += 1;
+                self.look_whether_gone();
+            }
+        }
+    }
+}

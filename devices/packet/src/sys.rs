@@ -1,0 +1,399 @@
+//! The system calls that need `unsafe`: options of packet sockets, questions about interfaces, and
+//! calls that move several frames.
+//!
+//! Calls that move frames go to the kernel directly: in a program with an engine in itself, libc's
+//! names lead to that program's own sockets.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libc::{c_int, c_short, c_void};
+use towpath_pool::Packet;
+use towpath_shm::syscall::syscall;
+use towpath_virtio::{HEADER_LEN, HEADER_LEN_LEGACY};
+
+use crate::filter::Instruction;
+
+/// Frames of one system call: enough that its cost is small beside theirs, and few enough that the
+/// buffers in wait (68 KiB each) are one MiB.
+pub const BATCH: usize = 16;
+
+/// Longest interface name, without the NUL.
+pub(crate) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
+
+/// From linux/if_packet.h.
+const PACKET_ADD_MEMBERSHIP: c_int = 1;
+const PACKET_STATISTICS: c_int = 6;
+const PACKET_AUXDATA: c_int = 8;
+const PACKET_VNET_HDR: c_int = 15;
+const PACKET_IGNORE_OUTGOING: c_int = 23;
+const PACKET_MR_PROMISC: u16 = 1;
+const PACKET_MR_ALLMULTI: u16 = 2;
+const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
+
+/// `struct packet_mreq`.
+#[repr(C)]
+struct Membership {
+    index: c_int,
+    kind: u16,
+    address_len: u16,
+    address: [u8; 8],
+}
+
+/// `struct tpacket_auxdata`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AuxiliaryData {
+    status: u32,
+    len: u32,
+    snap_len: u32,
+    mac: u16,
+    net: u16,
+    vlan_tci: u16,
+    vlan_tpid: u16,
+}
+
+/// `struct tpacket_stats`.
+#[derive(Default)]
+#[repr(C)]
+struct Statistics {
+    packets: u32,
+    drops: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Membership>() == 16);
+    assert!(size_of::<AuxiliaryData>() == 20);
+    assert!(size_of::<Statistics>() == 8);
+};
+
+/// Has a virtio-net header stand in front of each frame, both ways.
+pub(crate) fn set_virtio_headers(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_PACKET, PACKET_VNET_HDR, &1)
+}
+
+/// Has the kernel tell the VLAN tag of a frame, which it has taken out.
+pub(crate) fn set_auxiliary_data(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_PACKET, PACKET_AUXDATA, &1)
+}
+
+/// Leaves out frames that this host sends (since Linux 4.20).
+pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1)
+}
+
+/// Has the kernel leave out frames for which the program returns 0.
+pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut().cast::<libc::sock_filter>(),
+    };
+    // The kernel reads the instructions, which live as long as the call.
+    set_plain(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+}
+
+/// Lets frames wait in the kernel, each way: `bytes` with CAP_NET_ADMIN, otherwise as many of them
+/// as net.core.rmem_max and wmem_max allow.
+pub(crate) fn set_queues(socket: BorrowedFd<'_>, bytes: u32) {
+    let options =
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)];
+    for (forced, limited) in options {
+        let value = bytes as c_int;
+        let is_set = set(socket, libc::SOL_SOCKET, forced, &value).is_ok();
+        // A shorter queue drops sooner, and works.
+        let _ = is_set || set(socket, libc::SOL_SOCKET, limited, &value).is_ok();
+    }
+}
+
+/// Has frames of all protocols from the interface come to the socket.
+pub(crate) fn bind(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    // SAFETY: sockaddr_ll is plain integers: all zero is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as c_int;
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: bind(2) reads `len` bytes of the address, which lives here.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
+}
+
+/// Sets promiscuous mode and the reception of all groups, as long as the socket is open.
+pub(crate) fn receive_all(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    for kind in [PACKET_MR_PROMISC, PACKET_MR_ALLMULTI] {
+        let index = index as c_int;
+        let membership = Membership { index, kind, address_len: 0, address: [0; 8] };
+        set_plain(socket, libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership)?;
+    }
+    Ok(())
+}
+
+/// Frames that the kernel dropped since the last call, because the queue was full.
+pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
+    let mut statistics = Statistics::default();
+    let mut len = size_of::<Statistics>() as libc::socklen_t;
+    // SAFETY: getsockopt(2) writes at most `len` bytes to `statistics`, which lives here.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            PACKET_STATISTICS,
+            (&raw mut statistics).cast(),
+            &raw mut len,
+        )
+    };
+    if status < 0 { 0 } else { statistics.drops }
+}
+
+/// Index of the interface.
+pub(crate) fn index(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    let request = ask(socket, libc::SIOCGIFINDEX as _, name)?;
+    // SAFETY: SIOCGIFINDEX sets the index of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+}
+
+/// Kind of the interface's link, as ARPHRD_ETHER.
+pub(crate) fn hardware_type(socket: BorrowedFd<'_>, name: &str) -> io::Result<u16> {
+    let request = ask(socket, libc::SIOCGIFHWADDR as _, name)?;
+    // SAFETY: SIOCGIFHWADDR sets the hardware address of the union, whose family is the kind.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+}
+
+/// Whether the interface is set up.
+pub(crate) fn is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    let request = ask(socket, libc::SIOCGIFFLAGS as _, name)?;
+    // SAFETY: SIOCGIFFLAGS sets the flags of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_flags } & libc::IFF_UP as c_short != 0)
+}
+
+/// Longest IP packet of the interface in bytes.
+pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    let request = ask(socket, libc::SIOCGIFMTU as _, name)?;
+    // SAFETY: SIOCGIFMTU sets the MTU of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
+}
+
+/// Whether an interface has this index. The question goes to the kernel directly, because the
+/// thread that drives the socket asks it.
+pub(crate) fn exists(socket: BorrowedFd<'_>, index: u32) -> bool {
+    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    request.ifr_ifru.ifru_ifindex = index as c_int;
+    let at = (&raw mut request).expose_provenance();
+    let args = [socket.as_raw_fd() as usize, libc::SIOCGIFNAME as usize, at, 0, 0, 0];
+    // SAFETY: SIOCGIFNAME reads and writes one ifreq, which lives here.
+    unsafe { syscall(libc::SYS_ioctl as usize, args) }.is_ok()
+}
+
+fn ask(socket: BorrowedFd<'_>, question: libc::Ioctl, name: &str) -> io::Result<libc::ifreq> {
+    assert!(name.len() <= NAME_MAX);
+    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: questions about interfaces read and write one ifreq, which lives here.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), question, &raw mut request) })?;
+    Ok(request)
+}
+
+fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &c_int) -> io::Result<()> {
+    set_plain(socket, level, option, value)
+}
+
+/// Sets an option whose value is a structure of the kernel's.
+fn set_plain<T>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    let value: *const c_void = std::ptr::from_ref(value).cast();
+    // SAFETY: setsockopt(2) reads `len` bytes of the value, which is borrowed for the call.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) })
+}
+
+fn check(status: c_int) -> io::Result<()> {
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Room for a `struct cmsghdr` with [`AuxiliaryData`], aligned as the kernel writes it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_LEN]);
+
+/// CMSG_SPACE(sizeof(struct tpacket_auxdata)): 16 bytes of header, 20 of data, padding.
+const CONTROL_LEN: usize = 40;
+const CONTROL_HEADER_LEN: usize = 16;
+
+const _: () = assert!(size_of::<libc::cmsghdr>() == CONTROL_HEADER_LEN);
+
+/// A frame of the last call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Received {
+    pub header: [u8; HEADER_LEN],
+    /// Bytes behind the header.
+    pub len: usize,
+    /// The frame was longer than its buffer.
+    pub is_cut: bool,
+    /// Tag control information (IEEE 802.1Q) of a frame with a tag.
+    pub vlan: Option<u16>,
+}
+
+/// Memory of recvmmsg(2), used again by each call.
+pub(crate) struct Receiver(Box<Incoming>);
+
+struct Incoming {
+    headers: [[u8; HEADER_LEN_LEGACY]; BATCH],
+    controls: [Control; BATCH],
+    parts: [[libc::iovec; 2]; BATCH],
+    messages: [libc::mmsghdr; BATCH],
+}
+
+// SAFETY: the pointers inside are set by each call, lead to memory that this value or the caller of
+// `receive` has, and are read by no other call.
+unsafe impl Send for Receiver {}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        // SAFETY: integers and pointers that no call reads before it has set them: all zero is
+        // valid.
+        Self(Box::new(unsafe { zeroed() }))
+    }
+}
+
+impl Receiver {
+    /// Reads a frame into the spare bytes of each packet, at most [`BATCH`] of them, without
+    /// waiting. Returns how many frames there were.
+    ///
+    /// # Errors
+    /// The errno: EAGAIN if there is no frame.
+    pub fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        packets: &mut [Packet],
+    ) -> Result<usize, i32> {
+        let Incoming { headers, controls, parts, messages } = &mut *self.0;
+        let count = packets.len().min(BATCH);
+        for (n, packet) in packets.iter_mut().take(count).enumerate() {
+            let room = packet.spare_mut();
+            parts[n] = [
+                libc::iovec {
+                    iov_base: headers[n].as_mut_ptr().cast(),
+                    iov_len: HEADER_LEN_LEGACY,
+                },
+                libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() },
+            ];
+            let message = &mut messages[n].msg_hdr;
+            message.msg_iov = parts[n].as_mut_ptr();
+            message.msg_iovlen = parts[n].len();
+            message.msg_control = controls[n].0.as_mut_ptr().cast();
+            message.msg_controllen = CONTROL_LEN;
+        }
+        let at = messages.as_mut_ptr().expose_provenance();
+        let args = [socket.as_raw_fd() as usize, at, count, libc::MSG_DONTWAIT as usize, 0, 0];
+        // SAFETY: the first `count` messages point to headers and control data of this value, and
+        // to spare bytes of packets that are borrowed mutably for the call.
+        unsafe { syscall(libc::SYS_recvmmsg as usize, args) }
+    }
+
+    /// Frame `n` of the last call, which had more than `n`.
+    pub fn frame(&self, n: usize) -> Received {
+        let message = &self.0.messages[n];
+        let mut header = [0; HEADER_LEN];
+        header[..HEADER_LEN_LEGACY].copy_from_slice(&self.0.headers[n]);
+        let is_cut = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        let len = (message.msg_len as usize).saturating_sub(HEADER_LEN_LEGACY);
+        let control = &self.0.controls[n].0[..message.msg_hdr.msg_controllen.min(CONTROL_LEN)];
+        Received { header, len, is_cut, vlan: vlan(control) }
+    }
+}
+
+/// The tag of a frame, from its control data.
+fn vlan(control: &[u8]) -> Option<u16> {
+    let data = control.get(CONTROL_HEADER_LEN..CONTROL_HEADER_LEN + size_of::<AuxiliaryData>())?;
+    let at = |n: usize| [data[n], data[n + 1]];
+    let [a, b] = at(0);
+    let [c, d] = at(2);
+    let has_tag = u32::from_ne_bytes([a, b, c, d]) & TP_STATUS_VLAN_VALID != 0;
+    let tag = std::mem::offset_of!(AuxiliaryData, vlan_tci);
+    has_tag.then(|| u16::from_ne_bytes(at(tag)))
+}
+
+/// Memory of sendmmsg(2), used again by each call.
+pub(crate) struct Sender(Box<Outgoing>);
+
+struct Outgoing {
+    headers: [[u8; HEADER_LEN_LEGACY]; BATCH],
+    /// Header, linear part, and at most two stretches of a FIFO.
+    parts: [[libc::iovec; 4]; BATCH],
+    messages: [libc::mmsghdr; BATCH],
+}
+
+// SAFETY: as for `Receiver`: each call sets the pointers that it reads.
+unsafe impl Send for Sender {}
+
+impl Default for Sender {
+    fn default() -> Self {
+        // SAFETY: as for `Receiver`.
+        Self(Box::new(unsafe { zeroed() }))
+    }
+}
+
+impl Sender {
+    /// Sends up to [`BATCH`] frames; returns how many went. 0: there is none.
+    ///
+    /// # Errors
+    /// The errno of the first frame: EAGAIN if the socket's queue is full.
+    pub fn send<'a>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        frames: impl Iterator<Item = ([u8; HEADER_LEN], &'a Packet)>,
+    ) -> Result<usize, i32> {
+        let mut count = 0;
+        for (header, packet) in frames.take(BATCH) {
+            self.set(count, &header, packet);
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        let at = self.0.messages.as_mut_ptr().expose_provenance();
+        let args = [socket.as_raw_fd() as usize, at, count, libc::MSG_DONTWAIT as usize, 0, 0];
+        // SAFETY: the messages point to headers of this value and to bytes of packets, which are
+        // borrowed for 'a; the kernel reads them. A program that changes its FIFO meanwhile changes
+        // its own bytes.
+        unsafe { syscall(libc::SYS_sendmmsg as usize, args) }
+    }
+
+    /// Makes `packet` frame `n` of the call.
+    fn set(&mut self, n: usize, header: &[u8; HEADER_LEN], packet: &Packet) {
+        let Outgoing { headers, parts, messages } = &mut *self.0;
+        headers[n].copy_from_slice(&header[..HEADER_LEN_LEGACY]);
+        let mut used = 0;
+        let mut push = |at: *const u8, len: usize| {
+            parts[n][used] = libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len };
+            used += 1;
+        };
+        push(headers[n].as_ptr(), HEADER_LEN_LEGACY);
+        push(packet.linear().as_ptr(), packet.linear().len());
+        for stretch in packet.tail.iter() {
+            push(stretch.as_ptr(), stretch.len() as usize);
+        }
+        let message = &mut messages[n].msg_hdr;
+        message.msg_iov = parts[n].as_mut_ptr();
+        message.msg_iovlen = used;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_found_where_the_kernel_says_that_there_is_one() {
+        let mut control = [0; CONTROL_LEN];
+        assert_eq!(vlan(&control), None);
+        control[CONTROL_HEADER_LEN..][..4].copy_from_slice(&TP_STATUS_VLAN_VALID.to_ne_bytes());
+        control[CONTROL_HEADER_LEN + 16..][..2].copy_from_slice(&7u16.to_ne_bytes());
+        assert_eq!(vlan(&control), Some(7));
+        assert_eq!(vlan(&control[..CONTROL_HEADER_LEN + 19]), None);
+        assert_eq!(vlan(&[]), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! Sending frames.
+
+use std::os::fd::AsFd;
+
+use towpath_pool::{Batch, Packet, Pool};
+use towpath_virtio::HEADER_LEN;
+
+use crate::open::PacketSocket;
+
+impl PacketSocket {
+    /// Sends packets from the front of `batch`, in calls of up to `BATCH` of them, until the socket takes no more. Returns how many packets have left the batch.
+    pub(crate) fn transmit(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let mut taken = 0;
+        self.blocked = false;
+        while !batch.is_empty() {
+            if self.gone {
+                taken += self.refuse(pool, batch);
+                continue;
+            }
+            // The call ends before a packet whose metadata contradict themselves.
+            match self.sender.send(self.fd.as_fd(), batch.iter().map_while(headed)) {
+                Ok(0) => {
+                    self.counters.tx_malformed += 1;
+                    taken += self.drop_front(pool, batch);
+                }
+                Ok(sent) => {
+                    for packet in batch.drain(..sent) {
+                        self.counters.tx_frames += 1;
+                        self.counters.tx_bytes += packet.len() as u64;
+                        pool.give(packet);
+                    }
+                    taken += sent;
+                }
+                Err(libc::EINTR) => {}
+                Err(libc::EAGAIN) => {
+                    self.blocked = true;
+                    self.counters.tx_blocked += 1;
+                    break;
+                }
+                // ENETDOWN: the interface is down. ENOBUFS, ENOMEM: the qdisc dropped the frame, or
+                // memory is short. EINVAL, EMSGSIZE: the kernel disagrees with the headers. Waiting
+                // mends none of them for this frame.
+                Err(_) => {
+                    self.look_whether_gone();
+                    taken += self.refuse(pool, batch);
+                }
+            }
+        }
+        taken
+    }
+
+    /// Drops the first packet, which the kernel refused.
+    fn refuse(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.counters.tx_refused += 1;
+        self.drop_front(pool, batch)
+    }
+
+    fn drop_front(&self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let Some(packet) = batch.pop_front() else { return 0 };
+        pool.give(packet);
+        1
+    }
+}
+
+/// A packet with its virtio header, unless its metadata contradict themselves.
+fn headed(packet: &Packet) -> Option<([u8; HEADER_LEN], &Packet)> {
+    Some((towpath_virtio::emit(&packet.meta, packet.linear()).ok()?, packet))
+}
