@@ -7,23 +7,27 @@ use crate::args::Cli;
 use crate::output;
 
 /// Prints the page of towpath, or of one of its commands.
-pub fn man(of: Option<&str>) -> Result<()> {
+pub fn man(of: &[String]) -> Result<()> {
     let mut page = Vec::new();
     clap_mangen::Man::new(command(of)?).render(&mut page)?;
     output::write(&page)
 }
 
-fn command(of: Option<&str>) -> Result<clap::Command> {
+fn command(of: &[String]) -> Result<clap::Command> {
     let mut all = Cli::command();
     // Gives the commands the names and options that they have below towpath.
     all.build();
-    let Some(name) = of else { return Ok(all) };
-    let Some(command) = all.find_subcommand(name) else {
-        let names: Vec<_> = all.get_subcommands().map(clap::Command::get_name).collect();
-        bail!("{name:?} is not a command of towpath: {}", names.join(", "));
-    };
-    // It is called towpath-NAME then, as git and cargo call theirs.
-    Ok(command.clone())
+    let mut found = &all;
+    for name in of {
+        let Some(command) = found.find_subcommand(name) else {
+            let names: Vec<_> = found.get_subcommands().map(clap::Command::get_name).collect();
+            let above = found.get_name();
+            bail!("{name:?} is not a command of {above}: {}", names.join(", "));
+        };
+        found = command;
+    }
+    // The name is towpath-NAME then, as git and cargo call theirs.
+    Ok(found.clone())
 }
 
 #[cfg(test)]
@@ -32,15 +36,18 @@ mod tests {
 
     #[test]
     fn each_command_has_a_page() {
-        let page = |of: Option<&str>| {
+        let words = |of: &[&str]| of.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let page = |of: &[&str]| {
             let mut text = Vec::new();
-            clap_mangen::Man::new(command(of).unwrap()).render(&mut text).unwrap();
+            clap_mangen::Man::new(command(&words(of)).unwrap()).render(&mut text).unwrap();
             String::from_utf8(text).unwrap()
         };
-        assert!(page(None).contains(".TH towpath 1"));
-        let run = page(Some("run"));
+        assert!(page(&[]).contains(".TH towpath 1"));
+        let run = page(&["run"]);
         assert!(run.contains(".TH towpath-run 1") && run.contains("no\\-host\\-loopback"), "{run}");
-        assert!(page(Some("ss")).contains("processes"));
-        assert!(command(Some("sing")).unwrap_err().to_string().contains("run, ss"));
+        assert!(page(&["ss"]).contains("processes"));
+        assert!(page(&["proxy", "run"]).contains(".TH towpath-proxy-run 1"));
+        let error = command(&words(&["sing"])).unwrap_err();
+        assert!(error.to_string().contains("run, ss"));
     }
 }
