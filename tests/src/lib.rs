@@ -7,6 +7,7 @@
 
 mod namespace;
 mod process;
+pub mod proxy_lab;
 mod scratch;
 
 use std::path::{Path, PathBuf};
@@ -123,8 +124,7 @@ pub fn run(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Outpu
     start(ns, mode, ports, command).wait(Duration::from_secs(120))
 }
 
-/// Waits until a program on Towpath listens on a port of its own. To connect to a published port would not tell: it
-/// accepts for a program that does not listen yet, and resets when the engine comes to it.
+/// Waits until a program on Towpath listens on a port of its own, without a connection that it would have to serve.
 pub fn wait_for_listener(run: &Process, port: u16) {
     let (towpath, id, end) = (towpath(), run.id().to_string(), format!(":{port}"));
     eventually(&format!("something listens on port {port}"), || {

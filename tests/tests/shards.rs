@@ -59,7 +59,7 @@ while True:
 
 /// Asks from several ports, and in the end says so.
 const ASK: &str = "
-import socket, sys
+import socket, sys, time
 socks = []
 for n in range(16):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -71,7 +71,9 @@ def answer(s, data):
         try:
             s.send(data)
             return s.recv(65536)
-        except (TimeoutError, ConnectionRefusedError): pass
+        except TimeoutError: pass
+        # The server is not there yet.
+        except ConnectionRefusedError: time.sleep(.3)
 for size in (1, 1400, 9000):
     for n, s in enumerate(socks):
         data = bytes([n]) * size

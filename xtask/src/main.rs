@@ -58,7 +58,7 @@ enum Chore {
     Packets(packets::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
-    /// Random worlds of the simulator: whatever the links do, transfers arrive whole.
+    /// Random worlds of the simulator, held against rules at every step.
     Sim(sim::Options),
     /// Edges of layers, circles of files, unsafe bans, plain words, named tests, file hygiene.
     Tidy(tidy::Options),

@@ -33,7 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("control/cli", &["engine", "core/", "memory/", "devices/", "apps/"]),
     ("tests", &[]),
     ("bench/load", &["apps/load"]),
-    ("bench/link", &["core/qdisc"]),
+    ("bench/link", &["core/link"]),
     ("bench/copies", &[]),
     ("fuzz", &["engine", "core/", "memory/"]),
     ("bench/measure", &[]),

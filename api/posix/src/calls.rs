@@ -46,7 +46,11 @@ pub const CALLS: &[Call] = &[
         "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: not there yet: EPERM, as for a user without privileges, also as root; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
     ),
     kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init", ""),
-    works("bind listen getsockname getpeername shutdown", ""),
+    works(
+        "bind listen",
+        "rootless, the host's port of `-p` opens with `listen` (TCP) or `bind` (UDP)",
+    ),
+    works("getsockname getpeername shutdown", ""),
     works("accept accept4", "by any process that holds the listener"),
     works(
         "connect",

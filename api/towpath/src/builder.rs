@@ -235,6 +235,14 @@ impl Builder {
     ///
     /// # Errors
     /// See [`StartError`]. Nothing is left behind.
+    ///
+    /// ```
+    /// use towpath::{Stack, StartError};
+    ///
+    /// let error = Stack::builder().start().expect_err("the builder has no link");
+    /// assert!(matches!(error, StartError::NoLink));
+    /// assert!(error.to_string().contains("call rootless()"));
+    /// ```
     pub fn start(self) -> Result<Stack, StartError> {
         let origin = Origin::here()?;
         let link = match &self.links[..] {

@@ -6,6 +6,16 @@ use towpath_uplink::Publish;
 
 /// A port of this machine that leads to a stack: see
 /// [`Builder::publish`](crate::Builder::publish).
+///
+/// ```
+/// use towpath::{Protocol, Stack};
+///
+/// let stack = Stack::builder().rootless().publish("127.0.0.1::80").start()?;
+/// let published = stack.published()[0];
+/// assert_eq!((published.port, published.protocol), (80, Protocol::Tcp));
+/// assert_ne!(published.host.port(), 0, "the kernel chose a port");
+/// # Ok::<(), towpath::StartError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Published {

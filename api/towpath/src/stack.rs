@@ -112,6 +112,16 @@ impl Stack {
 
     /// Lets go of the stack that [`Self::set_default`] was called on, which lives on while it has
     /// other handles.
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    ///
+    /// towpath::Stack::builder().loopback().start()?.set_default();
+    /// towpath::Stack::clear_default();
+    /// let error = towpath::net::TcpStream::connect("127.0.0.1:80").unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::NotConnected);
+    /// # Ok::<(), towpath::StartError>(())
+    /// ```
     pub fn clear_default() {
         current::set_default(None);
     }

@@ -284,7 +284,8 @@ impl Listener {
                 self.refuse(cx.shared, &host, descriptors);
                 Came::Nobody
             }
-            (Err(Errno::AGAIN), _) => {
+            // EINVAL: the socket does not listen now (accept(2)).
+            (Err(Errno::AGAIN | Errno::INVAL), _) => {
                 self.ready = false;
                 Came::None
             }

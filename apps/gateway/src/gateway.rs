@@ -32,6 +32,7 @@ use crate::link::{LINK, Link};
 use crate::listeners::{Bound, Opened};
 use crate::notice::Notice;
 use crate::outer::Outer;
+use crate::show::{self, FlowEntry};
 use crate::siblings::Place;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
@@ -174,12 +175,14 @@ impl Gateway {
         forwards: &[Forward],
     ) -> Result<Vec<SocketAddr>, ForwardError> {
         let bound = Bound::all(forwards)?;
+        bound.iter().try_for_each(Bound::open)?;
         let places = bound.iter().map(|bound| bound.host).collect();
         Self::serve_bound(gateways, bound)?;
         Ok(places)
     }
 
-    /// The gateways of all shards of a stack serve sockets that are bound already, as [`Gateway::listen`] binds them.
+    /// The gateways of all shards of a stack serve sockets that are bound already. While one
+    /// [refuses clients](Bound), there is nothing to serve.
     ///
     /// # Errors
     /// The first that cannot be watched, for want of memory.
@@ -218,6 +221,12 @@ impl Gateway {
     /// TCP flows now.
     pub fn tcp_flows(&self) -> usize {
         self.host.tcp.len()
+    }
+
+    /// Snapshots of all flows.
+    pub fn flows(&self) -> Vec<FlowEntry> {
+        let GatewayHost { shared, tcp, udp, echo, .. } = &self.host;
+        show::flows(Instant(shared.now_ns), &self.stack, (tcp, udp, echo))
     }
 
     /// The stack inside, to look at its counters and sockets.

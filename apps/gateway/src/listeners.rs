@@ -8,16 +8,13 @@ use std::sync::Arc;
 use towpath_shm::Fd;
 
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, SocketType, bind, getsockname, listen, socket_with, sockopt};
 
 use crate::config::{Forward, ForwardError, ForwardProtocol};
-use crate::events::{Events, Interest, Token, family};
-use crate::flow;
-use crate::limits::BACKLOG;
+use crate::door;
+use crate::events::{Events, Interest, Token};
 use crate::mapping::Port;
 use crate::order::Order;
 use crate::siblings::{Accepted, Place};
-use crate::sys;
 
 /// All sockets of forwarded ports; a token's key is the index. The gateways of one host have the same list, and each
 /// watches some of them.
@@ -47,13 +44,14 @@ pub(crate) struct Listener {
     pub(crate) order: Order,
 }
 
-/// The host's socket of a forwarded port. A process may bind it for a gateway in another one.
+/// The host's socket of a forwarded port, which refuses clients until [`Bound::open`] or
+/// [`PublishWatch`](crate::PublishWatch). A process may bind it for a gateway in another one.
 #[derive(Debug)]
 pub struct Bound {
     /// What it is for.
     pub which: Forward,
-    /// The socket, which listens if that is for connections.
-    pub socket: Fd,
+    /// The socket.
+    pub socket: Arc<Fd>,
     /// Where: with the port that was chosen where 0 was asked for.
     pub host: SocketAddr,
 }
@@ -65,12 +63,24 @@ impl Bound {
     /// The first that cannot be had, and why.
     pub fn all(forwards: &[Forward]) -> Result<Vec<Self>, ForwardError> {
         let bind = |which: &Forward| {
-            let opened = open(which.host, which.protocol);
-            let failed = |error| ForwardError { which: *which, source: io::Error::from(error) };
-            opened.map(|(socket, host)| Self { which: *which, socket, host }).map_err(failed)
+            let reserved = door::reserve(which.host, which.protocol);
+            let bound = |(socket, host)| Self { which: *which, socket: Arc::new(socket), host };
+            reserved.map(bound).map_err(failed(*which))
         };
         forwards.iter().map(bind).collect()
     }
+
+    /// Lets clients in, for good.
+    ///
+    /// # Errors
+    /// The host refuses to listen, for want of memory.
+    pub fn open(&self) -> Result<(), ForwardError> {
+        door::open(&self.socket, self.which.protocol).map_err(failed(self.which))
+    }
+}
+
+fn failed(which: Forward) -> impl Fn(Errno) -> ForwardError {
+    move |error| ForwardError { which, source: io::Error::from(error) }
 }
 
 /// The same on its way to the gateways of one host, which share it.
@@ -84,7 +94,7 @@ pub(crate) struct Opened {
 impl From<Bound> for Opened {
     fn from(bound: Bound) -> Self {
         let Bound { which, socket, host } = bound;
-        Self { socket: Arc::new(socket), which, host }
+        Self { socket, which, host }
     }
 }
 
@@ -157,37 +167,4 @@ impl Listeners {
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Listener> {
         self.list.get_mut(index as usize)
     }
-}
-
-/// The socket of a forwarded port, of one family: a user that names an IPv4 address, 0.0.0.0 too, may rely on
-/// firewall rules for IPv4 alone.
-fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr), Errno> {
-    let kind = match protocol {
-        ForwardProtocol::Tcp => SocketType::STREAM,
-        ForwardProtocol::Udp => SocketType::DGRAM,
-    };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = Fd::from(socket_with(family(addr), kind, flags, None)?);
-    if addr.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    if protocol == ForwardProtocol::Tcp {
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        // What it accepts has them from the beginning.
-        flow::prepare(&socket);
-    }
-    bind(&socket, &addr)?;
-    match protocol {
-        ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
-        ForwardProtocol::Udp => {
-            // Not before it is bound, which would let others of this user have the port as well: it is
-            // for the flows of the program that leave from here.
-            sockopt::set_socket_reuseport(&socket, true)?;
-            sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
-            sys::enable_details(socket.as_fd(), addr.is_ipv6())?;
-            sys::enable_gro(socket.as_fd());
-        }
-    }
-    let bound = SocketAddr::try_from(getsockname(&socket)?).map_err(|_| Errno::AFNOSUPPORT)?;
-    Ok((socket, bound))
 }

@@ -1,6 +1,7 @@
 //! What the user of the program should know, and only the gateway knows.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,26 @@ pub enum Notice {
         host: SocketAddr,
         /// Where it leads.
         program: SocketAddr,
+    },
+    /// The program listens on its loopback only where a published port leads to it, so that the port
+    /// refuses clients. Said once for each port of the program, as soon as that begins to listen: its
+    /// next socket may mend it.
+    LoopbackOnly {
+        /// The protocol of both ports.
+        protocol: ForwardProtocol,
+        /// The port of the host, or the first of several.
+        host: SocketAddr,
+        /// Where it leads.
+        program: SocketAddr,
+    },
+    /// The program listens, and the host does not let the gateway do so.
+    NotOpened {
+        /// The protocol of the port.
+        protocol: ForwardProtocol,
+        /// The port of the host.
+        host: SocketAddr,
+        /// The error that the host gave.
+        errno: i32,
     },
     /// Clients of published ports are refused, because their flows or the descriptors ran out. Said
     /// once; the counter is `tcp_flows_full`.
@@ -57,16 +78,24 @@ impl fmt::Display for Notice {
                 "pings get no answer: this user may not send them (sysctl net.ipv4.ping_group_range)",
             ),
             Self::NobodyListens { protocol, host, program } => {
-                // As `-p` writes it.
-                let protocol = match protocol {
-                    ForwardProtocol::Tcp => "",
-                    ForwardProtocol::Udp => "/udp",
-                };
+                let protocol = suffix(*protocol);
                 write!(
                     f,
                     "a client of {host}{protocol} was turned away: nothing listens on {program}{protocol}, or not \
                      yet; a server that listens on 127.0.0.1 is not reached, let it listen on 0.0.0.0"
                 )
+            }
+            Self::LoopbackOnly { protocol, host, program } => {
+                let (suffix, port) = (suffix(*protocol), program.port());
+                write!(
+                    f,
+                    "clients of {host}{suffix} are refused: the program listens on port {port} of \
+                     its loopback only, which they do not reach; let it listen on 0.0.0.0"
+                )
+            }
+            Self::NotOpened { protocol, host, errno } => {
+                let (suffix, error) = (suffix(*protocol), io::Error::from_raw_os_error(*errno));
+                write!(f, "clients of {host}{suffix} are refused: cannot listen there: {error}")
             }
             Self::ClientsRefused { host, open, descriptors } => {
                 write!(f, "clients of {host} are refused: {open} connections of clients are open, ")?;
@@ -87,12 +116,20 @@ impl fmt::Display for Notice {
     }
 }
 
+/// The protocol of a port, as `-p` writes it.
+fn suffix(protocol: ForwardProtocol) -> &'static str {
+    match protocol {
+        ForwardProtocol::Tcp => "",
+        ForwardProtocol::Udp => "/udp",
+    }
+}
+
 /// The reason why there are no more flows, and a remedy.
 fn bound(f: &mut fmt::Formatter<'_>, descriptors: Option<u64>) -> fmt::Result {
     match descriptors {
         Some(limit) => write!(
             f,
-            "the limit of {limit} descriptors allows; raise it (`ulimit -n`) before `towpath run`"
+            "the limit of {limit} descriptors allows; raise it (`ulimit -n`) before towpath"
         ),
         None => f.write_str("a run may have; divide the load among several runs"),
     }

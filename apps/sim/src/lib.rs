@@ -7,9 +7,9 @@
 //!
 //! # Reading order
 //! `scenario` makes a [`Plan`] of a file, with `units` and `queue` for its values. `world` is the
-//! event loop, with `packet` for what moves and `traffic` for the programs of the hosts; `trace`
-//! and `capture` look on. `run` samples a world, `batch` has several, `result` is what they find,
-//! and `output` shows it.
+//! event loop, with `wire` and `packet` for what moves and `traffic` for the programs of the hosts.
+//! `trace` and `capture` look on. `run` samples a world, `batch` has several, `result` is what they
+//! find, and `output` shows it. `explore` makes random worlds and holds each step against rules.
 //!
 //! # Example
 //! ```
@@ -34,6 +34,7 @@
 
 mod batch;
 mod capture;
+pub mod explore;
 mod histogram;
 mod output;
 mod packet;
@@ -44,11 +45,13 @@ mod scenario;
 mod trace;
 mod traffic;
 mod units;
+mod wire;
 mod world;
 
 pub use batch::{BatchOptions, RUNS_MAX, run_all};
 pub use output::{csv, html, json, table};
 pub use result::{
-    Figure, FlowResult, FlowSeries, LinkResult, LinkSeries, Report, RunResult, Summary, Times,
+    DeviceResult, DeviceSeries, Figure, FlowResult, FlowSeries, LinkResult, LinkSeries, Report,
+    RunResult, Summary, Times,
 };
 pub use scenario::{Plan, ScenarioError, read};

@@ -1,8 +1,11 @@
 //! Results of runs, in numbers and series. The JSON is this, field by field.
 
 use serde::Serialize;
+use towpath_link::RingDevice;
+use towpath_qdisc::TransmitPath;
 
 use crate::histogram::Histogram;
+use crate::packet::SimPacket;
 use crate::trace::Trace;
 
 /// Runs of a scenario, in the order of variants and seeds.
@@ -161,6 +164,68 @@ pub struct LinkResult {
     pub sojourn: Times,
     /// Samples, one for each time.
     pub series: LinkSeries,
+    /// Device between the queue and the link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceResult>,
+}
+
+/// Result of a device.
+#[derive(Debug, Default, Serialize)]
+pub struct DeviceResult {
+    /// Descriptors of its ring.
+    pub ring: usize,
+    /// Whether its bytes are limited (byte queue limits).
+    pub bql: bool,
+    /// Packets that it has sent and reported.
+    pub sent: u64,
+    /// Times that it had no descriptor left, and stopped its queue.
+    pub stops: u64,
+    /// Times that it woke its queue.
+    pub wakes: u64,
+    /// Times that its bytes reached their limit, and stopped its queue.
+    pub limit_stops: u64,
+    /// Interrupts.
+    pub interrupts: u64,
+    /// Samples, one for each time.
+    pub series: DeviceSeries,
+}
+
+/// Samples of a device.
+#[derive(Debug, Default, Serialize)]
+pub struct DeviceSeries {
+    /// Packets that it reported as sent since the sample before.
+    pub sent: Vec<u64>,
+    /// Packets in its ring.
+    pub inflight_packets: Vec<u64>,
+    /// Bytes in its ring.
+    pub inflight_bytes: Vec<u64>,
+    /// Limit of these bytes; none without byte queue limits.
+    pub limit_bytes: Vec<Option<u64>>,
+    /// Bytes by which the limit may shrink when the hold time is over.
+    pub slack_bytes: Vec<Option<u64>>,
+}
+
+impl DeviceResult {
+    /// Mean of the bytes in the ring, over all samples.
+    pub fn inflight_mean(&self) -> f64 {
+        let samples = &self.series.inflight_bytes;
+        samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64
+    }
+
+    /// Adds a sample of a path.
+    pub(crate) fn sample(&mut self, path: &TransmitPath<SimPacket, RingDevice<SimPacket>>) {
+        let (queue, stats) = (path.queue(), path.queue().stats());
+        let limits = queue.limits();
+        self.series.sent.push(stats.completed_packets - self.sent);
+        self.series.inflight_packets.push(stats.queued_packets - stats.completed_packets);
+        self.series.inflight_bytes.push(queue.inflight());
+        self.series.limit_bytes.push(limits.map(|state| state.limit));
+        self.series.slack_bytes.push(limits.map(|state| state.slack));
+        (self.ring, self.bql) = (path.device().config().descriptors, limits.is_some());
+        (self.sent, self.interrupts) = (stats.completed_packets, path.device().interrupts());
+        (self.stops, self.wakes) = (stats.stops, stats.wakes);
+        self.limit_stops = stats.limit_stops;
+    }
 }
 
 /// Samples of a direction of a link.

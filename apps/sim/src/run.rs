@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use crate::capture::Captures;
-use crate::result::{FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, fairness};
+use crate::result::{
+    DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, fairness,
+};
 use crate::scenario::{FlowPlan, Plan, Traffic};
 use crate::traffic::Tally;
 use crate::units::Time;
@@ -71,6 +73,7 @@ struct Recorder {
     flows: Vec<FlowSeries>,
     flow_bytes: Vec<u64>,
     links: Vec<LinkSeries>,
+    devices: Vec<Option<DeviceResult>>,
     /// Bytes and drops of each direction at the last sample.
     link_counts: Vec<(u64, u64)>,
 }
@@ -83,6 +86,7 @@ impl Recorder {
             flows: plan.flows.iter().map(|_| FlowSeries::default()).collect(),
             flow_bytes: vec![0; plan.flows.len()],
             links: (0..wires).map(|_| LinkSeries::default()).collect(),
+            devices: (0..wires).map(|_| None).collect(),
             link_counts: vec![(0, 0); wires],
         }
     }
@@ -109,15 +113,20 @@ impl Recorder {
         }
         let links = self.links.iter_mut().zip(&mut self.link_counts).zip(&world.wires);
         for ((series, before), wire) in links {
-            let (queue, stats) = (wire.link.queue().stats(), wire.link.stats());
+            let (queue, stats) = (wire.queue().stats(), wire.link().stats());
             series.backlog_packets.push(queue.backlog_packets);
             series.backlog_bytes.push(queue.backlog_bytes);
             let max_ns = wire.sojourns.with(|times| std::mem::take(&mut times.max_ns));
             series.sojourn_max_s.push(max_ns as f64 / 1e9);
             let bits = (stats.delivered_bytes - before.0) as f64 * 8.;
             series.delivered_bps.push(rounded(bits / passed_s));
-            series.dropped.push(stats.dropped() - before.1);
-            *before = (stats.delivered_bytes, stats.dropped());
+            series.dropped.push(wire.dropped() - before.1);
+            *before = (stats.delivered_bytes, wire.dropped());
+        }
+        for (result, wire) in self.devices.iter_mut().zip(&world.wires) {
+            if let Some(path) = wire.device() {
+                result.get_or_insert_default().sample(path);
+            }
         }
     }
 
@@ -141,8 +150,10 @@ impl Recorder {
         }
         let bulk: Vec<f64> =
             flows.iter().filter(|flow| flow.kind == "bulk").map(|flow| flow.goodput_bps).collect();
-        let links = self.links.into_iter().enumerate();
-        let links = links.map(|(at, series)| link_result(plan, &world, at, series)).collect();
+        let links = self.links.into_iter().zip(self.devices).enumerate();
+        let links =
+            links.map(|(at, (series, device))| link_result(plan, &world, at, series, device));
+        let links = links.collect();
         let traces = std::mem::take(&mut world.traces.traces);
         let events = world.events;
         world.finish()?;
@@ -226,32 +237,39 @@ fn add(flow: &mut FlowResult, plan: &FlowPlan, is_source: bool, tally: &mut Tall
     if let Some(at) = tally.completed_ns.filter(|_| !is_source && !asks) {
         flow.completion_s = Some((at - plan.start_ns) as f64 / 1e9);
     }
-    if let Some(failure) = &tally.failure {
+    if let Some(failure) = tally.wrong_bytes.as_ref().or(tally.failure.as_ref()) {
         flow.failure = Some(failure.clone());
     }
 }
 
-fn link_result(plan: &Plan, world: &World, at: usize, series: LinkSeries) -> LinkResult {
+fn link_result(
+    plan: &Plan,
+    world: &World,
+    at: usize,
+    series: LinkSeries,
+    device: Option<DeviceResult>,
+) -> LinkResult {
     let (link, wire) = (&plan.links[at / 2], &world.wires[at]);
     let ends = [link.ends[at % 2], link.ends[1 - at % 2]].map(|end| plan.name_of(end).to_owned());
     let [from, to] = ends;
-    let stats = wire.link.stats();
-    let rate_bps = wire.link.config().rate;
+    let stats = wire.link().stats();
+    let rate_bps = wire.rate();
     let whole_s = plan.duration_ns as f64 / 1e9;
     LinkResult {
         name: link.name.clone(),
         from,
         to,
         rate_bps,
-        qdisc: wire.link.queue().kind().to_owned(),
-        entered: stats.entered,
+        qdisc: wire.queue().kind().to_owned(),
+        entered: wire.entered(),
         delivered: stats.delivered,
         delivered_bytes: stats.delivered_bytes,
-        queue_dropped: stats.queue_dropped,
+        queue_dropped: wire.queue_dropped(),
         lost: stats.lost,
-        marked: wire.link.queue().stats().ecn_mark + stats.marked,
+        marked: wire.queue().stats().ecn_mark + stats.marked,
         utilization: rate_bps.map(|rate| stats.delivered_bytes as f64 * 8. / whole_s / rate as f64),
         sojourn: wire.sojourns.with(|times| (&times.all).into()),
         series,
+        device,
     }
 }

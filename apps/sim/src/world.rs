@@ -8,40 +8,26 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use towpath_direct::{DirectConfig, Node, NodeConfig};
-use towpath_link::{Carried, Dice, Dropped, Link};
+use towpath_direct::{DirectConfig, Node, NodeConfig, SocketHandle};
+use towpath_link::{Carried, Dice, Dropped};
 use towpath_pool::{Batch, LinkType, Offloads, Pool};
 use towpath_stack::net::InterfaceConfig;
-use towpath_stack::{Instant, StackConfig};
+use towpath_stack::{Instant, StackConfig, Usage};
 use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
+use crate::explore::Watch;
 use crate::packet::{SimPacket, SimPort};
-use crate::queue::{Observed, QueueSpec, Sojourns};
 use crate::scenario::{HostPlan, NET, Place, Plan};
 use crate::trace::Traces;
 use crate::traffic::Programs;
+use crate::wire::Wire;
 
 /// Time of the stacks when a run begins: 0 stands for "never" in places.
 pub const EPOCH_NS: u64 = 1_000_000_000;
 
-/// Packets that wait in the device of a host without a discipline: enough that it is never idle.
-const DEVICE_RING: usize = 4;
-
 /// Rounds of one host at one moment; then the links have their turn.
 const ROUNDS_MAX: usize = 64;
-
-/// A direction of a link.
-pub struct Wire {
-    /// Queue, rate, delay and impairments.
-    pub link: Link<SimPacket>,
-    /// Times that packets waited in the queue.
-    pub sojourns: Sojourns,
-    from: Place,
-    to: Place,
-    /// The host stops while the device is busy.
-    has_ring: bool,
-}
 
 struct SimHost {
     node: Node<SimPort>,
@@ -67,6 +53,8 @@ pub struct World {
     pub wires: Vec<Wire>,
     /// Segments of some connections.
     pub traces: Traces,
+    /// Onlooker that holds the world against its rules.
+    pub watch: Option<Watch>,
     hosts: Vec<SimHost>,
     switches: Vec<Switch>,
     captures: Option<Captures>,
@@ -74,6 +62,8 @@ pub struct World {
     armed: Vec<u64>,
     heap: BinaryHeap<Reverse<(u64, u32)>>,
     pool: Pool,
+    /// Packets that switches copied.
+    copies: u64,
     drops: Vec<Dropped<SimPacket>>,
 }
 
@@ -87,7 +77,7 @@ impl World {
             .flat_map(|(number, link)| {
                 [0, 1].map(|way| {
                     let stream = 2 * number as u64 + way as u64;
-                    wire(
+                    Wire::new(
                         link.ends[way],
                         link.ends[1 - way],
                         &link.ways[way],
@@ -115,40 +105,109 @@ impl World {
             now: 0,
             events: 0,
             traces: Traces::new(plan),
+            watch: None,
             switches,
             captures,
             armed: vec![u64::MAX; actors],
             heap: BinaryHeap::new(),
             pool: Pool::default(),
+            copies: 0,
             drops: Vec::new(),
             wires,
             hosts,
         };
         (0..world.hosts.len()).for_each(|host| world.arm_host(host, 0));
+        for wire in 0..world.wires.len() {
+            world.wires[wire].switch(0);
+            world.arm_wire(wire);
+        }
         world
     }
 
     /// Runs up to a time; false when `events_max` is reached before.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
-        while let Some(Reverse((at, actor))) = self.heap.peek().copied().filter(|it| it.0.0 <= end)
-        {
-            self.heap.pop();
-            if self.armed[actor as usize] != at {
-                continue;
-            }
+        while self.next_event().is_some_and(|at| at <= end) {
             if self.events >= events_max {
                 return false;
             }
-            self.armed[actor as usize] = u64::MAX;
-            self.events += 1;
-            self.now = at;
-            match (actor as usize).checked_sub(self.wires.len()) {
-                None => self.run_wire(actor as usize),
-                Some(host) => self.run_host(host),
-            }
+            self.step();
         }
         self.now = end;
         true
+    }
+
+    /// Time of the next event; none in a world at rest.
+    pub fn next_event(&mut self) -> Option<u64> {
+        while let Some(Reverse((at, actor))) = self.heap.peek().copied() {
+            if self.armed[actor as usize] == at {
+                return Some(at);
+            }
+            self.heap.pop();
+        }
+        None
+    }
+
+    /// Calls the next actor at its time.
+    pub fn step(&mut self) {
+        if self.next_event().is_none() {
+            return;
+        }
+        let Some(Reverse((at, actor))) = self.heap.pop() else { return };
+        self.armed[actor as usize] = u64::MAX;
+        self.events += 1;
+        self.now = at;
+        match (actor as usize).checked_sub(self.wires.len()) {
+            None => self.run_wire(actor as usize),
+            Some(host) => self.run_host(host),
+        }
+    }
+
+    /// Ends all sockets of all hosts, with resets where connections are left.
+    pub fn end_programs(&mut self) {
+        for at in 0..self.hosts.len() {
+            let node = &mut self.hosts[at].node;
+            let handles: Vec<SocketHandle> = node.handles().collect();
+            handles.into_iter().for_each(|handle| node.abort(handle));
+            self.arm_host(at, self.now);
+        }
+    }
+
+    /// Rules that a world at rest has to keep: no host has a socket, no packet is on its way, and
+    /// all buffers are back in the pool.
+    pub fn leftovers(&self) -> Option<String> {
+        for (number, host) in self.hosts.iter().enumerate() {
+            let usage = host.node.stack.usage();
+            if usage != Usage::default() {
+                return Some(format!("host {number} has entries in its tables: {usage:?}"));
+            }
+            if !host.node.direct.is_empty() {
+                return Some(format!("host {number} has {} sockets", host.node.direct.len()));
+            }
+            let batches = host.node.ports.iter().map(|port| port.inbox.len() + port.outbox.len());
+            let packets: usize = batches.sum();
+            if packets > 0 {
+                return Some(format!("the device of host {number} has {packets} packets"));
+            }
+        }
+        let held: usize = self.wires.iter().map(|wire| wire.held()).sum();
+        if held > 0 {
+            return Some(format!("links have {held} packets"));
+        }
+        self.missing_buffers()
+    }
+
+    /// Buffers of packets that did not come back.
+    fn missing_buffers(&self) -> Option<String> {
+        // Packets that are dropped while a host has its turn come back to the pool of the host.
+        let pools = || self.hosts.iter().map(|host| &host.node.pool).chain([&self.pool]);
+        let duplicates = self.wires.iter().map(|wire| wire.link().stats().duplicated);
+        let copies = self.copies + duplicates.sum::<u64>();
+        let expected = pools().map(Pool::allocated).sum::<u64>() + copies;
+        let kept = pools().map(Pool::kept).sum::<usize>() as u64;
+        // A pool gives buffers beyond its limit back to the system.
+        let is_known = expected <= Pool::KEPT_MAX as u64;
+        (is_known && kept != expected)
+            .then(|| format!("{kept} of {expected} buffers are back in the pool"))
     }
 
     /// Looks at the tallies of all programs: flow, whether it is the source, and counts.
@@ -163,7 +222,7 @@ impl World {
 
     /// Bytes of packets on links and of traces.
     pub fn memory(&self) -> u64 {
-        let packets: usize = self.wires.iter().map(|wire| wire.link.held()).sum();
+        let packets: usize = self.wires.iter().map(|wire| wire.held()).sum();
         packets as u64 * PACKET_BYTES + self.traces.bytes()
     }
 
@@ -187,7 +246,7 @@ impl World {
     }
 
     fn arm_wire(&mut self, wire: usize) {
-        if let Some(at) = self.wires[wire].link.next_timeout_ns() {
+        if let Some(at) = self.wires[wire].next_timeout_ns(self.now) {
             self.arm(wire, at.max(self.now));
         }
     }
@@ -195,7 +254,8 @@ impl World {
     /// Takes what comes out of a link to where it goes.
     fn run_wire(&mut self, at: usize) {
         let mut drops = std::mem::take(&mut self.drops);
-        while let Some(item) = self.wires[at].link.poll_packet(self.now, &mut drops) {
+        self.wires[at].switch(self.now);
+        while let Some(item) = self.wires[at].poll_packet(self.now, &mut drops) {
             if let Some(captures) = &mut self.captures {
                 captures.delivered(at, self.now, item.bytes());
             }
@@ -207,8 +267,7 @@ impl World {
         self.give_up(at, &mut drops);
         self.drops = drops;
         self.arm_wire(at);
-        let Wire { has_ring, from, .. } = self.wires[at];
-        if let (true, Place::Host(host)) = (has_ring, from)
+        if let (true, Place::Host(host)) = (self.wires[at].wakes_sender(), self.wires[at].from)
             && self.hosts[host].node.ports.first().is_some_and(|port| port.is_blocked)
         {
             self.arm_host(host, self.now);
@@ -217,6 +276,9 @@ impl World {
 
     fn deliver(&mut self, host: usize, item: SimPacket) {
         self.traces.on_frame(self.now, item.bytes(), false);
+        if let Some(watch) = &mut self.watch {
+            watch.on_frame(self.now, host, item.bytes(), false);
+        }
         if let Some(port) = self.hosts[host].node.ports.first_mut() {
             port.inbox.push_back(item.into_packet());
         }
@@ -237,6 +299,7 @@ impl World {
                 // The direction back on the same link has the number beside.
                 let wires = self.switches[switch].wires.clone();
                 for wire in wires.into_iter().filter(|wire| *wire != came ^ 1) {
+                    self.copies += 1;
                     self.enter(wire, item.duplicate(), drops);
                 }
                 self.pool.give(item.into_packet());
@@ -247,7 +310,7 @@ impl World {
     fn enter(&mut self, wire: usize, mut item: SimPacket, drops: &mut Vec<Dropped<SimPacket>>) {
         item.entered_ns = self.now;
         let before = drops.len();
-        self.wires[wire].link.on_packet(self.now, item, drops);
+        self.wires[wire].on_packet(self.now, item, drops);
         let mut own = drops.split_off(before);
         self.give_up(wire, &mut own);
         self.arm_wire(wire);
@@ -271,11 +334,8 @@ impl World {
         let mut drops = std::mem::take(&mut self.drops);
         for _ in 0..ROUNDS_MAX {
             let host = &mut self.hosts[at];
-            let link = &self.wires[wire];
             if let Some(port) = host.node.ports.first_mut() {
-                let waiting = link.link.queue().stats().backlog_packets as usize;
-                port.room =
-                    if link.has_ring { DEVICE_RING.saturating_sub(waiting) } else { usize::MAX };
+                port.room = self.wires[wire].room();
             }
             let turn = host.node.turn(Instant(EPOCH_NS + now));
             if let Some(port) = host.node.ports.first_mut() {
@@ -285,6 +345,9 @@ impl World {
             for packet in outbox.drain(..) {
                 let item = SimPacket::new(packet, &mut self.hosts[at].node.pool, now);
                 self.traces.on_frame(now, item.bytes(), true);
+                if let Some(watch) = &mut self.watch {
+                    watch.on_frame(now, at, item.bytes(), true);
+                }
                 self.enter(wire, item, &mut drops);
             }
             let host = &mut self.hosts[at];
@@ -303,6 +366,9 @@ impl World {
         self.drops = drops;
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
         let host = &self.hosts[at];
+        if let Some(watch) = &mut self.watch {
+            watch.on_turn(now, at, &host.node);
+        }
         let due = host.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS));
         let due = due.min(host.programs.due());
         if due != u64::MAX {
@@ -314,26 +380,15 @@ impl World {
 /// Memory of a packet on a link, with its buffer.
 const PACKET_BYTES: u64 = 2_304;
 
-fn wire(from: Place, to: Place, way: &crate::scenario::WayPlan, mut dice: Dice) -> Wire {
-    let sojourns = Sojourns::default();
-    let is_switch = matches!(from, Place::Switch(_));
-    let queue = match (&way.queue, is_switch) {
-        (Some(queue), _) => queue.build(dice.next_u64()),
-        (None, true) => QueueSpec::default().build(0),
-        // The host's own queue is the one with a limit.
-        (None, false) => QueueSpec::Pfifo(usize::MAX).build(0),
-    };
-    let queue = Box::new(Observed::new(queue, sojourns.clone()));
-    let has_ring = way.queue.is_none() && !is_switch;
-    Wire { link: Link::with_queue(way.config, queue, dice), sojourns, from, to, has_ring }
-}
-
 fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
     let mut stack = StackConfig::default();
     stack.tcp.initial_window = plan.initial_window;
     stack.tcp.delayed_ack = plan.delayed_ack;
     let mut direct = DirectConfig::default();
-    (direct.buffers.recv, direct.buffers.recv_max) = (plan.recv_buffer, plan.recv_buffer);
+    (direct.buffers.recv, direct.buffers.recv_max) = (plan.recv_buffer, plan.recv_buffer_max);
+    if let Some(bytes) = plan.send_buffer {
+        (direct.buffers.send, direct.buffers.send_max) = (bytes, bytes);
+    }
     let config = NodeConfig { stack, direct, ..NodeConfig::default() };
     let mut dice = Dice::new(seed, HOST_STREAMS + number as u64);
     let mut key = [0; 32];
@@ -366,7 +421,7 @@ fn mac_of(host: usize) -> MacAddr {
 }
 
 /// The host that a frame is addressed to; none for a group.
-fn host_of(frame: &[u8]) -> Option<usize> {
+pub fn host_of(frame: &[u8]) -> Option<usize> {
     match frame.get(..6)? {
         [2, 0, 0, 0, high, low] => Some(usize::from(u16::from_be_bytes([*high, *low]))),
         _ => None,

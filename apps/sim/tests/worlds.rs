@@ -130,3 +130,58 @@ fn a_capture_has_each_packet_of_a_link_once() {
     assert!(dropped > 0);
     assert_eq!((packets, drops), (delivered + dropped, dropped));
 }
+
+/// A bulk flow and a ping over a device, and the results of both.
+fn through_device(device: &str, more: &str) -> Report {
+    let link = format!("rate = \"100mbit\"\ndelay = \"1ms\"\ndevice = {{ {device} }}\n{more}");
+    let text = pair(&link, "kind = \"bulk\"").replace("duration = \"20s\"", "duration = \"4s\"");
+    let ping = "[[flow]]\nkind = \"ping\"\nfrom = \"a\"\nto = \"b\"\ninterval = \"10ms\"\n";
+    run(&(text + ping), ONE).expect("a run")
+}
+
+#[test]
+fn a_full_device_holds_its_ring_and_with_limits_only_what_it_needs() {
+    let p50 = |report: &Report| report.runs[0].flows[1].latency.as_ref().expect("pings").p50_s;
+    let device = |report: &Report| {
+        let device = report.runs[0].links[0].device.as_ref().expect("a device");
+        (device.stops, device.limit_stops, device.inflight_mean())
+    };
+    let queue = "qdisc = \"fq_codel\"";
+    let bare = through_device("ring = 256", queue);
+    let (stops, limit_stops, inflight) = device(&bare);
+    assert!(stops > 100 && limit_stops == 0 && inflight > 300_000., "{stops} {inflight}");
+    // 256 packets of 1514 bytes are 31 ms at 100 Mbit/s.
+    assert!((0.025..0.036).contains(&p50(&bare)), "{}", p50(&bare));
+    let limited = through_device("ring = 256, bql = true", queue);
+    let (stops, limit_stops, inflight) = device(&limited);
+    assert!(stops == 0 && limit_stops > 1_000 && inflight < 10_000., "{stops} {inflight}");
+    assert!((0.002..0.004).contains(&p50(&limited)), "{}", p50(&limited));
+    let goodput = |report: &Report| report.runs[0].flows[0].goodput_bps;
+    assert!(goodput(&limited) > 0.99 * goodput(&bare), "{}", goodput(&limited));
+}
+
+#[test]
+fn a_host_without_a_discipline_waits_for_its_device() {
+    let limited = through_device("ring = 64, frames = 8, delay = \"100us\", bql = true", "");
+    let link = &limited.runs[0].links[0];
+    let device = link.device.as_ref().expect("a device");
+    assert_eq!(link.queue_dropped, 0);
+    assert!(device.limit_stops > 100 && link.utilization > Some(0.9), "{:?}", link.utilization);
+    assert!(link.sojourn.max_s < 0.005, "packets wait in the stack: {}", link.sojourn.max_s);
+    let samples = limited.runs[0].sample_s.len();
+    assert_eq!((device.series.sent.len(), device.series.limit_bytes.len()), (samples, samples));
+    assert!(device.series.sent.iter().sum::<u64>() == device.sent && device.sent > 30_000);
+}
+
+#[test]
+fn datagrams_come_in_phases() {
+    let flow = "kind = \"onoff\"\ntransport = \"udp\"\nrate = \"1mbit\"\nsize = 1250\n\
+                on = \"1s\"\noff = \"3s\"\nlengths = \"constant\"";
+    let report = run(&pair("rate = \"10mbit\"", flow), ONE).expect("a run");
+    let flow = &report.runs[0].flows[0];
+    // 100 a second in 5 of 20 seconds.
+    assert!((500..=505).contains(&flow.sent) && flow.received == flow.sent, "{}", flow.sent);
+    let busy = flow.series.goodput_bps.iter().filter(|bps| **bps > 0.).count();
+    assert!((100..=110).contains(&busy), "{busy} of 400 samples");
+    assert_eq!(flow.congestion, None);
+}

@@ -32,7 +32,7 @@ mod uplink;
 pub use address::{other_host, parse_cidr};
 pub use counting::{Counted, Counting, Layer, PortCounters, layers};
 pub use home::{Asked, Home, Outfit, Said};
-pub use namespace::{Namespaced, Published};
+pub use namespace::{BoundPorts, Namespaced};
 pub use netem::NetemSpec;
 pub use plan::{Connected, Dns, MTUS, Packed, Plan, Remark, Tell, random};
 pub use plan_error::PlanError;

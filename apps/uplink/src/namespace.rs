@@ -24,7 +24,7 @@ pub struct Namespaced {
 }
 
 /// Ports of the host that lead into a namespace.
-pub struct Published {
+pub struct BoundPorts {
     bound: Vec<Bound>,
     /// A line for the user. Empty where no port is published.
     pub facts: String,
@@ -50,22 +50,25 @@ impl Plan {
     ///
     /// # Errors
     /// The first that cannot be had.
-    pub fn bind(&self, namespaced: &Namespaced) -> Result<Published, PlanError> {
+    pub fn bind(&self, namespaced: &Namespaced) -> Result<BoundPorts, PlanError> {
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
         let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
         let config = &namespaced.config;
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.expect("an address is given or there is a default");
-        Ok(Published { bound, facts: facts(&self.publish, &places, program) })
+        Ok(BoundPorts { bound, facts: facts(&self.publish, &places, program) })
     }
 
-    /// Has the gateway serve ports that are bound.
+    /// Has the gateway serve ports that are bound. Clients get in from then on: the kernel of the
+    /// namespace does not tell whether the program listens.
     ///
     /// # Errors
-    /// The host cannot watch one, for want of memory.
-    pub fn serve(&self, gateway: &mut Gateway, published: Published) -> Result<(), PlanError> {
-        let served = Gateway::serve_bound(std::slice::from_mut(gateway), published.bound);
+    /// The host cannot listen on one or watch it, for want of memory.
+    pub fn serve(&self, gateway: &mut Gateway, published: BoundPorts) -> Result<(), PlanError> {
+        let opened = published.bound.iter().try_for_each(Bound::open);
+        let served = opened
+            .and_then(|()| Gateway::serve_bound(std::slice::from_mut(gateway), published.bound));
         served.map_err(|error| self.port_taken(error))
     }
 }

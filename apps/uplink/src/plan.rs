@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use towpath_engine::{BUSY_POLL, EngineConfig};
 use towpath_gateway::{
     Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
-    Notice,
+    Notice, PublishWatch,
 };
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
@@ -259,7 +259,8 @@ impl Plan {
         let facts = facts(&self.publish, &places, program);
         let forwards = bound.iter().map(|bound| (bound.which, bound.host)).collect();
         let link = Link::Gateway { config: Box::new(config), forwards };
-        let descriptors = bound.into_iter().map(|bound| bound.socket.into()).collect();
+        let own = |bound: Bound| Arc::into_inner(bound.socket).expect("nobody else has it yet");
+        let descriptors = bound.into_iter().map(|bound| own(bound).into()).collect();
         Ok(Packed { outfit: Outfit { shape, link, strict, library }, descriptors, facts })
     }
 
@@ -332,11 +333,18 @@ impl Plan {
             });
         }
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
-        let bound = Gateway::listen_all(&mut gateways, &forwards)
-            .map_err(|error| self.port_taken(error))?;
-        let facts = facts(&self.publish, &bound, program);
-        let published = self.publish.iter().copied().zip(bound).collect();
-        let connected = self.finish(gateways, &shape, facts)?;
+        let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
+        let watch = PublishWatch::new(&config, &bound, move |notice| {
+            let _ = sender.send(notice);
+        });
+        let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
+        Gateway::serve_bound(&mut gateways, bound).map_err(|error| self.port_taken(error))?;
+        let facts = facts(&self.publish, &places, program);
+        let published = self.publish.iter().copied().zip(places).collect();
+        let mut connected = self.finish(gateways, &shape, facts)?;
+        if !self.publish.is_empty() {
+            connected.config.stack.receivers = Some(watch);
+        }
         Ok(Connected { notices: Some(notices), published, ..connected })
     }
 

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::EngineConfig;
-use towpath_gateway::{Bound, Gateway, GatewayConfig};
+use towpath_gateway::{Bound, Gateway, GatewayConfig, PublishWatch};
 use towpath_pool::Port;
 use towpath_shm::Fd;
+use towpath_stack::ReceiverWatch;
 use towpath_tap::{Parts, Tap};
 
 use crate::counting::{Counting, PortCounters};
@@ -36,15 +37,19 @@ impl Outfit {
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().ok_or(ErrorKind::InvalidData);
         let told = home.clone();
+        let mut watch: Option<Arc<dyn ReceiverWatch>> = None;
         let port = match &self.link {
             Link::Gateway { config, forwards } => {
                 let config = GatewayConfig { descriptors: Some(many), ..(**config).clone() };
-                let mut gateway = Gateway::new(config, now_ns())?;
+                let mut gateway = Gateway::new(config.clone(), now_ns())?;
                 gateway.on_notice(move |notice| told.mention(&Said::Notice(notice)));
-                let bound = forwards
-                    .iter()
-                    .map(|&(which, host)| next().map(|socket| Bound { which, socket, host }));
-                let bound = bound.collect::<Result<_, _>>()?;
+                let bound = forwards.iter().map(|&(which, host)| {
+                    next().map(|socket| Bound { which, socket: Arc::new(socket), host })
+                });
+                let bound = bound.collect::<Result<Vec<_>, _>>()?;
+                let told = home.clone();
+                let tell = move |notice| told.mention(&Said::Notice(notice));
+                watch = Some(PublishWatch::new(&config, &bound, tell));
                 Gateway::serve_bound(slice::from_mut(&mut gateway), bound)
                     .map_err(|error| error.source)?;
                 self.joined(Counting::new(gateway, &counters), &counters)?
@@ -56,7 +61,9 @@ impl Outfit {
                 self.joined(Counting::new(tap, &counters), &counters)?
             }
         };
-        Ok(Uplink { config: self.shape.config(&*port), port, counters })
+        let mut config = self.shape.config(&*port);
+        config.stack.receivers = watch;
+        Ok(Uplink { config, port, counters })
     }
 
     /// A port, behind links if there are some.

@@ -5,8 +5,8 @@
 //! at most the MTU. It says `ready` when it carries frames, carries them until its standard input ends, and then prints
 //! a JSON object: for each way what became of the frames.
 //!
-//! Reading order: `way` is what happens to a frame on its way, on a clock that it is told; `carry` moves
-//! frames between that and the devices (`tap`).
+//! Reading order: `way` is what happens to a frame on its way, on a clock that it is told, by the link of `core/link`;
+//! `carry` moves frames between that and the devices (`tap`).
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
 mod carry;
@@ -15,12 +15,12 @@ mod way;
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use clap::Parser;
-use towpath_qdisc::Dice;
+use towpath_link::{Chance, Dice, LinkConfig, Loss, Probability};
 
 use tap::Tap;
-use way::{Rules, Way};
+use way::Way;
 
 /// A link with delay and loss between TAP devices of two network namespaces. Needs root.
 #[derive(Parser)]
@@ -35,8 +35,8 @@ struct Options {
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=60_000_000))]
     delay_us: u64,
     /// How many of the frames are lost, from 0 to 1; each way has its own dice.
-    #[arg(long, default_value_t = 0., value_parser = probability)]
-    loss: f64,
+    #[arg(long, default_value = "0", value_parser = probability)]
+    loss: Probability,
     /// The dice fall the same way for the same seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -50,13 +50,14 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let rules = Rules {
+    let config = LinkConfig {
         delay_ns: Duration::from_micros(options.delay_us).as_nanos() as u64,
-        loss: options.loss,
-        bits_per_second: options.rate,
-        held_max: options.queue,
+        loss: Loss::Random(Chance::independent(options.loss)),
+        rate: options.rate,
+        limit: Some(options.queue),
+        ..LinkConfig::default()
     };
-    let ways = [0, 1].map(|way| Way::new(rules, Dice::new(options.seed, way)));
+    let ways = [0, 1].map(|way| Way::new(config, Dice::new(options.seed, way)));
     let open = |words: &[String]| Tap::open(&words[0], &words[1]);
     let ends = [open(&options.from)?, open(&options.to)?];
     println!("ready");
@@ -64,8 +65,6 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn probability(word: &str) -> Result<f64> {
-    let value = word.parse()?;
-    ensure!((0. ..=1.).contains(&value), "a probability is between 0 and 1");
-    Ok(value)
+fn probability(word: &str) -> Result<Probability> {
+    Probability::new(word.parse()?).context("a probability is between 0 and 1")
 }

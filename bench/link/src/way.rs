@@ -1,128 +1,118 @@
-//! What happens to frames on one way of the link. Time is in ns of any clock that does not go back.
-
-use std::collections::VecDeque;
+//! What happens to frames on one way of the link: that of `core/link`. Time is in ns of any clock
+//! that does not go back.
 
 use serde_json::{Value, json};
+use towpath_link::{Carried, Dice, Dropped, Link, LinkConfig, Queueable};
 
-use towpath_qdisc::Dice;
-
-/// How a link treats frames.
-#[derive(Clone, Copy)]
-pub struct Rules {
-    /// From the moment at which a frame has been sent whole to the one at which it comes out.
-    pub delay_ns: u64,
-    /// From 0 to 1.
-    pub loss: f64,
-    /// How fast frames are sent, one after the other; None: at once.
-    pub bits_per_second: Option<u64>,
-    /// Frames that are held at a time, by rate and delay together.
-    pub held_max: usize,
-}
-
-/// Frames of one direction, from [`Way::on_frame`] to [`Way::poll_frame`], which gives them in the same order.
+/// Frames of one direction, from [`Way::on_frame`] to [`Way::poll_frame`], which gives them in the
+/// same order.
 pub struct Way {
-    rules: Rules,
-    dice: Dice,
-    /// The front is due first: the delay is the same for all.
-    held: VecDeque<Held>,
-    /// When the frame before has been sent whole.
-    sent_at: u64,
-    /// Memory of frames that have come out, to be used again.
+    link: Link<Frame>,
+    drops: Vec<Dropped<Frame>>,
+    /// Memory of frames that have come out or were dropped, to be used again.
     spare: Vec<Vec<u8>>,
-    /// The frame that came out last.
+    /// Frame that came out last.
     out: Vec<u8>,
-    counts: Counts,
-}
-
-struct Held {
-    due: u64,
-    bytes: Vec<u8>,
-}
-
-/// What became of frames.
-#[derive(Default)]
-struct Counts {
-    carried: u64,
-    lost: u64,
-    full: u64,
+    /// Time that the link was told last.
+    link_ns: u64,
     late_ns_sum: u64,
     late_ns_max: u64,
 }
 
+#[derive(Debug, Clone)]
+struct Frame(Vec<u8>);
+
+impl Queueable for Frame {
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Carried for Frame {
+    fn duplicate(&self) -> Self {
+        self.clone()
+    }
+
+    fn flip_bit(&mut self, bit: u64) {
+        self.0[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+}
+
 impl Way {
-    pub fn new(rules: Rules, dice: Dice) -> Self {
+    pub fn new(config: LinkConfig, dice: Dice) -> Self {
         Self {
-            rules,
-            dice,
-            held: VecDeque::new(),
-            sent_at: 0,
+            link: Link::new(config, dice),
+            drops: Vec::new(),
             spare: Vec::new(),
             out: Vec::new(),
-            counts: Counts::default(),
+            link_ns: 0,
+            late_ns_sum: 0,
+            late_ns_max: 0,
         }
     }
 
     /// A frame goes in, and may be lost.
     pub fn on_frame(&mut self, now: u64, frame: &[u8]) {
-        if self.dice.falls(self.rules.loss) {
-            self.counts.lost += 1;
-            return;
-        }
-        if self.held.len() >= self.rules.held_max {
-            self.counts.full += 1;
-            return;
-        }
-        self.sent_at = self.sent_at.max(now) + self.send_ns(frame.len());
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
-        self.held.push_back(Held { due: self.sent_at + self.rules.delay_ns, bytes });
+        self.link_ns = now;
+        self.link.on_packet(now, Frame(bytes), &mut self.drops);
+        self.take_drops();
     }
 
     /// The next frame that comes out by now.
     pub fn poll_frame(&mut self, now: u64) -> Option<&[u8]> {
-        let held = self.held.pop_front_if(|held| held.due <= now)?;
-        let late_ns = now - held.due;
-        self.counts.carried += 1;
-        self.counts.late_ns_sum += late_ns;
-        self.counts.late_ns_max = self.counts.late_ns_max.max(late_ns);
-        self.spare.push(std::mem::replace(&mut self.out, held.bytes));
-        Some(&self.out)
+        // Asked at each of its times, the link says how late a frame is; its time never goes back.
+        while let Some(due) = self.next_timeout().filter(|due| *due <= now) {
+            self.link_ns = self.link_ns.max(due);
+            let frame = self.link.poll_packet(self.link_ns, &mut self.drops);
+            self.take_drops();
+            let Some(Frame(bytes)) = frame else { continue };
+            self.late_ns_sum += now - due;
+            self.late_ns_max = self.late_ns_max.max(now - due);
+            self.spare.push(std::mem::replace(&mut self.out, bytes));
+            return Some(&self.out);
+        }
+        None
     }
 
-    /// When the next frame comes out.
+    /// Time at which the next frame comes out, or has been sent whole.
     pub fn next_timeout(&self) -> Option<u64> {
-        self.held.front().map(|held| held.due)
+        self.link.next_timeout_ns()
     }
 
-    /// What became of the frames so far: those that came out, were lost by dice, and were dropped because too many were
-    /// held; those that are held; and by how much frames came out late, in µs.
+    /// Frames that came out, were lost by dice, and were dropped because too many were held; those
+    /// that are held; and by how much frames came out late, in µs.
     pub fn counts(&self) -> Value {
-        let Counts { carried, lost, full, late_ns_sum, late_ns_max } = self.counts;
-        let late_us = late_ns_sum as f64 / carried.max(1) as f64 / 1e3;
+        let stats = self.link.stats();
+        let late_us = self.late_ns_sum as f64 / stats.delivered.max(1) as f64 / 1e3;
         json!({
-            "carried": carried,
-            "lost": lost,
-            "full": full,
-            "held": self.held.len(),
+            "carried": stats.delivered,
+            "lost": stats.lost,
+            "full": stats.overlimit,
+            "held": self.link.held(),
             "late_us": late_us,
-            "late_us_max": late_ns_max as f64 / 1e3,
+            "late_us_max": self.late_ns_max as f64 / 1e3,
         })
     }
 
-    fn send_ns(&self, len: usize) -> u64 {
-        self.rules.bits_per_second.map_or(0, |rate| len as u64 * 8 * 1_000_000_000 / rate)
+    fn take_drops(&mut self) {
+        self.spare.extend(self.drops.drain(..).map(|dropped| dropped.item.0));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use towpath_link::{Chance, Loss, Probability};
 
-    const RULES: Rules = Rules { delay_ns: 10_000, loss: 0., bits_per_second: None, held_max: 100 };
+    fn config() -> LinkConfig {
+        LinkConfig { delay_ns: 10_000, limit: Some(100), ..LinkConfig::default() }
+    }
 
-    fn way(rules: Rules) -> Way {
-        Way::new(rules, Dice::new(7, 0))
+    fn way(config: LinkConfig) -> Way {
+        Way::new(config, Dice::new(7, 0))
     }
 
     fn count(way: &Way, name: &str) -> u64 {
@@ -131,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_frame_comes_out_when_its_delay_is_over() {
-        let mut way = way(RULES);
+        let mut way = way(config());
         assert_eq!(way.next_timeout(), None);
         way.on_frame(500, b"a");
         way.on_frame(700, b"b");
@@ -152,7 +142,7 @@ mod tests {
 
     #[test]
     fn frames_keep_their_order_and_their_bytes_whatever_their_length() {
-        let mut way = way(RULES);
+        let mut way = way(config());
         let frame = |n: u64| vec![n as u8; 1 + (n * 37 % 1500) as usize];
         let mut next = 0;
         for n in 0..5000 {
@@ -174,8 +164,10 @@ mod tests {
 
     #[test]
     fn each_frame_is_carried_or_lost_and_the_seed_says_which() {
+        let one_percent = Probability::new(0.01).expect("a probability");
+        let loss = Loss::Random(Chance::independent(one_percent));
         let run = |seed: u64| {
-            let mut way = Way::new(Rules { loss: 0.01, ..RULES }, Dice::new(seed, 0));
+            let mut way = Way::new(LinkConfig { loss, ..config() }, Dice::new(seed, 0));
             let mut out = Vec::new();
             for n in 0..100_000u32 {
                 let now = u64::from(n) * 1000;
@@ -196,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_dropped_and_counted_until_there_is_room() {
-        let mut way = way(Rules { held_max: 3, ..RULES });
+        let mut way = way(LinkConfig { limit: Some(3), ..config() });
         for n in 0..5 {
             way.on_frame(n, &[n as u8]);
         }
@@ -212,10 +204,12 @@ mod tests {
     #[test]
     fn a_rate_sends_frames_one_after_the_other() {
         // A byte takes a microsecond.
-        let mut way = way(Rules { bits_per_second: Some(8_000_000), ..RULES });
+        let mut way = way(LinkConfig { rate: Some(8_000_000), ..config() });
         way.on_frame(0, &[1; 100]);
         way.on_frame(0, &[2; 50]);
-        assert_eq!(way.next_timeout(), Some(110_000));
+        // The second frame begins when the first one has been sent.
+        assert_eq!(way.next_timeout(), Some(100_000));
+        assert_eq!(way.poll_frame(109_999), None);
         assert_eq!(way.poll_frame(159_999).map(<[u8]>::len), Some(100));
         assert_eq!(way.poll_frame(159_999), None);
         assert_eq!(way.poll_frame(160_000).map(<[u8]>::len), Some(50));

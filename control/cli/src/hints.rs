@@ -3,9 +3,11 @@
 //! The gateway has the packets of the program and knows nothing of its sockets, and tells what it sees on the
 //! engine's thread, which cannot wait for an answer about them. So a thread of its own asks.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use towpath_engine::{Remote, SocketEntry};
 use towpath_gateway::{ForwardProtocol, Notice};
@@ -22,19 +24,48 @@ pub fn start(
     messages: Messages,
 ) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("towpath-hints".into()).spawn(move || {
-        for notice in notices {
+        let mut unsettled = VecDeque::new();
+        loop {
+            let first = unsettled.front().map(|(due, _): &(Instant, Notice)| *due);
+            let wait = first.map_or(Duration::MAX, |due| due.duration_since(Instant::now()));
+            let notice = match notices.recv_timeout(wait) {
+                Ok(notice @ Notice::LoopbackOnly { .. }) => {
+                    unsettled.push_back((Instant::now() + SETTLE, notice));
+                    continue;
+                }
+                Ok(notice) => notice,
+                Err(RecvTimeoutError::Timeout) => match unsettled.pop_front() {
+                    Some((_, notice)) => notice,
+                    None => continue,
+                },
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             // Of an engine that ends there is nothing more to hear than what the gateway knows.
             let sockets = remote.sockets().unwrap_or_default();
-            messages.post(&text(notice, &sockets, name));
+            if let Some(text) = text(notice, &sockets, name) {
+                messages.post(&text);
+            }
         }
     })
 }
 
-/// The notice; with the socket that the user meant, if that takes connections of the program's own loopback only.
-fn text(notice: Notice, sockets: &[SocketEntry], name: impl Fn(u32) -> Option<String>) -> String {
-    let Notice::NobodyListens { protocol, host, program } = notice else {
-        return notice.to_string();
+/// Time for a server to listen at further addresses. Some begin with one of the loopback.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// The notice; with the socket that the user meant, if that takes connections of the program's own
+/// loopback only. None: the program has mended it.
+fn text(
+    notice: Notice,
+    sockets: &[SocketEntry],
+    name: impl Fn(u32) -> Option<String>,
+) -> Option<String> {
+    let (Notice::NobodyListens { protocol, host, program }
+    | Notice::LoopbackOnly { protocol, host, program }) = notice
+    else {
+        return Some(notice.to_string());
     };
+    let is_early = matches!(notice, Notice::LoopbackOnly { .. });
+    let plain = || (!is_early).then(|| notice.to_string());
     let (proto, state, suffix) = match protocol {
         ForwardProtocol::Tcp => ("tcp", "LISTEN", ""),
         ForwardProtocol::Udp => ("udp", "UNCONN", "/udp"),
@@ -45,10 +76,10 @@ fn text(notice: Notice, sockets: &[SocketEntry], name: impl Fn(u32) -> Option<St
         is_meant.then_some(local)
     };
     let mut found = sockets.iter().filter_map(|entry| Some((on_port(entry)?, entry))).peekable();
-    let Some(&(local, server)) = found.peek() else { return notice.to_string() };
+    let Some(&(local, server)) = found.peek() else { return plain() };
     // Another one may be there by now, for the next client.
     if !found.all(|(local, _)| local.ip().to_canonical().is_loopback()) {
-        return notice.to_string();
+        return plain();
     }
     let named = server.pids.iter().find_map(|pid| Some(format!("{} (process {pid})", name(*pid)?)));
     let who = named.unwrap_or_else(|| "the program".to_owned());
@@ -56,10 +87,14 @@ fn text(notice: Notice, sockets: &[SocketEntry], name: impl Fn(u32) -> Option<St
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    format!(
-        "a client of {host}{suffix} was turned away: {who} listens on {local}{suffix} only, which clients of a \
-         published port do not reach; let it listen on {all}"
-    )
+    let what = match is_early {
+        true => format!("clients of {host}{suffix} are refused"),
+        false => format!("a client of {host}{suffix} was turned away"),
+    };
+    Some(format!(
+        "{what}: {who} listens on {local}{suffix} only, which clients of a published port do not \
+         reach; let it listen on {all}"
+    ))
 }
 
 /// Name of a process. It may contain what a terminal takes for commands.
@@ -99,7 +134,8 @@ mod tests {
             let host = "127.0.0.1:8080".parse().unwrap();
             let program = program.parse().unwrap();
             let notice = Notice::NobodyListens { protocol, host, program };
-            let text = text(notice, sockets, |pid| (pid == 7).then(|| "server".to_owned()));
+            let text =
+                text(notice, sockets, |pid| (pid == 7).then(|| "server".to_owned())).unwrap();
             (text != notice.to_string()).then_some(text)
         };
         let tcp = |sockets: &[SocketEntry]| said(ForwardProtocol::Tcp, "10.0.2.15:80", sockets);
@@ -122,5 +158,17 @@ mod tests {
         let text = said(ForwardProtocol::Udp, "[fd00:2::15]:53", &[nameless]).unwrap();
         assert!(text.contains("the program listens on [::1]:53/udp only"), "{text}");
         assert!(text.ends_with("listen on ::"), "{text}");
+    }
+
+    #[test]
+    fn a_server_that_listens_elsewhere_soon_is_not_named() {
+        let (host, program) = ("127.0.0.1:8080".parse().unwrap(), "10.0.2.15:80".parse().unwrap());
+        let notice = Notice::LoopbackOnly { protocol: ForwardProtocol::Tcp, host, program };
+        let said = |sockets: &[SocketEntry]| text(notice, sockets, |_| Some("server".to_owned()));
+        let (loopback, all) =
+            (|| socket("tcp", "LISTEN", "127.0.0.1:80"), socket("tcp", "LISTEN", "0.0.0.0:80"));
+        let wanted = "clients of 127.0.0.1:8080 are refused: server (process 6) listens on";
+        assert!(said(&[loopback()]).unwrap().starts_with(wanted));
+        assert_eq!((said(&[]), said(&[loopback(), all])), (None, None));
     }
 }

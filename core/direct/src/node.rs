@@ -118,6 +118,12 @@ impl<P: Port + ?Sized> Node<P> {
         self.stack.info(self.now, self.direct.table.get(handle)?.id)
     }
 
+    /// Sockets that their owner may call, in the order of their places. Children in accept queues
+    /// are not among them.
+    pub fn handles(&self) -> impl Iterator<Item = SocketHandle> + '_ {
+        self.direct.table.iter().filter(|entry| entry.life == Life::Open).map(|entry| entry.handle)
+    }
+
     /// Sets an option, as [`SocketOption::Congestion`].
     ///
     /// # Errors

@@ -140,6 +140,10 @@ impl Table {
         self.places.get_mut(index as usize)?.entry.as_mut()
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.places.iter().filter_map(|place| place.entry.as_ref())
+    }
+
     pub fn remove(&mut self, index: u32) {
         if let Some(place) = self.places.get_mut(index as usize)
             && place.entry.take().is_some()

@@ -11,7 +11,8 @@
 //!
 //! Names and meaning are those of tc-netem(8). The one difference: a lost packet has used its share
 //! of the rate, as on a wire. A queue in front of the rate makes the link a bottleneck; without one
-//! it is a pfifo.
+//! it is a pfifo. A [`RingDevice`] is the other kind of bottleneck: a network card in front of a
+//! link without a rate, below a [`TransmitPath`](towpath_qdisc::TransmitPath).
 //!
 //! # The caller's duty
 //! * [`Link::on_packet`] at one end, [`Link::poll_packet`] at the other until it gives nothing, and
@@ -59,6 +60,7 @@ mod config;
 mod flight;
 mod link;
 mod netem;
+mod ring_device;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -67,5 +69,6 @@ pub use chance::Probability;
 pub use config::{Chance, LinkConfig, Loss};
 pub use link::{Carried, Link};
 pub use netem::{Netem, NetemError};
+pub use ring_device::{RingConfig, RingDevice};
 pub use stats::LinkStats;
 pub use towpath_qdisc::{Dice, DropCause, Dropped, Ecn, Qdisc, Queueable, QueuedPacket};

@@ -159,8 +159,14 @@ impl Control {
     ) -> Option<Head<T>> {
         let mut head = head;
         while self.is_dropping && now_ns >= self.drop_next_ns {
-            if signal(params, &mut head, tally) {
-                self.count = self.count.wrapping_add(1);
+            let is_marked = signal(params, &mut head, tally);
+            //= https://www.rfc-editor.org/rfc/rfc8289#section-5.5
+            //# drop(r.p);
+            //# ++count_;
+            //# r = dodequeue(now);
+            // The drop that ends the state counts, too: `enter` goes on from that rate.
+            self.count = self.count.wrapping_add(1);
+            if is_marked {
                 self.drop_next_ns = self.control_law(params, self.drop_next_ns);
                 break;
             }
@@ -173,7 +179,6 @@ impl Control {
             if head.ok_to_drop {
                 //= https://www.rfc-editor.org/rfc/rfc8289#section-5.5
                 //# schedule the next drop.
-                self.count = self.count.wrapping_add(1);
                 self.drop_next_ns = self.control_law(params, self.drop_next_ns);
             } else {
                 self.is_dropping = false;
@@ -200,8 +205,11 @@ impl Control {
             self.pop(params, now_ns, queue)
         };
         self.is_dropping = true;
-        // The last drop rate that controlled the queue is a good one to begin with, if it is not
-        // long ago.
+        //= https://www.rfc-editor.org/rfc/rfc8289#section-5.5
+        //# If min went above TARGET close to when it last went
+        //# below, assume that the drop rate that controlled the
+        //# queue on the last cycle is a good starting point to
+        //# control it now.
         let delta = self.count.wrapping_sub(self.last_count);
         let since_ns = now_ns.saturating_sub(self.drop_next_ns);
         let is_recent = since_ns < RECENT_INTERVALS * params.interval_ns;
@@ -223,6 +231,11 @@ impl Control {
             return None;
         };
         self.delay_ns = now_ns.saturating_sub(since_ns);
+        //= https://www.rfc-editor.org/rfc/rfc8289#section-5.6
+        //# The goal here is to keep the output link
+        //# utilization high by never allowing the queue to get
+        //# smaller than the amount that arrives in a typical
+        //# interarrival time
         let mut ok_to_drop = false;
         if self.delay_ns < params.target_ns || queue.bytes() <= params.mtu {
             self.first_above_ns = None;

@@ -91,23 +91,23 @@ impl<T: Queueable> FqCodel<T> {
         ((hash * self.flows.len() as u64) >> 32) as u32
     }
 
-    /// Drops from the head of the longest queue until it is half as long, or a batch is dropped.
-    /// The search for it takes time in proportion to the queues; the batch divides that among many
-    /// packets.
+    /// Drops half of the packets of the longest queue from its head, up to a batch. The search for
+    /// it takes time in proportion to the queues; the batch divides that among many packets.
     fn drop_from_longest(&mut self, drops: &mut Vec<Dropped<T>>) {
         let longest = (0..self.flows.len()).rev().max_by_key(|&at| self.flows[at].queue.bytes());
         let Some(flow) = longest.and_then(|at| self.flows.get_mut(at)) else { return };
-        let half = flow.queue.bytes() / 2;
-        let mut dropped = 0u64;
-        for _ in 0..self.params.drop_batch.max(1) {
+        //= https://www.rfc-editor.org/rfc/rfc8290#section-4.1
+        //# the
+        //# queue with the largest current byte count is selected and half the
+        //# number of packets from this queue (up to a maximum of 64 packets) are
+        //# dropped from the head of that queue.
+        let half = flow.queue.len().div_ceil(2);
+        for _ in 0..half.min(self.params.drop_batch.max(1)) {
             let Some((_, item)) = flow.queue.pop() else { return };
-            dropped += item.bytes() as u64;
+            // As in Linux, the control of the queue counts these drops as its own.
             flow.control.count = flow.control.count.wrapping_add(1);
             self.tally.stats.drop(item.bytes());
             drops.push(Dropped { item, cause: DropCause::Overlimit });
-            if dropped >= half {
-                return;
-            }
         }
     }
 }
@@ -145,6 +145,11 @@ impl<T: Queueable> Qdisc<T> for FqCodel<T> {
             let at = *if is_new { self.new.front() } else { self.old.front() }?;
             let flow = self.flows.get_mut(at as usize)?;
             let list = if is_new { &mut self.new } else { &mut self.old };
+            //= https://www.rfc-editor.org/rfc/rfc8290#section-4.2
+            //# if that queue has a
+            //# negative number of credits (i.e., it has already dequeued at least a
+            //# quantum of bytes), it is given an additional quantum of credits
+            // A queue without credits has dequeued a whole quantum, as in Linux.
             if flow.deficit <= 0 {
                 flow.deficit += i64::from(self.params.quantum.max(1));
                 list.pop_front();
@@ -160,8 +165,11 @@ impl<T: Queueable> Qdisc<T> for FqCodel<T> {
             }
             list.pop_front();
             //= https://www.rfc-editor.org/rfc/rfc8290#section-4.2
-            //# it is moved to the end of the list of old queues
-            if is_new && !self.old.is_empty() {
+            //# The step that moves an empty queue from the list of new queues to the
+            //# end of the list of old queues before it is removed is crucial to
+            //# prevent starvation.
+            // Linux leaves the step out while no queue is old.
+            if is_new {
                 self.old.push_back(at);
             } else {
                 flow.is_listed = false;

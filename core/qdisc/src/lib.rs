@@ -14,6 +14,11 @@
 //! Disciplines are generic over [`Queueable`] items, so that tests queue numbers, a simulator
 //! queues packets with notes of its own, and a port queues [`QueuedPacket`]s.
 //!
+//! # Flow control
+//! A [`TransmitPath`] puts a discipline above a [`Device`], which is a trait. A full device stops
+//! its [`TransmitQueue`] and wakes it. [`QueueLimits`] keep the device no fuller than it has to be
+//! (byte queue limits, BQL). Packets then wait where the discipline can choose among them.
+//!
 //! # Cost
 //! Work for a packet does not grow with the queue. In a development build a packet costs 8 ns
 //! (pfifo) to 58 ns (fq_codel), behind 10 packets as behind 100,000 (`examples/cost.rs`). FQ-CoDel
@@ -44,6 +49,7 @@
 
 mod cobalt;
 mod codel;
+mod device;
 mod dice;
 mod discipline;
 mod fifo;
@@ -53,14 +59,18 @@ mod mq;
 mod packet;
 mod pie;
 mod prio;
+mod queue_limits;
 mod red;
 mod segments;
 mod stats;
 mod tbf;
 mod timed;
+mod transmit_path;
+mod transmit_queue;
 
 pub use cobalt::{Cobalt, CobaltParams};
 pub use codel::{Codel, CodelParams};
+pub use device::{Completed, Device};
 pub use dice::Dice;
 pub use discipline::Qdisc;
 pub use fifo::Fifo;
@@ -70,6 +80,9 @@ pub use mq::Mq;
 pub use packet::QueuedPacket;
 pub use pie::{Pie, PieParams};
 pub use prio::{PRIOMAP, Prio};
+pub use queue_limits::{LimitState, QueueLimits, QueueLimitsConfig};
 pub use red::{Red, RedParams};
 pub use stats::{Counter, DropCause, Dropped, Stats};
 pub use tbf::{Tbf, TbfParams};
+pub use transmit_path::TransmitPath;
+pub use transmit_queue::{TransmitQueue, TransmitStats};

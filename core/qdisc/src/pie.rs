@@ -102,7 +102,8 @@ impl<T: Queueable> Pie<T> {
         let (delay, old) = (seconds(self.delay_ns), seconds(self.delay_old_ns));
         let step = alpha * (delay - seconds(self.params.target_ns)) + beta * (delay - old);
         self.drop_prob += step / self.divisor();
-        // Congestion is gone: decay exponentially (RFC 8033 section 4.2).
+        //= https://www.rfc-editor.org/rfc/rfc8033#section-4.2
+        //# decay the drop probability exponentially:
         if self.delay_ns == 0 && self.delay_old_ns == 0 {
             self.drop_prob *= 0.98;
         }
@@ -128,9 +129,20 @@ impl<T: Queueable> Pie<T> {
     /// `drop_early` of RFC 8033 section 4.1, with the burst allowance of section 4.4 before.
     fn drops_early(&mut self) -> bool {
         let half_ns = self.params.target_ns / 2;
+        //= https://www.rfc-editor.org/rfc/rfc8033#section-4.4
+        //# When the congestion goes away -- defined here as PIE->drop_prob_
+        //# equals 0 and both the current and previous samples of estimated
+        //# latency are less than half of QDELAY_REF -- PIE->burst_allowance_ is
+        //# reset to MAX_BURST.
         if self.drop_prob == 0. && self.delay_ns < half_ns && self.delay_old_ns < half_ns {
             self.burst_allowance_ns = self.params.max_burst_ns;
         }
+        //= https://www.rfc-editor.org/rfc/rfc8033#section-4.1
+        //# To ensure that PIE is "work conserving", we bypass the random drop if
+        //# the latency sample, PIE->qdelay_old_, is smaller than half of the
+        //# target latency value (QDELAY_REF) when the drop probability is not
+        //# too high (i.e., PIE->drop_prob_ < 0.2), or if the queue has less than
+        //# a couple of packets.
         let is_quiet = self.delay_old_ns < half_ns && self.drop_prob < 0.2;
         let is_short = self.queue.bytes() <= 2 * self.params.mean_packet;
         self.burst_allowance_ns == 0 && !is_quiet && !is_short && self.dice.falls(self.drop_prob)
@@ -152,6 +164,10 @@ impl<T: Queueable> Qdisc<T> for Pie<T> {
             return self.drop_item(item, DropCause::Overlimit, drops);
         }
         if self.drops_early() {
+            //= https://www.rfc-editor.org/rfc/rfc8033#section-5.1
+            //# if the calculated
+            //# drop probability exceeds mark_ecnth, PIE reverts to packet-dropping
+            //# for ECN-capable packets.
             let may_mark = self.params.ecn && self.drop_prob < MARK_ECNTH;
             if !(may_mark && item.mark_ce()) {
                 return self.drop_item(item, DropCause::Early, drops);
@@ -164,6 +180,10 @@ impl<T: Queueable> Qdisc<T> for Pie<T> {
     fn dequeue(&mut self, now_ns: u64, _drops: &mut Vec<Dropped<T>>) -> Option<T> {
         self.update(now_ns);
         let (since_ns, item) = self.queue.pop()?;
+        //= https://www.rfc-editor.org/rfc/rfc8033#appendix-A
+        //= type=exception
+        //= reason=The delay of an empty queue is 0, as in Linux: of a queue that stays empty no packet would ever say so, and the probability would not decay.
+        //# current_qdelay = packet.timestamp_delay();
         let is_empty = self.queue.len() == 0;
         self.delay_ns = if is_empty { 0 } else { now_ns.saturating_sub(since_ns) };
         self.stats.send(item.bytes());

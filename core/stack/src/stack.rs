@@ -22,6 +22,7 @@ use crate::limits;
 use crate::net::{Keys, Net, NetConfig};
 use crate::path::{LearntMtu, Paths};
 use crate::peers::Peers;
+use crate::receiver_watch::ReceiverWatch;
 use crate::shards::{Member, Owners};
 use crate::slab::Slab;
 use crate::socket::{Kind, Socket, Stream};
@@ -48,6 +49,8 @@ pub struct StackConfig {
     pub pending_max: usize,
     /// Most connections whose socket was closed. Beyond, closing resets (counter `tcp_orphans_aborted`).
     pub orphans_max: usize,
+    /// Watch on the sockets that take packets from strangers.
+    pub receivers: Option<Arc<dyn ReceiverWatch>>,
 }
 
 impl Default for StackConfig {
@@ -61,6 +64,7 @@ impl Default for StackConfig {
             time_wait_max: limits::TIME_WAIT_MAX,
             pending_max: limits::PENDING_MAX,
             orphans_max: limits::ORPHANS_MAX,
+            receivers: None,
         }
     }
 }

@@ -249,7 +249,7 @@ impl Connection {
         }
     }
 
-    fn unsent(&self, buffers: Buffers) -> u32 {
+    pub(crate) fn unsent(&self, buffers: Buffers) -> u32 {
         if self.fin_sent { 0 } else { buffers.send_len.saturating_sub(self.data_in_flight()) }
     }
 

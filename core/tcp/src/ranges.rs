@@ -120,6 +120,11 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
+    /// The ranges, in their order.
+    pub(crate) fn ranges(&self) -> &[(SeqNum, SeqNum)] {
+        self.ranges.as_slice()
+    }
+
     pub(crate) fn insert(&mut self, left: SeqNum, right: SeqNum) -> Inserted {
         let inserted = self.ranges.insert(left, right);
         if inserted != Inserted::Full {

@@ -490,7 +490,11 @@ impl Connection {
             self.snd_wnd = window;
             if window > self.max_snd_wnd {
                 self.max_snd_wnd = window;
-                // Half of the largest window bounds a segment, which may be larger from now on.
+                //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+                //# cwnd MUST be set to no more than the loss window, LW, which equals 1 full-sized
+                //# segment (regardless of the value of IW).
+                // A larger window of the peer makes segments larger (`half_window`). Without room
+                // for one in the congestion window the connection would stop for ever.
                 self.congestion.on_mss(self.mss());
             }
             self.snd_wl1 = segment.seq;

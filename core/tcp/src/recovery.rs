@@ -160,6 +160,18 @@ impl Recovery {
         self.board.as_ref().map_or(0, |board| board.sacked.missing_in(snd_una, board.high_rxt))
     }
 
+    /// Whether what the scoreboard says lies in what is in flight, each range behind the other.
+    pub(crate) fn is_in_order(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
+        let Some(board) = &self.board else { return true };
+        let is_within = |seq: SeqNum| seq.is_within(snd_una, snd_nxt - snd_una + 1);
+        let sacked = board.sacked.as_slice();
+        [board.high_rxt, board.lost_end, board.head_mark].into_iter().all(is_within)
+            && sacked.iter().all(|range| is_within(range.0) && is_within(range.1))
+            && sacked.iter().all(|range| range.0.lt(range.1))
+            && sacked.is_sorted_by(|a, b| a.1.lt(b.0))
+            && sacked.first().is_none_or(|range| range.0 != snd_una)
+    }
+
     /// Bytes thought to be in the network (RFC 6675 `pipe`).
     #[inline]
     pub(crate) fn pipe(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> u32 {

@@ -394,6 +394,12 @@ impl Pool {
         self.frames.get_mut(owner.0 as usize)?.pop()
     }
 
+    /// Free buffers that are kept: [`Pool::allocated`] when all packets came back, up to
+    /// [`Pool::KEPT_MAX`].
+    pub fn kept(&self) -> usize {
+        self.small.len() + self.large.len()
+    }
+
     /// Buffers allocated so far; stands still once warm.
     pub fn allocated(&self) -> u64 {
         self.allocated

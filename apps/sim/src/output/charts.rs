@@ -46,6 +46,21 @@ pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
     links
 }
 
+/// Lines of a link's device; the first one is what is in its ring.
+fn device_lines(link: &LinkResult, times: &[f64]) -> Vec<Series> {
+    let Some(device) = &link.device else { return Vec::new() };
+    let series = &device.series;
+    let known = |values: &[u64]| values.iter().map(|v| Some(*v as f64)).collect::<Vec<_>>();
+    let some = |values: &[Option<u64>]| values.iter().map(|v| v.map(|v| v as f64)).collect();
+    let all: [(&str, Vec<Option<f64>>); 3] = [
+        ("in flight", known(&series.inflight_bytes)),
+        ("limit", some(&series.limit_bytes)),
+        ("slack", some(&series.slack_bytes)),
+    ];
+    let lines = all.into_iter().map(|(name, values)| line(name, times, values.into_iter()));
+    lines.filter(|series| !series.points.is_empty()).collect()
+}
+
 /// Charts that lay the runs side by side.
 pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
     let bottleneck = |run: &RunResult| bottlenecks(run).first().map(|link| way(link));
@@ -54,8 +69,11 @@ pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
     let mut waits = Vec::new();
     let mut latencies = Vec::new();
     let mut goodputs = Vec::new();
+    let mut devices = Vec::new();
     for run in runs {
         if let Some(at) = link(run) {
+            let inflight = device_lines(&run.links[at], &run.sample_s).into_iter().next();
+            devices.extend(inflight.map(|line| Series { name: run.variant.clone(), ..line }));
             let series = run.links[at].series.sojourn_max_s.iter().map(|v| Some(*v));
             waits.push(line(&run.variant, &run.sample_s, series));
         }
@@ -83,6 +101,7 @@ pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
         ),
         distribution(&format!("Latency of {of}"), "share of all that took no longer.", latencies),
         over_time("Goodput of all flows", "payload that arrived.", Unit::Bits, goodputs),
+        over_time("Bytes in the device", &format!("of {name}: in its ring."), Unit::Bytes, devices),
     ]
 }
 
@@ -152,6 +171,11 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
         over_time("Bytes in flight", "sent and not acknowledged.", Unit::Bytes, flight),
         distribution("Latency", "share of all that took no longer.", cdf.collect()),
     ];
+    for link in links.iter().filter(|link| link.device.is_some()) {
+        let caption = format!("of {}: in its ring, and their limit.", way(link));
+        let lines = device_lines(link, times);
+        charts.push(over_time("Bytes in the device", &caption, Unit::Bytes, lines));
+    }
     for trace in run.traces.iter().filter(|trace| !trace.sent.is_empty()).take(TRACES_MAX) {
         charts.extend(sequence(run, trace));
     }

@@ -63,6 +63,20 @@ pub fn csv(report: &Report) -> String {
                 for (figure, value) in figures {
                     rows("link", &name, figure, at, value.to_string());
                 }
+                let Some(device) = &link.device else { continue };
+                let series = &device.series;
+                let figures = [
+                    ("sent", Some(series.sent[at])),
+                    ("inflight_packets", Some(series.inflight_packets[at])),
+                    ("inflight_bytes", Some(series.inflight_bytes[at])),
+                    ("limit_bytes", series.limit_bytes[at]),
+                    ("slack_bytes", series.slack_bytes[at]),
+                ];
+                for (figure, value) in figures {
+                    if let Some(value) = value {
+                        rows("device", &name, figure, at, value.to_string());
+                    }
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::result::{FlowResult, LinkResult, Report, RunResult, Times};
+use crate::result::{DeviceResult, FlowResult, LinkResult, Report, RunResult, Times};
 use crate::units::{bits_per_second, seconds, short};
 
 /// Flows or links of a run that are listed; of more there is a line with their number.
@@ -91,7 +91,18 @@ fn flow_row(flow: &FlowResult) -> Vec<String> {
 
 fn links(out: &mut String, run: &RunResult) {
     let all: Vec<&LinkResult> = run.links.iter().filter(|link| is_busy(link)).collect();
-    let head = ["link", "way", "qdisc", "used", "sojourn p50", "p95", "max", "dropped", "lost"];
+    let head = [
+        "link",
+        "way",
+        "qdisc",
+        "used",
+        "sojourn p50",
+        "p95",
+        "max",
+        "dropped",
+        "lost",
+        "in device",
+    ];
     let rows = all.iter().take(ROWS_MAX).map(|link| {
         vec![
             link.name.clone(),
@@ -103,10 +114,17 @@ fn links(out: &mut String, run: &RunResult) {
             seconds(link.sojourn.max_s),
             link.queue_dropped.to_string(),
             link.lost.to_string(),
+            link.device.as_ref().map_or(String::new(), in_device),
         ]
     });
     columns(out, &head, rows.collect());
     more(out, all.len(), "links");
+}
+
+/// Mean of the bytes in the ring, and what limits them.
+fn in_device(device: &DeviceResult) -> String {
+    let limits = if device.bql { "bql" } else { "ring" };
+    format!("{} kB, {limits}", short(device.inflight_mean() / 1e3))
 }
 
 /// Whether a direction of a link is worth a row: used by a tenth, or with drops, losses or a queue.

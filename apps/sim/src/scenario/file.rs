@@ -64,6 +64,8 @@ pub(crate) struct HostKeys {
     pub address: Option<Spanned<String>>,
     pub initial_window: Option<u8>,
     pub recv_buffer: Option<Spanned<Size>>,
+    pub recv_buffer_max: Option<Spanned<Size>>,
+    pub send_buffer: Option<Spanned<Size>>,
     pub delayed_ack: Option<Time>,
 }
 
@@ -85,7 +87,21 @@ pub(crate) struct Way {
     pub reorder: Option<Share>,
     pub duplicate: Option<Share>,
     pub corrupt: Option<Share>,
+    pub down: Option<Vec<OutageKeys>>,
     pub qdisc: Option<Spanned<String>>,
+    pub device: Option<Spanned<DeviceKeys>>,
+}
+
+/// A device with a ring, between the queue and the link.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeviceKeys {
+    pub ring: Option<usize>,
+    pub frames: Option<usize>,
+    pub delay: Option<Time>,
+    pub overhead: Option<Size>,
+    #[serde(default)]
+    pub bql: bool,
 }
 
 /// Losses in bursts (Gilbert-Elliott).
@@ -95,6 +111,15 @@ pub(crate) struct BurstKeys {
     pub enter: Share,
     pub leave: Share,
     pub lost: Option<Share>,
+}
+
+/// A time in which a direction of a link carries nothing.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OutageKeys {
+    pub at: Time,
+    #[serde(rename = "for")]
+    pub length: Option<Time>,
 }
 
 /// Structs with the keys of [`Way`] among their own: serde's `flatten` would admit unknown keys.
@@ -112,7 +137,9 @@ macro_rules! with_way {
             pub reorder: Option<Share>,
             pub duplicate: Option<Share>,
             pub corrupt: Option<Share>,
+            pub down: Option<Vec<OutageKeys>>,
             pub qdisc: Option<Spanned<String>>,
+            pub device: Option<Spanned<DeviceKeys>>,
             pub back: Option<Way>,
         }
 
@@ -128,7 +155,9 @@ macro_rules! with_way {
                     reorder: self.reorder,
                     duplicate: self.duplicate,
                     corrupt: self.corrupt,
+                    down: self.down.clone(),
                     qdisc: self.qdisc.clone(),
+                    device: self.device.clone(),
                 };
                 let mut back = there.clone();
                 if let Some(own) = self.back.clone() {
@@ -140,7 +169,9 @@ macro_rules! with_way {
                     back.reorder = own.reorder.or(back.reorder);
                     back.duplicate = own.duplicate.or(back.duplicate);
                     back.corrupt = own.corrupt.or(back.corrupt);
+                    back.down = own.down.or(back.down);
                     back.qdisc = own.qdisc.or(back.qdisc);
+                    back.device = own.device.or(back.device);
                 }
                 [there, back]
             }
@@ -166,6 +197,7 @@ pub(crate) enum FlowKind {
     Bulk,
     OnOff,
     Request,
+    Exchange,
     Cbr,
     Ping,
 }
@@ -175,6 +207,20 @@ pub(crate) enum FlowKind {
 pub(crate) enum Control {
     Cubic,
     Reno,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Lengths {
+    Exponential,
+    Constant,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -192,14 +238,68 @@ pub(crate) struct FlowKeys {
     pub stop: Option<Time>,
     pub congestion: Option<Control>,
     pub bytes: Option<Size>,
+    pub back: Option<Size>,
+    pub read_rate: Option<Rate>,
+    pub stall: Option<Vec<StallKeys>>,
+    pub leave: Option<Vec<LeaveKeys>>,
     pub request: Option<Size>,
     pub response: Option<Size>,
     pub think: Option<Time>,
     pub on: Option<Time>,
     pub off: Option<Time>,
+    pub lengths: Option<Lengths>,
+    pub transport: Option<Transport>,
     pub rate: Option<Rate>,
     pub size: Option<Size>,
     pub interval: Option<Time>,
+}
+
+/// One of the two ends of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlowEnd {
+    /// The end that starts the flow.
+    From,
+    /// The other one.
+    To,
+}
+
+/// What a program that stalls leaves undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StallKind {
+    /// The program does not read.
+    Read,
+    /// The program does not write.
+    Write,
+}
+
+/// How a program leaves its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LeaveKind {
+    /// By close, whatever is left to read or to write: so does the kernel for a program that dies.
+    Close,
+    /// With a reset.
+    Reset,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StallKeys {
+    pub end: FlowEnd,
+    pub what: StallKind,
+    pub at: Time,
+    #[serde(rename = "for")]
+    pub length: Time,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LeaveKeys {
+    pub end: FlowEnd,
+    pub how: LeaveKind,
+    pub at: Time,
 }
 
 fn once() -> usize {

@@ -4,9 +4,9 @@ use toml::Spanned;
 use towpath_tcp::CongestionKind;
 
 use super::error::ScenarioError;
-use super::file::{Control, File, FlowKeys, FlowKind};
+use super::file::{Control, File, FlowKeys, FlowKind, Lengths, Transport};
 use super::network::Network;
-use super::plan::{FlowPlan, Place, Traffic};
+use super::plan::{FlowPlan, Leave, PhasesPlan, Place, Stall, Traffic};
 use crate::units::{Names, Time};
 
 /// Most flows of a scenario: each listens at a port of its own.
@@ -49,6 +49,7 @@ pub(super) fn flows(
         if plans.len() + total > FLOWS_MAX {
             return Err(error(format!("more than {FLOWS_MAX} flows, which is the limit")));
         }
+        let (stalls, leaves) = (stalls(keys), leaves(keys));
         for nth in 0..total {
             let (from, to) = (froms[nth % froms.len()], tos[nth % tos.len()]);
             if from == to {
@@ -71,6 +72,8 @@ pub(super) fn flows(
                     _ => CongestionKind::Cubic,
                 },
                 traffic,
+                stalls: stalls.clone(),
+                leaves: leaves.clone(),
             });
         }
     }
@@ -78,6 +81,22 @@ pub(super) fn flows(
         return Err(ScenarioError::without_line("the scenario has no flow; add [[flow]]"));
     }
     Ok(plans)
+}
+
+fn stalls(keys: &FlowKeys) -> Vec<Stall> {
+    let stall = |keys: &super::file::StallKeys| Stall {
+        end: keys.end,
+        what: keys.what,
+        from_ns: keys.at.0,
+        until_ns: keys.at.0.saturating_add(keys.length.0),
+    };
+    keys.stall.iter().flatten().map(stall).collect()
+}
+
+fn leaves(keys: &FlowKeys) -> Vec<Leave> {
+    let leave =
+        |keys: &super::file::LeaveKeys| Leave { end: keys.end, how: keys.how, at_ns: keys.at.0 };
+    keys.leave.iter().flatten().map(leave).collect()
 }
 
 /// The hosts that names and patterns mean.
@@ -113,17 +132,25 @@ fn hosts(
 /// The pattern, with every key that it does not have refused.
 fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
     let kind = *keys.kind.get_ref();
+    let is_udp = kind == FlowKind::OnOff && keys.transport == Some(Transport::Udp);
+    let has_datagrams = kind == FlowKind::Cbr || is_udp;
     let given = [
-        ("bytes", keys.bytes.is_some(), kind == FlowKind::Bulk),
+        ("bytes", keys.bytes.is_some(), matches!(kind, FlowKind::Bulk | FlowKind::Exchange)),
+        ("back", keys.back.is_some(), kind == FlowKind::Exchange),
+        ("read_rate", keys.read_rate.is_some(), kind == FlowKind::Exchange),
+        ("stall", keys.stall.is_some(), kind == FlowKind::Exchange),
+        ("leave", keys.leave.is_some(), kind == FlowKind::Exchange),
         ("on", keys.on.is_some(), kind == FlowKind::OnOff),
         ("off", keys.off.is_some(), kind == FlowKind::OnOff),
+        ("lengths", keys.lengths.is_some(), kind == FlowKind::OnOff),
+        ("transport", keys.transport.is_some(), kind == FlowKind::OnOff),
         ("request", keys.request.is_some(), kind == FlowKind::Request),
         ("response", keys.response.is_some(), kind == FlowKind::Request),
         ("think", keys.think.is_some(), kind == FlowKind::Request),
         ("rate", keys.rate.is_some(), matches!(kind, FlowKind::Cbr | FlowKind::OnOff)),
-        ("size", keys.size.is_some(), kind == FlowKind::Cbr),
+        ("size", keys.size.is_some(), has_datagrams),
         ("interval", keys.interval.is_some(), kind == FlowKind::Ping),
-        ("congestion", keys.congestion.is_some(), !matches!(kind, FlowKind::Cbr | FlowKind::Ping)),
+        ("congestion", keys.congestion.is_some(), !has_datagrams && kind != FlowKind::Ping),
     ];
     if let Some((key, ..)) = given.into_iter().find(|(_, given, fits)| *given && !fits) {
         return Err(format!("`{key}` means nothing for this kind of flow; leave it out"));
@@ -141,26 +168,45 @@ fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
             let bytes = keys.bytes.map(|bytes| above_0("bytes", bytes.0)).transpose()?;
             Traffic::Bulk { bytes }
         }
-        FlowKind::OnOff => Traffic::OnOff {
-            on_ns: needed("on", keys.on.map(|on| on.0))?,
-            off_ns: needed("off", keys.off.map(|off| off.0))?,
-            rate: keys.rate.map(|rate| rate.0),
-        },
+        FlowKind::OnOff => {
+            let rate = keys.rate.map(|rate| rate.0);
+            let rate = if is_udp { Some(needed("rate", rate)?) } else { rate };
+            let Some(off) = keys.off else { return Err("the flow needs `off`".into()) };
+            Traffic::OnOff {
+                phases: PhasesPlan {
+                    on_ns: needed("on", keys.on.map(|on| on.0))?,
+                    off_ns: off.0,
+                    is_constant: keys.lengths == Some(Lengths::Constant),
+                },
+                rate,
+                datagram: if is_udp { Some(size(keys)?) } else { None },
+            }
+        }
         FlowKind::Request => Traffic::Request {
             request: above_0("request", keys.request.map_or(100, |size| size.0))?,
             response: needed("response", keys.response.map(|size| size.0))?,
             think_ns: keys.think.unwrap_or_default().0,
         },
+        FlowKind::Exchange => Traffic::Exchange {
+            bytes: needed("bytes", keys.bytes.map(|size| size.0))?,
+            back: keys.back.map_or(0, |size| size.0),
+            read_rate: keys.read_rate.map(|rate| rate.0),
+        },
         FlowKind::Cbr => {
-            let size = keys.size.map_or(1000, |size| size.0);
-            if !(16..=1472).contains(&size) {
-                return Err(format!("`size = {size}`: expected 16 to 1472 bytes of payload"));
-            }
-            Traffic::Cbr { rate: needed("rate", keys.rate.map(|rate| rate.0))?, size }
+            Traffic::Cbr { rate: needed("rate", keys.rate.map(|rate| rate.0))?, size: size(keys)? }
         }
         FlowKind::Ping => {
             let interval = keys.interval.map_or(100_000_000, |interval| interval.0);
             Traffic::Ping { interval_ns: above_0("interval", interval)? }
         }
     })
+}
+
+/// Bytes of payload of a datagram.
+fn size(keys: &FlowKeys) -> Result<u64, String> {
+    let size = keys.size.map_or(1000, |size| size.0);
+    if !(16..=1472).contains(&size) {
+        return Err(format!("`size = {size}`: expected 16 to 1472 bytes of payload"));
+    }
+    Ok(size)
 }

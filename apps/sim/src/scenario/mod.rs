@@ -14,7 +14,11 @@ mod variant;
 
 pub use error::ScenarioError;
 pub(crate) use error::unknown_name;
-pub use plan::{FlowPlan, HostPlan, NET, Place, Plan, Traffic, WayPlan};
+pub use file::{FlowEnd, LeaveKind, StallKind};
+pub use plan::{
+    DevicePlan, FlowPlan, HostPlan, Leave, NET, Outage, PhasesPlan, Place, Plan, Stall, Traffic,
+    WayPlan,
+};
 
 use file::File;
 use network::Network;

@@ -5,12 +5,14 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use toml::Spanned;
-use towpath_link::{Chance, LinkConfig, Loss, Probability};
+use towpath_link::{Chance, LinkConfig, Loss, Probability, RingConfig};
+use towpath_qdisc::QueueLimitsConfig;
 
 use super::error::{ScenarioError, unknown_name};
-use super::file::{File, HostKeys, Shape, TopologyKeys, Way};
-use super::plan::{HostPlan, LinkPlan, Place, WayPlan};
+use super::file::{DeviceKeys, File, HostKeys, Shape, TopologyKeys, Way};
+use super::plan::{DevicePlan, HostPlan, LinkPlan, Outage, Place, WayPlan};
 use crate::queue::QueueSpec;
+use crate::units::Size;
 
 /// Most hosts and switches of a scenario, together: addresses are made of 16 bits.
 const PLACES_MAX: usize = 20_000;
@@ -18,6 +20,8 @@ const PLACES_MAX: usize = 20_000;
 /// Receive buffer for which nothing else is said: larger than what links of scenarios hold, so that
 /// congestion control decides and not the window.
 const RECV_BUFFER: u32 = 4 << 20;
+/// Smallest buffer of a connection.
+const BUFFER_MIN: u32 = 512;
 /// Largest receive buffer: a window of 16 bits with the stack's scale of 7.
 const RECV_BUFFER_MAX: u32 = 8128 << 10;
 
@@ -130,13 +134,20 @@ impl Network {
             self.hosts[at].initial_window = window.max(1);
         }
         if let Some(buffer) = &host.recv_buffer {
-            let bytes = buffer.get_ref().0;
-            let fits = u32::try_from(bytes).ok().filter(|n| (4_096..=RECV_BUFFER_MAX).contains(n));
-            let Some(fits) = fits else {
-                let message = format!("`recv_buffer` is {bytes} bytes; expected 4 KiB to 8128 KiB");
+            let bytes = buffer_bytes(text, "recv_buffer", buffer)?;
+            (self.hosts[at].recv_buffer, self.hosts[at].recv_buffer_max) = (bytes, bytes);
+        }
+        if let Some(buffer) = &host.recv_buffer_max {
+            let bytes = buffer_bytes(text, "recv_buffer_max", buffer)?;
+            let least = self.hosts[at].recv_buffer;
+            if bytes < least {
+                let message = format!("`recv_buffer_max` is {bytes} bytes, `recv_buffer` {least}");
                 return Err(ScenarioError::at(text, buffer.span().start, message));
-            };
-            self.hosts[at].recv_buffer = fits;
+            }
+            self.hosts[at].recv_buffer_max = bytes;
+        }
+        if let Some(buffer) = &host.send_buffer {
+            self.hosts[at].send_buffer = Some(buffer_bytes(text, "send_buffer", buffer)?);
         }
         if let Some(delay) = host.delayed_ack {
             self.hosts[at].delayed_ack = Duration::from_nanos(delay.0);
@@ -278,9 +289,21 @@ fn default_host(name: &str, number: usize, is_generated: bool) -> HostPlan {
         address: Ipv4Addr::new(10, 0, high as u8, low as u8),
         initial_window: tcp.initial_window,
         recv_buffer: RECV_BUFFER,
+        recv_buffer_max: RECV_BUFFER,
+        send_buffer: None,
         delayed_ack: tcp.delayed_ack,
         is_generated,
     }
+}
+
+/// Bytes of a buffer, within what a connection may have.
+fn buffer_bytes(text: &str, key: &str, size: &Spanned<Size>) -> Result<u32, ScenarioError> {
+    let bytes = size.get_ref().0;
+    let fits = u32::try_from(bytes).ok();
+    fits.filter(|bytes| (BUFFER_MIN..=RECV_BUFFER_MAX).contains(bytes)).ok_or_else(|| {
+        let message = format!("`{key}` is {bytes} bytes; expected {BUFFER_MIN} B to 8128 KiB");
+        ScenarioError::at(text, size.span().start, message)
+    })
 }
 
 /// The properties of a direction.
@@ -319,5 +342,64 @@ fn way(text: &str, keys: &Way) -> Result<WayPlan, ScenarioError> {
         let message = "`qdisc` on a link without `rate` never has a queue; give the link a rate";
         return Err(ScenarioError::at(text, at, message));
     }
-    Ok(WayPlan { config, queue })
+    let device = match &keys.device {
+        None => None,
+        Some(device) => {
+            let error = |message| ScenarioError::at(text, device.span().start, message);
+            Some(device_plan(device.get_ref(), config.rate).map_err(error)?)
+        }
+    };
+    Ok(WayPlan { config, queue, outages: outages(keys)?, device })
+}
+
+/// The times in which a direction is down, which have to be apart and in order.
+fn outages(keys: &Way) -> Result<Vec<Outage>, ScenarioError> {
+    let mut outages: Vec<Outage> = Vec::new();
+    for keys in keys.down.iter().flatten() {
+        let until_ns = keys.length.map_or(u64::MAX, |length| keys.at.0.saturating_add(length.0));
+        let last = outages.last().map_or(0, |last| last.until_ns);
+        if keys.at.0 < last || keys.at.0 == until_ns {
+            let message = format!(
+                "`down` at {}: outages have a length, and each begins after the one before",
+                keys.at
+            );
+            return Err(ScenarioError::without_line(message));
+        }
+        outages.push(Outage { from_ns: keys.at.0, until_ns });
+    }
+    Ok(outages)
+}
+
+/// Most descriptors of a ring: more than network cards have.
+const RING_MAX: usize = 65_536;
+
+fn device_plan(keys: &DeviceKeys, rate: Option<u64>) -> Result<DevicePlan, String> {
+    let base = RingConfig::default();
+    let Some(rate) = rate else {
+        return Err("`device` on a link without `rate` is never full; give the link a rate".into());
+    };
+    let descriptors = keys.ring.unwrap_or(base.descriptors);
+    if !(1..=RING_MAX).contains(&descriptors) {
+        return Err(format!("`ring = {descriptors}`: expected 1 to {RING_MAX} descriptors"));
+    }
+    let frames = keys.frames.unwrap_or(base.frames);
+    if !(1..=descriptors).contains(&frames) {
+        return Err(format!(
+            "`frames = {frames}`: expected 1 to {descriptors}, the descriptors of the ring"
+        ));
+    }
+    let delay_ns = keys.delay.map_or(base.delay_ns, |delay| delay.0);
+    if (frames > 1) != (delay_ns > 0) {
+        return Err(format!(
+            "`frames = {frames}` and `delay = {}`: an interrupt for several packets needs both, \
+             the number and the longest wait for it",
+            crate::units::Time(delay_ns)
+        ));
+    }
+    let overhead = keys.overhead.map_or(base.overhead, |bytes| bytes.0);
+    if overhead > 1_000 {
+        return Err(format!("`overhead = {overhead}`: expected up to 1000 bytes for each packet"));
+    }
+    let ring = RingConfig { descriptors, rate, overhead, frames, delay_ns };
+    Ok(DevicePlan { ring, limits: keys.bql.then(QueueLimitsConfig::default) })
 }

@@ -3,9 +3,11 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use towpath_link::LinkConfig;
+use towpath_link::{LinkConfig, RingConfig};
+use towpath_qdisc::QueueLimitsConfig;
 use towpath_tcp::CongestionKind;
 
+use super::file::{FlowEnd, LeaveKind, StallKind};
 use crate::queue::QueueSpec;
 
 /// Everything that a run needs but its seed.
@@ -48,6 +50,10 @@ pub struct HostPlan {
     pub initial_window: u8,
     /// Bytes of the receive buffer of a connection: the window that it offers.
     pub recv_buffer: u32,
+    /// Bytes that the receive buffer may grow to.
+    pub recv_buffer_max: u32,
+    /// Bytes of the send buffer; `None`: it starts at 64 KiB and grows with the congestion window.
+    pub send_buffer: Option<u32>,
     /// Time for which an ACK waits for company.
     pub delayed_ack: Duration,
     /// Made by a generator: a host of the file with its name adds to it.
@@ -85,6 +91,52 @@ pub struct WayPlan {
     /// Discipline in front of the rate. None: a switch has a pfifo of 1000 packets; a host stops
     /// sending while its device is busy, so that nothing is lost there.
     pub queue: Option<QueueSpec>,
+    /// Times in which nothing that is sent arrives, in their order and apart.
+    pub outages: Vec<Outage>,
+    /// Device between the discipline and the link. None: the link takes a packet when it is free.
+    pub device: Option<DevicePlan>,
+}
+
+/// A time in which a direction of a link is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outage {
+    /// Start of the outage.
+    pub from_ns: u64,
+    /// End of the outage; `u64::MAX` for none.
+    pub until_ns: u64,
+}
+
+/// A time in which the program at one end of a flow does not read, or does not write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stall {
+    /// End of the flow whose program stalls.
+    pub end: FlowEnd,
+    /// Reading or writing.
+    pub what: StallKind,
+    /// Start of the stall.
+    pub from_ns: u64,
+    /// End of the stall.
+    pub until_ns: u64,
+}
+
+/// The moment at which a program leaves its connection early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leave {
+    /// End of the flow whose program leaves.
+    pub end: FlowEnd,
+    /// Close or reset.
+    pub how: LeaveKind,
+    /// Time.
+    pub at_ns: u64,
+}
+
+/// Plan of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DevicePlan {
+    /// Ring, rate and interrupts.
+    pub ring: RingConfig,
+    /// Byte queue limits.
+    pub limits: Option<QueueLimitsConfig>,
 }
 
 /// A flow.
@@ -104,6 +156,10 @@ pub struct FlowPlan {
     pub congestion: CongestionKind,
     /// Pattern of its traffic.
     pub traffic: Traffic,
+    /// Times in which programs do not read or write; of an exchange.
+    pub stalls: Vec<Stall>,
+    /// Programs that leave early; of an exchange.
+    pub leaves: Vec<Leave>,
 }
 
 /// Pattern of a flow's traffic.
@@ -114,14 +170,14 @@ pub enum Traffic {
         /// Bytes to send; until the stop without it.
         bytes: Option<u64>,
     },
-    /// A connection that sends for a while and is idle for a while, each of exponential length.
+    /// A connection, or datagrams, that are sent for a while and not for a while.
     OnOff {
-        /// Mean of the time in which it sends.
-        on_ns: u64,
-        /// Mean of the time in which it does not.
-        off_ns: u64,
+        /// Times in which it sends and does not.
+        phases: PhasesPlan,
         /// Bits per second while it sends; as much as the connection takes without it.
         rate: Option<u64>,
+        /// Bytes of payload of each datagram; a TCP connection without it.
+        datagram: Option<u64>,
     },
     /// Requests and responses on one connection, one after the other.
     Request {
@@ -131,6 +187,15 @@ pub enum Traffic {
         response: u64,
         /// Mean of the pause after a response, of exponential length.
         think_ns: u64,
+    },
+    /// Bytes in both directions of one connection at once.
+    Exchange {
+        /// Bytes there.
+        bytes: u64,
+        /// Bytes back.
+        back: u64,
+        /// Bits per second that the programs read; as fast as they can without it.
+        read_rate: Option<u64>,
     },
     /// Datagrams at a constant bit rate.
     Cbr {
@@ -146,6 +211,17 @@ pub enum Traffic {
     },
 }
 
+/// Lengths of the phases of on-off traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PhasesPlan {
+    /// Mean of the time in which it sends.
+    pub on_ns: u64,
+    /// Mean of the time in which it does not; 0 for traffic that is never off.
+    pub off_ns: u64,
+    /// Each phase is as long as the mean, instead of exponential.
+    pub is_constant: bool,
+}
+
 impl Traffic {
     /// Name in tables.
     pub fn name(&self) -> &'static str {
@@ -153,6 +229,7 @@ impl Traffic {
             Self::Bulk { .. } => "bulk",
             Self::OnOff { .. } => "onoff",
             Self::Request { .. } => "request",
+            Self::Exchange { .. } => "exchange",
             Self::Cbr { .. } => "cbr",
             Self::Ping { .. } => "ping",
         }
@@ -160,7 +237,8 @@ impl Traffic {
 
     /// Whether the flow is a TCP connection.
     pub fn is_tcp(&self) -> bool {
-        !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
+        let is_datagram = matches!(self, Self::OnOff { datagram: Some(_), .. });
+        !is_datagram && !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
     }
 }
 

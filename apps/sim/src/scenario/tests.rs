@@ -137,3 +137,49 @@ fn a_variant_that_means_nothing_is_named() {
     assert!(variant("\"flow.x.count\" = 2").contains("`flow.x.count`: unknown element `x`"));
     assert!(variant("\"topology.rate\" = \"0bit\"").contains("a rate above 0"));
 }
+
+#[test]
+fn a_device_has_a_ring_and_interrupts_and_limits() {
+    let text = PAIR.replace(
+        "delay = \"10ms\"",
+        "device = { ring = 512, frames = 16, delay = \"50us\", overhead = 24, bql = true }\n\
+         back = { device = { } }",
+    );
+    let plan = read(&text).unwrap().remove(0);
+    let [there, back] = plan.links[0].ways.clone().map(|way| way.device.expect("a device"));
+    let ring = there.ring;
+    assert_eq!((ring.descriptors, ring.frames, ring.delay_ns), (512, 16, 50_000));
+    assert_eq!((ring.rate, ring.overhead), (10_000_000, 24));
+    assert!(there.limits.is_some() && back.limits.is_none());
+    assert_eq!((back.ring.descriptors, back.ring.frames, back.ring.delay_ns), (256, 1, 0));
+}
+
+#[test]
+fn devices_and_phases_that_cannot_be_are_named() {
+    let cases = [
+        ("device = { ring = 0 }", "`ring = 0`: expected 1 to 65536"),
+        ("device = { frames = 300 }", "`frames = 300`: expected 1 to 256"),
+        ("device = { frames = 8 }", "an interrupt for several packets needs both"),
+        ("device = { delay = \"1ms\" }", "`frames = 1` and `delay = 1.00 ms`"),
+        ("device = { overhead = 5000 }", "`overhead = 5000`"),
+        ("device = { bq = true }", "unknown key `bq`; did you mean `bql`?"),
+    ];
+    for (device, wanted) in cases {
+        let error = read(&PAIR.replace("delay = \"10ms\"", device)).expect_err(device);
+        assert!(error.to_string().contains(wanted), "{device}: {error}");
+        assert!(error.to_string().starts_with("line "), "{device}: {error}");
+    }
+    let bare = PAIR.replace("rate = \"10mbit\"", "device = { }");
+    assert!(read(&bare).expect_err("no rate").to_string().contains("`device` on a link without"));
+    let flows = [
+        ("kind = \"onoff\"\non = \"1s\"\noff = \"0s\"\ntransport = \"udp\"", "needs `rate`"),
+        ("kind = \"onoff\"\non = \"1s\"\noff = \"0s\"\nsize = 100", "`size` means nothing"),
+        ("kind = \"onoff\"\non = \"1s\"", "needs `off`"),
+        ("kind = \"bulk\"\nlengths = \"constant\"", "`lengths` means nothing"),
+        ("kind = \"onoff\"\ntransport = \"sctp\"", "unknown value `sctp`"),
+    ];
+    for (flow, wanted) in flows {
+        let error = read(&PAIR.replace("kind = \"bulk\"", flow)).expect_err(flow);
+        assert!(error.to_string().contains(wanted), "{flow}: {error}");
+    }
+}

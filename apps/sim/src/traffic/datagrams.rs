@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use towpath_direct::{Node, NodeEvent, SocketHandle};
 
+use super::phases::Phases;
 use super::program::{Context, Program, Tally};
 use crate::packet::SimPort;
-use crate::scenario::FlowPlan;
+use crate::scenario::{FlowPlan, PhasesPlan};
 
 /// Bytes of an ICMP echo header (RFC 792), which echo sockets show.
 const ECHO_HEADER_LEN: usize = 8;
@@ -24,6 +25,7 @@ pub(super) struct CbrSource {
     /// Time between two.
     every: u64,
     payload: Vec<u8>,
+    phases: Option<Phases>,
     socket: Option<SocketHandle>,
     next: u64,
     stop: u64,
@@ -42,11 +44,17 @@ impl CbrSource {
             remote,
             every: (size * 8 * 1_000_000_000 / rate).max(1),
             payload: vec![0; size as usize],
+            phases: None,
             socket: None,
             next: flow.start_ns,
             stop: flow.stop_ns,
             tally: Tally::default(),
         }
+    }
+
+    /// Sends only in the phases that are on.
+    pub fn with_phases(self, phases: PhasesPlan) -> Self {
+        Self { phases: Some(Phases::new(phases)), ..self }
     }
 }
 
@@ -59,6 +67,13 @@ impl Program for CbrSource {
             return;
         }
         self.next = cx.now + self.every;
+        if let Some(phases) = &mut self.phases {
+            phases.advance(cx);
+            if !phases.is_on() {
+                self.next = phases.until();
+                return;
+            }
+        }
         let socket = match self.socket {
             Some(socket) => socket,
             None => match cx.node.udp((self.local, 0).into()) {

@@ -1,6 +1,8 @@
 //! Programs of the hosts: each flow has one at either end.
 
 mod datagrams;
+mod exchange;
+mod phases;
 mod program;
 mod requests;
 mod streams;
@@ -9,9 +11,10 @@ use towpath_direct::{Node, NodeEvent};
 use towpath_qdisc::Dice;
 
 use crate::packet::SimPort;
-use crate::scenario::{FlowPlan, Plan, Traffic};
+use crate::scenario::{FlowEnd, FlowPlan, Plan, Traffic};
 
 use datagrams::{CbrSink, CbrSource, Pinger};
+use exchange::Exchange;
 pub use program::Tally;
 use program::{Context, Program};
 use requests::{Requester, Responder};
@@ -129,10 +132,15 @@ fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
     let remote = (plan.hosts[flow.to].address, port_of(number)).into();
     let local = plan.hosts[flow.from].address;
     match flow.traffic {
+        Traffic::OnOff { phases, rate: Some(rate), datagram: Some(size) } => {
+            let source = CbrSource::new(flow, local, remote, [rate, size]);
+            Box::new(source.with_phases(phases))
+        }
         Traffic::Bulk { .. } | Traffic::OnOff { .. } => Box::new(Sender::new(flow, remote)),
         Traffic::Request { request, response, think_ns } => {
             Box::new(Requester::new(flow, remote, [request, response, think_ns]))
         }
+        Traffic::Exchange { .. } => Box::new(Exchange::new(flow, FlowEnd::From, remote)),
         Traffic::Cbr { rate, size } => Box::new(CbrSource::new(flow, local, remote, [rate, size])),
         Traffic::Ping { interval_ns } => {
             Box::new(Pinger::new(flow, local, remote.ip(), interval_ns))
@@ -144,10 +152,12 @@ fn sink(plan: &Plan, number: usize, flow: &FlowPlan) -> Option<Box<dyn Program>>
     let local = (plan.hosts[flow.to].address, port_of(number)).into();
     Some(match flow.traffic {
         Traffic::Bulk { bytes } => Box::new(Sink::new(flow, local, bytes)),
+        Traffic::OnOff { datagram: Some(_), .. } => Box::new(CbrSink::new(local)),
         Traffic::OnOff { .. } => Box::new(Sink::new(flow, local, None)),
         Traffic::Request { request, response, .. } => {
             Box::new(Responder::new(flow, local, request, response))
         }
+        Traffic::Exchange { .. } => Box::new(Exchange::new(flow, FlowEnd::To, local)),
         Traffic::Cbr { .. } => Box::new(CbrSink::new(local)),
         // The stack itself answers echo requests.
         Traffic::Ping { .. } => return None,

@@ -31,6 +31,14 @@ pub struct Tally {
     pub completed_ns: Option<u64>,
     /// Reason for which the flow ended.
     pub failure: Option<String>,
+    /// Time at which it ended for that.
+    pub failed_ns: Option<u64>,
+    /// Time at which the program left early.
+    pub left_ns: Option<u64>,
+    /// Bytes at which the peer's stream ended, and those that it should have had.
+    pub ended_early: Option<(u64, u64)>,
+    /// Place of the first byte that is not what the peer wrote.
+    pub wrong_bytes: Option<String>,
     /// TCP's figures, as they were last seen.
     pub tcp: Option<Info>,
 }
@@ -40,6 +48,12 @@ impl Tally {
         self.bytes += bytes;
         self.first_ns.get_or_insert(now);
         self.last_ns = now;
+    }
+
+    /// The flow has failed.
+    pub(super) fn fail(&mut self, now: u64, reason: String) {
+        self.failure = Some(reason);
+        self.failed_ns = Some(now);
     }
 
     pub(super) fn latency(&mut self, now: u64, ns: u64) {

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use towpath_direct::{NodeEvent, SocketHandle, StreamOptions};
 use towpath_tcp::CongestionKind;
 
+use super::phases::Phases;
 use super::program::{Context, Program, Tally};
 use crate::scenario::{FlowPlan, Traffic};
 
-/// Bytes that bulk and on-off flows send, over and over: the sink compares.
-static PATTERN: [u8; 65_536] = {
+/// Bytes that flows send, over and over: the other end compares.
+pub(super) static PATTERN: [u8; 65_536] = {
     let mut bytes = [0; 65_536];
     let mut at = 0;
     while at < bytes.len() {
@@ -42,13 +43,9 @@ pub(super) struct Sender {
 enum Pattern {
     Bulk,
     OnOff {
-        on: u64,
-        off: u64,
+        phases: Phases,
         /// Time between two writes; 0 for as much as the connection takes.
         every: u64,
-        is_on: bool,
-        /// Time at which the phase ends.
-        until: u64,
         next_write: u64,
     },
 }
@@ -56,13 +53,10 @@ enum Pattern {
 impl Sender {
     pub fn new(flow: &FlowPlan, remote: SocketAddr) -> Self {
         let (left, pattern) = match flow.traffic {
-            Traffic::OnOff { on_ns, off_ns, rate } => {
+            Traffic::OnOff { phases, rate, .. } => {
                 let every = rate.map_or(0, |rate| (WRITE * 8 * 1_000_000_000 / rate).max(1));
-                let (is_on, until, next_write) = (false, 0, u64::MAX);
-                (
-                    u64::MAX,
-                    Pattern::OnOff { on: on_ns, off: off_ns, every, is_on, until, next_write },
-                )
+                let phases = Phases::new(phases);
+                (u64::MAX, Pattern::OnOff { phases, every, next_write: u64::MAX })
             }
             Traffic::Bulk { bytes } => (bytes.unwrap_or(u64::MAX), Pattern::Bulk),
             _ => (0, Pattern::Bulk),
@@ -87,7 +81,7 @@ impl Sender {
         let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
         let mut allowed = match &mut self.pattern {
             Pattern::Bulk => u64::MAX,
-            Pattern::OnOff { is_on: false, .. } => 0,
+            Pattern::OnOff { phases, .. } if !phases.is_on() => 0,
             Pattern::OnOff { every: 0, .. } => u64::MAX,
             Pattern::OnOff { every, next_write, .. } if *next_write <= cx.now => {
                 *next_write = cx.now + *every;
@@ -160,13 +154,10 @@ impl Program for Sender {
                 }
             }
         }
-        if let Pattern::OnOff { on, off, every, is_on, until, next_write } = &mut self.pattern
-            && *until <= cx.now
+        if let Pattern::OnOff { phases, every, next_write } = &mut self.pattern
+            && phases.advance(cx)
         {
-            *is_on = !*is_on;
-            let mean = if *is_on { *on } else { *off };
-            *until = cx.now + cx.exponential(mean).max(1);
-            *next_write = if *is_on && *every > 0 { cx.now } else { u64::MAX };
+            *next_write = if phases.is_on() && *every > 0 { cx.now } else { u64::MAX };
         }
         self.write(cx);
     }
@@ -178,10 +169,10 @@ impl Program for Sender {
         match &self.pattern {
             _ if self.start != u64::MAX => self.start,
             Pattern::Bulk => self.stop,
-            Pattern::OnOff { until, next_write, .. } => {
+            Pattern::OnOff { phases, next_write, .. } => {
                 // Without a connection nothing can be written yet.
                 let next = if self.is_connected { *next_write } else { u64::MAX };
-                self.stop.min(*until).min(next)
+                self.stop.min(phases.until()).min(next)
             }
         }
     }

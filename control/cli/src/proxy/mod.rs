@@ -6,6 +6,7 @@
 //! addresses and routes.
 
 pub mod args;
+mod flows;
 mod port_layers;
 mod run;
 mod run_args;
@@ -21,12 +22,11 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use towpath_gateway::{Ended, Gateway, GatewayConfig, Joint, Nameserver, Outer, Runner};
 use towpath_pcap::CaptureFile;
-use towpath_pool::Port;
-use towpath_tap::Tap;
 use towpath_uplink::{Counting, Layer, PortCounters, now_ns, random};
 use towpath_wire::MacAddr;
 
 use args::{Command, Proxy, ProxyArgs};
+use flows::FlowDesk;
 use port_layers::{captured, layers_of, with_ports};
 
 use crate::error::{ExitCode, Failure};
@@ -95,8 +95,14 @@ fn carry(
     let device = captured(capture, "tun", counting).context("--pcap")?;
     let mut runner = Runner::new(Joint::new(gateway, device)).context("the device")?;
     messages.say(&format!("{}; Ctrl-C ends", setup::facts(args, &name)));
-    let ended =
-        runner.run(&[signals.fd().as_fd()], |_, gateway| hear(args, signals, messages, gateway));
+    let desk = FlowDesk::open(words(args), messages).context("eventfd")?;
+    let ended = runner.run(&[signals.fd().as_fd(), desk.bell()], |woken, gateway| match woken {
+        0 => hear(args, signals, messages, gateway),
+        _ => {
+            desk.answer(gateway);
+            ControlFlow::Continue(())
+        }
+    });
 
     let layers = layers_of(runner.gateway());
     // The device vanishes here, and leaves its counters behind.
@@ -111,6 +117,11 @@ fn carry(
             Err(Failure::error(ExitCode::Failed, message))
         }
     }
+}
+
+/// The name of this proxy in `towpath ss`.
+fn words(args: &ProxyArgs) -> Vec<String> {
+    ["proxy", "--tun", &args.tun].map(str::to_owned).into()
 }
 
 fn config(args: &ProxyArgs, egress: towpath_gateway::Egress) -> Result<GatewayConfig> {

@@ -110,6 +110,7 @@ fn within(
         capture: capture.cloned(),
         messages: messages.clone(),
         inside: child.guardian(),
+        words: words(args),
     };
     let worker = Worker::start(work)?;
     if !facts.is_empty() {
@@ -134,6 +135,11 @@ fn within(
     }
     let (ended, alone) = outcome?;
     Ok((ended, alone.then_some(child)))
+}
+
+fn words(args: &RunArgs) -> Vec<String> {
+    let program = args.program.iter().map(|word| word.to_string_lossy().into_owned());
+    ["proxy", "run", "--"].map(str::to_owned).into_iter().chain(program).collect()
 }
 
 /// Checks options against each other.

@@ -24,9 +24,10 @@ use towpath_gateway::{Ended, Gateway, Joint, Outer, Runner};
 use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_tap::{Parts, Tap};
-use towpath_uplink::{Counting, Layer, Namespaced, Plan, Published, now_ns, random};
+use towpath_uplink::{BoundPorts, Counting, Layer, Namespaced, Plan, now_ns, random};
 use towpath_wire::MacAddr;
 
+use super::flows::FlowDesk;
 use super::port_layers::{captured, layers_of, with_ports};
 use crate::messages::Messages;
 
@@ -42,7 +43,7 @@ pub struct Work {
     /// Both ends of the device.
     pub namespaced: Namespaced,
     /// Ports of the host that lead to PROGRAM.
-    pub published: Published,
+    pub published: BoundPorts,
     /// Parts of the device.
     pub parts: Parts,
     /// File into which packets are recorded.
@@ -51,6 +52,8 @@ pub struct Work {
     pub messages: Messages,
     /// Process in the namespace, to look there.
     pub inside: Pid,
+    /// Words by which `towpath ss` names the run.
+    pub words: Vec<String>,
 }
 
 /// The thread, as the main one sees it.
@@ -130,10 +133,12 @@ fn turn(
 ) -> Vec<Layer> {
     let (messages, inside, ports) =
         (work.messages.clone(), work.inside, Arc::clone(&work.plan.port_counters));
-    let mut runner = match join(work) {
-        Ok(runner) => {
+    let words = work.words.clone();
+    let open = || FlowDesk::open(words, &messages).context("eventfd");
+    let (mut runner, desk) = match join(work).and_then(|runner| Ok((runner, open()?))) {
+        Ok(both) => {
             let _ = ready.send(Ok(()));
-            runner
+            both
         }
         Err(error) => {
             let _ = ready.send(Err(error));
@@ -141,9 +146,14 @@ fn turn(
         }
     };
     let mut in_vain = 0;
-    let ended = runner.run(&[stop.as_fd(), look.as_fd()], |wake, gateway| {
-        if wake == 0 {
-            return ControlFlow::Break(());
+    let ended = runner.run(&[stop.as_fd(), look.as_fd(), desk.bell()], |wake, gateway| {
+        match wake {
+            0 => return ControlFlow::Break(()),
+            1 => {}
+            _ => {
+                desk.answer(gateway);
+                return ControlFlow::Continue(());
+            }
         }
         // Otherwise the timer stays readable.
         let _ = rustix::io::read(&look, &mut [0; 8]);

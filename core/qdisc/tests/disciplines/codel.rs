@@ -76,9 +76,9 @@ impl Reference {
                     break;
                 }
                 drop(packet, fates);
+                self.count += 1;
                 (packet, ok_to_drop) = self.dodequeue(now);
                 if ok_to_drop {
-                    self.count += 1;
                     self.drop_next = Self::control_law(self.drop_next, self.count);
                 } else {
                     self.dropping = false;
@@ -175,6 +175,21 @@ fn a_standing_queue_is_dropped_from_after_an_interval_and_then_ever_faster() {
     // An interval after the first look, then 100 ms, 100 / sqrt(2) ms, 100 / sqrt(3) ms later.
     let times: Vec<_> = times.collect();
     assert_eq!(times[..4], [110, 210, 281, 339]);
+}
+
+/// The drop that ends the state of dropping counts (RFC 8289 section 5.5: `++count_` follows each
+/// `drop`), so that the next state begins with the rate that this one had.
+#[test]
+fn the_last_drop_counts_for_the_rate_of_the_next_time() {
+    let mut bench = Bench::new(Codel::new(CodelParams::default()));
+    (0..6).for_each(|n| bench.put(0, Numbered::new(n, 1500)));
+    // Above the target from 10 ms on, so that drops are due at 110 and at 210 ms.
+    assert_eq!(bench.take(10 * MS), Some(0));
+    assert_eq!(bench.take(110 * MS), Some(2));
+    assert_eq!((bench.counter("count"), bench.counter("dropping")), (1, 1));
+    // The drop at 210 ms leaves no more than a packet, and with that the state.
+    assert_eq!(bench.take(210 * MS), Some(4));
+    assert_eq!((bench.counter("count"), bench.counter("dropping")), (2, 0));
 }
 
 #[test]

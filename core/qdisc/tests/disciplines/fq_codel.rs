@@ -38,17 +38,12 @@ impl Reference {
         }
         let longest = self.queues.values_mut().max_by_key(|(queue, _)| queue.bytes());
         let (queue, _) = longest.expect("a packet was just enqueued");
-        let half = queue.bytes() / 2;
-        let mut dropped = 0;
-        for _ in 0..BATCH {
+        let half = queue.queue.len().div_ceil(2);
+        for _ in 0..half.min(BATCH) {
             let (_, packet) = queue.queue.pop_front().expect("half of it is not all");
             queue.count += 1;
-            dropped += packet.bytes;
             let cause = DropCause::Overlimit;
             fates.push(Fate::Dropped { now_ns, number: packet.number, cause });
-            if dropped >= half {
-                break;
-            }
         }
     }
 
@@ -69,7 +64,7 @@ impl Reference {
                     list.push_front(id);
                     return Some(packet);
                 }
-                None if is_new && !self.old.is_empty() => self.old.push_back(id),
+                None if is_new => self.old.push_back(id),
                 None => {}
             }
         }
@@ -134,6 +129,24 @@ fn a_sparse_flow_overtakes_a_queue() {
     bench.put(MS, Numbered { flow: 1, ..Numbered::new(99, 100) });
     assert_eq!([bench.take(MS), bench.take(MS)], [Some(99), Some(2)]);
     assert_eq!((bench.counter("new_flow_count"), bench.counter("old_flows_len")), (2, 2));
+}
+
+/// A queue that is empty at its turn is old until its next one, though no other queue is (RFC 8290
+/// section 4.2): with a packet before then it does not overtake queues that are new.
+#[test]
+fn an_empty_new_queue_becomes_old_before_it_goes() {
+    let mut bench = Bench::new(discipline(3, FqCodelParams::default()));
+    let item = |number, flow| Numbered { flow, ..Numbered::new(number, 100) };
+    bench.put(0, item(0, 0));
+    assert_eq!(bench.take(0), Some(0));
+    bench.put(0, item(1, 1));
+    bench.put(0, item(2, 1));
+    // The first queue is found empty in front of the second, and is old from then on.
+    assert_eq!(bench.take(0), Some(1));
+    assert_eq!(bench.counter("old_flows_len"), 1);
+    bench.put(0, item(3, 0));
+    assert_eq!([bench.take(0), bench.take(0)], [Some(2), Some(3)]);
+    assert_eq!(bench.counter("new_flow_count"), 2);
 }
 
 #[test]

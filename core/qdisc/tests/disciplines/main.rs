@@ -12,3 +12,4 @@ mod properties;
 mod red;
 mod tbf;
 mod traffic;
+mod transmit;

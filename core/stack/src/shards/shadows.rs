@@ -52,23 +52,19 @@ impl<H: Host> Stack<H> {
         change: impl FnOnce(&mut Self) -> bool,
     ) {
         let Some(announced) = self.binds(table).announced() else {
-            change(self);
-            return;
+            let takes = change(self);
+            return self.tell_watch(table, index, port, takes);
         };
         let mut announced = announced.lock().unwrap_or_else(PoisonError::into_inner);
         let (seat, shard) = self.binds(table).seat(index);
         announced.open(port, shard);
         self.catch_up();
         let takes = change(self);
+        self.tell_watch(table, index, port, takes);
         match self.shadow_of(index, shard).filter(|_| takes) {
             Some((port, shadow)) => announced.set(port, seat, Box::new(shadow)),
             None => announced.remove(port, seat, shard),
         }
-    }
-
-    /// Whether the socket takes packets for a port: it listens, or is a bound datagram socket.
-    pub(crate) fn takes_packets(&self, index: u32) -> bool {
-        self.shadow_of(index, ShardId::FIRST).is_some()
     }
 
     /// What other shards have to know of a socket that takes packets, and on which port it does.

@@ -1,0 +1,147 @@
+//! PublishWatch ports that come and go with the program's sockets.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use towpath_shm::Fd;
+use towpath_stack::{ReceiverAt, ReceiverChange, ReceiverWatch, SocketKind};
+
+use crate::config::{ForwardProtocol, GatewayConfig};
+use crate::door;
+use crate::listeners::Bound;
+use crate::notice::Notice;
+
+/// The published ports of a host, as the watch of its stack. Each lets clients in while a socket of
+/// the program would take what they send. Otherwise the host's kernel refuses them.
+pub struct PublishWatch {
+    /// By the program's port; the key begins with whether it is one of UDP.
+    ports: BTreeMap<(bool, u16), Mutex<Port>>,
+    tell: Box<dyn Fn(Notice) + Send + Sync>,
+}
+
+/// A port of the program, with the sockets on it by seat.
+#[derive(Debug, Default)]
+struct Port {
+    doors: Vec<Door>,
+    sockets: BTreeMap<u32, ReceiverAt>,
+    /// The user was told that clients do not reach what listens.
+    told: bool,
+}
+
+/// A published port of the host.
+#[derive(Debug)]
+struct Door {
+    /// The socket that the gateways have.
+    socket: Arc<Fd>,
+    protocol: ForwardProtocol,
+    host: SocketAddr,
+    /// Addresses of the program to which clients are presented.
+    programs: Vec<SocketAddr>,
+    is_open: bool,
+}
+
+/// Clients of the network (RFC 5737, RFC 3849), to ask how such are presented.
+const SOMEBODY_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const SOMEBODY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+
+impl PublishWatch {
+    /// The ports in `bound`, all shut, which gateways configured by `config` are to serve
+    /// ([`Gateway::serve_bound`](crate::Gateway::serve_bound)). `tell` hears what the user should
+    /// know, from threads of the stack.
+    pub fn new(
+        config: &GatewayConfig,
+        bound: &[Bound],
+        tell: impl Fn(Notice) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let mut ports: BTreeMap<_, Port> = BTreeMap::new();
+        for bound in bound {
+            let which = bound.which;
+            let key = (which.protocol == ForwardProtocol::Udp, which.port);
+            ports.entry(key).or_default().doors.push(Door::new(config, bound));
+        }
+        let ports = ports.into_iter().map(|(key, port)| (key, Mutex::new(port))).collect();
+        Arc::new(Self { ports, tell: Box::new(tell) })
+    }
+}
+
+impl ReceiverWatch for PublishWatch {
+    fn on_change(&self, change: &ReceiverChange) {
+        let is_udp = change.kind == SocketKind::Datagram;
+        let Some(port) = self.ports.get(&(is_udp, change.port)) else { return };
+        let mut port = port.lock().unwrap_or_else(PoisonError::into_inner);
+        match change.takes {
+            Some(at) => drop(port.sockets.insert(change.seat, at)),
+            None => drop(port.sockets.remove(&change.seat)),
+        }
+        port.settle(&self.tell);
+    }
+}
+
+impl fmt::Debug for PublishWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PublishWatch").field("ports", &self.ports).finish_non_exhaustive()
+    }
+}
+
+impl Port {
+    /// Opens and shuts doors, as the sockets say.
+    fn settle(&mut self, tell: &dyn Fn(Notice)) {
+        let Self { doors, sockets, told } = self;
+        for door in doors.iter_mut() {
+            door.set(sockets.values().any(|at| door.leads_to(at)), tell);
+        }
+        let in_vain = !sockets.is_empty() && sockets.values().all(ReceiverAt::is_loopback);
+        if let Some(Door { protocol, host, programs, .. }) = doors.first()
+            && let Some(program) = programs.first()
+            && in_vain
+            && !std::mem::replace(told, true)
+        {
+            let (protocol, host, program) = (*protocol, *host, *program);
+            tell(Notice::LoopbackOnly { protocol, host, program });
+        }
+    }
+}
+
+impl Door {
+    /// Shut, also where an earlier program of this process has left it open.
+    fn new(config: &GatewayConfig, bound: &Bound) -> Self {
+        let Bound { which, socket, host } = bound;
+        door::shut(socket, *host, which.protocol);
+        let loopback: IpAddr = match host {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        let somebody = if host.is_ipv4() { SOMEBODY_V4 } else { SOMEBODY_V6 };
+        let clients = [Some(loopback), Some(somebody).filter(|_| !host.ip().is_loopback())];
+        // UDP has no second try.
+        let tries = if which.protocol == ForwardProtocol::Udp { 1 } else { 2 };
+        let presented = clients.into_iter().flatten().flat_map(|client| {
+            let presented = config.presented(SocketAddr::new(client, 1), which.port);
+            presented.into_iter().take(tries).flatten()
+        });
+        let mut programs: Vec<_> = presented.map(|presented| presented.program).collect();
+        programs.dedup();
+        let (socket, protocol) = (Arc::clone(socket), which.protocol);
+        Self { socket, protocol, host: *host, programs, is_open: false }
+    }
+
+    fn leads_to(&self, at: &ReceiverAt) -> bool {
+        self.programs.iter().any(|program| at.is_reached_at(program.ip()))
+    }
+
+    fn set(&mut self, is_open: bool, tell: &dyn Fn(Notice)) {
+        if std::mem::replace(&mut self.is_open, is_open) == is_open {
+            return;
+        }
+        let Self { socket, protocol, host, .. } = self;
+        if !is_open {
+            return door::shut(socket, *host, *protocol);
+        }
+        if let Err(error) = door::open(socket, *protocol) {
+            let (protocol, host, errno) = (*protocol, *host, error.raw_os_error());
+            tell(Notice::NotOpened { protocol, host, errno });
+        }
+    }
+}

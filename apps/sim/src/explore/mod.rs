@@ -1,0 +1,278 @@
+//! Random worlds, and the rules that hold in each of them at every step.
+//!
+//! [`Scene::draw`] makes a world of a seed, [`check`] runs it and looks on, and [`shrink`] makes a
+//! world that breaks a rule as small as it gets.
+//!
+//! # Rules
+//! * Each end of an exchange reads what the other one wrote, up to some byte, and nothing else.
+//! * Frames: nothing follows RST, sequence numbers have no gaps, new bytes lie in the window that
+//!   the peer advertised, acknowledgements and the window's right edge do not go back.
+//! * After each turn of a host, the rules of `Connection::audit` hold for its connections.
+//! * An exchange ends: whole where no outage or loss is long, otherwise whole or with a failure,
+//!   which TCP may not declare before R2 of RFC 9293 section 3.8.3.
+//! * When all is over, no host has a socket, a 4-tuple, or a timer, no link has a packet, and the
+//!   buffers of all packets are back in the pool.
+
+mod scene;
+mod shrink;
+mod watch;
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use towpath_link::Loss;
+
+use crate::scenario::{FlowPlan, Plan, Traffic, WayPlan};
+use crate::traffic::{Tally, port_of};
+use crate::world::World;
+
+pub use scene::Scene;
+pub use shrink::{Shrunk, shrink};
+pub use watch::Watch;
+
+/// A rule that a world breaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Rule, which is the same for all worlds that break it.
+    pub rule: String,
+    /// Details: when, where, and the numbers.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "broken: {}\n  {}", self.rule, self.what)
+    }
+}
+
+/// Rules for one check beside those that always hold.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExtraRules {
+    /// Most bytes that may arrive in a world: a rule that is broken at will, to try the shrinker.
+    pub bytes_max: Option<u64>,
+}
+
+/// Figures of a world in order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Events of its links and hosts.
+    pub events: u64,
+    /// Bytes that arrived in flows.
+    pub bytes: u64,
+    /// Exchanges that were whole at both ends.
+    pub whole: u64,
+    /// Ends of exchanges that failed, as they may.
+    pub failed: u64,
+}
+
+/// Events after which a world is given up: thousands of times what its bytes need.
+const EVENTS_MAX: u64 = 2_000_000;
+
+/// Events of one moment: a host that asks for another turn again and again has work for ever.
+const MOMENT_EVENTS_MAX: u64 = 20_000;
+
+/// Time for what is left when the programs are gone: the longest wait is that of an orphan whose
+/// retransmissions double up to two minutes, and TIME-WAIT behind it.
+const AFTERMATH_NS: u64 = 3_600_000_000_000;
+
+/// Disturbances of this length in all may not end a connection, be it an orphan: eight doublings
+/// of 200 ms are 102 s.
+const HARMLESS_NS: u64 = 15_000_000_000;
+
+/// Chance below which a transfer may fail: nine losses in a row of a quarter are one in 260,000.
+const SURVIVAL_MIN: f64 = 0.75;
+
+/// R2 of data: "SHOULD correspond to at least 100 seconds" (RFC 9293 section 3.8.3, SHLD-11).
+const R2_NS: u64 = 100_000_000_000;
+/// R2 of a SYN: "at least 3 minutes" (RFC 9293 section 3.8.3, MUST-23).
+const R2_SYN_NS: u64 = 180_000_000_000;
+
+/// Runs a world, and looks at every step.
+///
+/// # Errors
+/// The first rule that is broken.
+pub fn check(plan: &Plan, seed: u64, rules: ExtraRules) -> Result<Outcome, Fault> {
+    let mut world = World::new(plan, seed, None);
+    world.watch = Some(Watch::default());
+    run(&mut world, plan.duration_ns)?;
+    let outcome = verdict(plan, &mut world)?;
+    if let Some(max) = rules.bytes_max.filter(|max| outcome.bytes > *max) {
+        let what = format!("{} bytes arrived", outcome.bytes);
+        return Err(Fault { rule: format!("no more than {max} bytes arrive"), what });
+    }
+    world.end_programs();
+    run(&mut world, plan.duration_ns + AFTERMATH_NS)?;
+    match world.leftovers() {
+        None => Ok(Outcome { events: world.events, ..outcome }),
+        Some(what) => Err(Fault { rule: "nothing is left when all is over".into(), what }),
+    }
+}
+
+/// Steps until a time, or until nothing is left to do.
+fn run(world: &mut World, end: u64) -> Result<(), Fault> {
+    let (mut moment, mut events) = (world.now, world.events);
+    while world.next_event().is_some_and(|at| at <= end) {
+        world.step();
+        if world.now != moment {
+            (moment, events) = (world.now, world.events);
+        } else if world.events - events > MOMENT_EVENTS_MAX {
+            let what = format!("{MOMENT_EVENTS_MAX} events at {:.6} s", moment as f64 / 1e9);
+            return Err(Fault { rule: "time goes on".into(), what });
+        }
+        if let Some(fault) = world.watch.as_mut().and_then(|watch| watch.fault.take()) {
+            return Err(fault);
+        }
+        if world.events > EVENTS_MAX {
+            let what = format!("{} events at {:.3} s", world.events, world.now as f64 / 1e9);
+            return Err(Fault { rule: "a world comes to rest".into(), what });
+        }
+    }
+    world.now = world.now.max(end);
+    Ok(())
+}
+
+/// An end of an exchange as it was in the end.
+#[derive(Debug, Default, Clone)]
+struct EndState {
+    bytes: u64,
+    is_whole: bool,
+    failure: Option<(String, u64)>,
+    left_ns: Option<u64>,
+    ended_early: Option<(u64, u64)>,
+    wrong_bytes: Option<String>,
+}
+
+impl EndState {
+    fn of(tally: &Tally) -> Self {
+        let failed_ns = tally.failed_ns.unwrap_or_default();
+        Self {
+            bytes: tally.bytes,
+            is_whole: tally.completed_ns.is_some(),
+            failure: tally.failure.clone().map(|reason| (reason, failed_ns)),
+            left_ns: tally.left_ns,
+            ended_early: tally.ended_early,
+            wrong_bytes: tally.wrong_bytes.clone(),
+        }
+    }
+}
+
+/// Looks at what became of each flow.
+fn verdict(plan: &Plan, world: &mut World) -> Result<Outcome, Fault> {
+    let mut ends = vec![[EndState::default(), EndState::default()]; plan.flows.len()];
+    world.each_tally(|flow, is_source, tally| {
+        ends[flow][usize::from(!is_source)] = EndState::of(tally);
+    });
+    let mut outcome = Outcome::default();
+    for (number, (flow, ends)) in plan.flows.iter().zip(&ends).enumerate() {
+        outcome.bytes += ends.iter().map(|end| end.bytes).sum::<u64>();
+        let fault = |rule: &str, what: String| {
+            Err(Fault { rule: rule.to_owned(), what: format!("flow {}: {what}", flow.name) })
+        };
+        for end in ends {
+            if let Some(wrong) = &end.wrong_bytes {
+                return fault("what is received is a prefix of what was sent", wrong.clone());
+            }
+        }
+        if !matches!(flow.traffic, Traffic::Exchange { .. }) {
+            continue;
+        }
+        outcome.whole += u64::from(ends.iter().all(|end| end.is_whole));
+        outcome.failed += ends.iter().filter(|end| end.failure.is_some()).count() as u64;
+        if let Some((rule, what)) = judge(plan, world, number, ends) {
+            return fault(rule, what);
+        }
+    }
+    Ok(outcome)
+}
+
+/// The rule that an exchange breaks.
+fn judge(
+    plan: &Plan,
+    world: &World,
+    number: usize,
+    ends: &[EndState; 2],
+) -> Option<(&'static str, String)> {
+    let flow = &plan.flows[number];
+    let [from, to] = ends;
+    let has_left = ends.iter().any(|end| end.left_ns.is_some());
+    for (end, other) in [(from, to), (to, from)] {
+        if let Some((got, all)) = end.ended_early
+            && (got > all || other.left_ns.is_none())
+        {
+            let what = format!("the stream ends after {got} bytes of {all}");
+            return Some(("a stream ends where its writer ended it", what));
+        }
+    }
+    for (end, other, host) in [(from, to, flow.from), (to, from, flow.to)] {
+        let Some((reason, at)) = &end.failure else { continue };
+        let is_reset = matches!(reason.as_str(), "Reset" | "Refused");
+        if is_reset
+            && other.left_ns.is_none()
+            && other.failure.is_none()
+            && !is_disturbed(plan, flow)
+        {
+            return Some(("no peer resets without a reason", format!("{ends:?}")));
+        }
+        if is_reset || !matches!(reason.as_str(), "TimedOut" | "HostUnreachable") {
+            continue;
+        }
+        let server = SocketAddr::from((plan.hosts[flow.to].address, port_of(number)));
+        let watch = world.watch.as_ref()?;
+        let heard = watch.last_heard(plan.hosts[host].address, server, *at);
+        // A host that ARP does not find is no matter of TCP, before the first segment.
+        if heard.is_none() && reason == "HostUnreachable" {
+            continue;
+        }
+        let (since, r2) = match heard {
+            Some(heard) => (at - heard, R2_NS),
+            None => (at - flow.start_ns, R2_SYN_NS),
+        };
+        if since < r2 {
+            let what = format!("{reason} after {:.3} s of silence", since as f64 / 1e9);
+            return Some(("no connection is given up before R2", what));
+        }
+    }
+    if has_left || is_disturbed(plan, flow) {
+        return None;
+    }
+    let never_found = ends.iter().all(|end| end.bytes == 0)
+        && matches!(&from.failure, Some((reason, _)) if reason == "HostUnreachable" || reason == "TimedOut");
+    let is_whole = ends.iter().all(|end| end.is_whole);
+    (!is_whole && !never_found)
+        .then(|| ("an exchange that nothing disturbs arrives whole", format!("{ends:?}")))
+}
+
+/// Whether outages or stalls are so long that a connection may end for them.
+fn is_disturbed(plan: &Plan, flow: &FlowPlan) -> bool {
+    let ways = plan.links.iter().flat_map(|link| &link.ways);
+    let outages = ways.flat_map(|way| &way.outages);
+    let outages = outages.map(|outage| outage.until_ns.saturating_sub(outage.from_ns));
+    let stalls = flow.stalls.iter().map(|stall| stall.until_ns - stall.from_ns);
+    let length = outages.chain(stalls).fold(0, u64::saturating_add);
+    length > HARMLESS_NS || survival(plan) < SURVIVAL_MIN
+}
+
+/// Chance of a packet and of the answer to it to arrive, over the whole network. Bursts count as
+/// chances of 0: in a bad time all of an orphan's eight retransmissions may be lost.
+fn survival(plan: &Plan) -> f64 {
+    let ways = plan.links.iter().flat_map(|link| &link.ways);
+    let of_way = |way: &WayPlan| {
+        let loss = match way.config.loss {
+            Loss::Random(chance) => chance.probability.value(),
+            Loss::GilbertElliott { .. } => 1.,
+        };
+        (1. - loss) * (1. - way.config.corrupt.probability.value())
+    };
+    ways.map(of_way).product()
+}
+
+/// Reads a scenario and checks its first plan with its own seed.
+///
+/// # Errors
+/// A mistake in the text, and the first rule that is broken.
+pub fn check_text(text: &str, rules: ExtraRules) -> Result<Outcome, Fault> {
+    let plans = crate::scenario::read(text)
+        .map_err(|error| Fault { rule: "the scenario is read".into(), what: error.to_string() })?;
+    let Some(plan) = plans.first() else { return Ok(Outcome::default()) };
+    check(plan, plan.seed, rules)
+}

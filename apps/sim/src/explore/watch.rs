@@ -1,0 +1,253 @@
+//! An onlooker: holds each frame and each turn of a host against rules of TCP.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use towpath_direct::Node;
+use towpath_stack::{Instant, SocketId};
+use towpath_tcp::Info;
+use towpath_wire::tcp::{Flags, Header, SeqNum};
+use towpath_wire::{IpProtocol, checksum};
+
+use super::Fault;
+use crate::packet::SimPort;
+use crate::world::{EPOCH_NS, host_of};
+
+/// Both addresses of a connection, that of its sender first.
+type Ends = (SocketAddr, SocketAddr);
+
+/// Sequence numbers that a mark moves by at most between two turns.
+const STEP_MAX: u32 = 1 << 30;
+
+/// What was seen of all connections.
+#[derive(Debug, Default)]
+pub struct Watch {
+    ends: BTreeMap<Ends, Seen>,
+    sockets: BTreeMap<(usize, SocketId), Marks>,
+    /// The first rule that was broken.
+    pub fault: Option<Fault>,
+}
+
+/// What one end of a connection has sent.
+#[derive(Debug, Default)]
+struct Seen {
+    isn: Option<SeqNum>,
+    scale: Option<u8>,
+    /// One past the last sequence number sent.
+    high: Option<SeqNum>,
+    fin: Option<SeqNum>,
+    ack: Option<SeqNum>,
+    /// Right edge of the window that was advertised.
+    edge: Option<SeqNum>,
+    has_reset: bool,
+    /// Times at which segments of the other end came, in ms.
+    heard_ms: Vec<u64>,
+}
+
+/// Figures of a socket that do not go back.
+#[derive(Debug, Clone, Copy)]
+struct Marks {
+    snd_una: SeqNum,
+    snd_nxt: SeqNum,
+    rcv_nxt: SeqNum,
+    bytes_acked: u64,
+    bytes_received: u64,
+}
+
+/// A TCP segment in a frame.
+struct Frame<'a> {
+    ends: Ends,
+    header: &'a Header,
+    payload: u32,
+}
+
+impl Frame<'_> {
+    /// Sequence numbers that the segment takes.
+    fn seq_len(&self) -> u32 {
+        let flags = self.header.flags;
+        self.payload + u32::from(flags.contains(Flags::SYN)) + u32::from(flags.contains(Flags::FIN))
+    }
+}
+
+impl Watch {
+    /// A frame that a host sends, or that arrives there.
+    pub fn on_frame(&mut self, now: u64, host: usize, frame: &[u8], is_sent: bool) {
+        let Some((ends, header, payload)) = parse(frame) else { return };
+        let frame_host = host_of(frame);
+        let frame = Frame { ends, header: &header, payload };
+        if !is_sent {
+            // A header of the link is covered by no checksum: a host drops a frame for another one.
+            if frame_host != Some(host) {
+                return;
+            }
+            let (from, to) = ends;
+            let heard = &mut self.ends.entry((to, from)).or_default().heard_ms;
+            if heard.last() != Some(&(now / 1_000_000)) {
+                heard.push(now / 1_000_000);
+            }
+            return;
+        }
+        if let Some(rule) = self.sent(&frame) {
+            let text = format!(
+                "host {host} sends {} > {}: seq {} ack {} window {} {:?}, {payload} bytes",
+                ends.0, ends.1, header.seq.0, header.ack.0, header.window, header.flags
+            );
+            self.note(now, rule, text);
+        }
+    }
+
+    /// A host has had a turn.
+    pub fn on_turn(&mut self, now: u64, host: usize, node: &Node<SimPort>) {
+        if let Some((id, rule)) = node.stack.audit() {
+            let of = id.and_then(|id| node.stack.info(Instant(EPOCH_NS + now), id));
+            self.note(now, rule, format!("host {host}: {of:?}"));
+        }
+        for socket in node.stack.sockets(Instant(EPOCH_NS + now)) {
+            let Some(tcp) = socket.tcp else { continue };
+            let marks = Marks::of(&tcp);
+            let before = self.sockets.insert((host, socket.id), marks);
+            if let Some(rule) = before.and_then(|before| before.broken_by(&marks)) {
+                self.note(now, rule, format!("host {host}: {before:?}, then {socket:?}"));
+            }
+        }
+    }
+
+    /// Time at which a segment of the connection to `server`, or of it, came last at `host` by `now`.
+    pub fn last_heard(&self, host: Ipv4Addr, server: SocketAddr, now: u64) -> Option<u64> {
+        let last = |(ends, seen): (&Ends, &Seen)| {
+            let is_own = ends.0.ip() == host && (ends.0 == server || ends.1 == server);
+            let count = seen.heard_ms.partition_point(|ms| *ms <= now / 1_000_000);
+            let last = count.checked_sub(1).and_then(|at| seen.heard_ms.get(at).copied());
+            last.filter(|_| is_own)
+        };
+        self.ends.iter().filter_map(last).max().map(|ms| ms * 1_000_000)
+    }
+
+    fn note(&mut self, now: u64, rule: &'static str, what: String) {
+        let at = format!("{:.6} s: {what}", now as f64 / 1e9);
+        self.fault.get_or_insert(Fault { rule: rule.to_owned(), what: at });
+    }
+
+    /// Notes a segment; the rule that it breaks.
+    fn sent(&mut self, frame: &Frame<'_>) -> Option<&'static str> {
+        let (from, to) = frame.ends;
+        let header = frame.header;
+        let flags = header.flags;
+        let peer = self.ends.get(&(to, from));
+        let peer = peer.map(|peer| (peer.isn, peer.high, peer.edge, peer.scale));
+        let (peer_isn, peer_high, peer_edge, peer_scale) = peer.unwrap_or_default();
+        let seen = self.ends.entry((from, to)).or_default();
+        if flags.contains(Flags::SYN) && seen.isn != Some(header.seq) {
+            // A new connection of these addresses.
+            let heard_ms = std::mem::take(&mut seen.heard_ms);
+            *seen = Seen { heard_ms, ..Seen::default() };
+            seen.isn = Some(header.seq);
+            seen.scale = header.options.window_scale;
+        }
+        if flags.contains(Flags::RST) {
+            seen.has_reset = true;
+            return None;
+        }
+        if seen.has_reset {
+            return Some("nothing is sent after RST");
+        }
+        seen.isn?;
+        let end = header.seq + frame.seq_len();
+        let high = seen.high.unwrap_or(header.seq);
+        if header.seq.gt(high) {
+            return Some("no sequence number is left out");
+        }
+        if let Some(fin) = seen.fin
+            && (end.gt(fin + 1) || flags.contains(Flags::FIN) && end != fin + 1)
+        {
+            return Some("nothing follows FIN, which stays where it is");
+        }
+        if flags.contains(Flags::FIN) {
+            seen.fin = Some(end - 1);
+        }
+        if frame.payload > 0 && !flags.contains(Flags::SYN) {
+            let beyond = peer_edge.is_none_or(|edge| (header.seq + frame.payload).gt(edge));
+            if beyond && end.gt(high) {
+                return Some("new bytes lie in the window that the peer advertised");
+            }
+        }
+        seen.high = Some(high.max(end));
+        if !flags.contains(Flags::ACK) {
+            return None;
+        }
+        if peer_isn.is_some() && peer_high.is_some_and(|high| header.ack.gt(high)) {
+            return Some("nothing is acknowledged that was not sent");
+        }
+        if seen.ack.is_some_and(|ack| header.ack.lt(ack)) {
+            return Some("acknowledgements do not go back");
+        }
+        seen.ack = Some(header.ack);
+        let is_scaled = !flags.contains(Flags::SYN) && seen.scale.is_some() && peer_scale.is_some();
+        let shift = if is_scaled { seen.scale.unwrap_or(0) } else { 0 };
+        let edge = header.ack + (u32::from(header.window) << shift);
+        let before = seen.edge.replace(seen.edge.map_or(edge, |before| before.max(edge)));
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left
+        //# (SHLD-14).
+        // The field counts in units of the scale: a remainder of one may go (RFC 7323 section 2.4).
+        let unit = 1u32 << shift;
+        if before.is_some_and(|before| (edge + (unit - 1)).lt(before)) {
+            return Some("the right edge of the window does not move to the left");
+        }
+        let most = seen.edge.unwrap_or(edge);
+        let sack_is_sound = header.options.sack.iter().all(|(left, right)| {
+            let is_known = peer_high.is_none_or(|high| right.leq(high));
+            left.lt(right) && left.gt(header.ack) && is_known && right.leq(most)
+        });
+        (!sack_is_sound).then_some("SACK blocks lie beyond the acknowledgement, in what was sent")
+    }
+}
+
+impl Marks {
+    fn of(tcp: &Info) -> Self {
+        Self {
+            snd_una: tcp.snd_una,
+            snd_nxt: tcp.snd_nxt,
+            rcv_nxt: tcp.rcv_nxt,
+            bytes_acked: tcp.bytes_acked,
+            bytes_received: tcp.bytes_received,
+        }
+    }
+
+    fn broken_by(&self, now: &Self) -> Option<&'static str> {
+        let follows = |now: SeqNum, before: SeqNum| now.is_within(before, STEP_MAX);
+        let has_syn = self.rcv_nxt != SeqNum(0);
+        let rules = [
+            (follows(now.snd_una, self.snd_una), "SND.UNA does not go back"),
+            (follows(now.snd_nxt, self.snd_nxt), "SND.NXT does not go back"),
+            (!has_syn || follows(now.rcv_nxt, self.rcv_nxt), "RCV.NXT does not go back"),
+            (self.bytes_acked <= now.bytes_acked, "acknowledged bytes do not go back"),
+            (self.bytes_received <= now.bytes_received, "received bytes do not go back"),
+        ];
+        rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule)
+    }
+}
+
+/// The TCP segment in an Ethernet frame with IPv4, if its checksum is right.
+fn parse(frame: &[u8]) -> Option<(Ends, Header, u32)> {
+    if frame.get(12..14)? != [0x08, 0x00] {
+        return None;
+    }
+    let ip = frame.get(14..)?;
+    let header_len = usize::from(ip.first()? & 15) * 4;
+    let total_len = usize::from(u16::from_be_bytes([*ip.get(2)?, *ip.get(3)?]));
+    if *ip.get(9)? != 6 || checksum::finish(checksum::sum(ip.get(..header_len)?, 0)) != 0 {
+        return None;
+    }
+    let tcp = ip.get(header_len..total_len)?;
+    let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+    let (src, dst) = (address(12), address(16));
+    let pseudo = checksum::pseudo_v4(src, dst, IpProtocol::TCP, tcp.len() as u16);
+    if checksum::finish(checksum::sum(tcp, pseudo)) != 0 {
+        return None;
+    }
+    let header = Header::parse(tcp).ok()?;
+    let ends = ((src, header.src_port).into(), (dst, header.dst_port).into());
+    let payload = tcp.len() - usize::from(header.header_len);
+    Some((ends, header, payload as u32))
+}

@@ -1,0 +1,311 @@
+//! A network card: a ring of descriptors, a line rate, and interrupts for several packets at once.
+
+use std::collections::VecDeque;
+
+use towpath_qdisc::{Completed, Device, Queueable};
+
+/// Properties of a [`RingDevice`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingConfig {
+    /// Packets that the device holds: those that wait, and those sent and not reported yet.
+    pub descriptors: usize,
+    /// Bits per second on the wire.
+    pub rate: u64,
+    /// Bytes that each packet takes on the wire beside its own, as Ethernet's preamble and gap.
+    pub overhead: u64,
+    /// Packets that are sent before an interrupt reports them (ethtool's `tx-frames`).
+    pub frames: usize,
+    /// Time from the first unreported packet to the interrupt if there are fewer (`tx-usecs`). With
+    /// 0 each packet is reported when it is sent.
+    pub delay_ns: u64,
+}
+
+impl Default for RingConfig {
+    /// A ring of 256 as many drivers have it, at 1 Gbit/s, with an interrupt for each packet.
+    fn default() -> Self {
+        Self { descriptors: 256, rate: 1_000_000_000, overhead: 0, frames: 1, delay_ns: 0 }
+    }
+}
+
+/// A device that sends packets one after the other at its rate.
+///
+/// [`RingDevice::poll_sent`] gives the packets in the order in which they leave, each at the time
+/// at which it is on the wire whole. Its descriptor stays in use until an interrupt reports it.
+///
+/// # The caller's duty
+/// Drain [`RingDevice::poll_sent`] before [`Device::poll_completed`], and call both at
+/// [`Device::next_timeout_ns`].
+#[derive(Debug)]
+pub struct RingDevice<T> {
+    config: RingConfig,
+    /// Packets in the ring, each with the time at which it is sent whole.
+    waiting: VecDeque<(u64, T)>,
+    /// Time at which the last packet of the ring is sent whole.
+    free_ns: u64,
+    /// Packets that are sent, and not reported.
+    unreported: Completed,
+    /// Time of the interrupt that reports them.
+    interrupt_ns: Option<u64>,
+    interrupts: u64,
+}
+
+impl<T: Queueable> RingDevice<T> {
+    /// An idle device. A ring without descriptors has one.
+    pub fn new(config: RingConfig) -> Self {
+        Self {
+            config,
+            waiting: VecDeque::new(),
+            free_ns: 0,
+            unreported: Completed::default(),
+            interrupt_ns: None,
+            interrupts: 0,
+        }
+    }
+
+    /// The next packet that is on the wire whole by now.
+    pub fn poll_sent(&mut self, now_ns: u64) -> Option<T> {
+        let (sent_ns, item) = self.waiting.pop_front_if(|(sent_ns, _)| *sent_ns <= now_ns)?;
+        self.unreported.packets += 1;
+        self.unreported.bytes += item.bytes() as u64;
+        let later = sent_ns.saturating_add(self.config.delay_ns);
+        let is_full = self.unreported.packets >= self.config.frames;
+        let at = if is_full { sent_ns } else { later };
+        self.interrupt_ns = Some(self.interrupt_ns.map_or(at, |other| other.min(at)));
+        Some(item)
+    }
+
+    /// Packets whose descriptors are in use.
+    pub fn held(&self) -> usize {
+        self.waiting.len() + self.unreported.packets
+    }
+
+    /// Interrupts so far.
+    pub fn interrupts(&self) -> u64 {
+        self.interrupts
+    }
+
+    /// Properties.
+    pub fn config(&self) -> &RingConfig {
+        &self.config
+    }
+
+    fn send_ns(&self, bytes: usize) -> u64 {
+        let bits = (bytes as u128 + u128::from(self.config.overhead)) * 8_000_000_000;
+        u64::try_from(bits / u128::from(self.config.rate.max(1))).unwrap_or(u64::MAX)
+    }
+}
+
+impl<T: Queueable> Device<T> for RingDevice<T> {
+    fn room(&self) -> usize {
+        self.config.descriptors.max(1).saturating_sub(self.held())
+    }
+
+    fn transmit(&mut self, now_ns: u64, item: T) -> Result<(), T> {
+        if self.room() == 0 {
+            return Err(item);
+        }
+        let send_ns = self.send_ns(item.bytes());
+        self.free_ns = self.free_ns.max(now_ns).saturating_add(send_ns);
+        self.waiting.push_back((self.free_ns, item));
+        Ok(())
+    }
+
+    fn poll_completed(&mut self, now_ns: u64) -> Completed {
+        match self.interrupt_ns {
+            Some(at) if at <= now_ns => {
+                self.interrupt_ns = None;
+                self.interrupts += 1;
+                std::mem::take(&mut self.unreported)
+            }
+            _ => Completed::default(),
+        }
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        let sent = self.waiting.front().map(|(sent_ns, _)| *sent_ns);
+        [sent, self.interrupt_ns].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_qdisc::{
+        Dice, Fifo, QueueLimitsConfig, TransmitPath, TransmitQueue, TransmitStats,
+    };
+
+    use super::*;
+
+    const US: u64 = 1_000;
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Frame(u64, usize);
+
+    impl Queueable for Frame {
+        fn bytes(&self) -> usize {
+            self.1
+        }
+    }
+
+    /// A byte takes 8 ns.
+    fn config(descriptors: usize, frames: usize, delay_ns: u64) -> RingConfig {
+        RingConfig { descriptors, frames, delay_ns, ..RingConfig::default() }
+    }
+
+    fn frame(number: u64) -> Frame {
+        Frame(number, 1250)
+    }
+
+    #[test]
+    fn packets_leave_at_the_line_rate_and_descriptors_come_back_with_the_interrupt() {
+        let mut ring = RingDevice::new(config(4, 3, 100 * US));
+        for number in 0..4 {
+            assert_eq!(ring.transmit(0, frame(number)), Ok(()));
+        }
+        assert_eq!((ring.room(), ring.transmit(0, frame(4))), (0, Err(frame(4))));
+        // 1250 bytes at 1 Gbit/s are 10 us.
+        let sent: Vec<(u64, u64)> = (0..=40)
+            .filter_map(|us| Some((us, ring.poll_sent(us * US)?.0)))
+            .filter(|(us, _)| *us < 21)
+            .collect();
+        assert_eq!(sent, [(10, 0), (20, 1)]);
+        let mut ring = RingDevice::new(config(4, 3, 100 * US));
+        (0..4).for_each(|number| assert_eq!(ring.transmit(0, frame(number)), Ok(())));
+        let mut reports = Vec::new();
+        while let Some(now) = ring.next_timeout_ns() {
+            while ring.poll_sent(now).is_some() {}
+            let report = ring.poll_completed(now);
+            if report.packets > 0 {
+                reports.push((now / US, report.packets, report.bytes, ring.room()));
+            }
+        }
+        // Three are enough for an interrupt; the fourth one waits for the timer.
+        assert_eq!(reports, [(30, 3, 3750, 3), (140, 1, 1250, 4)]);
+        assert_eq!(ring.interrupts(), 2);
+    }
+
+    #[test]
+    fn each_packet_takes_its_overhead_on_the_wire() {
+        let with = RingConfig { overhead: 24, ..RingConfig::default() };
+        let mut ring = RingDevice::new(with);
+        assert_eq!(ring.transmit(7, Frame(0, 64)), Ok(()));
+        // 88 bytes, as the smallest frame of Ethernet is on the wire.
+        assert_eq!(ring.next_timeout_ns(), Some(7 + 704));
+        assert_eq!(ring.transmit(7, Frame(1, 64)), Ok(()));
+        assert_eq!((ring.poll_sent(711), ring.poll_sent(711)), (Some(Frame(0, 64)), None));
+        assert_eq!(ring.next_timeout_ns(), Some(711), "the interrupt is due");
+    }
+
+    /// Results of a path whose discipline always has packets.
+    struct Run {
+        sent: Vec<u64>,
+        bytes: u64,
+        /// Largest number of bytes that the device held in the second half.
+        inflight_max: u64,
+        stats: TransmitStats,
+        limits: Vec<(u64, u64)>,
+    }
+
+    /// Keeps the discipline full for `end` ns; lengths and the pause of the interrupt vary.
+    fn saturate(
+        config: RingConfig,
+        limits: Option<QueueLimitsConfig>,
+        seed: Option<u64>,
+        end: u64,
+    ) -> Run {
+        let mut dice = Dice::new(seed.unwrap_or(0), 0);
+        let queue = TransmitQueue::new(config.descriptors / 4, limits);
+        let mut path =
+            TransmitPath::new(Box::new(Fifo::packets(2000)), queue, RingDevice::new(config));
+        let (mut now, mut next, mut drops) = (0, 0, Vec::new());
+        let mut run = Run {
+            sent: Vec::new(),
+            bytes: 0,
+            inflight_max: 0,
+            stats: TransmitStats::default(),
+            limits: Vec::new(),
+        };
+        while now <= end {
+            while path.qdisc().stats().backlog_packets < 1000 {
+                let bytes = if seed.is_some() { 60 + dice.below(1455) as usize } else { 1514 };
+                path.enqueue(now, Frame(next, bytes), &mut drops);
+                next += 1;
+            }
+            while let Some(frame) = path.device_mut().poll_sent(now) {
+                run.sent.push(frame.0);
+                run.bytes += frame.1 as u64;
+            }
+            path.run(now, &mut drops);
+            if now > end / 2 {
+                run.inflight_max = run.inflight_max.max(path.queue().inflight());
+            }
+            if let Some(state) = path.queue().limits() {
+                assert_eq!(state.inflight, path.queue().inflight());
+                run.limits.push((now, state.limit));
+            }
+            now = path.next_timeout_ns().expect("packets are there").max(now);
+        }
+        run.stats = path.queue().stats();
+        assert!(drops.is_empty());
+        run
+    }
+
+    #[test]
+    fn a_full_ring_stops_the_queue_and_wakes_it_with_a_quarter_free() {
+        let run = saturate(config(64, 1, 0), None, None, 50_000 * US);
+        let stats = run.stats;
+        assert!(stats.stops > 10 && stats.stops - stats.wakes <= 1, "{stats:?}");
+        // Each wake comes with 16 free descriptors, which are filled at once.
+        assert_eq!(stats.queued_packets, 64 + 16 * stats.wakes);
+        assert_eq!(run.inflight_max, 64 * 1514);
+        assert_eq!(run.sent, (0..run.sent.len() as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn limits_keep_the_device_busy_with_few_bytes() {
+        // Interrupts report a packet, 8, or those of 100 us, which are 12,500 bytes.
+        let cases =
+            [(1, 0, 1514, 3_028), (8, 1_000 * US, 12_112, 20_000), (200, 100 * US, 0, 20_000)];
+        for (frames, delay_ns, least, most) in cases {
+            let bare = saturate(config(256, frames, delay_ns), None, None, 3_000_000 * US);
+            let limits = Some(QueueLimitsConfig::default());
+            let run = saturate(config(256, frames, delay_ns), limits, None, 3_000_000 * US);
+            assert_eq!(bare.inflight_max, 256 * 1514, "{frames} frames");
+            let inflight = run.inflight_max;
+            assert!((least..=most).contains(&inflight), "{frames} frames: {inflight}");
+            let share = run.bytes as f64 / bare.bytes as f64;
+            assert!(share > 0.995, "{frames} frames: {share} of the goodput");
+        }
+    }
+
+    #[test]
+    fn limits_follow_an_interrupt_that_comes_later_and_sooner() {
+        let slow =
+            saturate(config(256, 200, 400 * US), Some(Default::default()), None, 3_000_000_000);
+        let fast =
+            saturate(config(256, 200, 50 * US), Some(Default::default()), None, 3_000_000_000);
+        let last = |run: &Run| run.limits.last().expect("a limit").1;
+        // 400 us are 50,000 bytes, 50 us 6,250.
+        assert!((48_000..80_000).contains(&last(&slow)), "{}", last(&slow));
+        assert!((4_000..12_000).contains(&last(&fast)), "{}", last(&fast));
+        let steps = slow.limits.windows(2).filter(|pair| pair[1].1 < pair[0].1).count();
+        assert!((1..=3).contains(&steps), "shrinks once a second at most: {steps}");
+    }
+
+    #[test]
+    fn packets_keep_their_order_and_the_rate_is_used_whatever_their_lengths() {
+        for seed in 0..20 {
+            let mut dice = Dice::new(seed, 1);
+            let ring = config(
+                8 + dice.below(300) as usize,
+                1 + dice.below(64) as usize,
+                dice.below(500) * US,
+            );
+            let run = saturate(ring, Some(Default::default()), Some(seed), 2_000_000 * US);
+            assert_eq!(run.sent, (0..run.sent.len() as u64).collect::<Vec<_>>(), "{ring:?}");
+            let bare = saturate(ring, None, Some(seed), 2_000_000 * US);
+            let share = run.bytes as f64 / bare.bytes as f64;
+            assert!(share > 0.95, "{ring:?}: {share} of the rate");
+            assert!(run.inflight_max <= bare.inflight_max, "{ring:?}");
+        }
+    }
+}

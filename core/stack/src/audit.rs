@@ -1,0 +1,37 @@
+//! Rules that hold in every table between two turns, for simulators and tests.
+
+use crate::host::{Host, SocketId};
+use crate::socket::{Kind, Waits};
+use crate::stack::Stack;
+
+impl<H: Host> Stack<H> {
+    /// The first rule that does not hold, and the socket that breaks it; `None` when all is in
+    /// order. Connections that are to be visited in the next turn are left out.
+    ///
+    /// The time taken grows with the number of sockets. Nothing in the product calls this function.
+    pub fn audit(&self) -> Option<(Option<SocketId>, &'static str)> {
+        let (mut streams, mut orphans) = (0, 0);
+        for (index, socket) in self.sockets.iter() {
+            let id = || Some(SocketId(self.sockets.id(index)));
+            orphans += usize::from(socket.orphan);
+            let Kind::Stream(stream) = &socket.kind else { continue };
+            let Some(connection) = &stream.connection else { continue };
+            streams += 1;
+            if socket.dirty || socket.waits != Waits::ForNothing {
+                continue;
+            }
+            if let Some(rule) = connection.audit(stream.buffers()) {
+                return Some((id(), rule));
+            }
+        }
+        if orphans != self.orphans {
+            return Some((None, "each closed socket is counted as an orphan"));
+        }
+        let usage = self.usage();
+        let flows = usage.half_open + usage.time_wait + usage.pending;
+        if usage.flows < flows || usage.flows > flows + streams + usage.sockets {
+            return Some((None, "each 4-tuple has an owner"));
+        }
+        None
+    }
+}

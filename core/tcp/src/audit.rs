@@ -1,0 +1,196 @@
+//! Rules between the figures of a connection, for simulators and tests.
+
+use crate::config::WINDOW_SCALE_MAX;
+use crate::connection::Connection;
+use crate::segment::Buffers;
+use crate::state::State;
+use crate::time::Instant;
+
+/// Largest window that can be offered (RFC 7323 section 2.3).
+const WINDOW_MAX: u32 = (u16::MAX as u32) << WINDOW_SCALE_MAX;
+
+impl Connection {
+    /// The first rule that does not hold; `None` for a connection in order.
+    ///
+    /// The rules hold after `plan` said that nothing may go, so that everything owed was sent.
+    /// `buffers` is as of now. Nothing in the product calls this function.
+    pub fn audit(&self, buffers: Buffers) -> Option<&'static str> {
+        if self.state == State::Closed {
+            return None;
+        }
+        let rules = self.audit_sent(buffers).or_else(|| self.audit_scoreboard());
+        let rules = rules.or_else(|| self.audit_received());
+        rules.or_else(|| self.audit_timers(buffers))
+    }
+
+    fn audit_sent(&self, buffers: Buffers) -> Option<&'static str> {
+        let flight = self.flight();
+        let before_data = matches!(self.state, State::SynSent | State::SynReceived);
+        first_broken(&[
+            (self.snd_una.leq(self.snd_nxt), "SND.UNA <= SND.NXT"),
+            (
+                before_data || flight <= self.max_snd_wnd.max(1),
+                "SND.NXT - SND.UNA <= the largest window of the peer",
+            ),
+            (!before_data || flight <= 1, "nothing but the SYN is in flight before ESTABLISHED"),
+            (
+                flight >= u32::from(self.syn_in_flight()) + u32::from(self.fin_in_flight()),
+                "SYN and FIN in flight are part of the flight",
+            ),
+            (
+                self.data_in_flight() <= buffers.send_len,
+                "bytes in flight are kept in the send buffer",
+            ),
+            (
+                before_data || self.congestion.cwnd() >= self.mss(),
+                "the congestion window has room for a segment",
+            ),
+            (self.small_end.leq(self.snd_nxt), "the last short segment was sent"),
+            (self.limited_end.leq(self.snd_nxt), "the end of the limited flight was sent"),
+            (self.rtt.rto() <= self.rtt.rto_max(), "RTO is below its bound"),
+        ])
+    }
+
+    fn audit_scoreboard(&self) -> Option<&'static str> {
+        let (flight, recovery) = (self.flight(), &self.recovery);
+        let (sacked, lost) = (recovery.sacked_bytes(), recovery.lost_bytes(self.snd_una));
+        first_broken(&[
+            (sacked <= flight, "SACKed bytes are in flight"),
+            (lost <= flight, "lost bytes are in flight"),
+            (!self.sack || sacked + lost <= flight, "no byte is both SACKed and lost"),
+            (
+                recovery.retransmitted_bytes(self.snd_una) <= flight,
+                "bytes sent again are in flight",
+            ),
+            (recovery.pipe(self.snd_una, self.snd_nxt) <= flight, "pipe is part of the flight"),
+            (
+                recovery.is_in_order(self.snd_una, self.snd_nxt),
+                "the scoreboard's marks lie between SND.UNA and SND.NXT",
+            ),
+        ])
+    }
+
+    fn audit_received(&self) -> Option<&'static str> {
+        if self.state == State::SynSent {
+            return None;
+        }
+        let ranges = self.assembler.as_ref().map_or(&[][..], |assembler| assembler.ranges());
+        let fin = self.assembler.as_ref().and_then(|assembler| assembler.fin);
+        first_broken(&[
+            (self.rcv_acked.leq(self.rcv_nxt), "no byte is acknowledged before it arrived"),
+            (self.rcv_nxt.leq(self.rcv_adv), "RCV.NXT is not beyond the window"),
+            (self.rcv_adv.leq(self.rcv_max), "no window is larger than the largest"),
+            (self.recv_window_max() <= WINDOW_MAX, "the window fits its field"),
+            (ranges.iter().all(|range| range.0.lt(range.1)), "no range is empty"),
+            (ranges.is_sorted_by(|a, b| a.1.lt(b.0)), "ranges ahead are apart, in order"),
+            (
+                ranges.first().is_none_or(|range| range.0.gt(self.rcv_nxt)),
+                "ranges ahead begin beyond RCV.NXT",
+            ),
+            (
+                ranges.last().is_none_or(|range| range.1.leq(self.rcv_max)),
+                "ranges ahead end in the window",
+            ),
+            (fin.is_none_or(|fin| fin.geq(self.rcv_nxt)), "a FIN ahead is not behind RCV.NXT"),
+        ])
+    }
+
+    /// Each wait has a timer: without one a lost segment would stop the connection for ever.
+    fn audit_timers(&self, buffers: Buffers) -> Option<&'static str> {
+        let has_retransmit = self.timers.retransmit != Instant::FAR;
+        let has_hold = self.timers.hold != Instant::FAR;
+        let waits = self.state.may_send() && self.unsent(buffers) > 0;
+        let unacked = self.state.may_receive() && self.rcv_acked != self.rcv_nxt;
+        let acks = self.owed.ack || self.timers.delayed_ack != Instant::FAR;
+        first_broken(&[
+            (
+                self.flight() == 0 || has_retransmit || self.state == State::TimeWait,
+                "a timer runs while something is in flight",
+            ),
+            (
+                !waits || self.flight() > 0 || has_retransmit || has_hold || self.owed.window_probe,
+                "bytes wait for an acknowledgement or for a timer",
+            ),
+            (!unacked || acks, "received bytes are acknowledged, now or by a timer"),
+        ])
+    }
+}
+
+fn first_broken(rules: &[(bool, &'static str)]) -> Option<&'static str> {
+    rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::half_open::Handshake;
+    use crate::plan::Plan;
+    use towpath_wire::tcp::SeqNum;
+
+    /// A connection that has sent 100 bytes, and its buffers.
+    fn sending() -> (Connection, Buffers) {
+        let handshake = Handshake {
+            iss: SeqNum(100),
+            irs: SeqNum(200),
+            mss_peer: Some(1460),
+            send_scale: Some(7),
+            sack: true,
+            timestamps: false,
+            ts_recent: 0,
+            ts_offset: 0,
+            send_window: 65_536,
+            recv_window: 65_535,
+            rtt: None,
+            retransmitted: false,
+        };
+        let mut connection = Connection::accept(Config::default(), handshake, Instant(1));
+        let buffers = Buffers {
+            recv_free: 65_536,
+            recv_capacity: 65_536,
+            recv_unread: 0,
+            send_len: 100,
+            send_capacity: 65_536,
+        };
+        while let Plan::Send(transmit) = connection.plan(Instant(1), buffers, 1460) {
+            connection.emit(Instant(1), transmit, buffers);
+        }
+        (connection, buffers)
+    }
+
+    #[test]
+    fn each_rule_that_is_broken_is_named() {
+        type Break = fn(&mut Connection, &mut Buffers);
+        let cases: [(Break, &str); 7] = [
+            (|it, _| it.snd_una = it.snd_nxt + 1, "SND.UNA <= SND.NXT"),
+            (|it, _| it.max_snd_wnd = 99, "SND.NXT - SND.UNA <= the largest window of the peer"),
+            (|_, buffers| buffers.send_len = 99, "bytes in flight are kept in the send buffer"),
+            (|it, _| it.rcv_adv = it.rcv_nxt - 1, "RCV.NXT is not beyond the window"),
+            (|it, _| it.rcv_max = it.rcv_adv - 1, "no window is larger than the largest"),
+            (
+                |it, _| it.timers.retransmit = Instant::FAR,
+                "a timer runs while something is in flight",
+            ),
+            (
+                |it, _| it.rcv_acked = it.rcv_nxt - 1,
+                "received bytes are acknowledged, now or by a timer",
+            ),
+        ];
+        for (break_it, rule) in cases {
+            let (mut connection, mut buffers) = sending();
+            assert_eq!(connection.audit(buffers), None);
+            break_it(&mut connection, &mut buffers);
+            assert_eq!(connection.audit(buffers), Some(rule));
+        }
+    }
+
+    #[test]
+    fn bytes_that_nothing_will_send_are_found() {
+        let (mut connection, buffers) = sending();
+        // All is acknowledged, and more was written, for which there is no room.
+        connection.snd_una = connection.snd_nxt;
+        connection.timers.retransmit = Instant::FAR;
+        let rule = "bytes wait for an acknowledgement or for a timer";
+        assert_eq!(connection.audit(buffers), Some(rule));
+    }
+}
