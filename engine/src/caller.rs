@@ -114,3 +114,17 @@ pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, nu
     // neither allocates nor takes a lock.
     unsafe { command.pre_exec(begin) };
 }
+
+/// Lets `command` begin with `signals`, and die by SIGKILL with the thread that starts it
+/// (PR_SET_PDEATHSIG of prctl(2)). Children of `command` do not.
+pub fn prepare_bound(command: &mut Command, signals: SignalState) {
+    let begin = move || {
+        signals.apply();
+        // SAFETY: the call takes no memory.
+        let bound = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        if bound == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: between fork and exec the closure makes async-signal-safe calls only, and
+    // neither allocates nor takes a lock.
+    unsafe { command.pre_exec(begin) };
+}

@@ -209,7 +209,9 @@ fn an_interface_that_was_down_goes_on() {
 #[test]
 fn what_cannot_be_opened_says_what_to_do() {
     let Some(lab) = Lab::new(1500) else { return };
-    lab.there.shell("ip link add down0 type veth peer name down1; ip tuntap add tun0 mode tun").ok();
+    lab.there
+        .shell("ip link add down0 type veth peer name down1; ip tuntap add tun0 mode tun")
+        .ok();
     let with = |interface| ["--packet", interface, "--address", "10.1.0.2/24"];
     let cases: [(&[&str], &str); 7] = [
         (&with("nothing"), "--packet: there is no interface \"nothing\": `ip link` lists"),

@@ -22,6 +22,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iputils-ping", "/usr/bin/ping"),
     ("procps", "/usr/bin/pgrep"),
     ("gcc", "/usr/bin/gcc"),
+    ("busybox-static", "/bin/busybox"),
     ("valgrind", "/usr/bin/valgrind"),
 ];
 

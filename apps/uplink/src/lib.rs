@@ -7,6 +7,7 @@
 //!   goes there with descriptors that are open already, and is made an [`Uplink`];
 //! - [`Home`]: the socket between that process and `towpath run`, by which the outfit comes, and
 //!   what either has to say to the other;
+//! - [`Namespaced`]: both ends of a device, with the gateway at one and a namespace at the other;
 //! - [`NetemSpec`]: links with delay and loss in front of a port;
 //! - [`Counting`]: ports that leave their counters behind.
 
@@ -18,6 +19,7 @@ mod counting;
 mod facts;
 mod home;
 mod host_routes;
+mod namespace;
 mod netem;
 mod plan;
 mod plan_error;
@@ -30,6 +32,7 @@ mod uplink;
 pub use address::{other_host, parse_cidr};
 pub use counting::{Counted, Counting, Layer, PortCounters, layers};
 pub use home::{Asked, Home, Outfit, Said};
+pub use namespace::{BoundPorts, Namespaced};
 pub use netem::NetemSpec;
 pub use plan::{Connected, Dns, LinkKind, MTUS, Packed, Plan, Remark, Tell, random};
 pub use plan_error::PlanError;

@@ -133,11 +133,11 @@ pub struct Packed {
 }
 
 /// A gateway to be, and the stack behind it.
-struct Rootless {
-    config: GatewayConfig,
-    shape: Shape,
+pub(crate) struct Rootless {
+    pub(crate) config: GatewayConfig,
+    pub(crate) shape: Shape,
     /// The program's address.
-    program: IpAddr,
+    pub(crate) program: IpAddr,
 }
 
 /// A device, and the stack behind it.
@@ -305,7 +305,7 @@ impl Plan {
         Ok(Packed { outfit: Outfit { shape, link, strict, library }, descriptors, facts })
     }
 
-    fn rootless(&self) -> Result<Rootless> {
+    pub(crate) fn rootless(&self) -> Result<Rootless> {
         let defaults = GatewayConfig::default();
         let mut addresses = self.addresses.clone();
         if addresses.is_empty() {
@@ -549,7 +549,7 @@ impl Plan {
         })
     }
 
-    fn port_taken(&self, error: ForwardError) -> PlanError {
+    pub(crate) fn port_taken(&self, error: ForwardError) -> PlanError {
         let publish = self.publish.iter().find(|publish| forward(publish) == error.which);
         match publish {
             Some(&publish) => PlanError::PortTaken { publish, error: error.source },
@@ -616,7 +616,7 @@ fn hidden_routers(routes: &[HostRoute], ours: &[Option<IpAddr>]) -> Vec<IpAddr> 
     ours.iter().flatten().copied().filter(|ip| routers.contains(ip)).collect()
 }
 
-fn forward(publish: &Publish) -> Forward {
+pub(crate) fn forward(publish: &Publish) -> Forward {
     let protocol = match publish.protocol {
         Protocol::Tcp => ForwardProtocol::Tcp,
         Protocol::Udp => ForwardProtocol::Udp,

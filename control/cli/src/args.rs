@@ -19,8 +19,8 @@ use towpath_wire::Prefix;
 use crate::error::{ExitCode, Failure};
 
 pub use netem::NetemOption;
-pub use values::{Shards, parse_mtu, parse_size, parse_snaplen};
-use values::{parse_dns, parse_seconds, parse_shards};
+use values::parse_shards;
+pub use values::{Shards, parse_dns, parse_mtu, parse_seconds, parse_size, parse_snaplen};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -46,8 +46,8 @@ pub enum Command {
     #[command(long_about = LOAD_ABOUT, after_long_help = LOAD_AFTER)]
     Load(Box<crate::load::LoadArgs>),
     /// Carry the traffic of a TUN device, of any program, by connections of this host
-    #[command(long_about = crate::proxy::ABOUT, after_long_help = crate::proxy::AFTER)]
-    Proxy(crate::proxy::ProxyArgs),
+    #[command(long_about = crate::proxy::args::ABOUT, after_long_help = crate::proxy::args::AFTER)]
+    Proxy(crate::proxy::args::Proxy),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
     Completions {
@@ -57,8 +57,8 @@ pub enum Command {
     /// Print a manual page
     #[command(long_about = MAN_ABOUT)]
     Man {
-        /// A command of towpath, as run or sim-tc; towpath itself unless given
-        command: Option<String>,
+        /// A command of towpath, as `run`, `proxy run` or `sim-tc`; towpath itself unless given
+        command: Vec<String>,
     },
 }
 
@@ -293,6 +293,8 @@ Examples:
       A client needs no options
   towpath ss -ti
       What the connections are doing, from another terminal
+  towpath proxy run -- ./static-or-go-program
+      Run any program, in a network namespace
   sudo towpath proxy --tun tw0 --route 10.9.0.0/16 --interface eth0
       Carry the traffic of any program to a network
   towpath completions fish > ~/.config/fish/completions/towpath.fish
@@ -326,7 +328,7 @@ Exit status:
   125  towpath itself failed: an option or argument, a port of -p that is
        taken, the device, the file of --pcap, or a program that cannot be
        preloaded (statically linked, set-user-ID, written in Go, or built for
-       another C library)
+       another C library): `towpath proxy run` runs those
   126  PROGRAM was found but cannot be executed
   127  PROGRAM was not found
 

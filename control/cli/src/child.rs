@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use towpath_engine::caller;
 
 use crate::error::{ExitCode, Failure};
-use crate::guardian::{self, Job, KILL_PATIENCE, Link, News, Order, link::Received};
+use crate::guardian::{self, Device, Job, KILL_PATIENCE, Link, News, Order, link::Received};
 use crate::wait::wait;
 
 /// A running PROGRAM, and what it started.
@@ -51,17 +51,53 @@ pub enum Event {
 impl Child {
     /// Starts PROGRAM on the stack behind `control`. `lifeline` is the write end of the pipe that programs hold.
     pub fn start(job: &Job, control: BorrowedFd<'_>, lifeline: OwnedFd) -> Result<Self> {
+        let mut child = Self::begin(job, Some(control), lifeline)?;
+        child.await_program(job)?;
+        Ok(child)
+    }
+
+    /// Has the guardian make a namespace. PROGRAM starts there with [`Self::go`].
+    ///
+    /// # Errors
+    /// There can be none, with the sentence for the user.
+    pub fn in_namespace(job: &Job, lifeline: OwnedFd) -> Result<(Self, Device)> {
+        let child = Self::begin(job, None, lifeline)?;
+        match guardian::receive_device(child.link.fd())? {
+            Some(device) => Ok((child, device)),
+            None => Err(child.guardian_has_gone()),
+        }
+    }
+
+    /// Starts PROGRAM in its namespace.
+    ///
+    /// # Errors
+    /// PROGRAM cannot be executed.
+    pub fn go(&mut self, job: &Job) -> Result<()> {
+        self.link.order(Order::Go);
+        self.await_program(job)
+    }
+
+    /// Process id of the guardian, which is in PROGRAM's namespaces until [`Self::finish`].
+    pub fn guardian(&self) -> Pid {
+        self.guardian
+    }
+
+    fn begin(job: &Job, control: Option<BorrowedFd<'_>>, lifeline: OwnedFd) -> Result<Self> {
         caller::expect_children();
         // For what the guardian leaves behind if somebody kills it.
         let own = Some(rustix::process::getpid());
         rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
-        let mut child = start_guardian(lifeline).context("the guardian of the run")?;
+        let child = start_guardian(lifeline).context("the guardian of the run")?;
         let lifeline = child.lifeline.as_fd();
         job.send(child.link.fd(), control, lifeline).context("the guardian of the run")?;
-        match child.first_news()? {
+        Ok(child)
+    }
+
+    fn await_program(&mut self, job: &Job) -> Result<()> {
+        match self.first_news()? {
             News::Started(pid) => {
-                child.program = pid;
-                Ok(child)
+                self.program = pid;
+                Ok(())
             }
             News::Refused(errno) => {
                 let name = job.words.first().map(|name| name.to_string_lossy());

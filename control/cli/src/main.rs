@@ -5,7 +5,8 @@
 //! PROGRAM is below a process that ends what PROGRAM leaves behind (`guardian`). Then `run` stays
 //! between it and the outside until all have ended (`supervise`, `signals`).
 //!
-//! `proxy` carries the traffic of a TUN device, without PROGRAM. `ss` asks running instances over a
+//! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace.
+//! `ss` asks running instances over a
 //! socket (`instance`), `load` measures servers, `sim` simulates networks. Files lie in folders that
 //! are this user's alone (`folder`); messages go by way of `messages`, which nothing waits for.
 
@@ -47,11 +48,11 @@ fn main() -> std::process::ExitCode {
     }
     let result = match parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
-        Command::Proxy(args) => unprivileged().and_then(|()| proxy::proxy(&args)).map(|()| 0),
+        Command::Proxy(args) => unprivileged().and_then(|()| proxy::proxy(&args)),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),
-        Command::Man { command } => man::man(command.as_deref()).map(|()| 0),
+        Command::Man { command } => man::man(&command).map(|()| 0),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
@@ -69,8 +70,10 @@ fn main() -> std::process::ExitCode {
 fn parse() -> Cli {
     use clap::error::ErrorKind;
     Cli::try_parse().unwrap_or_else(|error| {
-        let word = std::env::args_os().nth(1).unwrap_or_default();
-        let of_run = word == "run" && error.use_stderr();
+        let mut words = std::env::args_os().skip(1);
+        let word = words.next().unwrap_or_default();
+        let is_proxys = word == "proxy" && words.next().is_some_and(|word| word == "run");
+        let of_run = (word == "run" || is_proxys) && error.use_stderr();
         let code = if of_run { error::ExitCode::Failed as i32 } else { error.exit_code() };
         if error.kind() == ErrorKind::InvalidSubcommand && program::exists(&word) {
             let word = word.to_string_lossy();

@@ -7,27 +7,28 @@ use crate::args::Cli;
 use crate::output;
 
 /// Prints the page of towpath, or of one of its commands.
-pub fn man(of: Option<&str>) -> Result<()> {
+pub fn man(of: &[String]) -> Result<()> {
     let mut page = Vec::new();
     clap_mangen::Man::new(command(of)?).render(&mut page)?;
     output::write(&page)
 }
 
-fn command(of: Option<&str>) -> Result<clap::Command> {
+fn command(of: &[String]) -> Result<clap::Command> {
     let mut all = Cli::command();
     // Gives the commands the names and options that they have below towpath.
     all.build();
-    let Some(name) = of else { return Ok(all) };
-    // The page is called towpath-NAME then, or towpath-sim-NAME, as git and cargo call theirs.
-    let mut command = &all;
-    for part in name.split('-') {
-        let Some(below) = command.find_subcommand(part) else {
-            let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-            bail!("{part:?} is not a command of {}: {}", command.get_name(), names.join(", "));
+    let mut found = &all;
+    // `sim tc` and `sim-tc` name the same page.
+    for name in of.iter().flat_map(|word| word.split('-')) {
+        let Some(command) = found.find_subcommand(name) else {
+            let names: Vec<_> = found.get_subcommands().map(clap::Command::get_name).collect();
+            let above = found.get_name();
+            bail!("{name:?} is not a command of {above}: {}", names.join(", "));
         };
-        command = below;
+        found = command;
     }
-    Ok(command.clone())
+    // The name is towpath-NAME then, as git and cargo call theirs.
+    Ok(found.clone())
 }
 
 #[cfg(test)]
@@ -36,18 +37,24 @@ mod tests {
 
     #[test]
     fn each_command_has_a_page() {
-        let page = |of: Option<&str>| {
+        let words = |of: &[&str]| of.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let page = |of: &[&str]| {
             let mut text = Vec::new();
-            clap_mangen::Man::new(command(of).unwrap()).render(&mut text).unwrap();
+            clap_mangen::Man::new(command(&words(of)).unwrap()).render(&mut text).unwrap();
             String::from_utf8(text).unwrap()
         };
-        assert!(page(None).contains(".TH towpath 1"));
-        let run = page(Some("run"));
+        assert!(page(&[]).contains(".TH towpath 1"));
+        let run = page(&["run"]);
         assert!(run.contains(".TH towpath-run 1") && run.contains("no\\-host\\-loopback"), "{run}");
-        assert!(page(Some("ss")).contains("processes"));
-        let tc = page(Some("sim-tc"));
-        assert!(tc.contains(".TH towpath-sim-tc 1") && tc.contains("tx\\-frames"), "{tc}");
-        assert!(command(Some("sim-td")).unwrap_err().to_string().contains("ping, onoff, send, tc"));
-        assert!(command(Some("sing")).unwrap_err().to_string().contains("run, ss"));
+        assert!(page(&["ss"]).contains("processes"));
+        assert!(page(&["proxy", "run"]).contains(".TH towpath-proxy-run 1"));
+        for name in [&["sim-tc"][..], &["sim", "tc"]] {
+            let tc = page(name);
+            assert!(tc.contains(".TH towpath-sim-tc 1") && tc.contains("tx\\-frames"), "{tc}");
+        }
+        let error = command(&words(&["sim-td"])).unwrap_err();
+        assert!(error.to_string().contains("ping, onoff, send, tc"), "{error}");
+        let error = command(&words(&["sing"])).unwrap_err();
+        assert!(error.to_string().contains("run, ss"));
     }
 }

@@ -25,6 +25,14 @@ pub fn preflight(program: &OsStr) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Finds `program` as a shell does, whatever is in it.
+///
+/// # Errors
+/// As [`preflight`], but for those about the library.
+pub fn locate(program: &OsStr) -> Result<PathBuf> {
+    find(program, std::env::var_os("PATH"))
+}
+
 /// Whether a shell would find a program of that name.
 pub fn exists(program: &OsStr) -> bool {
     find(program, std::env::var_os("PATH")).is_ok()
@@ -116,7 +124,13 @@ fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
     } else {
         format!("{name} ({})", path.display())
     };
-    let why = format!("{subject} {outside}{}", advice(outside, &elf, own.as_ref()));
+    let mut why = format!("{subject} {outside}{}", advice(outside, &elf, own.as_ref()));
+    if outside != Outside::OtherMachine {
+        why += &format!(
+            "; or let the kernel have its sockets: towpath proxy run -- {program}",
+            program = program.display()
+        );
+    }
     Err(Failure::error(ExitCode::Failed, why))
 }
 

@@ -15,7 +15,7 @@ use towpath_uplink::{Layer, Plan, random, record_drops};
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
 use crate::error::{ExitCode, Failure};
-use crate::guardian::Job;
+use crate::guardian::{Job, Way};
 use crate::hints;
 use crate::inline::{self, Desk};
 use crate::instance::Instance;
@@ -143,7 +143,7 @@ fn job(args: &RunArgs, path: &Path, library: &Library, signals: &Signals) -> Job
     Job {
         path: path.to_owned(),
         words: args.program.clone(),
-        library: library.of_program().to_owned(),
+        way: Way::Library(library.of_program().to_owned()),
         signals: signals.at_start(),
         output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
     }
@@ -180,7 +180,7 @@ fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
 
 /// The two ends of the pipe that ends programs when towpath and the guardian have been killed at once: one for
 /// programs, and one to keep.
-fn lifeline() -> Result<(OwnedFd, OwnedFd)> {
+pub fn lifeline() -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // Each process opens the pipe anew, also one that has become another user's; and none can open it to write.
     rustix::fs::fchmod(&read, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
@@ -453,7 +453,7 @@ pub fn raise_descriptor_limit() -> DescriptorLimit {
 
 impl DescriptorLimit {
     /// As it was before, until the result is dropped. Descriptors beyond it stay open.
-    fn lowered(&self) -> impl Drop + use<'_> {
+    pub fn lowered(&self) -> impl Drop + use<'_> {
         struct Raise<'a>(&'a DescriptorLimit);
         impl Drop for Raise<'_> {
             fn drop(&mut self) {

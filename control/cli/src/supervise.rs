@@ -44,6 +44,8 @@ pub trait Observer {
     fn stop(&self);
     /// Processes of the run cannot be ended.
     fn left_behind(&self);
+    /// Nothing that PROGRAM started lives any more.
+    fn alone(&self) {}
 }
 
 /// What there is to wait for.
@@ -212,7 +214,10 @@ impl<O: Observer> Run<'_, O> {
 
     fn note(&self, at: &mut Progress, event: Event) {
         match event {
-            Event::Alone => at.alone = true,
+            Event::Alone => {
+                at.alone = true;
+                self.observer.alone();
+            }
             Event::Ended(ended) => {
                 let now = Instant::now();
                 at.ended = Some(ended);

@@ -9,6 +9,7 @@
 //! - [`Tap::open_queues`] opens one with several queues, each a port for a thread of its own; [`Tap::steer`] has the
 //!   kernel put each flow's frames into the queue of its owner.
 //! - [`set_up_host`] gives the kernel's end of the link its addresses.
+//! - [`add_default_route`] leads everything else through it.
 //! - [`add_routes`] leads networks through it; [`leads_through`] says whether packets of this host
 //!   take such a route.
 //!
@@ -33,6 +34,6 @@ pub use hand_over::Parts;
 pub use host::{HostError, QUEUE_LEN, set_up_host};
 pub use kind::Kind;
 pub use open::{Counters, OpenError, Options, Tap};
-pub use routes::{Marks, Network, add_routes, leads_through};
+pub use routes::{Marks, Network, add_default_route, add_routes, leads_through};
 pub use rx::COPY_MAX;
 pub use steering::Steering;

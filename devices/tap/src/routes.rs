@@ -20,6 +20,8 @@ pub struct Marks<'a> {
 /// Length of `struct nlmsghdr` and of `struct rtmsg`.
 const NLMSG_LEN: usize = 16;
 const RTMSG_LEN: usize = 12;
+/// Offset of `rtm_scope`.
+const RTMSG_SCOPE: usize = 6;
 
 /// Adds a route through interface `name` to each of `networks`. A route vanishes with its
 /// interface.
@@ -47,6 +49,26 @@ pub fn add_routes(name: &str, networks: &[Network]) -> Result<(), HostError> {
         });
     }
     Ok(())
+}
+
+/// Leads everything that no other route leads elsewhere through interface `name` to `router`, a
+/// neighbour there.
+///
+/// # Errors
+/// The kernel refuses the route.
+pub fn add_default_route(name: &str, router: IpAddr) -> Result<(), HostError> {
+    let step = |step: String| move |source| HostError::Io { name: name.into(), step, source };
+    let mut netlink = Netlink::open().map_err(step("open a netlink socket".into()))?;
+    let link = netlink.link(name).map_err(step("look at the link".into()))?;
+    let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+    let mut message = Message::new(libc::RTM_NEWROUTE, flags);
+    let mut head = rtmsg(router, 0);
+    head[RTMSG_SCOPE] = libc::RT_SCOPE_UNIVERSE;
+    message.put(&head);
+    message.attribute(libc::RTA_GATEWAY, &octets(router));
+    message.attribute(libc::RTA_OIF, &link.index.to_ne_bytes());
+    let added = netlink.exchange(message);
+    added.map(drop).map_err(step(format!("add a route through {router}")))
 }
 
 /// Whether a packet of this host to `to` leaves by interface `name`.

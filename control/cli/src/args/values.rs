@@ -71,7 +71,8 @@ pub(super) fn parse_shards(text: &str) -> Result<Shards, String> {
 /// A day is longer than anybody waits, and its milliseconds fit 32 bits.
 const STOP_TIMEOUT_MAX: u64 = 86_400;
 
-pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
+/// Times in seconds.
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds <= STOP_TIMEOUT_MAX);
     let wrong = || format!("{text:?} is not a number of seconds from 0 to {STOP_TIMEOUT_MAX}");
     seconds.map(Duration::from_secs).ok_or_else(wrong)
@@ -94,7 +95,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     })
 }
 
-pub(super) fn parse_dns(text: &str) -> Result<Dns, String> {
+/// `--dns`.
+pub fn parse_dns(text: &str) -> Result<Dns, String> {
     if text == "none" {
         return Ok(Dns::None);
     }

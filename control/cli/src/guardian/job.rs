@@ -1,6 +1,6 @@
-//! What the guardian is to start: written by towpath into a memory file, which goes over the socket together
-//! with PROGRAM's standard input (the guardian's own is the socket), the control socket, and the write end of the
-//! run's lifeline.
+//! The job of a guardian: written by towpath into a memory file, which goes over the socket with
+//! three descriptors: PROGRAM's standard input (the guardian's own is the socket), the write end of
+//! the run's lifeline, and the control socket where there is one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -22,6 +22,7 @@ use rustix::process::{Pid, Resource};
 use towpath_engine::caller::{self, SignalState};
 use towpath_shm::control::ENV_CONTROL;
 
+use crate::guardian::namespace::Namespace;
 use crate::preload;
 
 /// A program, and what it gets.
@@ -31,19 +32,29 @@ pub struct Job {
     pub path: PathBuf,
     /// PROGRAM and its arguments as they were given.
     pub words: Vec<OsString>,
-    /// The preload library.
-    pub library: PathBuf,
+    /// How its sockets come to the stack.
+    pub way: Way,
     /// The signals as towpath's caller had them.
     pub signals: SignalState,
     /// Its standard output is towpath's standard error: the capture goes to standard output.
     pub output_to_error: bool,
 }
 
+/// How the sockets of a program come to the stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// By the preload library at this path.
+    Library(PathBuf),
+    /// By the kernel, which has them in a namespace that leads to the stack.
+    Namespace(Namespace),
+}
+
 /// A job with the descriptors that PROGRAM gets.
 pub struct Received {
     job: Job,
     stdin: OwnedFd,
-    control: OwnedFd,
+    /// None: PROGRAM knows nothing of the stack.
+    control: Option<OwnedFd>,
 }
 
 impl Job {
@@ -51,14 +62,15 @@ impl Job {
     pub fn send(
         &self,
         guardian: BorrowedFd<'_>,
-        control: BorrowedFd<'_>,
+        control: Option<BorrowedFd<'_>>,
         lifeline: BorrowedFd<'_>,
     ) -> Result<()> {
         let memory =
             rustix::fs::memfd_create("job", MemfdFlags::CLOEXEC).context("memfd_create")?;
         let mut file = File::from(memory);
         file.write_all(&self.encode())?;
-        let fds = [file.as_fd(), rustix::stdio::stdin(), control, lifeline];
+        let always = [file.as_fd(), rustix::stdio::stdin(), lifeline];
+        let fds: Vec<_> = always.into_iter().chain(control).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
@@ -83,7 +95,8 @@ impl Job {
             _ => Vec::new(),
         });
         let mut next = || fds.next().context("a descriptor is missing");
-        let (memory, stdin, control, lifeline) = (next()?, next()?, next()?, next()?);
+        let (memory, stdin, lifeline) = (next()?, next()?, next()?);
+        let control = fds.next();
         let mut bytes = Vec::new();
         let mut file = File::from(memory);
         file.rewind()?;
@@ -96,8 +109,12 @@ impl Job {
     fn encode(&self) -> Vec<u8> {
         let numbers = [self.signals.ignored, self.signals.blocked, u64::from(self.output_to_error)];
         let numbers = numbers.map(|number| OsString::from(number.to_string()));
-        let paths = [self.library.as_os_str(), self.path.as_os_str()];
-        let all = numbers.iter().map(OsString::as_os_str).chain(paths);
+        let (kind, way) = match &self.way {
+            Way::Library(path) => (LIBRARY, path.as_os_str().to_owned()),
+            Way::Namespace(namespace) => (NAMESPACE, namespace.encode().into()),
+        };
+        let words = [OsStr::new(kind), &way, self.path.as_os_str()];
+        let all = numbers.iter().map(OsString::as_os_str).chain(words);
         let all = all.chain(self.words.iter().map(OsString::as_os_str));
         all.flat_map(|text| [text.as_bytes(), &[0]].concat()).collect()
     }
@@ -108,17 +125,34 @@ impl Job {
         let mut number = || parts.next()?.to_str()?.parse::<u64>().ok();
         let signals = SignalState { ignored: number()?, blocked: number()? };
         let output_to_error = number()? != 0;
-        let (library, path) = (parts.next()?.into(), parts.next()?.into());
+        let (kind, way) = (parts.next()?, parts.next()?);
+        let way = match kind.to_str()? {
+            LIBRARY => Way::Library(way.into()),
+            NAMESPACE => Way::Namespace(Namespace::decode(way.to_str()?)?),
+            _ => return None,
+        };
+        let path = parts.next()?.into();
         let words = parts.map(OsString::from).collect();
-        Some(Self { path, words, library, signals, output_to_error })
+        Some(Self { path, words, way, signals, output_to_error })
     }
 }
 
+/// Names of [`Way`] in a job.
+const LIBRARY: &str = "library";
+const NAMESPACE: &str = "namespace";
+
 impl Received {
+    /// The namespace in which PROGRAM is to be.
+    pub fn namespace(&self) -> Option<&Namespace> {
+        match &self.job.way {
+            Way::Namespace(namespace) => Some(namespace),
+            Way::Library(_) => None,
+        }
+    }
+
     /// Starts PROGRAM.
     pub fn start(self) -> std::io::Result<Pid> {
         let Self { job, stdin, control } = self;
-        let number = control_number();
         // Without a slash it would be looked up in PATH; it was found in an empty entry, which is this folder.
         let path = if job.path.as_os_str().as_bytes().contains(&b'/') {
             job.path
@@ -129,17 +163,21 @@ impl Received {
         if let Some((name, arguments)) = job.words.split_first() {
             command.arg0(name).args(arguments);
         }
-        let before = std::env::var_os("LD_PRELOAD");
-        command
-            .stdin(Stdio::from(stdin))
-            .env("LD_PRELOAD", preload::environment(&job.library, before))
-            .env(ENV_CONTROL, number.to_string())
-            // libuv's io_uring would take file and socket calls past the C library.
-            .env("UV_USE_IO_URING", "0");
+        command.stdin(Stdio::from(stdin));
         if job.output_to_error {
             command.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
         }
-        caller::prepare(&mut command, job.signals, control, number);
+        if let (Way::Library(library), Some(control)) = (&job.way, control) {
+            let (number, before) = (control_number(), std::env::var_os("LD_PRELOAD"));
+            command
+                .env("LD_PRELOAD", preload::environment(library, before))
+                .env(ENV_CONTROL, number.to_string())
+                // libuv's io_uring would take file and socket calls past the C library.
+                .env("UV_USE_IO_URING", "0");
+            caller::prepare(&mut command, job.signals, control, number);
+        } else {
+            caller::prepare_bound(&mut command, job.signals);
+        }
         let child = command.spawn()?;
         Pid::from_raw(child.id() as i32).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
     }
@@ -166,12 +204,19 @@ mod tests {
         let job = Job {
             path: "/bin/x".into(),
             words: vec!["x".into(), "".into(), odd, "".into()],
-            library: "/run/lib.so".into(),
+            way: Way::Library("/run/lib.so".into()),
             signals: SignalState { ignored: 1 << 63, blocked: 7 },
             output_to_error: true,
         };
         assert_eq!(Job::decode(&job.encode()), Some(job.clone()));
-        let plain = Job { words: vec!["".into()], output_to_error: false, ..job };
+        let namespace = Namespace {
+            mtu: 1500,
+            addresses: vec![("10.0.2.15".parse().unwrap(), 24)],
+            routers: vec!["10.0.2.2".parse().unwrap()],
+            nameservers: Vec::new(),
+        };
+        let way = Way::Namespace(namespace);
+        let plain = Job { words: vec!["".into()], output_to_error: false, way, ..job };
         assert_eq!(Job::decode(&plain.encode()), Some(plain));
         assert_eq!(Job::decode(b"1\x002\0"), None);
     }

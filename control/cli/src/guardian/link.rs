@@ -3,8 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send as send_packet};
+
+use crate::wait::wait;
 
 /// What towpath wants of its guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +16,8 @@ pub enum Order {
     Signal(i32),
     /// Everything shall end: SIGTERM, and after the grace SIGKILL.
     End { grace_ms: u32 },
+    /// The gateway stands behind the device: PROGRAM may start.
+    Go,
 }
 
 /// What the guardian tells towpath.
@@ -41,6 +46,7 @@ impl Message for Order {
         match self {
             Self::Signal(signal) => (b's', signal as u32),
             Self::End { grace_ms } => (b'e', grace_ms),
+            Self::Go => (b'g', 0),
         }
     }
 
@@ -48,6 +54,7 @@ impl Message for Order {
         match kind {
             b's' => Some(Self::Signal(number as i32)),
             b'e' => Some(Self::End { grace_ms: number }),
+            b'g' => Some(Self::Go),
             _ => None,
         }
     }
@@ -116,6 +123,18 @@ impl Link {
     }
 }
 
+/// Waits for [`Order::Go`]; false: towpath does not want PROGRAM to start, or has ended.
+pub fn may_go(owner: BorrowedFd<'_>) -> Result<bool> {
+    loop {
+        wait(&mut [PollFd::new(&owner, PollFlags::IN)], None)?;
+        match receive(owner)? {
+            Received::Message(Order::Go) => return Ok(true),
+            Received::Message(_) | Received::End => return Ok(false),
+            Received::Nothing => {}
+        }
+    }
+}
+
 /// Sends one message, without waiting.
 ///
 /// # Errors
@@ -162,7 +181,7 @@ mod tests {
             let (kind, number) = message.encode();
             assert_eq!(News::decode(kind, number), Some(message));
         }
-        for message in [Order::Signal(64), Order::End { grace_ms: u32::MAX }] {
+        for message in [Order::Signal(64), Order::End { grace_ms: u32::MAX }, Order::Go] {
             let (kind, number) = message.encode();
             assert_eq!(Order::decode(kind, number), Some(message));
         }

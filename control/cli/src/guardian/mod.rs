@@ -18,8 +18,11 @@
 //! nor a `kill -9 -- -GROUP` is for it. Its session stays theirs, or a shell that PROGRAM is would be in an
 //! orphaned process group, where the kernel allows no job control. See docs/decisions/0006-how-a-run-ends.md.
 
+mod device;
 mod job;
 pub mod link;
+pub mod namespace;
+mod resolv_conf;
 mod tree;
 
 use std::os::fd::BorrowedFd;
@@ -34,7 +37,8 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use crate::wait::wait;
 
-pub use job::Job;
+pub use device::{Device, receive as receive_device};
+pub use job::{Job, Way};
 pub use link::{Link, News, Order};
 pub use tree::{children, end_children};
 
@@ -86,6 +90,15 @@ fn guard() -> Result<()> {
     let owner = rustix::stdio::stdin();
     // The lifeline is open until this process has ended.
     let Some((job, _lifeline)) = Job::receive(owner)? else { return Ok(()) };
+    if let Some(namespace) = job.namespace() {
+        // Of a new namespace towpath hears either the device or why there is none.
+        device::send(owner, namespace.enter().as_ref())?;
+        // Some changes of credentials take it back (PR_SET_PDEATHSIG of prctl(2)).
+        nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;
+        if !link::may_go(owner)? {
+            return Ok(());
+        }
+    }
     let program = match job.start() {
         Ok(program) => program,
         Err(error) => {
@@ -207,6 +220,7 @@ impl Guardian {
                 link::Received::Message(Order::End { grace_ms }) => {
                     self.end_within(Duration::from_millis(grace_ms.into()));
                 }
+                link::Received::Message(Order::Go) => {}
                 link::Received::End => self.abandoned(),
             }
         }

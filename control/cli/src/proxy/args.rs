@@ -3,13 +3,35 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_wire::Prefix;
 
 use towpath_uplink::parse_cidr;
 
+use super::run_args::{self, RunArgs};
 use crate::args::{StatsFormat, parse_mtu, parse_size, parse_snaplen};
+
+/// `towpath proxy`, which has a device or a program.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Proxy {
+    /// Something other than a device.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// A device and its options.
+    #[command(flatten)]
+    pub device: Option<ProxyArgs>,
+}
+
+/// Commands of `towpath proxy`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run any program in a network namespace whose only way out is towpath
+    #[command(override_usage = run_args::USAGE, long_about = run_args::ABOUT)]
+    #[command(after_long_help = run_args::AFTER)]
+    Run(RunArgs),
+}
 
 /// Options of `towpath proxy`.
 #[derive(Debug, Args)]

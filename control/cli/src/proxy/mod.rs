@@ -1,12 +1,17 @@
-//! `towpath proxy`: the traffic of a TUN device carried by connections of this host.
+//! `towpath proxy`: the traffic of a TUN device carried by connections of this host; or that of a
+//! program in a namespace (`run`, `worker`).
 //!
 //! `setup` makes the device and its routes, the gateway carries its flows, and one thread turns
 //! both until a signal comes. Undoing is the kernel's: a device without a process vanishes with its
 //! addresses and routes.
 
-mod args;
+pub mod args;
 mod flows;
+mod port_layers;
+mod run;
+mod run_args;
 mod setup;
+mod worker;
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -17,14 +22,12 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use towpath_gateway::{Ended, Gateway, GatewayConfig, Joint, Nameserver, Outer, Runner};
 use towpath_pcap::CaptureFile;
-use towpath_pool::Port;
-use towpath_tap::Tap;
 use towpath_uplink::{Counting, Layer, PortCounters, now_ns, random};
 use towpath_wire::MacAddr;
 
-pub use args::{ABOUT, AFTER, ProxyArgs};
-
+use args::{Command, Proxy, ProxyArgs};
 use flows::FlowDesk;
+use port_layers::{captured, layers_of, with_ports};
 
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
@@ -34,11 +37,21 @@ use crate::supervise::asked_to_end;
 
 use crate::{output, recording, stats};
 
-/// Carries the traffic until a signal ends it.
+/// Carries the traffic of a program, or of a device.
 ///
 /// # Errors
 /// With the sentence for the user.
-pub fn proxy(args: &ProxyArgs) -> Result<()> {
+pub fn proxy(args: &Proxy) -> Result<u8> {
+    match (&args.command, &args.device) {
+        (Some(Command::Run(args)), _) => run::run(args),
+        (None, Some(args)) => of_device(args).map(|()| 0),
+        // clap asks for --tun.
+        (None, None) => Err(Failure::error(ExitCode::Usage, "give --tun NAME, or run PROGRAM")),
+    }
+}
+
+/// Carries the traffic of a device until a signal ends it.
+fn of_device(args: &ProxyArgs) -> Result<()> {
     setup::check(args)?;
     if args.dry_run {
         return output::write(setup::commands(args)?.as_bytes());
@@ -78,7 +91,8 @@ fn carry(
     gateway.on_notice(move |notice| of_notices.post(&notice.to_string()));
 
     let port_counters = Arc::default();
-    let device = captured(capture, Counting::new(tun, &port_counters)).context("--pcap")?;
+    let counting = Counting::new(tun, &port_counters);
+    let device = captured(capture, "tun", counting).context("--pcap")?;
     let mut runner = Runner::new(Joint::new(gateway, device)).context("the device")?;
     messages.say(&format!("{}; Ctrl-C ends", setup::facts(args, &name)));
     let desk = FlowDesk::open(words(args), messages).context("eventfd")?;
@@ -130,16 +144,6 @@ fn config(args: &ProxyArgs, egress: towpath_gateway::Egress) -> Result<GatewayCo
     })
 }
 
-fn captured(
-    capture: Option<&CaptureFile>,
-    tun: Counting<Tap>,
-) -> std::io::Result<Box<dyn Port + Send>> {
-    Ok(match capture {
-        Some(file) => Box::new(file.capture("tun", tun)?),
-        None => Box::new(tun),
-    })
-}
-
 /// Reads signals: most of them end it.
 fn hear(
     args: &ProxyArgs,
@@ -168,34 +172,14 @@ fn hear(
     ControlFlow::Continue(())
 }
 
-/// Counters of the gateway and of the stack inside.
-fn layers_of(gateway: &Gateway) -> Vec<Layer> {
-    let layer = |name: &str, list: &mut dyn Iterator<Item = (&'static str, u64)>| Layer {
-        name: name.to_owned(),
-        counters: list.map(|(name, value)| (name.to_owned(), value)).collect(),
-    };
-    let stack = gateway.inner();
-    let net = stack.net.counters();
-    vec![
-        layer("gateway", &mut gateway.counters().iter()),
-        layer("sockets", &mut stack.counters().iter()),
-        layer("net", &mut net.iter()),
-        layer("drops", &mut net.data.drops.iter()),
-    ]
-}
-
 fn put_stats(
     args: &ProxyArgs,
     messages: &Messages,
-    mut layers: Vec<Layer>,
+    layers: Vec<Layer>,
     ports: &Arc<Mutex<PortCounters>>,
 ) -> Result<()> {
     let Some(format) = args.stats else { return Ok(()) };
     let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
-    layers.extend(ports.iter().map(|(name, list)| Layer {
-        name: (*name).to_owned(),
-        counters: list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-    }));
-    messages.put(stats::render(format, &layers)?);
+    messages.put(stats::render(format, &with_ports(layers, &ports))?);
     Ok(())
 }

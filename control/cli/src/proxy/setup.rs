@@ -9,7 +9,7 @@ use towpath_gateway::Egress;
 use towpath_tap::{Kind, Marks, Options, Tap, add_routes, leads_through, set_up_host};
 use towpath_wire::Prefix;
 
-use super::ProxyArgs;
+use super::args::ProxyArgs;
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 

@@ -1,0 +1,74 @@
+//! A network namespace whose only way out is a device with the gateway behind it.
+
+use std::net::IpAddr;
+
+use towpath_gateway::{Bound, Gateway, GatewayConfig};
+use towpath_wire::Prefix;
+
+use crate::facts::facts;
+use crate::plan::{Plan, Rootless, forward};
+use crate::plan_error::PlanError;
+
+/// Words for both ends of the device.
+#[derive(Debug, Clone)]
+pub struct Namespaced {
+    /// Configuration of the gateway.
+    pub config: GatewayConfig,
+    /// Addresses in the namespace, each with the length of its network.
+    pub addresses: Vec<Prefix>,
+    /// Addresses of the gateway, one of each family.
+    pub routers: Vec<IpAddr>,
+    /// Addresses of the forwarder of DNS, one of each family; none where programs are left with
+    /// the nameservers that they find.
+    pub nameservers: Vec<IpAddr>,
+}
+
+/// Ports of the host that lead into a namespace.
+pub struct BoundPorts {
+    bound: Vec<Bound>,
+    /// A line for the user. Empty where no port is published.
+    pub facts: String,
+}
+
+impl Plan {
+    /// The same addresses and the same gateway as without a namespace.
+    ///
+    /// # Errors
+    /// There are no random bytes.
+    pub fn namespaced(&self) -> Result<Namespaced, PlanError> {
+        let Rootless { config, shape, .. } = self.rootless()?;
+        let both = |v4: Option<IpAddr>, v6: Option<IpAddr>| v4.into_iter().chain(v6).collect();
+        Ok(Namespaced {
+            routers: both(config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6)),
+            nameservers: both(config.dns_v4.map(IpAddr::V4), config.dns_v6.map(IpAddr::V6)),
+            addresses: shape.addresses,
+            config,
+        })
+    }
+
+    /// Binds the ports that are to be published.
+    ///
+    /// # Errors
+    /// The first that cannot be had.
+    pub fn bind(&self, namespaced: &Namespaced) -> Result<BoundPorts, PlanError> {
+        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
+        let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
+        let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
+        let config = &namespaced.config;
+        let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
+        let program = program.expect("an address is given or there is a default");
+        Ok(BoundPorts { bound, facts: facts(&self.publish, &places, program) })
+    }
+
+    /// Has the gateway serve ports that are bound. Clients get in from then on: the kernel of the
+    /// namespace does not tell whether the program listens.
+    ///
+    /// # Errors
+    /// The host cannot listen on one or watch it, for want of memory.
+    pub fn serve(&self, gateway: &mut Gateway, published: BoundPorts) -> Result<(), PlanError> {
+        let opened = published.bound.iter().try_for_each(Bound::open);
+        let served = opened
+            .and_then(|()| Gateway::serve_bound(std::slice::from_mut(gateway), published.bound));
+        served.map_err(|error| self.port_taken(error))
+    }
+}

@@ -1,0 +1,241 @@
+//! Namespaces of `towpath proxy run`, which the guardian makes before it starts PROGRAM.
+//!
+//! - A user namespace gives the guardian the rights to make the other two.
+//! - A network namespace has a TAP device as its only way out.
+//! - In a mount namespace /etc/resolv.conf is another file.
+//!
+//! PROGRAM gets no rights by them: execve(2) takes capabilities from a user other than root. The
+//! user namespace has one user and one group, so set-user-ID has no effect. All three namespaces
+//! end with their last process and the device's descriptor.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nix::sched::{CloneFlags, unshare};
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::process::{getegid, geteuid};
+use serde::{Deserialize, Serialize};
+use towpath_tap::{Options, Tap, add_default_route, set_up_host};
+
+use super::device::Device;
+use super::resolv_conf;
+
+/// A network namespace to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Longest IP packet of the device, in bytes.
+    pub mtu: u32,
+    /// Addresses of the device, each with the length of its network.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The gateway's addresses, one of each family.
+    pub routers: Vec<IpAddr>,
+    /// Nameservers that programs find; none: those of the host.
+    pub nameservers: Vec<IpAddr>,
+}
+
+/// Name of the device, as slirp4netns calls its.
+const DEVICE: &str = "tap0";
+/// MTU of Linux's loopback.
+const LOOPBACK_MTU: u32 = 65_536;
+
+impl Namespace {
+    /// As text without a NUL.
+    pub fn encode(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads what [`Self::encode`] wrote.
+    pub fn decode(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Moves this process into new namespaces and makes the device there.
+    ///
+    /// # Errors
+    /// With the sentence for the user.
+    pub fn enter(&self) -> Result<Device> {
+        let user = leave()?;
+        let device = self.furnish();
+        // AppArmor lets the namespace be made, and takes the rights in it away.
+        let forbidden = |error: &anyhow::Error| error.chain().any(is_forbidden);
+        device.map_err(|error| match user && forbidden(&error) {
+            true => error.context(Refusal::of_system(None).to_string()),
+            false => error,
+        })
+    }
+
+    fn furnish(&self) -> Result<Device> {
+        // Nothing that is mounted from here on is seen outside.
+        let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        mount_change("/", slave).context("cannot keep mounts apart from the host's")?;
+        let mut remarks = Vec::new();
+        // Read-only in some containers, where PROGRAM then has what Linux starts with.
+        for (name, value) in settings() {
+            let _ = fs::write(Path::new("/proc/sys/net").join(name), value);
+        }
+        set_up_host("lo", LOOPBACK_MTU, &[])?;
+        let tap = Tap::open(&Options { name: Some(DEVICE.into()) })?;
+        let has_v6 = Path::new("/proc/net/if_inet6").exists();
+        let usable = |ip: IpAddr| ip.is_ipv4() || has_v6;
+        if !has_v6 && self.addresses.iter().any(|(ip, _)| ip.is_ipv6()) {
+            remarks.push("this host has no IPv6, and so PROGRAM has none".to_owned());
+        }
+        let addresses: Vec<_> =
+            self.addresses.iter().copied().filter(|(ip, _)| usable(*ip)).collect();
+        set_up_host(tap.name(), self.mtu, &addresses)?;
+        for router in self.routers.iter().filter(|ip| usable(**ip)) {
+            add_default_route(tap.name(), *router)?;
+        }
+        if !self.nameservers.is_empty() {
+            remarks.extend(resolv_conf::replace(&self.nameservers)?);
+        }
+        Ok(Device { parts: tap.into_parts(), remarks })
+    }
+}
+
+/// Settings of a new network namespace: what `towpath run` lets programs do as well.
+fn settings() -> [(&'static str, String); 4] {
+    let group = getegid().as_raw();
+    [
+        // Any port may be listened on, and pings may be sent.
+        ("ipv4/ip_unprivileged_port_start", "0".to_owned()),
+        ("ipv4/ping_group_range", format!("{group} {group}")),
+        // The gateway knows its link: no router needs to be asked for.
+        ("ipv6/conf/default/accept_ra", "0".to_owned()),
+        ("ipv6/conf/default/disable_ipv6", "0".to_owned()),
+    ]
+}
+
+/// Leaves the namespaces of the host; true where a user namespace was needed for that.
+fn leave() -> Result<bool> {
+    let both = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
+    if unshare(both).is_ok() {
+        return Ok(false);
+    }
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    unshare(both | CloneFlags::CLONE_NEWUSER)
+        .map_err(|errno| anyhow::Error::new(Refusal::of_system(Some(errno as i32))))?;
+    // A group may be mapped by its own member only where groups cannot be dropped
+    // (user_namespaces(7)).
+    let maps = [
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("{user} {user} 1")),
+        ("gid_map", format!("{group} {group} 1")),
+    ];
+    for (file, text) in maps {
+        fs::write(format!("/proc/self/{file}"), text).map_err(|error| {
+            let refusal = Refusal::of_system(error.raw_os_error()).to_string();
+            anyhow::Error::new(error).context(format!("/proc/self/{file}")).context(refusal)
+        })?;
+    }
+    Ok(true)
+}
+
+fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
+    let errno = match error.downcast_ref::<io::Error>() {
+        Some(error) => error.raw_os_error(),
+        None => error.downcast_ref::<Errno>().map(|errno| errno.raw_os_error()),
+    };
+    errno
+        .is_some_and(|errno| [Errno::PERM, Errno::ACCESS].map(Errno::raw_os_error).contains(&errno))
+        || error
+            .downcast_ref::<towpath_tap::OpenError>()
+            .is_some_and(|error| matches!(error, towpath_tap::OpenError::NotPermitted { .. }))
+}
+
+/// Why user namespaces are forbidden, and the command that allows them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Refusal {
+    #[error(
+        "user namespaces are forbidden (user.max_user_namespaces is 0): \
+         sudo sysctl user.max_user_namespaces=10000, or run towpath as root"
+    )]
+    None,
+    #[error(
+        "the user namespaces of this user are used up (user.max_user_namespaces is {0}): \
+         end some, or raise it with sudo sysctl user.max_user_namespaces={next}",
+        next = .0.saturating_mul(2)
+    )]
+    UsedUp(u64),
+    #[error(
+        "user namespaces are forbidden to users (kernel.unprivileged_userns_clone is 0): \
+         sudo sysctl kernel.unprivileged_userns_clone=1, or run towpath as root"
+    )]
+    Unprivileged,
+    #[error(
+        "AppArmor forbids user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1): \
+         give towpath a profile with `userns,`, or \
+         sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or run towpath as root"
+    )]
+    AppArmor,
+    #[error(
+        "the kernel refuses a user namespace ({0}): in a container its runtime may forbid it \
+         (seccomp); run towpath as root, or outside"
+    )]
+    Unknown(String),
+}
+
+impl Refusal {
+    fn of_system(errno: Option<i32>) -> Self {
+        Self::of(errno, |name| {
+            let text = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
+            text.trim().parse().ok()
+        })
+    }
+
+    fn of(errno: Option<i32>, sysctl: impl Fn(&str) -> Option<u64>) -> Self {
+        let most = sysctl("user/max_user_namespaces");
+        let full = [Errno::NOSPC, Errno::USERS].map(Errno::raw_os_error);
+        if most == Some(0) {
+            return Self::None;
+        }
+        if let (Some(most), true) = (most, errno.is_some_and(|errno| full.contains(&errno))) {
+            return Self::UsedUp(most);
+        }
+        if sysctl("kernel/unprivileged_userns_clone") == Some(0) {
+            return Self::Unprivileged;
+        }
+        if sysctl("kernel/apparmor_restrict_unprivileged_userns").is_some_and(|value| value != 0) {
+            return Self::AppArmor;
+        }
+        let error = errno.map(io::Error::from_raw_os_error);
+        Self::Unknown(error.map_or("no rights in it".into(), |error| error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_setting() {
+        let said = |errno: Errno, name: &str, value| {
+            let sysctl = |asked: &str| match asked {
+                asked if asked == name => Some(value),
+                "user/max_user_namespaces" => Some(1000),
+                _ => None,
+            };
+            Refusal::of(Some(errno.raw_os_error()), sysctl).to_string()
+        };
+        let cases = [
+            (Errno::NOSPC, "user/max_user_namespaces", 0, "user.max_user_namespaces is 0"),
+            (Errno::NOSPC, "user/max_user_namespaces", 7, "user.max_user_namespaces=14"),
+            (Errno::PERM, "kernel/unprivileged_userns_clone", 0, "unprivileged_userns_clone=1"),
+            (
+                Errno::PERM,
+                "kernel/apparmor_restrict_unprivileged_userns",
+                1,
+                "kernel.apparmor_restrict_unprivileged_userns=0",
+            ),
+            (Errno::PERM, "kernel/unprivileged_userns_clone", 1, "Operation not permitted"),
+        ];
+        for (errno, name, value, wanted) in cases {
+            let text = said(errno, name, value);
+            assert!(text.contains(wanted), "{name}={value}: {text}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The device of a gateway, recorded and counted.
+
+use towpath_gateway::Gateway;
+use towpath_pcap::CaptureFile;
+use towpath_pool::Port;
+use towpath_tap::Tap;
+use towpath_uplink::{Counting, Layer, PortCounters};
+
+/// A device whose packets are recorded if there is a capture.
+pub fn captured(
+    capture: Option<&CaptureFile>,
+    name: &str,
+    device: Counting<Tap>,
+) -> std::io::Result<Box<dyn Port + Send>> {
+    Ok(match capture {
+        Some(file) => Box::new(file.capture(name, device)?),
+        None => Box::new(device),
+    })
+}
+
+/// Counters of the gateway and of the stack inside.
+pub fn layers_of(gateway: &Gateway) -> Vec<Layer> {
+    let layer = |name: &str, list: &mut dyn Iterator<Item = (&'static str, u64)>| Layer {
+        name: name.to_owned(),
+        counters: list.map(|(name, value)| (name.to_owned(), value)).collect(),
+    };
+    let stack = gateway.inner();
+    let net = stack.net.counters();
+    vec![
+        layer("gateway", &mut gateway.counters().iter()),
+        layer("sockets", &mut stack.counters().iter()),
+        layer("net", &mut net.iter()),
+        layer("drops", &mut net.data.drops.iter()),
+    ]
+}
+
+/// Layers with those of the ports behind them.
+pub fn with_ports(mut layers: Vec<Layer>, ports: &PortCounters) -> Vec<Layer> {
+    layers.extend(ports.iter().map(|(name, list)| Layer {
+        name: (*name).to_owned(),
+        counters: list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+    }));
+    layers
+}

@@ -1,0 +1,203 @@
+//! `towpath proxy run`: PROGRAM in a network namespace whose device leads to the gateway here.
+//!
+//! The guardian makes the namespaces and the device, and hands the device out. A thread of this
+//! process joins the gateway to it, in the host's namespace. The run is supervised, signalled and
+//! ended as any other.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use towpath_pcap::CaptureFile;
+use towpath_uplink::{LinkKind, Plan, PlanError, Remark, Tell};
+use towpath_wire::Prefix;
+
+use super::run_args::RunArgs;
+use super::worker::{Work, Worker};
+use crate::child::{Child, Ended};
+use crate::guardian::{Job, Way, namespace::Namespace};
+use crate::messages::Messages;
+use crate::run::{lifeline, raise_descriptor_limit};
+use crate::signals::{self, Signals};
+use crate::supervise::{Observer, Run, asked_to_end};
+use crate::uplink::in_options;
+use crate::{program, recording, stats};
+
+/// The largest MTU that Linux lets a TAP device have (MAX_MTU in drivers/net/tun.c).
+const MTU_MAX: u32 = 65_521;
+
+/// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same
+/// one here.
+///
+/// # Errors
+/// With the sentence for the user.
+pub fn run(args: &RunArgs) -> Result<u8> {
+    let path = program::locate(&args.program[0])?;
+    let recording = args.pcap.as_deref().map(recording::open).transpose()?;
+    let signals = Signals::block()?;
+    let result = run_beside(args, &path, recording, &signals);
+    if result.is_err() {
+        // The caller's write to standard error may wait for a reader: Ctrl-C must end that.
+        signals.unblock();
+    }
+    result
+}
+
+fn run_beside(
+    args: &RunArgs,
+    path: &Path,
+    recording: Option<Box<dyn Write + Send>>,
+    signals: &Signals,
+) -> Result<u8> {
+    let messages = Messages::start(args.quiet).context("a thread for messages")?;
+    let limits = (args.pcap_snaplen, args.pcap_size);
+    let start = |out| recording::start(limits, out, messages.clone());
+    let capture = recording.map(start).transpose()?;
+    let (ended, alone) = within(args, path, capture.as_ref(), (&messages, signals))?;
+    if let Some(capture) = capture {
+        let go_on = || !asked_to_end(signals).unwrap_or(true);
+        recording::finish(&capture, &messages, go_on);
+    }
+    messages.finish(|| !asked_to_end(signals).unwrap_or(true));
+    if let Some(child) = alone {
+        child.finish();
+    }
+    Ok(match ended {
+        Ended::Exited(code) => code,
+        Ended::Killed(signal) => signals::die(signal),
+    })
+}
+
+/// The run, to its end. With the child if nothing is left of it.
+fn within(
+    args: &RunArgs,
+    path: &Path,
+    capture: Option<&CaptureFile>,
+    (messages, signals): (&Messages, &Signals),
+) -> Result<(Ended, Option<Child>)> {
+    let plan = plan(args, messages)?;
+    let namespaced = plan.namespaced().map_err(in_options)?;
+    let published = plan.bind(&namespaced).map_err(in_options)?;
+    let facts = published.facts.clone();
+    let pair = |own: &Prefix| (own.addr(), own.len());
+    let namespace = Namespace {
+        mtu: args.mtu,
+        addresses: namespaced.addresses.iter().map(pair).collect(),
+        routers: namespaced.routers.clone(),
+        nameservers: namespaced.nameservers.clone(),
+    };
+    let job = Job {
+        path: path.to_owned(),
+        words: args.program.clone(),
+        way: Way::Namespace(namespace),
+        signals: signals.at_start(),
+        output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
+    };
+    let limit = raise_descriptor_limit();
+    let (_programs_end, keep) = lifeline()?;
+    let (mut child, device) = {
+        // PROGRAM gets the limit that towpath was started with.
+        let _own = limit.lowered();
+        Child::in_namespace(&job, keep)?
+    };
+    device.remarks.iter().for_each(|remark| messages.say(remark));
+    let work = Work {
+        plan,
+        namespaced,
+        published,
+        parts: device.parts,
+        capture: capture.cloned(),
+        messages: messages.clone(),
+        inside: child.guardian(),
+        words: words(args),
+    };
+    let worker = Worker::start(work)?;
+    if !facts.is_empty() {
+        messages.say(&format!("{facts}; Ctrl-C ends"));
+    }
+    child.go(&job)?;
+    let name = args.program[0].to_string_lossy();
+    let observer = WorkObserver { worker: &worker, messages, name: &name };
+    let run = Run {
+        child: &child,
+        stack: worker.ended().as_fd(),
+        leaves: None,
+        signals,
+        grace: args.stop_timeout,
+        survived_after: args.survived_after,
+        observer: &observer,
+    };
+    let outcome = run.supervise();
+    let layers = worker.finish()?;
+    if let Some(format) = args.stats {
+        messages.put(stats::render(format, &layers)?);
+    }
+    let (ended, alone) = outcome?;
+    Ok((ended, alone.then_some(child)))
+}
+
+fn words(args: &RunArgs) -> Vec<String> {
+    let program = args.program.iter().map(|word| word.to_string_lossy().into_owned());
+    ["proxy", "run", "--"].map(str::to_owned).into_iter().chain(program).collect()
+}
+
+/// Checks options against each other.
+fn plan(args: &RunArgs, messages: &Messages) -> Result<Plan> {
+    let of_remarks = messages.clone();
+    let tell = Tell::new(move |remark| {
+        if let Remark::Warning(text) = remark {
+            of_remarks.say(&text);
+        }
+    });
+    let mut plan = Plan::new(LinkKind::Gateway, tell);
+    plan.publish = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
+    plan.addresses.clone_from(&args.address);
+    plan.mtu = Some(args.mtu);
+    plan.host_loopback = !args.no_host_loopback;
+    plan.dns = args.dns;
+    if args.mtu > MTU_MAX {
+        let error = PlanError::Mtu { mtu: args.mtu, most: MTU_MAX, link: "a TAP device".into() };
+        return Err(in_options(error));
+    }
+    plan.check().map_err(in_options)?;
+    Ok(plan)
+}
+
+/// Tells the user, and the worker, how the run goes.
+struct WorkObserver<'a> {
+    worker: &'a Worker,
+    messages: &'a Messages,
+    name: &'a str,
+}
+
+impl Observer for WorkObserver<'_> {
+    fn lingering(&self, delivers: bool) {
+        let name = self.name;
+        if delivers {
+            let unsent = self.worker.unsent();
+            self.messages.post(&format!(
+                "{name} has ended, towpath is still sending its last {unsent} bytes; \
+                 Ctrl-C cuts them off"
+            ));
+        } else {
+            self.messages.post(&format!(
+                "{name} has ended, processes that it started still run; Ctrl-C ends them"
+            ));
+        }
+    }
+
+    fn stop(&self) {
+        self.worker.stop();
+    }
+
+    fn left_behind(&self) {
+        self.messages.put_error(
+            "processes of this run cannot be ended: they are another user's, or wait for a device",
+        );
+    }
+
+    fn alone(&self) {
+        self.worker.drain();
+    }
+}

@@ -1,0 +1,222 @@
+//! The thread of `towpath proxy run` that turns the gateway on the device of PROGRAM's namespace.
+//!
+//! When no process of the namespace lives any more, its kernel and the gateway may still have bytes
+//! to send. The worker looks every [`LOOK_EVERY`] and ends when all are delivered.
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::Pid;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use towpath_gateway::{Ended, Gateway, Joint, Outer, Runner};
+use towpath_pcap::CaptureFile;
+use towpath_pool::Port;
+use towpath_tap::{Parts, Tap};
+use towpath_uplink::{BoundPorts, Counting, Layer, Namespaced, Plan, now_ns, random};
+use towpath_wire::MacAddr;
+
+use super::flows::FlowDesk;
+use super::port_layers::{captured, layers_of, with_ports};
+use crate::messages::Messages;
+
+/// Between two looks at what is not delivered.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Looks in a row that find nothing: a packet may be on its way between the kernel and the gateway.
+const LOOKS_IN_VAIN: u32 = 2;
+
+/// Things that the thread needs.
+pub struct Work {
+    /// Words of the user.
+    pub plan: Plan,
+    /// Both ends of the device.
+    pub namespaced: Namespaced,
+    /// Ports of the host that lead to PROGRAM.
+    pub published: BoundPorts,
+    /// Parts of the device.
+    pub parts: Parts,
+    /// File into which packets are recorded.
+    pub capture: Option<CaptureFile>,
+    /// Way to the user.
+    pub messages: Messages,
+    /// Process in the namespace, to look there.
+    pub inside: Pid,
+    /// Words by which `towpath ss` names the run.
+    pub words: Vec<String>,
+}
+
+/// The thread, as the main one sees it.
+pub struct Worker {
+    /// Hangs up when the thread has ended.
+    ended: OwnedFd,
+    /// Eventfd: the thread is to end now.
+    stop: OwnedFd,
+    /// Timerfd: the thread looks whether it may end.
+    look: OwnedFd,
+    unsent: Arc<AtomicU64>,
+    thread: JoinHandle<Vec<Layer>>,
+}
+
+impl Worker {
+    /// Returns when the gateway stands behind the device.
+    ///
+    /// # Errors
+    /// The gateway cannot be made, or not watch its device.
+    pub fn start(work: Work) -> Result<Self> {
+        let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let stop = eventfd(0, flags).context("eventfd")?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let look = timerfd_create(TimerfdClockId::Monotonic, flags).context("timerfd")?;
+        let unsent = Arc::<AtomicU64>::default();
+        let of_thread = (stop.try_clone()?, look.try_clone()?, Arc::clone(&unsent));
+        let (sender, ready) = channel();
+        let thread = std::thread::Builder::new().name("towpath-proxy".into()).spawn(move || {
+            let _alive = alive;
+            turn(work, of_thread, &sender)
+        })?;
+        ready.recv().map_err(|_| anyhow!("internal error: the gateway's thread ended"))??;
+        Ok(Self { ended, stop, look, unsent, thread })
+    }
+
+    /// Hangs up when the thread has ended.
+    pub fn ended(&self) -> &OwnedFd {
+        &self.ended
+    }
+
+    /// Bytes that are not delivered, when it was last looked.
+    pub fn unsent(&self) -> u64 {
+        self.unsent.load(Ordering::Relaxed)
+    }
+
+    /// Ends the thread at once.
+    pub fn stop(&self) {
+        // Fails when the counter is full, and then the thread has been told.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+    }
+
+    /// Ends the thread when all is delivered.
+    pub fn drain(&self) {
+        let every = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
+        let timer = Itimerspec { it_interval: every, it_value: every };
+        if timerfd_settime(&self.look, TimerfdTimerFlags::empty(), &timer).is_err() {
+            self.stop();
+        }
+    }
+
+    /// Ends the thread, and returns what was counted.
+    ///
+    /// # Errors
+    /// The thread panicked.
+    pub fn finish(self) -> Result<Vec<Layer>> {
+        self.stop();
+        self.thread.join().map_err(|_| anyhow!("internal error: the gateway's thread panicked"))
+    }
+}
+
+/// The thread.
+fn turn(
+    work: Work,
+    (stop, look, unsent): (OwnedFd, OwnedFd, Arc<AtomicU64>),
+    ready: &Sender<Result<()>>,
+) -> Vec<Layer> {
+    let (messages, inside, ports) =
+        (work.messages.clone(), work.inside, Arc::clone(&work.plan.port_counters));
+    let words = work.words.clone();
+    let open = || FlowDesk::open(words, &messages).context("eventfd");
+    let (mut runner, desk) = match join(work).and_then(|runner| Ok((runner, open()?))) {
+        Ok(both) => {
+            let _ = ready.send(Ok(()));
+            both
+        }
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return Vec::new();
+        }
+    };
+    let mut in_vain = 0;
+    let ended = runner.run(&[stop.as_fd(), look.as_fd(), desk.bell()], |wake, gateway| {
+        match wake {
+            0 => return ControlFlow::Break(()),
+            1 => {}
+            _ => {
+                desk.answer(gateway);
+                return ControlFlow::Continue(());
+            }
+        }
+        // Otherwise the timer stays readable.
+        let _ = rustix::io::read(&look, &mut [0; 8]);
+        let left = gateway.undelivered() + in_kernel(inside);
+        unsent.store(left, Ordering::Relaxed);
+        in_vain = if left == 0 { in_vain + 1 } else { 0 };
+        if in_vain < LOOKS_IN_VAIN { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    match ended {
+        Ok(Ended::Stopped) => {}
+        Ok(Ended::DeviceGone) => {
+            messages.post("the device of the namespace was deleted: the program has no network");
+        }
+        Err(error) => messages.put_error(&format!("the gateway has ended: {error}")),
+    }
+    let layers = layers_of(runner.gateway());
+    // The device vanishes here, and leaves its counters behind.
+    drop(runner);
+    let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
+    with_ports(layers, &ports)
+}
+
+fn join(work: Work) -> Result<Runner<dyn Port + Send>> {
+    let Work { plan, namespaced, published, parts, capture, messages, .. } = work;
+    let tap = Tap::from_parts(parts);
+    let [a, b, c, d, e, ..] = random()?;
+    // 02: locally administered, unicast.
+    let outer = Outer::device(&tap, MacAddr([0x02, a, b, c, d, e]));
+    let mut gateway = Gateway::on(outer, &namespaced.config, now_ns()).context("the gateway")?;
+    gateway.on_notice(move |notice| messages.post(&notice.to_string()));
+    plan.serve(&mut gateway, published)?;
+    let counting = Counting::new(tap, &plan.port_counters);
+    let device = captured(capture.as_ref(), "tap", counting).context("--pcap")?;
+    Runner::new(Joint::new(gateway, device)).context("the device")
+}
+
+/// Bytes of TCP connections in the namespace of a process that are not acknowledged.
+fn in_kernel(inside: Pid) -> u64 {
+    let tables = ["tcp", "tcp6"].map(|name| format!("/proc/{}/net/{name}", inside.as_raw_pid()));
+    let texts = tables.iter().map(fs::read_to_string);
+    texts.filter_map(io::Result::ok).map(|text| unacknowledged(&text)).sum()
+}
+
+/// Sum of the column `tx_queue` of /proc/net/tcp (proc_pid_net(5)), the FIN included.
+fn unacknowledged(table: &str) -> u64 {
+    let queue = |line: &str| {
+        let (sent, _) = line.split_ascii_whitespace().nth(4)?.split_once(':')?;
+        u64::from_str_radix(sent, 16).ok()
+    };
+    table.lines().skip(1).filter_map(queue).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_table_is_read() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n\
+            \x20  0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 00:00000000 00000000 0\n\
+            \x20  1: 0F02000A:9C40 0202000A:1F91 04 00000101:00000000 01:00000014 00000000 0\n\
+            \x20  2: 0F02000A:9C41 0202000A:1F91 01 00000010:00000000 01:00000014 00000000 0\n";
+        assert_eq!(unacknowledged(table), 0x111);
+        assert_eq!(unacknowledged(""), 0);
+    }
+}

@@ -1,0 +1,243 @@
+//! `towpath proxy run`: programs that no library can be loaded into, of an ordinary user, in a
+//! network namespace of their own. Without root, which becomes that user here, all are left out.
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+use towpath_tests::{
+    Namespace, Output, PATIENCE, Process, Scratch, eventually, program, towpath, wait_for_port,
+};
+
+/// A host with a page, a nameserver and an ordinary user who has towpath.
+struct Lab {
+    host: Namespace,
+    folder: Scratch,
+    /// A copy, because the user may not be able to read where towpath was built.
+    towpath: String,
+    _servers: Vec<Process>,
+}
+
+/// Makes /dev/net/tun as it is on most systems, in a mount namespace, and becomes a user.
+const AS_USER: &str = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && \
+    exec setpriv --reuid 1234 --regid 1234 --clear-groups \"$@\"";
+
+/// A nameserver that knows page.example, which is the gateway.
+const NAMESERVER: &str = "import socket\n\
+    s=socket.socket(2,2); s.bind(('127.0.0.1',53))\n\
+    while True:\n\
+    \x20q,a=s.recvfrom(999); end=q.index(b'\\0',12)+5; kind=q[end-3]\n\
+    \x20known=q[12:end-4]==b'\\4page\\7example\\0'\n\
+    \x20answer={1:b'\\0\\4\\n\\0\\2\\2',28:b'\\0\\x10\\xfd\\0\\0\\2'+bytes(11)+b'\\2'}.get(kind)\n\
+    \x20has=known and answer\n\
+    \x20r=q[:2]+(b'\\x81\\x80' if known else b'\\x81\\x83')+b'\\0\\1\\0'\n\
+    \x20r+=bytes([1 if has else 0])+bytes(4)+q[12:end]\n\
+    \x20if has: r+=b'\\xc0\\x0c\\0'+bytes([kind])+b'\\0\\1\\0\\0\\0\\1'+answer\n\
+    \x20s.sendto(r,a)";
+
+const TCP_V4: &str = "http://10.0.2.2:7801/";
+const TCP_V6: &str = "http://[fd00:2::2]:7801/";
+
+impl Lab {
+    /// None without root.
+    fn new() -> Option<Self> {
+        let host = Namespace::new();
+        if host.name().is_none() {
+            eprintln!("left out: needs root");
+            return None;
+        }
+        let folder = Scratch::new();
+        folder.write("index.html", "a page\n");
+        let own = folder.file("towpath");
+        std::fs::copy(towpath(), &own).expect("a copy of towpath");
+        let root = folder.path().to_str().expect("plain");
+        let page = ["python3", "-m", "http.server", "-b", "::", "-d", root, "7801"];
+        let servers = vec![host.spawn(&page), host.spawn(&["python3", "-c", NAMESERVER])];
+        wait_for_port(&host, "127.0.0.1", 7801);
+        eventually("the nameserver", || host.shell("ss -lun | grep -q 127.0.0.1:53").success());
+        Some(Self { towpath: own, host, folder, _servers: servers })
+    }
+
+    fn start(&self, options: &[&str], line: &[&str]) -> Process {
+        let mut all = vec!["unshare", "-m", "sh", "-c", AS_USER, "sh"];
+        all.extend([self.towpath.as_str(), "proxy", "run", "--dns", "127.0.0.1"]);
+        all.extend(options);
+        all.push("--");
+        all.extend(line);
+        self.host.spawn(&all)
+    }
+
+    fn run(&self, options: &[&str], line: &[&str]) -> Output {
+        self.start(options, line).wait(PATIENCE)
+    }
+
+    /// A program that sleeps, with its process id and its network namespace.
+    fn sleeper(&self) -> (Process, i32, String) {
+        let script = "readlink /proc/self/ns/net; echo $$; exec sleep 1000";
+        let run = self.start(&[], &["sh", "-c", script]);
+        eventually("the program", || run.stdout().lines().count() == 2);
+        let said = run.stdout();
+        let (namespace, pid) = said.trim().split_once('\n').expect("two lines");
+        (run, pid.parse().expect("a number"), namespace.to_owned())
+    }
+
+    /// No process is in the namespace any more, and the host has no device of it.
+    fn nothing_is_left(&self, namespace: &str) {
+        let find = format!("readlink /proc/[0-9]*/ns/net | grep -qF '{namespace}'");
+        eventually("nothing is left", || !self.host.shell(&find).success());
+        let seen = self.host.shell("ip -o link; cat /proc/self/mountinfo").ok().stdout;
+        assert!(!seen.contains("tap0") && !seen.contains(" - tmpfs towpath"), "{seen}");
+    }
+}
+
+#[test]
+fn a_static_program_fetches_pages_and_is_its_user() {
+    let Some(lab) = Lab::new() else { return };
+    for url in [TCP_V4, TCP_V6, "http://page.example:7801/"] {
+        let page = lab.run(&[], &["busybox", "wget", "-q", "-O-", url]);
+        assert_eq!(page.ok().stdout, "a page\n", "{url}");
+    }
+    let said = lab.run(&[], &["sh", "-c", "id -u; id -g; cat /etc/resolv.conf"]).ok().stdout;
+    assert!(said.starts_with("1234\n1234\nnameserver 10.0.2.3\nnameserver fd00:2::3\n"), "{said}");
+    // Loopback inside is another one than the host's.
+    let script = "busybox wget -q -O- http://127.0.0.1:7801/ || echo apart";
+    assert_eq!(lab.run(&[], &["sh", "-c", script]).ok().stdout, "apart\n");
+}
+
+#[test]
+fn a_go_program_fetches_pages() {
+    let Some(lab) = Lab::new() else { return };
+    let (source, binary) = (program("fetch.go"), lab.folder.file("fetch"));
+    let built = std::process::Command::new("go")
+        .args(["build", "-o", &binary, &source])
+        .env("CGO_ENABLED", "0")
+        .status();
+    match built {
+        Ok(status) => assert!(status.success(), "go build: {status}"),
+        Err(error) => return eprintln!("left out: go: {error}"),
+    }
+    let refused = lab.host.run(&[&lab.towpath, "run", "--", &binary]);
+    assert_eq!(refused.code(), 125);
+    assert!(refused.stderr.contains("towpath proxy run -- "), "{}", refused.stderr);
+    let pages = lab.run(&[], &[&binary, TCP_V4, TCP_V6, "http://page.example:7801/"]);
+    assert_eq!(pages.ok().stdout, "a page\na page\na page\n");
+}
+
+#[test]
+fn clients_of_published_ports_reach_the_program() {
+    let Some(lab) = Lab::new() else { return };
+    let root = lab.folder.path().to_str().expect("plain");
+    let options = ["-p", "18080-18081:80-81", "-p", "15353:53/udp"];
+    let udp = "import socket\ns=socket.socket(2,2); s.bind(('0.0.0.0',53))\n\
+        d,a=s.recvfrom(99); s.sendto(d[::-1],a)";
+    let script = format!(
+        "busybox httpd -p 80 -h {root}; busybox httpd -p 81 -h {root}; exec python3 -c \"{udp}\""
+    );
+    let run = lab.start(&options, &["sh", "-c", &script]);
+    for port in [18080, 18081] {
+        let url = format!("http://127.0.0.1:{port}/index.html");
+        eventually("a page", || {
+            lab.host.run(&["curl", "-sS", "-m", "30", &url]).stdout == "a page\n"
+        });
+    }
+    // The server may not be there yet.
+    let ask = "import socket\n\
+        s=socket.socket(2,2); s.settimeout(1); s.connect(('127.0.0.1',15353))\n\
+        while True:\n\
+        \x20try: s.send(b'abc'); print(s.recv(99).decode()); break\n\
+        \x20except OSError: pass";
+    assert_eq!(lab.host.run(&["python3", "-c", ask]).ok().stdout, "cba\n");
+    drop(run);
+}
+
+#[test]
+fn the_hosts_loopback_may_be_closed() {
+    let Some(lab) = Lab::new() else { return };
+    for url in [TCP_V4, TCP_V6] {
+        let wget = ["busybox", "wget", "-q", "-O-", url];
+        let refused = lab.run(&["--no-host-loopback"], &wget);
+        assert_eq!(refused.code(), 1);
+        assert!(refused.stderr.contains("Connection refused"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn the_exit_status_and_signals_pass() {
+    let Some(lab) = Lab::new() else { return };
+    assert_eq!(lab.run(&[], &["sh", "-c", "exit 7"]).code(), 7);
+    assert_eq!(lab.run(&[], &["no-such-program"]).code(), 127);
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    let run = lab.start(&[], &["sh", "-c", script]);
+    eventually("the program", || run.stdout().contains("ready"));
+    let output = run.stop();
+    assert_eq!((output.code(), output.stdout.as_str()), (3, "ready\nasked\n"));
+}
+
+#[test]
+fn bytes_written_before_the_end_arrive() {
+    let Some(lab) = Lab::new() else { return };
+    let count = "import socket\ns=socket.create_server(('127.0.0.1',7805)); c,_=s.accept(); n=0\n\
+        while d:=c.recv(65536): n+=len(d)\nprint(n)";
+    let server = lab.host.spawn(&["python3", "-c", count]);
+    eventually("the server", || lab.host.shell("ss -ltn | grep -q :7805").success());
+    let write =
+        "import socket\ns=socket.create_connection(('10.0.2.2',7805)); s.sendall(b'x'*3000000)";
+    lab.run(&[], &["python3", "-c", write]).ok();
+    assert_eq!(server.wait(PATIENCE).ok().stdout, "3000000\n");
+}
+
+#[test]
+fn a_killed_towpath_takes_the_program_along() {
+    let Some(lab) = Lab::new() else { return };
+    let (run, pid, namespace) = lab.sleeper();
+    run.signal(Signal::KILL);
+    run.wait(PATIENCE);
+    eventually("its end", || !Path::new(&format!("/proc/{pid}")).exists());
+    lab.nothing_is_left(&namespace);
+}
+
+#[test]
+fn a_killed_program_takes_towpath_along() {
+    let Some(lab) = Lab::new() else { return };
+    let (run, pid, namespace) = lab.sleeper();
+    kill_process(Pid::from_raw(pid).expect("positive"), Signal::KILL).expect("killed");
+    let output = run.wait(PATIENCE);
+    assert_eq!(output.status.signal(), Some(9), "{}", output.stderr);
+    lab.nothing_is_left(&namespace);
+}
+
+#[test]
+fn packets_are_recorded_and_counted() {
+    let Some(lab) = Lab::new() else { return };
+    let file = lab.folder.file("packets.pcapng");
+    let options = ["--pcap", &file, "--stats=json"];
+    let output = lab.run(&options, &["busybox", "wget", "-q", "-O-", TCP_V4]).ok();
+    let line = output.stderr.lines().find(|line| line.starts_with('{')).expect("JSON");
+    let all: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    assert_eq!(all["gateway"]["tcp_connected"], 1, "{line}");
+    assert!(all["tap"]["rx_frames"].as_u64() > Some(4), "{line}");
+    let bytes = std::fs::read(&file).expect("a capture");
+    assert!(bytes.windows(7).any(|window| window == b"a page\n"));
+}
+
+#[test]
+fn forbidden_user_namespaces_are_named() {
+    let Some(lab) = Lab::new() else { return };
+    // The number is of a user namespace, and holds for those below it.
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && \
+        exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$@\"";
+    let line = ["unshare", "-Ur", "sh", "-c", script, "sh", &lab.towpath, "proxy", "run", "true"];
+    let output = lab.host.run(&line);
+    assert_eq!(output.code(), 125, "{}", output.stderr);
+    assert!(output.stderr.contains("user.max_user_namespaces is 0"), "{}", output.stderr);
+}
+
+#[test]
+fn root_needs_no_user_namespace() {
+    let Some(lab) = Lab::new() else { return };
+    let script = format!("cat /proc/self/uid_map; busybox wget -q -O- {TCP_V4}");
+    let line = [lab.towpath.as_str(), "proxy", "run", "--", "sh", "-c", &script];
+    let output = lab.host.run(&line).ok();
+    assert!(output.stdout.contains("4294967295\na page"), "{}", output.stdout);
+}
