@@ -7,6 +7,7 @@
 
 mod namespace;
 mod process;
+pub mod proxy_lab;
 mod scratch;
 
 use std::path::{Path, PathBuf};

@@ -24,6 +24,7 @@ use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS, PLAIN_TTL};
 use crate::notice::Notice;
+use crate::show::{FlowEntry, FlowProtocol, datagrams};
 use crate::siblings::Topic;
 use crate::slab;
 use crate::sys::{self, Destination, IpOption};
@@ -53,6 +54,8 @@ struct Flow {
     /// A raw socket: it gives every ICMP message of the peer, with IPv4 headers.
     raw: bool,
     readable: bool,
+    /// Payload of requests, and of replies.
+    bytes: [u64; 2],
 }
 
 /// Why a request does not go out.
@@ -84,6 +87,14 @@ impl EchoFlows {
 
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
         self.flows.next_expiry_ns()
+    }
+
+    /// Snapshots of all flows.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = FlowEntry> {
+        self.flows.iter().map(|(key, flow)| {
+            let ends = (SocketAddr::new(key.program, key.ident), SocketAddr::new(key.peer, 0));
+            datagrams(FlowProtocol::Echo, ends, Some(&flow.host), flow.bytes)
+        })
     }
 
     /// Ends the flows that were idle for too long.
@@ -128,7 +139,9 @@ impl EchoFlows {
         self.flows.touch(shared.now_ns, id);
         let Some((_, flow)) = self.flows.get_mut(id) else { return Err(Lost::Failed) };
         flow.set_marks(meta.ttl, meta.tos);
-        flow.send(shared, &key, message)
+        flow.send(shared, &key, message)?;
+        flow.bytes[0] += message.len().saturating_sub(HEADER_LEN) as u64;
+        Ok(())
     }
 
     pub(crate) fn on_ready(&mut self, id: slab::Key, ready: Readiness) {
@@ -175,7 +188,8 @@ impl EchoFlows {
             .and_then(|()| shared.config.egress.apply(&host, ip))
             .and_then(|()| connect(&host, &to))
             .map_err(|error| refused(shared, error))?;
-        let flow = Flow { host, to: ip, marks: (PLAIN_TTL, 0), raw, readable: false };
+        let flow =
+            Flow { host, to: ip, marks: (PLAIN_TTL, 0), raw, readable: false, bytes: [0; 2] };
         let id = self.flows.insert(shared.now_ns, CLASS, key, flow);
         let Some((_, flow)) = self.flows.get(id) else { return Ok(id) };
         if let Err(error) = shared.events.watch(&flow.host, Token::Echo(id), Interest::Readable) {
@@ -209,6 +223,10 @@ impl EchoFlows {
                     if let Some((seq, data)) = parse_reply(bytes, key.peer, ident) {
                         let (ttl, tos) = (received.ttl, received.tos);
                         reply(cx, &key.reply(seq, ttl, tos), data);
+                        let len = data.len() as u64;
+                        if let Some((_, flow)) = self.flows.get_mut(id) {
+                            flow.bytes[1] += len;
+                        }
                     }
                 }
                 Err(Errno::AGAIN) => {

@@ -32,6 +32,7 @@ use crate::link::{LINK, Link};
 use crate::listeners::{Bound, Opened};
 use crate::notice::Notice;
 use crate::outer::Outer;
+use crate::show::{self, FlowEntry};
 use crate::siblings::Place;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
@@ -220,6 +221,12 @@ impl Gateway {
     /// TCP flows now.
     pub fn tcp_flows(&self) -> usize {
         self.host.tcp.len()
+    }
+
+    /// Snapshots of all flows.
+    pub fn flows(&self) -> Vec<FlowEntry> {
+        let GatewayHost { shared, tcp, udp, echo, .. } = &self.host;
+        show::flows(Instant(shared.now_ns), &self.stack, (tcp, udp, echo))
     }
 
     /// The stack inside, to look at its counters and sockets.

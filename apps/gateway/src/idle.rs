@@ -66,6 +66,10 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.entries.get(id).map(|entry| (&entry.key, &entry.value))
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter().map(|entry| (&entry.key, &entry.value))
+    }
+
     pub(crate) fn get_mut(&mut self, id: Key) -> Option<(&K, &mut V)> {
         self.entries.get_mut(id).map(|entry| (&entry.key, &mut entry.value))
     }

@@ -61,6 +61,7 @@ mod outer;
 mod published;
 mod runner;
 mod segment;
+mod show;
 mod siblings;
 mod slab;
 #[allow(unsafe_code)] // The system calls on FIFO memory; see there.
@@ -77,5 +78,6 @@ pub use listeners::Bound;
 pub use nameservers::Nameserver;
 pub use notice::Notice;
 pub use outer::Outer;
-pub use published::Published;
+pub use published::PublishWatch;
 pub use runner::{Ended, Joint, Runner};
+pub use show::{FlowEntry, FlowProtocol};

@@ -45,7 +45,7 @@ pub(crate) struct Listener {
 }
 
 /// The host's socket of a forwarded port, which refuses clients until [`Bound::open`] or
-/// [`Published`](crate::Published). A process may bind it for a gateway in another one.
+/// [`PublishWatch`](crate::PublishWatch). A process may bind it for a gateway in another one.
 #[derive(Debug)]
 pub struct Bound {
     /// What it is for.

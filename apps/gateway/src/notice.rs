@@ -129,7 +129,7 @@ fn bound(f: &mut fmt::Formatter<'_>, descriptors: Option<u64>) -> fmt::Result {
     match descriptors {
         Some(limit) => write!(
             f,
-            "the limit of {limit} descriptors allows; raise it (`ulimit -n`) before `towpath run`"
+            "the limit of {limit} descriptors allows; raise it (`ulimit -n`) before towpath"
         ),
         None => f.write_str("a run may have; divide the load among several runs"),
     }

@@ -1,4 +1,4 @@
-//! Published ports that come and go with the program's sockets.
+//! PublishWatch ports that come and go with the program's sockets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::notice::Notice;
 
 /// The published ports of a host, as the watch of its stack. Each lets clients in while a socket of
 /// the program would take what they send. Otherwise the host's kernel refuses them.
-pub struct Published {
+pub struct PublishWatch {
     /// By the program's port; the key begins with whether it is one of UDP.
     ports: BTreeMap<(bool, u16), Mutex<Port>>,
     tell: Box<dyn Fn(Notice) + Send + Sync>,
@@ -46,7 +46,7 @@ struct Door {
 const SOMEBODY_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const SOMEBODY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
-impl Published {
+impl PublishWatch {
     /// The ports in `bound`, all shut, which gateways configured by `config` are to serve
     /// ([`Gateway::serve_bound`](crate::Gateway::serve_bound)). `tell` hears what the user should
     /// know, from threads of the stack.
@@ -66,7 +66,7 @@ impl Published {
     }
 }
 
-impl ReceiverWatch for Published {
+impl ReceiverWatch for PublishWatch {
     fn on_change(&self, change: &ReceiverChange) {
         let is_udp = change.kind == SocketKind::Datagram;
         let Some(port) = self.ports.get(&(is_udp, change.port)) else { return };
@@ -79,9 +79,9 @@ impl ReceiverWatch for Published {
     }
 }
 
-impl fmt::Debug for Published {
+impl fmt::Debug for PublishWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Published").field("ports", &self.ports).finish_non_exhaustive()
+        f.debug_struct("PublishWatch").field("ports", &self.ports).finish_non_exhaustive()
     }
 }
 

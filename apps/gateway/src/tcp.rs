@@ -105,6 +105,10 @@ impl TcpFlows {
         }
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Flow> {
+        self.flows.iter()
+    }
+
     /// Flows now.
     pub(crate) fn len(&self) -> usize {
         self.flows.len()

@@ -31,6 +31,7 @@ use crate::listeners::Listeners;
 use crate::mapping::Port;
 use crate::nameservers;
 use crate::notice::Notice;
+use crate::show::{FlowEntry, FlowProtocol, datagrams};
 use crate::siblings::{Ends, Known, Siblings, Topic};
 use crate::slab;
 use crate::sys::{self, Destination, QueuedError, Received};
@@ -59,6 +60,8 @@ struct Flow {
     /// Trains are sent whole, for the kernel to cut (UDP_SEGMENT). Off after it refused: it does when a datagram
     /// exceeds the path's MTU, or the device computes no checksums.
     cuts: bool,
+    /// Payload towards the host, and towards the program.
+    bytes: [u64; 2],
 }
 
 /// The host's side of a flow.
@@ -119,6 +122,24 @@ impl UdpFlows {
 
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
         self.flows.next_expiry_ns()
+    }
+
+    /// Snapshots of all flows.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = FlowEntry> {
+        self.flows.iter().map(|(key, flow)| {
+            let host = match &flow.side {
+                Side::Connected { host, .. } => Some(host),
+                Side::Client { .. } => None,
+            };
+            datagrams(FlowProtocol::Udp, (key.program, key.peer), host, flow.bytes)
+        })
+    }
+
+    /// Counts payload of a flow, by its way: 0 towards the host, 1 towards the program.
+    fn count(&mut self, id: slab::Key, way: usize, len: usize) {
+        if let Some((_, flow)) = self.flows.get_mut(id) {
+            flow.bytes[way] += len as u64;
+        }
     }
 
     /// Ends the flows that were idle for too long.
@@ -330,7 +351,7 @@ impl UdpFlows {
         let side = Side::Client { listener, client, host, known: Some(known) };
         self.make_room(shared, CLASS_CLIENT);
         shared.counters.udp_flows += 1;
-        let flow = Flow { side, cuts: true };
+        let flow = Flow { side, cuts: true, bytes: [0; 2] };
         let id = self.flows.insert(shared.now_ns, CLASS_CLIENT, key, flow);
         self.clients.insert((listener, client), id);
         Some(id)
@@ -353,7 +374,8 @@ impl UdpFlows {
         let (host, mapped) = self.open_towards(shared, to, listeners, key)?;
         let side =
             Side::Connected { host, _share, to, readable: false, mapped, dont_fragment: false };
-        let id = self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true });
+        let id =
+            self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true, bytes: [0; 2] });
         if let Some((_, flow)) = self.flows.get(id)
             && let Side::Connected { host, .. } = &flow.side
             && let Err(error) = shared.events.watch(host, Token::Udp(id), Interest::Readable)
@@ -433,7 +455,12 @@ impl UdpFlows {
         let side = Side::Client { listener, client, host, known };
         self.make_room(shared, CLASS_CLIENT_NEW);
         shared.counters.udp_flows += 1;
-        Some(self.flows.insert(shared.now_ns, CLASS_CLIENT_NEW, key, Flow { side, cuts: true }))
+        Some(self.flows.insert(
+            shared.now_ns,
+            CLASS_CLIENT_NEW,
+            key,
+            Flow { side, cuts: true, bytes: [0; 2] },
+        ))
     }
 
     fn make_room(&mut self, shared: &mut Shared, class: usize) {
@@ -515,8 +542,21 @@ impl UdpFlows {
             }
         }
         match result {
-            Ok(_) => shared.counters.udp_to_host += count as u64,
+            Ok(_) => {
+                shared.counters.udp_to_host += count as u64;
+                self.count(id, 0, bytes.len());
+            }
             Err(Errno::INVAL | Errno::IO | Errno::MSGSIZE) if segment.is_some() => return false,
+            // The host may have lost the address that the socket sends from. The program's next
+            // datagram begins the flow anew, from another address, or hears why none is left.
+            Err(Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::NETUNREACH)
+                if flow.side.is_connected() && told == 0 =>
+            {
+                shared.counters.udp_dropped += count as u64;
+                if let Some((key, flow)) = self.flows.remove(id) {
+                    self.forget(&key, &flow.side);
+                }
+            }
             Err(error) => {
                 shared.counters.udp_dropped += count as u64;
                 if told == 0 {
@@ -561,6 +601,7 @@ impl UdpFlows {
                 Ok(received) => {
                     let bytes = scratch.get(..received.len).unwrap_or_default();
                     to_program(cx, &key, bytes, &received);
+                    self.count(id, 1, received.len);
                     self.flows.touch(cx.shared.now_ns, id);
                 }
                 Err(Errno::AGAIN) => {
@@ -603,6 +644,10 @@ impl Side {
         {
             *host = news;
         }
+    }
+
+    fn is_connected(&self) -> bool {
+        matches!(self, Self::Connected { .. })
     }
 
     fn set_dont_fragment(&mut self, wanted: bool) {

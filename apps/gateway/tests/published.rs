@@ -1,4 +1,4 @@
-//! Published ports follow the sockets of the program's stack: a client is refused by the host's
+//! PublishWatch ports follow the sockets of the program's stack: a client is refused by the host's
 //! kernel unless one listens that it would reach.
 
 use std::io::{ErrorKind, Read};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use towpath_gateway::{Bound, Forward, ForwardProtocol, GatewayConfig, Notice, Published};
+use towpath_gateway::{Bound, Forward, ForwardProtocol, GatewayConfig, Notice, PublishWatch};
 use towpath_pool::{LinkType, Offloads};
 use towpath_ring::{HeapRecv, HeapSend, Payload};
 use towpath_stack::net::InterfaceConfig;
@@ -69,7 +69,7 @@ impl World {
         let bound = Bound::all(&forwards).expect("free ports");
         let (tell, notices) = channel();
         let tell = move |notice| tell.send(notice).expect("the test listens");
-        let watch = Published::new(&GatewayConfig::default(), &bound, tell);
+        let watch = PublishWatch::new(&GatewayConfig::default(), &bound, tell);
         let config = StackConfig { receivers: Some(watch), ..StackConfig::default() };
         let mut shards = Stack::shards(config, [7; 32], NOW, shards);
         let addresses = ["10.0.2.15/24", "fd00:2::15/64"].map(|text| text.parse().expect("one"));
@@ -331,6 +331,6 @@ fn a_watch_begins_with_ports_that_refuse() {
     bound[0].open().expect("it may listen");
     assert!(connects(bound[0].host));
     // As for a program that takes the place of another one in the same process.
-    let watch: Arc<_> = Published::new(&GatewayConfig::default(), &bound, drop);
+    let watch: Arc<_> = PublishWatch::new(&GatewayConfig::default(), &bound, drop);
     assert!(!connects(bound[0].host), "{watch:?}");
 }

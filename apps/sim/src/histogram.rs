@@ -6,6 +6,8 @@ const BITS: u32 = 5;
 /// A histogram of numbers, as of ns.
 #[derive(Debug, Clone, Default)]
 pub struct Histogram {
+    /// Values of 0, which are most of all waits in queues; the bucket of 0 stays empty.
+    zeros: u64,
     buckets: Vec<u64>,
     count: u64,
     sum: u128,
@@ -15,12 +17,16 @@ pub struct Histogram {
 impl Histogram {
     /// Counts a value.
     pub fn record(&mut self, value: u64) {
+        self.count += 1;
+        if value == 0 {
+            self.zeros += 1;
+            return;
+        }
         let at = bucket(value);
         if at >= self.buckets.len() {
             self.buckets.resize(at + 1, 0);
         }
         self.buckets[at] += 1;
-        self.count += 1;
         self.sum += u128::from(value);
         self.max = self.max.max(value);
     }
@@ -44,7 +50,7 @@ impl Histogram {
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = (self.count as f64 * share).ceil().max(1.) as u64;
         let mut below = 0;
-        for (at, count) in self.buckets.iter().enumerate() {
+        for (at, count) in self.counts() {
             below += count;
             if below >= wanted {
                 return top(at).min(self.max);
@@ -57,11 +63,19 @@ impl Histogram {
     pub fn distribution(&self) -> Vec<(u64, f64)> {
         let mut below = 0;
         let mut points = Vec::new();
-        for (at, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
+        for (at, count) in self.counts().filter(|(_, count)| *count > 0) {
             below += count;
             points.push((top(at).min(self.max), below as f64 / self.count as f64));
         }
         points
+    }
+}
+
+impl Histogram {
+    /// Buckets and the values in each.
+    fn counts(&self) -> impl Iterator<Item = (usize, u64)> {
+        let others = self.buckets.iter().copied().enumerate().skip(1);
+        std::iter::once((0, self.zeros)).chain(others)
     }
 }
 
@@ -108,5 +122,9 @@ mod tests {
         assert_eq!((histogram.mean(), histogram.max()), (5_000_500., 10_000_000));
         assert_eq!(Histogram::default().quantile(0.5), 0);
         assert_eq!(histogram.distribution().last(), Some(&(10_000_000, 1.)));
+        (0..30_000).for_each(|_| histogram.record(0));
+        assert_eq!((histogram.count(), histogram.mean()), (40_000, 1_250_125.));
+        assert_eq!(histogram.distribution()[0], (0, 0.75));
+        assert_eq!((histogram.quantile(0.75), histogram.quantile(0.750_01)), (0, 1_007));
     }
 }

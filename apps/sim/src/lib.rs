@@ -34,6 +34,7 @@
 
 mod batch;
 mod capture;
+mod examples;
 pub mod explore;
 mod fault;
 mod histogram;
@@ -51,9 +52,15 @@ mod wire;
 mod world;
 
 pub use batch::{BatchOptions, RUNS_MAX, run_all};
+pub use examples::{
+    Bql, CardOptions, Example, ExampleReport, Latency, Load, OnOffOptions, PingOptions, Reply,
+    SendMode, SendOptions, TcOptions, Transport, text,
+};
 pub use output::{csv, html, json, table};
+pub use queue::qdisc_words;
 pub use result::{
     DeviceResult, DeviceSeries, Figure, FlowResult, FlowSeries, LinkResult, LinkSeries, Report,
     RunResult, Summary, Times,
 };
 pub use scenario::{Plan, ScenarioError, read};
+pub use units::{Rate, Time};

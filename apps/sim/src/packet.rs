@@ -1,28 +1,53 @@
 //! Packets on links, and the port of a host.
 
+use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 
 use towpath_link::Carried;
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_qdisc::{Ecn, Queueable, QueuedPacket};
 
-/// A packet on a link.
+/// A packet on a link. Queues and wires move 40 bytes; the packet itself stays where it is.
 #[derive(Debug)]
 pub struct SimPacket {
-    packet: QueuedPacket,
+    packet: Box<QueuedPacket>,
     /// Time at which the packet was given to the link that it is on.
     pub entered_ns: u64,
+    /// Place that the frame is for, read once: switches look at no byte of it.
+    towards: Towards,
+    len: u32,
+}
+
+/// The place that a frame is for, as its bytes say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Towards {
+    /// A host, by the number in its MAC address.
+    Host(u16),
+    /// The host with this address: an ARP request (RFC 826).
+    Asked(Ipv4Addr),
+    /// All hosts.
+    All,
 }
 
 impl SimPacket {
     /// A packet that a host gives to its link.
     pub fn new(packet: Packet, pool: &mut Pool, now_ns: u64) -> Self {
-        Self { packet: QueuedPacket::new(packet, LinkType::Ethernet, pool), entered_ns: now_ns }
+        Self::of(QueuedPacket::new(packet, LinkType::Ethernet, pool), now_ns)
+    }
+
+    fn of(packet: QueuedPacket, entered_ns: u64) -> Self {
+        let (towards, len) = (Towards::read(packet.packet().linear()), packet.bytes() as u32);
+        Self { packet: Box::new(packet), entered_ns, towards, len }
     }
 
     /// The bytes of the frame.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn frame(&self) -> &[u8] {
         self.packet.packet().linear()
+    }
+
+    /// The place that the frame is for.
+    pub fn towards(&self) -> Towards {
+        self.towards
     }
 
     /// The packet, for the host at the end of the link, or for the pool.
@@ -31,9 +56,24 @@ impl SimPacket {
     }
 }
 
+impl Towards {
+    /// Reads the place from a frame.
+    pub fn read(frame: &[u8]) -> Self {
+        if let Some(&[2, 0, 0, 0, high, low]) = frame.first_chunk() {
+            return Self::Host(u16::from_be_bytes([high, low]));
+        }
+        let is_request =
+            frame.get(12..14) == Some(&[0x08, 0x06]) && frame.get(20..22) == Some(&[0, 1]);
+        match frame.get(38..42).and_then(<[u8]>::first_chunk::<4>).filter(|_| is_request) {
+            Some(address) => Self::Asked((*address).into()),
+            None => Self::All,
+        }
+    }
+}
+
 impl Queueable for SimPacket {
     fn bytes(&self) -> usize {
-        self.packet.bytes()
+        self.len as usize
     }
 
     fn flow_hash(&self) -> u32 {
@@ -55,11 +95,12 @@ impl Queueable for SimPacket {
 
 impl Carried for SimPacket {
     fn duplicate(&self) -> Self {
-        Self { packet: self.packet.duplicate(), entered_ns: self.entered_ns }
+        Self { packet: Box::new(self.packet.duplicate()), ..*self }
     }
 
     fn flip_bit(&mut self, bit: u64) {
         self.packet.flip_bit(bit);
+        self.towards = Towards::read(self.frame());
     }
 }
 
@@ -110,10 +151,41 @@ impl Port for SimPort {
     }
 }
 
-/// The host that a frame is addressed to; none for a group.
-pub fn host_of(frame: &[u8]) -> Option<usize> {
-    match frame.get(..6)? {
-        [2, 0, 0, 0, high, low] => Some(usize::from(u16::from_be_bytes([*high, *low]))),
-        _ => None,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An Ethernet frame to `to` with an ARP message of operation `operation` for 10.0.1.7.
+    fn arp(to: [u8; 6], operation: u8) -> [u8; 42] {
+        let mut frame = [0; 42];
+        frame[..6].copy_from_slice(&to);
+        frame[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, operation]);
+        frame[38..].copy_from_slice(&[10, 0, 1, 7]);
+        frame
+    }
+
+    #[test]
+    fn a_frame_is_for_the_host_of_its_address_or_for_the_one_that_arp_asks_for() {
+        let request = arp([255; 6], 1);
+        assert_eq!(Towards::read(&arp([2, 0, 0, 0, 1, 2], 2)), Towards::Host(0x102));
+        assert_eq!(Towards::read(&request), Towards::Asked([10, 0, 1, 7].into()));
+        assert_eq!(Towards::read(&arp([255; 6], 2)), Towards::All);
+        for cut in 0..request.len() {
+            assert_eq!(Towards::read(&request[..cut]), Towards::All);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_of_the_address_leads_elsewhere() {
+        let mut pool = Pool::default();
+        let mut packet = pool.take(42);
+        let frame = arp([2, 0, 0, 0, 0, 1], 2);
+        packet.push_back(42).expect("taken with room").copy_from_slice(&frame);
+        let mut packet = SimPacket::new(packet, &mut pool, 0);
+        assert_eq!((packet.towards(), packet.bytes()), (Towards::Host(1), 42));
+        packet.flip_bit(46);
+        let other = Towards::read(packet.frame());
+        assert_eq!(packet.towards(), other);
+        assert_ne!(other, Towards::Host(1));
     }
 }

@@ -94,23 +94,41 @@ impl QueueSpec {
         }
     }
 
-    /// The discipline, empty. `key` is for hashes and draws.
-    pub fn build(&self, key: u64) -> Box<dyn Qdisc<SimPacket>> {
+    /// The discipline, empty, whose packets are timed. `key` is for hashes and draws.
+    pub fn build(&self, key: u64, sojourns: &Sojourns) -> Box<dyn Qdisc<SimPacket>> {
         let dice = || Dice::new(key, 0);
         match self {
-            Self::Pfifo(limit) => Box::new(Fifo::packets(*limit)),
-            Self::Bfifo(limit) => Box::new(Fifo::bytes(*limit)),
-            Self::PfifoFast(limit) => Box::new(Prio::pfifo_fast(*limit)),
-            Self::Tbf(params) => Box::new(Tbf::new(*params)),
-            Self::Red(params) => Box::new(Red::new(*params, dice())),
-            Self::Codel(params) => Box::new(Codel::new(*params)),
+            Self::Pfifo(limit) => sojourns.of(Fifo::packets(*limit)),
+            Self::Bfifo(limit) => sojourns.of(Fifo::bytes(*limit)),
+            Self::PfifoFast(limit) => sojourns.of(Prio::pfifo_fast(*limit)),
+            Self::Tbf(params) => sojourns.of(Tbf::new(*params)),
+            Self::Red(params) => sojourns.of(Red::new(*params, dice())),
+            Self::Codel(params) => sojourns.of(Codel::new(*params)),
             Self::FqCodel(params) => {
-                Box::new(FqCodel::new(FqCodelParams { perturbation: key, ..*params }))
+                sojourns.of(FqCodel::new(FqCodelParams { perturbation: key, ..*params }))
             }
-            Self::Pie(params) => Box::new(Pie::new(*params, dice())),
-            Self::Cobalt(params) => Box::new(Cobalt::new(*params, dice())),
+            Self::Pie(params) => sojourns.of(Pie::new(*params, dice())),
+            Self::Cobalt(params) => sojourns.of(Cobalt::new(*params, dice())),
         }
     }
+}
+
+/// Words of a discipline that [`QueueSpec`] reads, from tc's words, or from the name that ns-3 has
+/// for one.
+///
+/// # Errors
+/// A sentence about the word that means nothing.
+pub fn qdisc_words(text: &str) -> Result<String, String> {
+    let words = match text {
+        "PfifoFast" => "pfifo_fast",
+        // A tenth of a second at 100 Mbit/s; ns-3 has 5 and 15 packets and a queue of 25.
+        "ARED" => "red limit 1250kb min 75kb max 225kb bandwidth 100mbit adaptive",
+        "CoDel" => "codel",
+        "FqCoDel" => "fq_codel",
+        "PIE" => "pie",
+        words => words,
+    };
+    QueueSpec::parse(words).map(|_| words.to_owned())
 }
 
 impl Default for QueueSpec {
@@ -282,22 +300,20 @@ impl Sojourns {
         // Each world has one thread, so that no call waits; a panic elsewhere leaves plain numbers.
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
 
-/// A discipline whose packets are timed.
-pub struct Observed {
-    inner: Box<dyn Qdisc<SimPacket>>,
-    sojourns: Sojourns,
-}
-
-impl Observed {
     /// Times the packets of `inner`.
-    pub fn new(inner: Box<dyn Qdisc<SimPacket>>, sojourns: Sojourns) -> Self {
-        Self { inner, sojourns }
+    fn of(&self, inner: impl Qdisc<SimPacket> + 'static) -> Box<dyn Qdisc<SimPacket>> {
+        Box::new(Observed { inner, sojourns: self.clone() })
     }
 }
 
-impl Qdisc<SimPacket> for Observed {
+/// A discipline whose packets are timed.
+struct Observed<Q> {
+    inner: Q,
+    sojourns: Sojourns,
+}
+
+impl<Q: Qdisc<SimPacket>> Qdisc<SimPacket> for Observed<Q> {
     fn enqueue(&mut self, now_ns: u64, item: SimPacket, drops: &mut Vec<Dropped<SimPacket>>) {
         self.inner.enqueue(now_ns, item, drops);
     }

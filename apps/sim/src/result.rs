@@ -1,11 +1,9 @@
 //! Results of runs, in numbers and series. The JSON is this, field by field.
 
 use serde::Serialize;
-use towpath_link::RingDevice;
-use towpath_qdisc::TransmitPath;
+use towpath_qdisc::TransmitQueue;
 
 use crate::histogram::Histogram;
-use crate::packet::SimPacket;
 use crate::trace::Trace;
 
 /// Runs of a scenario, in the order of variants and seeds.
@@ -212,17 +210,17 @@ impl DeviceResult {
         samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64
     }
 
-    /// Adds a sample of a path.
-    pub(crate) fn sample(&mut self, path: &TransmitPath<SimPacket, RingDevice<SimPacket>>) {
-        let (queue, stats) = (path.queue(), path.queue().stats());
+    /// Adds a sample of a device with a ring of `ring` descriptors.
+    pub(crate) fn sample(&mut self, queue: &TransmitQueue, ring: usize, interrupts: u64) {
+        let stats = queue.stats();
         let limits = queue.limits();
         self.series.sent.push(stats.completed_packets - self.sent);
         self.series.inflight_packets.push(stats.queued_packets - stats.completed_packets);
         self.series.inflight_bytes.push(queue.inflight());
         self.series.limit_bytes.push(limits.map(|state| state.limit));
         self.series.slack_bytes.push(limits.map(|state| state.slack));
-        (self.ring, self.bql) = (path.device().config().descriptors, limits.is_some());
-        (self.sent, self.interrupts) = (stats.completed_packets, path.device().interrupts());
+        (self.ring, self.bql) = (ring, limits.is_some());
+        (self.sent, self.interrupts) = (stats.completed_packets, interrupts);
         (self.stops, self.wakes) = (stats.stops, stats.wakes);
         self.limit_stops = stats.limit_stops;
     }

@@ -125,7 +125,9 @@ impl Recorder {
         }
         for (result, wire) in self.devices.iter_mut().zip(&world.wires) {
             if let Some(path) = wire.device() {
-                result.get_or_insert_default().sample(path);
+                let device = path.device();
+                let (ring, interrupts) = (device.config().descriptors, device.interrupts());
+                result.get_or_insert_default().sample(path.queue(), ring, interrupts);
             }
         }
     }

@@ -10,7 +10,7 @@ use towpath_wire::tcp::{Flags, Header, SeqNum};
 use towpath_wire::{IpProtocol, checksum};
 
 use crate::fault::Fault;
-use crate::packet::{SimPort, host_of};
+use crate::packet::{SimPort, Towards};
 
 /// Both addresses of a connection, that of its sender first.
 type Ends = (SocketAddr, SocketAddr);
@@ -81,11 +81,11 @@ impl Watch {
     /// A frame that a host sends, or that arrives there.
     pub fn on_frame(&mut self, now: u64, host: usize, frame: &[u8], is_sent: bool) {
         let Some((ends, header, payload)) = parse(frame) else { return };
-        let frame_host = host_of(frame);
+        let towards = Towards::read(frame);
         let frame = Frame { ends, header: &header, payload };
         if !is_sent {
             // A header of the link is covered by no checksum: a host drops a frame for another one.
-            if frame_host == Some(host) {
+            if towards == Towards::Host(host as u16) {
                 self.heard.entry((host, (ends.1, ends.0))).or_default().note(now, &frame);
             }
             return;

@@ -8,7 +8,7 @@ use towpath_link::{
 use towpath_qdisc::{Qdisc, TransmitPath, TransmitQueue};
 
 use crate::packet::SimPacket;
-use crate::queue::{Observed, QueueSpec, Sojourns};
+use crate::queue::{QueueSpec, Sojourns};
 use crate::scenario::{DevicePlan, Outage, Place, WayPlan};
 
 /// Packets that wait in the device of a host without a discipline: enough that it is never idle.
@@ -47,12 +47,11 @@ impl Wire {
         let sojourns = Sojourns::default();
         let is_switch = matches!(from, Place::Switch(_));
         let queue = match (&way.queue, is_switch) {
-            (Some(queue), _) => queue.build(dice.next_u64()),
-            (None, true) => QueueSpec::default().build(0),
+            (Some(queue), _) => queue.build(dice.next_u64(), &sojourns),
+            (None, true) => QueueSpec::default().build(0, &sojourns),
             // The host's own queue is the one with a limit.
-            (None, false) => QueueSpec::Pfifo(usize::MAX).build(0),
+            (None, false) => QueueSpec::Pfifo(usize::MAX).build(0, &sojourns),
         };
-        let queue = Box::new(Observed::new(queue, sojourns.clone()));
         let has_ring = way.queue.is_none() && !is_switch;
         let (link, device) = match way.device {
             None => (Link::with_queue(way.config, queue, dice), None),
@@ -117,7 +116,7 @@ impl Wire {
     pub fn room(&self) -> usize {
         match &self.device {
             _ if !self.has_ring => usize::MAX,
-            None => DEVICE_RING.saturating_sub(self.queue().stats().backlog_packets as usize),
+            None => DEVICE_RING.saturating_sub(self.link.waiting()),
             Some(path) => path.room(FRAME_MAX),
         }
     }
@@ -190,11 +189,15 @@ impl Wire {
 }
 
 fn path(
-    queue: Box<Observed>,
+    queue: Box<dyn Qdisc<SimPacket>>,
     device: DevicePlan,
 ) -> TransmitPath<SimPacket, RingDevice<SimPacket>> {
     let RingConfig { descriptors, .. } = device.ring;
-    let wake_room = WAKE_ROOM.min(descriptors / 4);
-    let limits = TransmitQueue::new(wake_room, device.limits);
-    TransmitPath::new(queue, limits, RingDevice::new(device.ring))
+    let control = TransmitQueue::new(wake_room(descriptors), device.limits);
+    TransmitPath::new(queue, control, RingDevice::new(device.ring))
+}
+
+/// Free descriptors with which a ring that was full wakes its queue.
+pub fn wake_room(descriptors: usize) -> usize {
+    WAKE_ROOM.min(descriptors / 4)
 }

@@ -6,7 +6,8 @@
 //! but the plan and the seed.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::Ipv4Addr;
 
 use towpath_direct::{DirectConfig, Node, NodeConfig, SocketHandle};
 use towpath_link::{Carried, Dice, Dropped};
@@ -16,7 +17,7 @@ use towpath_stack::{Instant, StackConfig, Usage};
 use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
-use crate::packet::{SimPacket, SimPort, host_of};
+use crate::packet::{SimPacket, SimPort, Towards};
 use crate::scenario::{HostPlan, NET, Place, Plan};
 use crate::trace::Traces;
 use crate::traffic::Programs;
@@ -57,6 +58,7 @@ pub struct World {
     pub watch: Option<Watch>,
     hosts: Vec<SimHost>,
     switches: Vec<Switch>,
+    by_address: BTreeMap<Ipv4Addr, usize>,
     captures: Option<Captures>,
     /// Time of each actor, and the entries of the heap: an entry with another time is void.
     armed: Vec<u64>,
@@ -107,6 +109,7 @@ impl World {
             traces: Traces::new(plan),
             watch: None,
             switches,
+            by_address: plan.hosts.iter().map(|host| host.address).zip(0..).collect(),
             captures,
             armed: vec![u64::MAX; actors],
             heap: BinaryHeap::new(),
@@ -256,7 +259,7 @@ impl World {
         self.wires[at].switch(self.now);
         while let Some(item) = self.wires[at].poll_packet(self.now, &mut drops) {
             if let Some(captures) = &mut self.captures {
-                captures.delivered(at, self.now, item.bytes());
+                captures.delivered(at, self.now, item.frame());
             }
             match self.wires[at].to {
                 Place::Host(host) => self.deliver(host, item),
@@ -274,9 +277,9 @@ impl World {
     }
 
     fn deliver(&mut self, host: usize, item: SimPacket) {
-        self.traces.on_frame(self.now, item.bytes(), false);
+        self.traces.on_frame(self.now, item.frame(), false);
         if let Some(watch) = &mut self.watch {
-            watch.on_frame(self.now, host, item.bytes(), false);
+            watch.on_frame(self.now, host, item.frame(), false);
         }
         if let Some(port) = self.hosts[host].node.ports.first_mut() {
             port.inbox.push_back(item.into_packet());
@@ -292,7 +295,14 @@ impl World {
         item: SimPacket,
         drops: &mut Vec<Dropped<SimPacket>>,
     ) {
-        match host_of(item.bytes()).and_then(|host| self.switches[switch].towards.get(host)) {
+        let host = match item.towards() {
+            Towards::Host(host) => Some(usize::from(host)),
+            // Switches know where each address is and ask its host alone, as with ARP suppression.
+            // A flood is as many packets as the network has hosts.
+            Towards::Asked(address) => self.by_address.get(&address).copied(),
+            Towards::All => None,
+        };
+        match host.and_then(|host| self.switches[switch].towards.get(host)) {
             Some(&wire) => self.enter(wire, item, drops),
             None => {
                 // The direction back on the same link has the number beside.
@@ -319,7 +329,7 @@ impl World {
     fn give_up(&mut self, wire: usize, drops: &mut Vec<Dropped<SimPacket>>) {
         for Dropped { item, cause } in drops.drain(..) {
             if let Some(captures) = &mut self.captures {
-                captures.dropped(wire, self.now, cause.name(), item.bytes());
+                captures.dropped(wire, self.now, cause.name(), item.frame());
             }
             self.pool.give(item.into_packet());
         }
@@ -343,9 +353,9 @@ impl World {
             let sent = !outbox.is_empty();
             for packet in outbox.drain(..) {
                 let item = SimPacket::new(packet, &mut self.hosts[at].node.pool, now);
-                self.traces.on_frame(now, item.bytes(), true);
+                self.traces.on_frame(now, item.frame(), true);
                 if let Some(watch) = &mut self.watch {
-                    watch.on_frame(now, at, item.bytes(), true);
+                    watch.on_frame(now, at, item.frame(), true);
                 }
                 self.enter(wire, item, &mut drops);
             }

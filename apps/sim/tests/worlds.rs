@@ -76,6 +76,15 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
+fn a_slow_start_that_overshoots_loses_retransmissions_and_no_seconds() {
+    // 175 packets fit into the path; CUBIC goes from 350 to 245, and the queue drops more than a
+    // hundred retransmissions as well.
+    let link = "rate = \"20mbit\"\ndelay = \"22ms\"\nqdisc = \"pfifo limit 100\"";
+    let flow = &run(&pair(link, "kind = \"bulk\""), ONE).expect("a run").runs[0].flows[0];
+    assert!(flow.goodput_bps > 18_500_000., "{} bit/s of 20,000,000", flow.goodput_bps);
+}
+
+#[test]
 fn a_run_beyond_its_limits_is_given_up_with_the_reason() {
     let text = pair("rate = \"10mbit\"", "kind = \"bulk\"") + "[limits]\nevents = 1000\n";
     let error = run(&text, ONE).expect_err("a limit of events");

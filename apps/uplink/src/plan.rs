@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use towpath_engine::{BUSY_POLL, EngineConfig};
 use towpath_gateway::{
     Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
-    Notice, Published,
+    Notice, PublishWatch,
 };
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
@@ -334,7 +334,7 @@ impl Plan {
         }
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
-        let watch = Published::new(&config, &bound, move |notice| {
+        let watch = PublishWatch::new(&config, &bound, move |notice| {
             let _ = sender.send(notice);
         });
         let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();

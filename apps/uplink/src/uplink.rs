@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::EngineConfig;
-use towpath_gateway::{Bound, Gateway, GatewayConfig, Published};
+use towpath_gateway::{Bound, Gateway, GatewayConfig, PublishWatch};
 use towpath_pool::Port;
 use towpath_shm::Fd;
 use towpath_stack::ReceiverWatch;
@@ -49,7 +49,7 @@ impl Outfit {
                 let bound = bound.collect::<Result<Vec<_>, _>>()?;
                 let told = home.clone();
                 let tell = move |notice| told.mention(&Said::Notice(notice));
-                watch = Some(Published::new(&config, &bound, tell));
+                watch = Some(PublishWatch::new(&config, &bound, tell));
                 Gateway::serve_bound(slice::from_mut(&mut gateway), bound)
                     .map_err(|error| error.source)?;
                 self.joined(Counting::new(gateway, &counters), &counters)?

@@ -41,7 +41,7 @@ pub enum Command {
     Ss(crate::ss::SsArgs),
     /// Run a scenario in a simulated network
     #[command(long_about = SIM_ABOUT)]
-    Sim(crate::sim::SimArgs),
+    Sim(Box<crate::sim::SimArgs>),
     /// Measure a server under load
     #[command(long_about = LOAD_ABOUT, after_long_help = LOAD_AFTER)]
     Load(Box<crate::load::LoadArgs>),
@@ -57,7 +57,7 @@ pub enum Command {
     /// Print a manual page
     #[command(long_about = MAN_ABOUT)]
     Man {
-        /// A command of towpath; towpath itself unless given
+        /// A command of towpath, as run or sim-tc; towpath itself unless given
         command: Option<String>,
     },
 }
@@ -402,10 +402,14 @@ long as it takes to compute, and the same seed gives the same results, byte for 
 show flows and links. -o writes a page with charts, JSON or CSV, and --pcap what passed each link. \
 docs/sim has scenarios that teach, and all keys.
 
+Four examples need no file: they are a host, its queue and its device, with and without byte queue \
+limits. docs/sim/examples.md shows them.
+
   towpath sim bufferbloat.toml                       tables
   towpath sim bufferbloat.toml -o r.html             and a page with charts
   towpath sim bufferbloat.toml --runs 10 -o r.json   means of ten seeds
-  towpath sim bufferbloat.toml --pcap captures       packets of each link, for Wireshark";
+  towpath sim bufferbloat.toml --pcap captures       packets of each link, for Wireshark
+  towpath sim tc                                     an example, with its options in tc --help";
 
 const MAN_ABOUT: &str = "\
 Print a manual page to standard output: of towpath, or of one of its commands.

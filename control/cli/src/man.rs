@@ -18,11 +18,15 @@ fn command(of: Option<&str>) -> Result<clap::Command> {
     // Gives the commands the names and options that they have below towpath.
     all.build();
     let Some(name) = of else { return Ok(all) };
-    let Some(command) = all.find_subcommand(name) else {
-        let names: Vec<_> = all.get_subcommands().map(clap::Command::get_name).collect();
-        bail!("{name:?} is not a command of towpath: {}", names.join(", "));
-    };
-    // It is called towpath-NAME then, as git and cargo call theirs.
+    // The page is called towpath-NAME then, or towpath-sim-NAME, as git and cargo call theirs.
+    let mut command = &all;
+    for part in name.split('-') {
+        let Some(below) = command.find_subcommand(part) else {
+            let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+            bail!("{part:?} is not a command of {}: {}", command.get_name(), names.join(", "));
+        };
+        command = below;
+    }
     Ok(command.clone())
 }
 
@@ -41,6 +45,9 @@ mod tests {
         let run = page(Some("run"));
         assert!(run.contains(".TH towpath-run 1") && run.contains("no\\-host\\-loopback"), "{run}");
         assert!(page(Some("ss")).contains("processes"));
+        let tc = page(Some("sim-tc"));
+        assert!(tc.contains(".TH towpath-sim-tc 1") && tc.contains("tx\\-frames"), "{tc}");
+        assert!(command(Some("sim-td")).unwrap_err().to_string().contains("ping, onoff, send, tc"));
         assert!(command(Some("sing")).unwrap_err().to_string().contains("run, ss"));
     }
 }

@@ -426,6 +426,7 @@ fn socket(entry: &SocketEntry) -> Option<Socket> {
         rtt_us: entry.rtt_us,
         congestion: entry.congestion.map(Into::into),
         tcp: entry.tcp.clone(),
+        flow: None,
         holders: entry.pids.clone(),
         recv_buffer: entry.recv_buffer,
         send_buffer: entry.send_buffer,

@@ -78,3 +78,57 @@ fn mistakes_are_told_with_the_line_and_end_with_2() {
     assert!(text(&output.stderr).contains("r.png: the name says no format"));
     assert_eq!(sim(&["nothere.toml"]).status.code(), Some(125));
 }
+
+#[test]
+fn examples_run_without_a_file_and_give_the_same_bytes_again() {
+    let folder = Folder::new("examples");
+    let [page, csv, txt] = ["r.html", "r.csv", "r.txt"].map(|name| folder.file(name, ""));
+    let words = ["tc", "--duration", "4s", "--load", "1s-3s", "-q"];
+    let output = sim(&[&words[..], &["-o", &page, "-o", &csv, "-o", &txt]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    let lines = text(&output.stdout);
+    for wanted in ["bql off", "bql on", "icmp_seq=3 time=", "b in flight", "Under load the median"]
+    {
+        assert!(lines.contains(wanted), "{wanted}: {lines}");
+    }
+    let read = |path: &str| std::fs::read_to_string(path).expect("a file");
+    assert_eq!(read(&txt), lines);
+    assert!(read(&page).contains("Bytes in the device"));
+    assert!(read(&csv).contains("bql on,1,") && read(&csv).contains(",ping,seq 1,time_s,"));
+    let json = |words: &[&str]| sim(&[words, &["-o", "-"]].concat()).stdout;
+    let first = json(&words);
+    assert!(first == json(&words), "the same seed gives the same bytes");
+    let json: serde_json::Value = serde_json::from_slice(&first).expect("JSON alone");
+    assert_eq!(json["example"], "tc");
+    assert!(json["latency"][1]["under_load"]["p50_s"].as_f64().expect("a time") < 0.01);
+}
+
+#[test]
+fn the_scenario_of_an_example_is_a_file_to_run() {
+    let folder = Folder::new("printed");
+    let words = ["--duration", "3s", "--load", "1s-2s"];
+    let printed = sim(&[&["ping", "--scenario"], &words[..]].concat());
+    let scenario = folder.file("ping.toml", &text(&printed.stdout));
+    let output = sim(&[&scenario, "-q"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("bql on, seed 1: 3.00 s in virtual time"));
+    let output = sim(&["send", "--scenario"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("has no network"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn wrong_options_of_examples_end_with_2() {
+    for (words, wanted) in [
+        (&["tc", "--qdisc", "fq_codl"][..], "did you mean `fq_codel`?"),
+        (&["tc", "--load", "1s-99s"], "expected a time in the run of 30.0 s"),
+        (&["onoff", "--bql=perhaps"], "possible values: off, on, both"),
+        (&["tc", "-o", "r.png"], "end it with .html, .json, .csv or .txt"),
+        (&[], "<SCENARIO>"),
+    ] {
+        let output = sim(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(text(&output.stderr).contains(wanted), "{words:?}: {}", text(&output.stderr));
+    }
+}

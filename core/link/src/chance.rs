@@ -79,16 +79,21 @@ impl Correlated {
 pub(crate) struct Losses {
     draws: Correlated,
     is_bad: bool,
+    /// Packets so far.
+    seen: u64,
 }
 
 impl Losses {
     pub(crate) fn new(dice: Dice) -> Self {
-        Self { draws: Correlated::new(dice), is_bad: false }
+        Self { draws: Correlated::new(dice), is_bad: false, seen: 0 }
     }
 
     /// Whether the next packet is lost.
     pub(crate) fn strike(&mut self, loss: Loss) -> bool {
+        let number = self.seen;
+        self.seen += 1;
         match loss {
+            Loss::Numbered { first, count } => number.checked_sub(first).is_some_and(|n| n < count),
             Loss::Random(chance) => self.draws.strikes(chance),
             Loss::GilbertElliott { to_bad, to_good, in_bad, in_good } => {
                 let independent = Probability::NEVER;

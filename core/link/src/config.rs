@@ -68,6 +68,13 @@ pub enum Loss {
         /// Loss in the good state: tc's `1-k`.
         in_good: Probability,
     },
+    /// `count` packets from number `first` on, of those that are sent; the first one has number 0.
+    Numbered {
+        /// Number of the first packet that is lost.
+        first: u64,
+        /// Packets that are lost.
+        count: u64,
+    },
 }
 
 impl Loss {

@@ -30,6 +30,8 @@ impl Carried for QueuedPacket {
 pub struct Link<T> {
     config: LinkConfig,
     queue: Box<dyn Qdisc<T>>,
+    /// Packets in `queue`: the discipline's own count is a call away, with all its counters.
+    waiting: usize,
     /// Time at which the last packet has been sent whole.
     free_ns: u64,
     /// Time at which the queue is asked next: the link is free, and the discipline may have an
@@ -66,6 +68,7 @@ impl<T: Carried + 'static> Link<T> {
     pub fn with_queue(config: LinkConfig, queue: Box<dyn Qdisc<T>>, mut dice: Dice) -> Self {
         Self {
             config,
+            waiting: queue.stats().backlog_packets as usize,
             queue,
             free_ns: 0,
             pull_ns: 0,
@@ -102,7 +105,8 @@ impl<T: Carried> Link<T> {
         }
         let before = drops.len();
         self.queue.enqueue(now_ns, item, drops);
-        self.stats.queue_dropped += (drops.len() - before) as u64;
+        self.waiting += 1;
+        self.leave(drops.len() - before);
         self.pull_ns = self.free_ns.max(now_ns);
         self.advance(now_ns, drops);
     }
@@ -120,13 +124,18 @@ impl<T: Carried> Link<T> {
     /// Time at which [`Link::poll_packet`] has work: a packet comes out, or is sent. None: the link
     /// is empty.
     pub fn next_timeout_ns(&self) -> Option<u64> {
-        let pull = (self.queue.stats().backlog_packets > 0).then_some(self.pull_ns);
+        let pull = (self.waiting > 0).then_some(self.pull_ns);
         [pull, self.flight.due_ns()].into_iter().flatten().min()
+    }
+
+    /// Packets that wait for the rate.
+    pub fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// Packets that wait or are on their way.
     pub fn held(&self) -> usize {
-        self.queue.stats().backlog_packets as usize + self.flight.len()
+        self.waiting + self.flight.len()
     }
 
     /// Bytes that wait or are on their way.
@@ -156,10 +165,11 @@ impl<T: Carried> Link<T> {
 
     /// Sends what the rate has let pass by now.
     fn advance(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) {
-        while self.pull_ns <= now_ns && self.queue.stats().backlog_packets > 0 {
+        while self.pull_ns <= now_ns && self.waiting > 0 {
             let before = drops.len();
             let item = self.queue.dequeue(self.pull_ns, drops);
-            self.stats.queue_dropped += (drops.len() - before) as u64;
+            self.waiting -= usize::from(item.is_some());
+            self.leave(drops.len() - before);
             match (item, self.queue.next_timeout_ns()) {
                 (Some(item), _) => {
                     self.free_ns = self.pull_ns.saturating_add(self.send_ns(item.bytes()));
@@ -171,6 +181,13 @@ impl<T: Carried> Link<T> {
                 (None, later) => self.pull_ns = later.unwrap_or(now_ns).max(self.pull_ns + 1),
             }
         }
+    }
+
+    /// The queue has dropped so many packets.
+    fn leave(&mut self, dropped: usize) {
+        self.waiting -= dropped;
+        self.stats.queue_dropped += dropped as u64;
+        debug_assert_eq!(self.waiting as u64, self.queue.stats().backlog_packets);
     }
 
     fn send_ns(&self, bytes: usize) -> u64 {

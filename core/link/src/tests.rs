@@ -243,6 +243,19 @@ fn a_duplicate_follows_its_original_and_a_corrupt_packet_has_one_bit_flipped() {
 }
 
 #[test]
+fn numbered_losses_are_those_packets_alone() {
+    let loss = Loss::Numbered { first: 3, count: 2 };
+    let mut bench = Bench::new(LinkConfig { loss, ..LinkConfig::default() });
+    (0..8).for_each(|n| bench.put(n * MS, 100));
+    let out: Vec<_> = bench.drain().iter().map(|(number, _)| *number).collect();
+    assert_eq!((out, bench.link.stats().lost), (vec![0, 1, 2, 5, 6, 7], 2));
+    let all = Loss::Numbered { first: 1, count: u64::MAX };
+    let mut bench = Bench::new(LinkConfig { loss: all, ..LinkConfig::default() });
+    (0..3).for_each(|n| bench.put(n * MS, 100));
+    assert_eq!(bench.drain().len(), 1);
+}
+
+#[test]
 fn each_gap_th_packet_overtakes_the_others() {
     let reorder = LinkConfig { delay_ns: 10 * MS, reorder: chance(1.), ..LinkConfig::default() };
     let mut bench = Bench::new(LinkConfig { gap: 5, ..reorder });

@@ -7,7 +7,7 @@
 //! names are those that Linux shows below `/sys/class/net/*/queues/tx-*/byte_queue_limits`.
 //!
 //! * **More.** The device ran dry and the limit had held packets back: the limit was too low, by an
-//!   unknown amount. The limit grows by half of what the report says was sent.
+//!   unknown amount. The limit grows by half of the bytes that were sent meanwhile.
 //! * **Less.** Packets are left when a report comes: their bytes were not needed to bridge the
 //!   interval. The least that is left at a report is slack: no interval needs it. The limit shrinks
 //!   by the slack when [`QueueLimitsConfig::hold_time_ns`] are over.
@@ -49,8 +49,10 @@ pub struct QueueLimits {
     inflight: u64,
     /// Largest `inflight` less the limit since the last report: the last packet goes over it.
     over: u64,
-    /// The limit has stopped the queue since the last report.
+    /// The last packet reached the limit, which may have held back others.
     has_stopped: bool,
+    /// Bytes reported since that packet.
+    sent: u64,
     /// Least slack of the reports since `hold_start_ns`; `None` until there is one.
     slack: Option<u64>,
     hold_start_ns: u64,
@@ -65,6 +67,7 @@ impl QueueLimits {
             inflight: 0,
             over: 0,
             has_stopped: false,
+            sent: 0,
             slack: None,
             hold_start_ns: 0,
         }
@@ -78,10 +81,8 @@ impl QueueLimits {
     /// A packet went to the device.
     pub fn on_queued(&mut self, bytes: u64) {
         self.inflight += bytes;
-        if !self.has_room() {
-            self.has_stopped = true;
-            self.over = self.over.max(self.inflight - self.limit);
-        }
+        self.over = self.over.max(self.inflight.saturating_sub(self.limit));
+        (self.has_stopped, self.sent) = (!self.has_room(), 0);
     }
 
     /// The device reports bytes as sent: more than it holds count as all that it holds.
@@ -90,15 +91,15 @@ impl QueueLimits {
             return;
         }
         self.inflight = self.inflight.saturating_sub(bytes);
+        self.sent = self.sent.saturating_add(bytes);
         if self.inflight == 0 && self.has_stopped {
-            let more = (bytes / 2).max(1);
+            let more = (self.sent / 2).max(1);
             self.limit = self.limit.saturating_add(more).min(self.config.limit_max);
             // Slack under another limit says nothing about this one.
             self.slack = None;
         } else if self.inflight > 0 {
             self.note_slack(now_ns);
         }
-        self.has_stopped = !self.has_room();
         self.over = self.inflight.saturating_sub(self.limit);
     }
 

@@ -466,7 +466,9 @@ impl Connection {
             return;
         }
         let mss = self.mss();
-        self.recovery.detect(mss, self.snd_una, self.snd_nxt);
+        if self.recovery.detect(mss, self.snd_una, self.snd_nxt) {
+            self.congestion.on_loss(self.flight(), mss);
+        }
         if self.recovery.should_enter(self.snd_una) {
             self.recovery.enter(self.snd_una, self.snd_nxt);
             self.congestion.on_loss(self.flight(), mss);

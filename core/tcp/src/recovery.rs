@@ -54,6 +54,8 @@ struct Scoreboard {
     head_mark: SeqNum,
     /// Bytes below were sent again, those that the peer has excepted.
     high_rxt: SeqNum,
+    /// SND.NXT when a stretch was last sent again.
+    rxt_mark: SeqNum,
     /// Bytes below are lost, those that the peer has excepted.
     lost_end: SeqNum,
     /// Without SACK: bytes that duplicate ACKs say have arrived.
@@ -76,6 +78,7 @@ impl Scoreboard {
             sacked: Ranges::default(),
             head_mark: snd_nxt,
             high_rxt: snd_una,
+            rxt_mark: snd_nxt,
             lost_end: snd_una,
             dup_bytes: 0,
             dup_acks: 0,
@@ -235,6 +238,7 @@ impl Recovery {
         }
         if left.lt(board.lost_end) {
             board.high_rxt = board.high_rxt.max(right);
+            board.rxt_mark = snd_nxt;
         } else {
             board.rescued = true;
         }
@@ -286,10 +290,11 @@ impl Recovery {
         self.board.get_or_insert_with(|| Scoreboard::new(snd_una, snd_nxt))
     }
 
-    /// Moves the mark of loss to where the scoreboard puts it (RFC 6675 IsLost).
-    pub(crate) fn detect(&mut self, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
+    /// Moves the mark of loss to where the scoreboard puts it (RFC 6675 IsLost). True when
+    /// retransmissions were lost: congestion once more (RFC 5681 section 4.3).
+    pub(crate) fn detect(&mut self, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         let may_enter = self.may_enter(snd_una);
-        let Some(board) = &mut self.board else { return };
+        let Some(board) = &mut self.board else { return false };
         let mut above = 0;
         for (count, &(left, right)) in board.sacked.as_slice().iter().rev().enumerate() {
             above += right - left;
@@ -306,9 +311,24 @@ impl Recovery {
         }
         if self.phase != Phase::Open && board.high_rxt.gt(snd_una) {
             let highest = board.sacked.as_slice().last();
-            let beyond = highest.map_or(0, |range| range.1.distance(board.head_mark));
-            board.head_again |= i64::from(beyond) >= i64::from(DUP_THRESH) * i64::from(mss);
+            let is_beyond = |mark| {
+                let beyond = highest.map_or(0, |range| range.1.distance(mark));
+                i64::from(beyond) >= i64::from(DUP_THRESH) * i64::from(mss)
+            };
+            board.head_again |= is_beyond(board.head_mark);
+            if self.phase != Phase::Resend && is_beyond(board.rxt_mark) {
+                // New bytes that followed the last retransmission have arrived. Each stretch that
+                // the peer still misses is lost once more, and goes again in this recovery.
+                // Otherwise each costs a round trip, as the head alone is repaired, or a timeout.
+                board.lost_end = board.lost_end.max(board.high_rxt);
+                board.high_rxt = snd_una;
+                board.rxt_mark = snd_nxt;
+                board.head_again = false;
+                self.point = snd_nxt;
+                return true;
+            }
         }
+        false
     }
 
     /// Whether loss is known and no recovery is under way yet.
@@ -344,6 +364,7 @@ impl Recovery {
         }
         board.reopened = false;
         board.high_rxt = snd_una;
+        board.rxt_mark = snd_nxt;
         board.lost_end = snd_nxt;
         board.dup_acks = 0;
         board.dup_bytes = 0;
@@ -469,6 +490,34 @@ mod tests {
         recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(10_000));
         assert_eq!(recovery.next_hole(seq(0)), None);
         assert_eq!(recovery.pipe(seq(0), seq(10_000)), 7000);
+    }
+
+    #[test]
+    fn retransmissions_that_later_bytes_overtook_are_lost_together() {
+        let mut recovery = Recovery::new(seq(0));
+        recovery.set_sack(true);
+        // Segments 0 and 2 are missing, and are sent again when 10,000 bytes were sent.
+        recovery.on_sack(&blocks(&[(1000, 2000), (3000, 10_000)]), seq(0), seq(10_000));
+        assert!(!recovery.detect(MSS, seq(0), seq(10_000)));
+        recovery.enter(seq(0), seq(10_000));
+        recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(10_000));
+        recovery.on_retransmit(seq(2000), seq(3000), seq(0), seq(10_000));
+        assert_eq!(recovery.next_hole(seq(0)), None);
+        // Two segments behind the retransmissions may have overtaken them; three have not.
+        recovery.on_sack(&blocks(&[(3000, 12_000)]), seq(0), seq(13_000));
+        assert!(!recovery.detect(MSS, seq(0), seq(13_000)));
+        assert_eq!(recovery.pipe(seq(0), seq(13_000)), 3000);
+        recovery.on_sack(&blocks(&[(3000, 13_000)]), seq(0), seq(13_000));
+        assert!(recovery.detect(MSS, seq(0), seq(13_000)));
+        assert_eq!((recovery.pipe(seq(0), seq(13_000)), recovery.point), (0, seq(13_000)));
+        for (left, right) in [(0, 1000), (2000, 3000)] {
+            let hole = recovery.next_hole(seq(0)).expect("lost once more");
+            assert_eq!(hole, Hole { left: seq(left), right: seq(right) });
+            recovery.on_retransmit(hole.left, hole.right, seq(0), seq(13_000));
+        }
+        // The same report says nothing of what has just been sent again.
+        assert!(!recovery.detect(MSS, seq(0), seq(13_000)));
+        assert_eq!(recovery.next_hole(seq(0)), None);
     }
 
     #[test]

@@ -244,7 +244,7 @@ fn survival(plan: &Plan) -> f64 {
     let of_way = |way: &WayPlan| {
         let loss = match way.config.loss {
             Loss::Random(chance) => chance.probability.value(),
-            Loss::GilbertElliott { .. } => 1.,
+            Loss::GilbertElliott { .. } | Loss::Numbered { .. } => 1.,
         };
         (1. - loss) * (1. - way.config.corrupt.probability.value())
     };

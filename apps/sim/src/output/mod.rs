@@ -8,6 +8,7 @@ mod tables;
 use std::fmt::Write as _;
 
 pub use html::html;
+pub(crate) use tables::columns;
 pub use tables::table;
 
 use crate::result::Report;

@@ -150,7 +150,7 @@ fn more(out: &mut String, count: usize, what: &str) {
 }
 
 /// Rows in columns as wide as their longest entry; columns without an entry are left out.
-fn columns(out: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
+pub(crate) fn columns(out: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
     if rows.is_empty() {
         return;
     }

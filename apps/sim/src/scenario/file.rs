@@ -84,6 +84,7 @@ pub(crate) struct Way {
     pub jitter: Option<Time>,
     pub loss: Option<Share>,
     pub burst: Option<BurstKeys>,
+    pub lose: Option<Spanned<LoseKeys>>,
     pub reorder: Option<Share>,
     pub duplicate: Option<Share>,
     pub corrupt: Option<Share>,
@@ -122,6 +123,14 @@ pub(crate) struct OutageKeys {
     pub length: Option<Time>,
 }
 
+/// Losses by the numbers of the packets.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LoseKeys {
+    pub first: u64,
+    pub count: u64,
+}
+
 /// Structs with the keys of [`Way`] among their own: serde's `flatten` would admit unknown keys.
 macro_rules! with_way {
     ($name:ident { $($own:tt)* }) => {
@@ -134,6 +143,7 @@ macro_rules! with_way {
             pub jitter: Option<Time>,
             pub loss: Option<Share>,
             pub burst: Option<BurstKeys>,
+            pub lose: Option<Spanned<LoseKeys>>,
             pub reorder: Option<Share>,
             pub duplicate: Option<Share>,
             pub corrupt: Option<Share>,
@@ -152,6 +162,7 @@ macro_rules! with_way {
                     jitter: self.jitter,
                     loss: self.loss,
                     burst: self.burst,
+                    lose: self.lose.clone(),
                     reorder: self.reorder,
                     duplicate: self.duplicate,
                     corrupt: self.corrupt,
@@ -166,6 +177,7 @@ macro_rules! with_way {
                     back.jitter = own.jitter.or(back.jitter);
                     back.loss = own.loss.or(back.loss);
                     back.burst = own.burst.or(back.burst);
+                    back.lose = own.lose.or(back.lose);
                     back.reorder = own.reorder.or(back.reorder);
                     back.duplicate = own.duplicate.or(back.duplicate);
                     back.corrupt = own.corrupt.or(back.corrupt);

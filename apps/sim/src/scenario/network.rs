@@ -9,7 +9,7 @@ use towpath_link::{Chance, LinkConfig, Loss, Probability, RingConfig};
 use towpath_qdisc::QueueLimitsConfig;
 
 use super::error::{ScenarioError, unknown_name};
-use super::file::{DeviceKeys, File, HostKeys, Shape, TopologyKeys, Way};
+use super::file::{DeviceKeys, File, HostKeys, LoseKeys, Shape, TopologyKeys, Way};
 use super::plan::{DevicePlan, HostPlan, LinkPlan, Outage, Place, WayPlan};
 use crate::queue::QueueSpec;
 use crate::units::Size;
@@ -310,14 +310,21 @@ fn buffer_bytes(text: &str, key: &str, size: &Spanned<Size>) -> Result<u32, Scen
 fn way(text: &str, keys: &Way) -> Result<WayPlan, ScenarioError> {
     let probability = |share: Option<crate::units::Share>| share.unwrap_or_default().0;
     let chance = |share| Chance::independent(probability(share));
-    let loss = match keys.burst {
-        Some(burst) => Loss::GilbertElliott {
+    let has_chance = keys.burst.is_some() || keys.loss.is_some();
+    if let Some(lose) = keys.lose.as_ref().filter(|_| has_chance) {
+        let message = "`lose` says which packets are lost: leave `loss` and `burst` out";
+        return Err(ScenarioError::at(text, lose.span().start, message));
+    }
+    let numbered = keys.lose.as_ref().map(|lose| *lose.get_ref());
+    let loss = match (numbered, keys.burst) {
+        (Some(LoseKeys { first, count }), _) => Loss::Numbered { first, count },
+        (None, Some(burst)) => Loss::GilbertElliott {
             to_bad: burst.enter.0,
             to_good: burst.leave.0,
             in_bad: burst.lost.map_or(Probability::ALWAYS, |lost| lost.0),
             in_good: probability(keys.loss),
         },
-        None => Loss::Random(chance(keys.loss)),
+        (None, None) => Loss::Random(chance(keys.loss)),
     };
     let config = LinkConfig {
         rate: keys.rate.map(|rate| rate.0),

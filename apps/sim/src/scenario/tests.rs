@@ -85,6 +85,13 @@ fn mistakes_name_the_line_and_what_was_meant() {
         ("delay = \"10ms\"", "qdisc = \"pfifo limt 3\"", 7, "`limt 3`"),
         ("title = \"t\"", "title = \"t\"\nsample = \"1us\"", 3, "at least"),
         ("rate = \"10mbit\"", "loss = \"101%\"", 6, "a share"),
+        ("delay = \"10ms\"", "lose = { first = 1 }", 7, "`count`"),
+        (
+            "delay = \"10ms\"",
+            "loss = \"1%\"\nlose = { first = 1, count = 2 }",
+            8,
+            "leave `loss` and `burst` out",
+        ),
         ("title = \"t\"", "title = t", 2, ""),
         ("delay = \"10ms\"", "n = 2", 4, "`n = 2`"),
     ];

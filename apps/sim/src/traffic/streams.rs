@@ -24,6 +24,9 @@ pub(super) static PATTERN: [u8; 65_536] = {
 /// Bytes that an on-off flow with a rate writes at once: a segment of Ethernet.
 const WRITE: u64 = 1448;
 
+/// Bytes that a sink reads at once: three segments, and the processor's nearest cache holds them.
+const READ: usize = 4_344;
+
 /// The end that sends.
 pub(super) struct Sender {
     remote: SocketAddr,
@@ -194,7 +197,6 @@ pub(super) struct Sink {
     bytes: Option<u64>,
     start: u64,
     connection: Option<SocketHandle>,
-    buffer: Vec<u8>,
     tally: Tally,
 }
 
@@ -206,18 +208,17 @@ impl Sink {
             bytes,
             start: 0,
             connection: None,
-            buffer: vec![0; PATTERN.len()],
             tally: Tally::default(),
         }
     }
 
     fn read(&mut self, cx: &mut Context<'_>, connection: SocketHandle) {
+        let mut buffer = [0; READ];
         loop {
             let wanted = &PATTERN[self.tally.bytes as usize % PATTERN.len()..];
-            let Ok(n @ 1..) = cx.node.recv(connection, &mut self.buffer[..wanted.len()]) else {
-                break;
-            };
-            if self.buffer[..n] != wanted[..n] {
+            let room = &mut buffer[..wanted.len().min(READ)];
+            let Ok(n @ 1..) = cx.node.recv(connection, room) else { break };
+            if buffer[..n] != wanted[..n] {
                 let at = self.tally.bytes;
                 self.tally.failure = Some(format!("other bytes than were sent, from {at} on"));
             }

@@ -5,6 +5,7 @@
 //! addresses and routes.
 
 mod args;
+mod flows;
 mod setup;
 
 use std::net::SocketAddr;
@@ -22,6 +23,8 @@ use towpath_uplink::{Counting, Layer, PortCounters, now_ns, random};
 use towpath_wire::MacAddr;
 
 pub use args::{ABOUT, AFTER, ProxyArgs};
+
+use flows::FlowDesk;
 
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
@@ -78,8 +81,14 @@ fn carry(
     let device = captured(capture, Counting::new(tun, &port_counters)).context("--pcap")?;
     let mut runner = Runner::new(Joint::new(gateway, device)).context("the device")?;
     messages.say(&format!("{}; Ctrl-C ends", setup::facts(args, &name)));
-    let ended =
-        runner.run(&[signals.fd().as_fd()], |_, gateway| hear(args, signals, messages, gateway));
+    let desk = FlowDesk::open(words(args), messages).context("eventfd")?;
+    let ended = runner.run(&[signals.fd().as_fd(), desk.bell()], |woken, gateway| match woken {
+        0 => hear(args, signals, messages, gateway),
+        _ => {
+            desk.answer(gateway);
+            ControlFlow::Continue(())
+        }
+    });
 
     let layers = layers_of(runner.gateway());
     // The device vanishes here, and leaves its counters behind.
@@ -94,6 +103,11 @@ fn carry(
             Err(Failure::error(ExitCode::Failed, message))
         }
     }
+}
+
+/// The name of this proxy in `towpath ss`.
+fn words(args: &ProxyArgs) -> Vec<String> {
+    ["proxy", "--tun", &args.tun].map(str::to_owned).into()
 }
 
 fn config(args: &ProxyArgs, egress: towpath_gateway::Egress) -> Result<GatewayConfig> {

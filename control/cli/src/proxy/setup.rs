@@ -149,7 +149,14 @@ fn probe(network: &Prefix) -> IpAddr {
 /// The commands that come to the same set-up, a line each.
 pub fn commands(args: &ProxyArgs) -> Result<String> {
     let name = &args.tun;
-    let exists = std::path::Path::new("/sys/class/net").join(name).exists();
+    let device = std::path::Path::new("/sys/class/net").join(name);
+    let exists = device.exists();
+    if exists && !is_tun(&device) {
+        let message = format!(
+            "--tun {name}: {name} is there already and is not a TUN device; give another name"
+        );
+        return Err(Failure::error(ExitCode::Failed, message));
+    }
     let mut out = String::new();
     // Writing to a String cannot fail.
     if !exists {
@@ -169,6 +176,16 @@ pub fn commands(args: &ProxyArgs) -> Result<String> {
     }
     Ok(out)
 }
+
+/// Whether an interface is a TUN device, as its folder in /sys tells.
+fn is_tun(device: &std::path::Path) -> bool {
+    let flags = std::fs::read_to_string(device.join("tun_flags")).unwrap_or_default();
+    let flags = flags.trim().strip_prefix("0x").map(|hex| u32::from_str_radix(hex, 16));
+    matches!(flags, Some(Ok(flags)) if flags & IFF_TUN != 0)
+}
+
+/// From linux/if_tun.h; a TAP device has IFF_TAP in its place.
+const IFF_TUN: u32 = 1;
 
 /// A line for the user.
 pub fn facts(args: &ProxyArgs, name: &str) -> String {

@@ -7,25 +7,22 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use towpath_sim::RUNS_MAX;
 
+use super::examples::ExampleCommand;
+
 #[derive(Debug, Args)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+#[command(subcommand_value_name = "EXAMPLE", subcommand_help_heading = "Examples")]
 pub struct SimArgs {
     /// Scenario to run, a TOML file
-    #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
-    pub scenario: PathBuf,
-
-    /// Seed of the run, or of the first one; unless given, that of the scenario
-    #[arg(long, value_name = "NUMBER")]
-    pub seed: Option<u64>,
+    #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath, required = true)]
+    pub scenario: Option<PathBuf>,
 
     /// Number of runs, each with the next seed; of several, means and 95 % confidence are shown
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parse_runs)]
     pub runs: usize,
 
-    /// File for the results: .html a page with charts, .json everything, .csv all series
-    ///
-    /// May be given several times. "-" is JSON on standard output in the place of the tables.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Vec<PathBuf>,
+    #[command(flatten)]
+    pub common: CommonArgs,
 
     /// Folder for captures, a pcapng file for each link
     ///
@@ -33,6 +30,23 @@ pub struct SimArgs {
     /// dropped. A dropped one has the reason as its comment. Times are those of the run, from 0.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub pcap: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub example: Option<ExampleCommand>,
+}
+
+/// Options of scenarios and examples.
+#[derive(Debug, Args)]
+pub struct CommonArgs {
+    /// Seed of the run, or of the first one; unless given, that of the scenario
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+
+    /// File for the results: .html a page with charts, .json everything, .csv all series, .txt text
+    ///
+    /// May be given several times. "-" is JSON on standard output in the place of the text.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Vec<PathBuf>,
 
     /// Print nothing but the results and errors
     #[arg(short, long)]

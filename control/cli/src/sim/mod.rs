@@ -1,55 +1,147 @@
-//! `towpath sim`: scenarios in virtual time.
+//! `towpath sim`: scenarios in virtual time, and examples.
 
 mod args;
+mod examples;
 mod progress;
 
 use std::num::NonZero;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use towpath_sim::{BatchOptions, Report};
+use towpath_sim::{BatchOptions, ExampleReport, Report};
 
 use crate::error::{ExitCode, Failure};
 use crate::output;
 
+use args::CommonArgs;
 pub use args::SimArgs;
+use examples::ExampleCommand;
 use progress::Progress;
 
 /// Runs the command.
 pub fn sim(args: &SimArgs) -> Result<()> {
-    let formats: Vec<(Format, &Path)> =
-        args.output.iter().map(|path| Ok((Format::of(path)?, &**path))).collect::<Result<_>>()?;
-    let name = args.scenario.display();
-    let text = std::fs::read_to_string(&args.scenario).with_context(|| name.to_string())?;
+    match (&args.example, &args.scenario) {
+        (Some(example), _) => run_example(example),
+        (None, Some(scenario)) => run_scenario(args, scenario),
+        (None, None) => {
+            Err(Failure::error(ExitCode::Usage, "sim needs a scenario or an example".to_owned()))
+        }
+    }
+}
+
+fn run_scenario(args: &SimArgs, scenario: &Path) -> Result<()> {
+    let files = Files::of(&args.common)?;
+    let name = scenario.display();
+    let text = std::fs::read_to_string(scenario).with_context(|| name.to_string())?;
     let plans = towpath_sim::read(&text)
         .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))?;
     let options = BatchOptions {
-        seed: args.seed,
+        seed: args.common.seed,
         runs: args.runs,
         captures: args.pcap.as_deref(),
-        threads: std::thread::available_parallelism().map_or(1, NonZero::get),
+        threads: threads(),
     };
-    let progress = Progress::start(args.quiet);
+    let progress = Progress::start(args.common.quiet);
     let report = towpath_sim::run_all(&plans, options, &|share| progress.at(share));
     progress.end();
     let report = report.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
     progress.tell_speed(&report);
-    let mut has_table = true;
-    for (format, path) in formats {
-        let text = format.text(&report);
-        if path.as_os_str() == "-" {
-            has_table = false;
-            output::write(text.as_bytes())?;
-        } else {
-            std::fs::write(path, text).with_context(|| path.display().to_string())?;
-        }
+    files.write(&report)
+}
+
+fn run_example(command: &ExampleCommand) -> Result<()> {
+    let (card, example) = (command.card(), command.example()?);
+    if card.scenario {
+        let none = "send --mode write has no network, and so no scenario".to_owned();
+        let text = example.scenario.ok_or_else(|| Failure::error(ExitCode::Usage, none))?;
+        return output::write(text.as_bytes());
     }
-    if has_table { output::write(towpath_sim::table(&report).as_bytes()) } else { Ok(()) }
+    let files = Files::of(&card.common)?;
+    let progress = Progress::start(card.common.quiet);
+    let report = example.run(card.common.seed, threads(), &|share| progress.at(share));
+    progress.end();
+    let report = report.map_err(|error| anyhow::anyhow!("sim {}: {error}", example.name))?;
+    progress.tell_speed(&report.report);
+    files.write(&report)
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Results in all formats.
+trait Results {
+    fn text(&self) -> String;
+    fn html(&self) -> String;
+    fn json(&self) -> String;
+    fn csv(&self) -> String;
+}
+
+impl Results for Report {
+    fn text(&self) -> String {
+        towpath_sim::table(self)
+    }
+
+    fn html(&self) -> String {
+        towpath_sim::html(self)
+    }
+
+    fn json(&self) -> String {
+        towpath_sim::json(self)
+    }
+
+    fn csv(&self) -> String {
+        towpath_sim::csv(self)
+    }
+}
+
+impl Results for ExampleReport {
+    fn text(&self) -> String {
+        towpath_sim::text(self)
+    }
+
+    fn html(&self) -> String {
+        ExampleReport::html(self)
+    }
+
+    fn json(&self) -> String {
+        ExampleReport::json(self)
+    }
+
+    fn csv(&self) -> String {
+        ExampleReport::csv(self)
+    }
+}
+
+/// Files that `--output` names, with their formats.
+struct Files<'a>(Vec<(Format, &'a Path)>);
+
+impl<'a> Files<'a> {
+    fn of(args: &'a CommonArgs) -> Result<Self> {
+        let files = args.output.iter().map(|path| Ok((Format::of(path)?, &**path)));
+        Ok(Self(files.collect::<Result<_>>()?))
+    }
+
+    /// Writes all files, and the text to standard output unless a file is there.
+    fn write(&self, results: &impl Results) -> Result<()> {
+        let mut has_text = true;
+        for (format, path) in &self.0 {
+            let text = format.of_results(results);
+            if path.as_os_str() == "-" {
+                has_text = false;
+                output::write(text.as_bytes())?;
+            } else {
+                std::fs::write(path, text).with_context(|| path.display().to_string())?;
+            }
+        }
+        if has_text { output::write(results.text().as_bytes()) } else { Ok(()) }
+    }
 }
 
 /// Format of a file, by the end of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
+    Text,
     Html,
     Json,
     Csv,
@@ -58,13 +150,14 @@ enum Format {
 impl Format {
     fn of(path: &Path) -> Result<Self> {
         match path.extension().and_then(|end| end.to_str()) {
+            Some("txt") => Ok(Self::Text),
             Some("html" | "htm") => Ok(Self::Html),
             Some("json") => Ok(Self::Json),
             Some("csv") => Ok(Self::Csv),
             None if path.as_os_str() == "-" => Ok(Self::Json),
             _ => {
                 let message = format!(
-                    "--output {}: the name says no format; end it with .html, .json or .csv",
+                    "--output {}: the name says no format; end it with .html, .json, .csv or .txt",
                     path.display()
                 );
                 Err(Failure::error(ExitCode::Usage, message))
@@ -72,11 +165,12 @@ impl Format {
         }
     }
 
-    fn text(self, report: &Report) -> String {
+    fn of_results(self, results: &impl Results) -> String {
         match self {
-            Self::Html => towpath_sim::html(report),
-            Self::Json => towpath_sim::json(report),
-            Self::Csv => towpath_sim::csv(report),
+            Self::Text => results.text(),
+            Self::Html => results.html(),
+            Self::Json => results.json(),
+            Self::Csv => results.csv(),
         }
     }
 }
@@ -91,6 +185,7 @@ mod tests {
         assert_eq!(of("r.html"), Some(Format::Html));
         assert_eq!(of("a.b/r.json"), Some(Format::Json));
         assert_eq!(of("r.csv"), Some(Format::Csv));
+        assert_eq!(of("r.txt"), Some(Format::Text));
         assert_eq!(of("-"), Some(Format::Json));
         assert_eq!([of("r"), of("r.png"), of(".html")], [None; 3]);
     }

@@ -50,6 +50,9 @@ pub struct Socket {
     /// What TCP knows of a connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
+    /// Figures of a flow that a proxy carries; None: a socket of a run.
+    #[serde(flatten)]
+    pub flow: Option<FlowFigures>,
     /// Processes that hold it; at most [`towpath_engine::HOLDERS_SHOWN`].
     pub holders: Vec<u32>,
     /// Bytes that its receive buffer may hold.
@@ -62,6 +65,18 @@ pub struct Socket {
     pub device: Option<Word>,
     /// None: it is half-open or in TIME-WAIT, and no socket of a program.
     pub slot: Option<u32>,
+}
+
+/// Figures of a flow of `towpath proxy`. Its client stands in the place of the socket's own address,
+/// and the destination that the client chose in that of the peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowFigures {
+    /// Payload taken from the client.
+    pub bytes_to_server: u64,
+    /// Payload that the client has of the server.
+    pub bytes_to_client: u64,
+    /// Address of the proxy's own socket.
+    pub via: Option<SocketAddr>,
 }
 
 /// Which protocol a socket is of.

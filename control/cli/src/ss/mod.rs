@@ -18,7 +18,7 @@ use crate::error::{ExitCode, Failure};
 use crate::instance::{self, NoAnswer};
 use crate::messages;
 
-pub use answer::{Answer, Proto, Silence, Socket, Word};
+pub use answer::{Answer, FlowFigures, Proto, Silence, Socket, Word};
 pub use args::SsArgs;
 use filter::Filter;
 use services::Services;
@@ -44,7 +44,9 @@ pub fn ss(args: &SsArgs) -> Result<()> {
         if !faults.is_empty() {
             bail!("{}", faults.join("; "));
         }
-        return Err(wrong(format!("no `towpath run` of this user has process id {pid}")));
+        return Err(wrong(format!(
+            "no `towpath run` or `proxy` of this user has process id {pid}"
+        )));
     }
     // One that does not answer, or answers nonsense, is no reason to show nothing of the others.
     faults.iter().for_each(|fault| messages::error(fault));
@@ -139,6 +141,25 @@ mod tests {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value[0]["program"], hostile.program[0]);
+    }
+
+    #[test]
+    fn a_flow_has_its_figures_and_a_socket_has_none() {
+        let mut with_flow = answer();
+        let figures = FlowFigures {
+            bytes_to_server: 80,
+            bytes_to_client: 4000,
+            via: Some("192.0.2.1:4000".parse().unwrap()),
+        };
+        with_flow.sockets[1].flow = Some(figures);
+        assert_eq!(read(42, Ok(serde_json::to_vec(&with_flow).unwrap())).unwrap(), with_flow);
+        let value: serde_json::Value = serde_json::from_str(&json(&[with_flow]).unwrap()).unwrap();
+        assert_eq!(
+            (&value[1]["bytes_to_server"], &value[1]["via"]),
+            (&80.into(), &"192.0.2.1:4000".into())
+        );
+        assert_eq!(value[0].get("bytes_to_server"), None);
+        assert_eq!(read(42, Ok(serde_json::to_vec(&answer()).unwrap())).unwrap(), answer());
     }
 
     #[test]

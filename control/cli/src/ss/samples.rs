@@ -37,6 +37,7 @@ fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) 
         rtt_us: 0,
         congestion: None,
         tcp: None,
+        flow: None,
         holders: Vec::new(),
         recv_buffer: 65_536,
         send_buffer: 16_384,

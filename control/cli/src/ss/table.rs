@@ -80,6 +80,11 @@ fn process(answer: &Answer, socket: &Socket, named: bool) -> String {
         true => socket.holders.iter().filter_map(|pid| user(*pid)).collect(),
         false => Vec::new(),
     };
+    if let Some(flow) = &socket.flow {
+        let (up, down) = (flow.bytes_to_server, flow.bytes_to_client);
+        let via = flow.via.map(|via| format!(" via:{via}")).unwrap_or_default();
+        return format!("({run}) bytes_to_server:{up} bytes_to_client:{down}{via}");
+    }
     if users.is_empty() { format!("({run})") } else { format!("users:({}) {run}", users.join(",")) }
 }
 

@@ -26,6 +26,21 @@ fn a_limit_grows_by_half_of_a_report_after_which_the_device_ran_dry() {
 }
 
 #[test]
+fn a_device_runs_dry_in_several_reports_while_its_sender_is_late() {
+    let mut limits = limits(1_000 * MS);
+    limits.on_queued(4_000);
+    limits.on_completed(1, 3_000);
+    limits.on_completed(2, 1_000);
+    assert_eq!(limits.state().limit, 2_000, "half of both reports");
+    // A sender that came back in time was not held back.
+    limits.on_queued(3_000);
+    limits.on_completed(3, 2_000);
+    limits.on_queued(500);
+    limits.on_completed(4, 1_500);
+    assert_eq!(limits.state().limit, 2_000);
+}
+
+#[test]
 fn a_device_that_ran_dry_for_want_of_packets_leaves_the_limit_alone() {
     let config = QueueLimitsConfig { limit_min: 5000, ..QueueLimitsConfig::default() };
     let mut limits = QueueLimits::new(config);

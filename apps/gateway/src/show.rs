@@ -1,0 +1,116 @@
+//! Flows as a user is shown them.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use rustix::net::getsockname;
+use towpath_stack::{Host, Stack};
+use towpath_tcp::Instant;
+
+use crate::echo::EchoFlows;
+use crate::flow::{Flow, HostSide, Phase, ProgramSide};
+use crate::segment::ends_of_segment;
+use crate::tcp::TcpFlows;
+use crate::udp::UdpFlows;
+
+/// A flow between a client of the gateway's link and a server, at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowEntry {
+    /// Protocol of the flow.
+    pub protocol: FlowProtocol,
+    /// State as the client's socket would be in it, spelled as in ss(8).
+    pub state: &'static str,
+    /// The client. The port of a ping is its identifier.
+    pub client: SocketAddr,
+    /// The destination that the client chose. Port 0 for a ping.
+    pub server: SocketAddr,
+    /// The host's socket that carries the flow, if it has an address yet.
+    pub via: Option<SocketAddr>,
+    /// Payload that the gateway has taken from the client.
+    pub bytes_to_server: u64,
+    /// Payload that the client has of the server: acknowledged by it (TCP), or sent to it.
+    pub bytes_to_client: u64,
+    /// Bytes of the client that wait for the server.
+    pub waiting_for_server: u32,
+    /// Bytes of the server that wait for the client.
+    pub waiting_for_client: u32,
+}
+
+/// Protocol of a [`FlowEntry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowProtocol {
+    /// A connection.
+    Tcp,
+    /// Datagrams between two ports.
+    Udp,
+    /// Echo requests and replies.
+    Echo,
+}
+
+/// All flows.
+pub(crate) fn flows<H: Host>(
+    now: Instant,
+    stack: &Stack<H>,
+    (tcp, udp, echo): (&TcpFlows, &UdpFlows, &EchoFlows),
+) -> Vec<FlowEntry> {
+    let tcp = tcp.iter().filter_map(|flow| connection(now, stack, flow));
+    tcp.chain(udp.shown()).chain(echo.shown()).collect()
+}
+
+/// A flow of datagrams.
+pub(crate) fn datagrams(
+    protocol: FlowProtocol,
+    (client, server): (SocketAddr, SocketAddr),
+    host: Option<&impl AsFd>,
+    bytes: [u64; 2],
+) -> FlowEntry {
+    FlowEntry {
+        protocol,
+        state: "ESTAB",
+        client,
+        server,
+        via: host.and_then(address_of),
+        bytes_to_server: bytes[0],
+        bytes_to_client: bytes[1],
+        waiting_for_server: 0,
+        waiting_for_client: 0,
+    }
+}
+
+fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<FlowEntry> {
+    let begun = |client, server, state| FlowEntry {
+        state,
+        ..datagrams(FlowProtocol::Tcp, (client, server), Some(&flow.host), [0; 2])
+    };
+    let socket = match flow.phase {
+        Phase::HostConnecting(pending) => {
+            let (client, server, _) = ends_of_segment(stack.pending_headers(pending))?;
+            return Some(begun(client, server, "SYN-SENT"));
+        }
+        Phase::ProgramConnecting(connecting) => {
+            let shown = connecting.shown;
+            return Some(begun(shown.program, shown.client, "SYN-RECV"));
+        }
+        Phase::Open(socket) => socket,
+    };
+    let info = stack.info(now, socket)?;
+    let has_ended = flow.program_side != ProgramSide::Open;
+    let state = match (has_ended, flow.host_side) {
+        (false, HostSide::Open | HostSide::Failed) => "ESTAB",
+        (false, HostSide::Ended | HostSide::Gone) => "CLOSE-WAIT",
+        (true, HostSide::Open | HostSide::Failed) => "FIN-WAIT-2",
+        (true, HostSide::Ended | HostSide::Gone) => "CLOSING",
+    };
+    let (taken, acked) = info.tcp.map_or((0, 0), |tcp| (tcp.bytes_received, tcp.bytes_acked));
+    Some(FlowEntry {
+        bytes_to_server: taken,
+        bytes_to_client: acked,
+        waiting_for_server: info.recv_queue,
+        waiting_for_client: info.send_queue,
+        ..begun(info.remote?, info.local?, state)
+    })
+}
+
+fn address_of(host: &impl AsFd) -> Option<SocketAddr> {
+    getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok())
+}

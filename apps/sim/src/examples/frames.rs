@@ -1,0 +1,193 @@
+//! Frames that a program writes into a device: no stack, no discipline, and no link behind.
+
+use towpath_link::RingDevice;
+use towpath_qdisc::{Device, Queueable, TransmitQueue};
+
+use super::load::{NO_QDISC, SAMPLES_OF_LINE};
+use crate::result::{
+    DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, Times,
+};
+use crate::scenario::DevicePlan;
+use crate::units::Time;
+use crate::wire::wake_room;
+
+/// Longest run: a day of virtual time.
+const DURATION_MAX_NS: u64 = 86_400_000_000_000;
+/// Most samples of a run.
+const SAMPLES_MAX: u64 = 200_000;
+
+/// A program that writes frames until it has written all.
+#[derive(Debug, Clone)]
+pub(super) struct Writing {
+    pub variant: &'static str,
+    pub device: DevicePlan,
+    pub packets: u64,
+    pub bytes: u64,
+    /// Pause after a look at a stopped queue.
+    pub poll_ns: u64,
+    pub sample_ns: u64,
+}
+
+/// A frame, of which only the length counts.
+#[derive(Debug)]
+struct Frame(usize);
+
+impl Queueable for Frame {
+    fn bytes(&self) -> usize {
+        self.0
+    }
+}
+
+impl Writing {
+    /// Refuses a device that cannot be, and a run that would be too long.
+    pub fn check(&self) -> Result<(), String> {
+        let ring = self.device.ring;
+        if !(1..=65_536).contains(&ring.descriptors) || self.packets == 0 {
+            return Err("a ring needs 1 to 65536 descriptors, and a run packets".into());
+        }
+        if !(1..=ring.descriptors).contains(&ring.frames) {
+            return Err(format!(
+                "`tx-frames` is {}; expected 1 to {}, the descriptors of the ring",
+                ring.frames, ring.descriptors
+            ));
+        }
+        if !(14..=1514).contains(&self.bytes) {
+            return Err(format!("`size` is {}; expected 14 to 1514 bytes", self.bytes));
+        }
+        let bits = u128::from(self.bytes + ring.overhead) * 8 * u128::from(self.packets);
+        let wire_ns = bits * 1_000_000_000 / u128::from(ring.rate);
+        if wire_ns > u128::from(DURATION_MAX_NS) {
+            return Err(format!("{} packets take more than a day at this rate", self.packets));
+        }
+        let samples = wire_ns / u128::from(self.sample_ns);
+        if samples > u128::from(SAMPLES_MAX) {
+            return Err(format!(
+                "`every` is {}, for {samples} samples; expected fewer than {SAMPLES_MAX}",
+                Time(self.sample_ns * SAMPLES_OF_LINE)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Runs until the last frame is reported. `progress` gets the share that is done.
+    pub fn run(&self, progress: &mut dyn FnMut(f64)) -> Result<RunResult, String> {
+        let DevicePlan { ring, limits } = self.device;
+        let mut device = RingDevice::new(ring);
+        let mut queue = TransmitQueue::new(wake_room(ring.descriptors), limits);
+        let mut recorder = Recorder::default();
+        let (mut now, mut next_sample) = (0, self.sample_ns);
+        let (mut left, mut write_ns, mut events) = (self.packets, 0, 0_u64);
+        loop {
+            events += 1;
+            while device.poll_sent(now).is_some() {}
+            let completed = device.poll_completed(now);
+            if completed.packets > 0 {
+                queue.on_completed(now, completed, device.room());
+            }
+            if write_ns <= now {
+                while left > 0 && !queue.is_stopped() {
+                    let is_taken = device.transmit(now, Frame(self.bytes as usize)).is_ok();
+                    debug_assert!(is_taken, "a queue that runs has a device with room");
+                    queue.on_queued(self.bytes, device.room());
+                    left -= 1;
+                }
+                write_ns = if left > 0 { now + self.poll_ns } else { u64::MAX };
+            }
+            let is_over = left == 0 && device.held() == 0;
+            if next_sample <= now || is_over {
+                recorder.sample(now, &queue, &device, self.bytes);
+                next_sample = now - now % self.sample_ns + self.sample_ns;
+                progress(queue.stats().completed_packets as f64 / self.packets as f64);
+            }
+            if is_over {
+                break;
+            }
+            let due = device.next_timeout_ns().unwrap_or(u64::MAX);
+            now = due.min(write_ns).min(next_sample).max(now);
+        }
+        Ok(self.result(recorder, events))
+    }
+
+    fn result(&self, recorder: Recorder, events: u64) -> RunResult {
+        let bytes = self.packets * self.bytes;
+        let end_s = recorder.sample_s.last().copied().unwrap_or(0.);
+        let per_s = |amount: f64| if end_s > 0. { (amount / end_s).round() } else { 0. };
+        let none = recorder.sample_s.len();
+        let flow = FlowResult {
+            name: "frames".into(),
+            kind: "frames",
+            from: "program".into(),
+            to: "device".into(),
+            congestion: None,
+            bytes,
+            goodput_bps: per_s(bytes as f64 * 8.),
+            completion_s: Some(end_s),
+            sent: self.packets,
+            received: recorder.device.sent,
+            latency: None,
+            retransmitted_bytes: None,
+            failure: None,
+            series: FlowSeries {
+                goodput_bps: recorder.sent_bps.clone(),
+                cwnd_bytes: vec![None; none],
+                flight_bytes: vec![None; none],
+                srtt_s: vec![None; none],
+            },
+            points: Vec::new(),
+        };
+        let ring = self.device.ring;
+        let wire_bits = self.packets as f64 * (self.bytes + ring.overhead) as f64 * 8.;
+        let link = LinkResult {
+            name: "device".into(),
+            from: "program".into(),
+            to: "wire".into(),
+            rate_bps: Some(ring.rate),
+            qdisc: NO_QDISC.into(),
+            entered: self.packets,
+            delivered: recorder.device.sent,
+            delivered_bytes: recorder.device.sent * self.bytes,
+            queue_dropped: 0,
+            lost: 0,
+            marked: 0,
+            utilization: Some(per_s(wire_bits) / ring.rate as f64),
+            sojourn: Times::default(),
+            series: LinkSeries {
+                backlog_packets: vec![0; none],
+                backlog_bytes: vec![0; none],
+                sojourn_max_s: vec![0.; none],
+                delivered_bps: recorder.sent_bps,
+                dropped: vec![0; none],
+            },
+            device: Some(recorder.device),
+        };
+        RunResult {
+            variant: self.variant.to_owned(),
+            seed: 0,
+            events,
+            flows: vec![flow],
+            links: vec![link],
+            fairness: None,
+            sample_s: recorder.sample_s,
+            traces: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Recorder {
+    sample_s: Vec<f64>,
+    sent_bps: Vec<f64>,
+    device: DeviceResult,
+}
+
+impl Recorder {
+    fn sample(&mut self, now: u64, queue: &TransmitQueue, device: &RingDevice<Frame>, bytes: u64) {
+        let now_s = now as f64 / 1e9;
+        let passed_s = now_s - self.sample_s.last().copied().unwrap_or(0.);
+        let sent = queue.stats().completed_packets - self.device.sent;
+        self.device.sample(queue, device.config().descriptors, device.interrupts());
+        let bits = (sent * bytes) as f64 * 8.;
+        self.sent_bps.push(if passed_s > 0. { (bits / passed_s).round() } else { 0. });
+        self.sample_s.push(now_s);
+    }
+}

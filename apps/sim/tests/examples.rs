@@ -1,0 +1,226 @@
+//! The four examples, each against what it gave before, and what they are to show.
+//!
+//! `TOWPATH_GOLDEN=write` writes the files of tests/golden anew, as for the scenarios.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use towpath_sim::{
+    Bql, CardOptions, Example, ExampleReport, Latency, Load, OnOffOptions, PingOptions, Rate,
+    SendMode, SendOptions, TcOptions, Time, Transport, qdisc_words, read, text,
+};
+
+const MS: u64 = 1_000_000;
+
+fn ms(number: u64) -> Time {
+    Time(number * MS)
+}
+
+fn load(from: u64, to: u64) -> Load {
+    Load { from: ms(from), to: ms(to), phases: None }
+}
+
+fn card(mbit: u64, qdisc: &str) -> CardOptions {
+    CardOptions {
+        rate: Rate(mbit * 1_000_000),
+        ring: 256,
+        tx_frames: None,
+        tx_delay: Time(50_000),
+        qdisc: qdisc.to_owned(),
+        bql: Bql::Both,
+        every: ms(500),
+        delay: Time(100_000),
+    }
+}
+
+fn ping(qdisc: &str) -> PingOptions {
+    PingOptions {
+        remote: Ipv4Addr::new(10, 0, 1, 2),
+        interval: ms(500),
+        data_rate: Some(Rate(120_000_000)),
+        size: 1400,
+        load: load(2_000, 4_000),
+        duration: ms(6_000),
+        card: card(100, qdisc),
+    }
+}
+
+fn onoff(transport: Transport) -> OnOffOptions {
+    OnOffOptions {
+        client: Ipv4Addr::new(10, 0, 1, 11),
+        server: Ipv4Addr::new(10, 0, 1, 22),
+        transport,
+        data_rate: Rate(120_000_000),
+        size: 1400,
+        phases: [ms(1_000), ms(1_000)],
+        is_random: false,
+        load: load(2_000, 5_000),
+        ping: Some(ms(200)),
+        duration: ms(6_000),
+        card: card(100, "pfifo_fast"),
+    }
+}
+
+fn send(mode: SendMode) -> SendOptions {
+    let packets = if mode == SendMode::Write { 200_000 } else { 30_000 };
+    let card = CardOptions { every: ms(10), ..card(1_000, "pfifo_fast") };
+    SendOptions { mode, packets, size: 64, poll: Time(10_000), card }
+}
+
+fn tc(qdisc: &str, transport: Transport) -> TcOptions {
+    TcOptions {
+        source: Ipv4Addr::new(10, 0, 1, 1),
+        server: Ipv4Addr::new(10, 0, 2, 1),
+        in_rate: Rate(1_000_000_000),
+        transport,
+        data_rate: Rate(150_000_000),
+        load: load(2_000, 6_000),
+        ping: Some(ms(250)),
+        duration: ms(7_000),
+        card: CardOptions { delay: ms(1), ..card(100, qdisc) },
+    }
+}
+
+fn run(example: Result<Example, String>) -> ExampleReport {
+    example.expect("options that fit").run(None, 1, &|_| {}).expect("no limit is reached")
+}
+
+/// FNV-1a of 64 bits.
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn check(name: &str, example: Result<Example, String>) {
+    let report = run(example);
+    let found = format!("{}\nJSON: {:016x}\n", text(&report), digest(&report.json()));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+    if std::env::var_os("TOWPATH_GOLDEN").is_some_and(|what| what == "write") {
+        std::fs::write(&path, &found).expect("the golden file");
+    }
+    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == wanted, "{name} gave\n{wanted}\nand gives now\n{found}");
+}
+
+#[test]
+fn ping_gives_what_it_gave() {
+    check("example-ping", ping("pfifo_fast").example());
+}
+
+#[test]
+fn onoff_gives_what_it_gave() {
+    check("example-onoff", onoff(Transport::Udp).example());
+}
+
+#[test]
+fn send_gives_what_it_gave() {
+    check("example-send", send(SendMode::Write).example());
+}
+
+#[test]
+fn sendto_gives_what_it_gave() {
+    check("example-sendto", send(SendMode::Sendto).example());
+}
+
+#[test]
+fn tc_gives_what_it_gave() {
+    check("example-tc", tc("fq_codel", Transport::Tcp).example());
+}
+
+/// Medians without and with byte queue limits, under load.
+fn medians(report: &ExampleReport) -> [f64; 2] {
+    let [off, on] = &report.latency[..] else { panic!("two variants: {:?}", report.latency) };
+    [off, on].map(|latency| latency.under_load.expect("replies").p50_s)
+}
+
+#[test]
+fn limits_take_the_ring_out_of_the_latency_and_leave_the_rate() {
+    for qdisc in ["fq_codel", "codel", "cobalt"] {
+        let report = run(tc(qdisc, Transport::Tcp).example());
+        let [off, on] = medians(&report);
+        // 256 packets of 1514 bytes and 24 of overhead are 31.5 ms at 100 Mbit/s. FQ-CoDel
+        // serves the ping first; with the others the connection's packets are in front.
+        let is_fair = qdisc == "fq_codel";
+        assert!(off > if is_fair { 0.030 } else { 0.015 }, "{qdisc}: {off}");
+        assert!(on < if is_fair { 0.005 } else { off / 1.5 }, "{qdisc}: {off} and {on}");
+        let [off, on] = &report.latency[..] else { panic!("two variants") };
+        let rate = |latency: &Latency| latency.delivered_bps;
+        assert!(rate(on) > 0.98 * rate(off), "{qdisc}: {} and {}", rate(off), rate(on));
+        assert!(on.device_bytes < 10_000. && off.device_bytes > 100_000., "{off:?}");
+    }
+}
+
+#[test]
+fn limits_alone_do_not_cure_a_long_queue() {
+    let [off, on] = medians(&run(ping("pfifo_fast limit 1000").example()));
+    let [cured_off, cured] = medians(&run(ping("fq_codel").example()));
+    assert!(off > on && on > 0.05, "{off} {on}");
+    assert!(cured_off > 0.02 && cured < 0.002, "{cured_off} {cured}");
+}
+
+#[test]
+fn a_connection_fills_the_queue_of_its_host_in_each_phase() {
+    let report = run(onoff(Transport::Tcp).example());
+    for latency in &report.latency {
+        let [idle, loaded] =
+            [latency.without_load, latency.under_load].map(|trips| trips.expect("replies").p50_s);
+        assert!(loaded > 10. * idle, "{}: {idle} and {loaded}", latency.variant);
+    }
+    let random = OnOffOptions { is_random: true, ..onoff(Transport::Udp) };
+    let other = random.example().expect("it fits").run(Some(7), 1, &|_| {}).expect("a run");
+    assert_ne!(run(random.example()).json(), other.json(), "the seed decides on the phases");
+}
+
+#[test]
+fn frames_leave_at_the_line_rate_unless_their_writer_looks_too_seldom() {
+    let with = |poll_ns| SendOptions { poll: Time(poll_ns), ..send(SendMode::Write) };
+    let report = run(with(1_000).example());
+    for latency in &report.latency {
+        // 88 bytes on the wire are 704 ns.
+        assert!((1_400_000. ..1_421_000.).contains(&latency.sent_per_s), "{latency:?}");
+    }
+    let runs = &report.report.runs;
+    assert!(runs.iter().all(|run| run.flows[0].received == 200_000));
+    let [off, on] = [0, 1].map(|at| report.latency[at].device_bytes);
+    assert!(off > 14_000. && on < 8_000., "{off} and {on}");
+    // The limit shrinks after a second, and is for a sender that is woken: 10 us after the report
+    // the ring is empty.
+    let late = run(SendOptions { packets: 4_000_000, ..with(10_000) }.example()).latency;
+    assert!(late[0].sent_per_s > 1_400_000. && late[1].sent_per_s < 1_300_000., "{late:?}");
+    let slow = run(with(MS).example()).latency;
+    assert!(slow[0].sent_per_s < 300_000., "256 frames each millisecond: {slow:?}");
+}
+
+#[test]
+fn the_stack_waits_where_no_discipline_is() {
+    let report = run(ping("none").example());
+    assert!(report.latency.iter().all(|latency| latency.queue_packets < Some(1.)));
+    let dropped = report.report.runs.iter().map(|run| run.links[0].queue_dropped);
+    assert_eq!(dropped.collect::<Vec<_>>(), [0, 0]);
+    let [off, on] = [0, 1].map(|at| report.latency[at].device_bytes);
+    assert!(off > 300_000. && on < 10_000., "{off} and {on}");
+}
+
+#[test]
+fn the_scenario_of_an_example_gives_the_same_runs() {
+    for example in [ping("codel").example(), tc("fq_codel", Transport::Udp).example()] {
+        let example = example.expect("it fits");
+        let plans = read(example.scenario.as_deref().expect("a scenario")).expect("it is read");
+        let options = towpath_sim::BatchOptions { seed: None, runs: 1, captures: None, threads: 2 };
+        let report = towpath_sim::run_all(&plans, options, &|_| {}).expect("a run");
+        let own = example.run(None, 2, &|_| {}).expect("a run");
+        assert_eq!(towpath_sim::csv(&report), towpath_sim::csv(&own.report));
+        assert!(own.csv().contains("bql on,1,") && own.csv().contains(",ping,seq 3,time_s,"));
+        assert!(own.html().contains("Bytes in the device") && own.html().contains("Under load"));
+    }
+}
+
+#[test]
+fn names_of_ns3_stand_for_disciplines() {
+    for (name, words) in [("PfifoFast", "pfifo_fast"), ("FqCoDel", "fq_codel"), ("PIE", "pie")] {
+        assert_eq!(qdisc_words(name).as_deref(), Ok(words));
+    }
+    assert!(qdisc_words("ARED").expect("red").starts_with("red "));
+    assert!(qdisc_words("fqcodel").expect_err("a typo").contains("fq_codel"));
+}

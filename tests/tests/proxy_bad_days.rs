@@ -1,0 +1,384 @@
+//! `towpath proxy` on bad days: servers that stall, a device that goes down, addresses that change,
+//! descriptors that run out, crowds. `docs/proxy.md` has a table of them. Without root all of it is
+//! left out.
+
+use rustix::process::Signal;
+use towpath_tests::proxy_lab::{Lab, ROUTED, counter};
+use towpath_tests::{PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};
+
+/// A TCP server that obeys the first byte of a connection:
+/// - `e` echoes to the end;
+/// - `r` resets behind ten bytes;
+/// - `b` sends 20 MB and ends;
+/// - `c` waits for a connection with `g`, and then counts to the end.
+const SERVER: &str = "
+import socket, struct, threading
+s = socket.create_server(('::', 7810), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096)
+release = threading.Event()
+def serve(c):
+    what = c.recv(1)
+    if what == b'r':
+        c.sendall(b'ten bytes.')
+        c.recv(1)
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    elif what == b'b': c.sendall(b'x' * 20_000_000)
+    elif what == b'e':
+        while d := c.recv(65536): c.sendall(d)
+    elif what == b'g': release.set()
+    elif what == b'c':
+        release.wait()
+        n = 0
+        while d := c.recv(1 << 20): n += len(d)
+        c.sendall(str(n).encode())
+    c.close()
+while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+";
+
+impl Day {
+    fn new() -> Option<Self> {
+        let lab = Lab::new()?;
+        let server = lab.there.spawn(&["python3", "-c", SERVER]);
+        wait_for_port(&lab.there, "10.9.0.1", 7810);
+        Some(Self { lab, _server: server })
+    }
+
+    /// An echo through the proxy.
+    fn works(&self) -> bool {
+        let script = "import socket\n\
+            s=socket.create_connection(('10.9.0.1',7810),5); s.sendall(b'ehello')\n\
+            assert s.recv(9)==b'hello'";
+        self.lab.here.run(&["python3", "-c", script]).success()
+    }
+}
+
+struct Day {
+    lab: Lab,
+    _server: Process,
+}
+
+/// Options with the counters as JSON at the end.
+fn counted() -> Vec<&'static str> {
+    [&ROUTED[..], &["--stats=json"]].concat()
+}
+
+#[test]
+fn a_reset_comes_behind_the_bytes_before_it() {
+    let Some(day) = Day::new() else { return };
+    let _proxy = day.lab.proxy(&ROUTED);
+    for host in ["10.9.0.1", "fd00:9::1"] {
+        let script = format!(
+            "import socket\ns=socket.create_connection(('{host}',7810)); s.settimeout(30)\n\
+             s.sendall(b'r'); got=b''\n\
+             while len(got)<10: got+=s.recv(99)\n\
+             assert got==b'ten bytes.',got\n\
+             s.sendall(b'x')\n\
+             try: print('end',s.recv(9))\nexcept ConnectionResetError: print('reset')"
+        );
+        assert_eq!(day.lab.python(&script), "reset\n", "{host}");
+    }
+}
+
+/// SYNs to 10.9.77.0/24 get no answer. Their clients see silence, and the others go on.
+#[test]
+fn addresses_that_do_not_answer_hold_nobody_up() {
+    let Some(day) = Day::new() else { return };
+    day.lab.there.shell("ip route add blackhole 10.9.77.0/24").ok();
+    let proxy = day.lab.proxy(&counted());
+    let script = "import socket,select\n\
+        def begin(n):\n\
+        \x20s=socket.socket(); s.setblocking(False)\n\
+        \x20s.connect_ex(('10.9.77.%d'%(1+n%250),1000+n)); return s\n\
+        waiting=[begin(n) for n in range(300)]\n\
+        for _ in range(20):\n\
+        \x20c=socket.create_connection(('10.9.0.1',7810),30); c.sendall(b'ehello')\n\
+        \x20assert c.recv(9)==b'hello'; c.close()\n\
+        assert not select.select([],waiting,[],0)[1]\n\
+        print('silence')";
+    assert_eq!(day.lab.python(script), "silence\n");
+    let output = proxy.stop();
+    let count = |name| counter(&output.stderr, "gateway", name);
+    assert_eq!((count("tcp_connected"), count("tcp_refused")), (20, 0), "{}", output.stderr);
+}
+
+#[test]
+fn a_device_that_was_down_carries_again() {
+    let Some(day) = Day::new() else { return };
+    let mut proxy = day.lab.proxy(&ROUTED);
+    for _ in 0..2 {
+        assert!(day.works());
+        day.lab.here.shell("ip link set tw0 down; ip link set tw0 up").ok();
+        // The kernel has removed the route with the link.
+        day.lab.here.shell("ip route add 10.9.0.0/16 dev tw0").ok();
+    }
+    assert!(day.works() && proxy.is_running());
+}
+
+/// The address from which towpath's own sockets sent is another one, as after a change of network.
+#[test]
+fn addresses_of_the_host_may_change() {
+    let Some(day) = Day::new() else { return };
+    let _echo = day.lab.there.spawn(&[
+        "python3",
+        "-c",
+        "import socket\ns=socket.socket(2,2); s.bind(('10.9.0.1',7811))\n\
+         while True:\n d,a=s.recvfrom(99); s.sendto(a[0].encode(),a)",
+    ]);
+    eventually("the echo", || day.lab.there.shell("ss -lun | grep -q :7811").success());
+    let _proxy = day.lab.proxy(&ROUTED);
+    let change = "ip addr del 192.0.2.1/24 dev va; ip addr add 192.0.2.3/24 dev va; \
+                  ip route replace default via 192.0.2.2";
+    // The same port of the same client asks before and after.
+    let script = format!(
+        "import socket,subprocess\n\
+         s=socket.socket(2,2); s.settimeout(1)\n\
+         def ask():\n\
+         \x20for _ in range(30):\n\
+         \x20\x20try: s.sendto(b'x',('10.9.0.1',7811)); return s.recv(99).decode()\n\
+         \x20\x20except OSError: pass\n\
+         print(ask()); subprocess.run('{change}',shell=True,check=True)\n\
+         print(ask())"
+    );
+    assert_eq!(day.lab.python(&script), "192.0.2.1\n192.0.2.3\n");
+    assert!(day.works());
+}
+
+#[test]
+fn descriptors_that_ran_out_come_back() {
+    let Some(day) = Day::new() else { return };
+    let towpath = towpath();
+    let routed = ROUTED.join(" ");
+    let line = format!("ulimit -n 200; exec {towpath} proxy --tun tw0 {routed} --stats=json");
+    let proxy = day.lab.here.spawn(&["bash", "-c", &line]);
+    eventually("the device is up", || proxy.stderr().contains("Ctrl-C ends"));
+    // Some of these clients find a descriptor, and the others wait.
+    let script = "import socket,select\n\
+        def begin():\n\
+        \x20s=socket.socket(); s.setblocking(False); s.connect_ex(('10.9.0.1',7810)); return s\n\
+        all=[begin() for _ in range(300)]; served=0\n\
+        while all:\n\
+        \x20ready=select.select([],all,[],60)[1]\n\
+        \x20assert ready, len(all)\n\
+        \x20for s in ready:\n\
+        \x20\x20assert s.getsockopt(1,4)==0\n\
+        \x20\x20s.setblocking(True); s.settimeout(30); s.sendall(b'ehello')\n\
+        \x20\x20assert s.recv(9)==b'hello'; s.close(); all.remove(s); served+=1\n\
+        print(served)";
+    assert_eq!(day.lab.python(script), "300\n");
+    assert!(day.works());
+    assert!(proxy.stderr().contains("the limit of 200 descriptors"), "{}", proxy.stderr());
+    let output = proxy.stop();
+    assert!(counter(&output.stderr, "gateway", "tcp_flows_full") > 0, "{}", output.stderr);
+}
+
+/// Connections of clients that are all open at once.
+fn crowd(day: &Day, count: usize) {
+    let script = format!(
+        "import asyncio,resource\n\
+         h=resource.getrlimit(7)[1]; resource.setrlimit(7,(h,h))\n\
+         async def one(n,met):\n\
+         \x20r,w=await asyncio.open_connection('10.9.0.1',7812); w.write(b'%d.'%n)\n\
+         \x20assert await r.readuntil(b'.')==b'%d.'%n\n\
+         \x20met[0]+=1\n\
+         \x20while met[0]<{count}: await asyncio.sleep(.05)\n\
+         \x20w.close()\n\
+         async def all():\n\
+         \x20met=[0]; await asyncio.gather(*(one(n,met) for n in range({count})))\n\
+         asyncio.run(all()); print('all')"
+    );
+    assert_eq!(day.lab.python(&script), "all\n");
+}
+
+/// An echo that has room for a crowd.
+const ROOMY: &str = "
+import asyncio, resource, sys
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+async def echo(r, w):
+    while d := await r.read(999): w.write(d)
+    w.close()
+async def main():
+    s = await asyncio.start_server(echo, '10.9.0.1', int(sys.argv[1]), backlog=65535)
+    await s.serve_forever()
+asyncio.run(main())
+";
+
+fn roomy(day: &Day, port: u16) -> Process {
+    let server = day.lab.there.spawn(&["python3", "-c", ROOMY, &port.to_string()]);
+    wait_for_port(&day.lab.there, "10.9.0.1", port);
+    server
+}
+
+#[test]
+fn hundreds_connect_at_once() {
+    let Some(day) = Day::new() else { return };
+    let _roomy = roomy(&day, 7812);
+    let proxy = day.lab.proxy(&counted());
+    crowd(&day, 500);
+    let output = proxy.stop();
+    let count = |name| counter(&output.stderr, "gateway", name);
+    assert_eq!((count("tcp_connected"), count("tcp_refused")), (500, 0), "{}", output.stderr);
+}
+
+/// A flow of the client's for each server port, each answered by its own.
+#[test]
+fn thousands_of_udp_flows_are_kept_apart() {
+    let Some(day) = Day::new() else { return };
+    let _echo = day.lab.there.spawn(&[
+        "python3",
+        "-c",
+        "import resource,select,socket\n\
+         h=resource.getrlimit(7)[1]; resource.setrlimit(7,(h,h))\n\
+         e=select.epoll(); all={}\n\
+         for p in range(20000,23000):\n\
+         \x20s=socket.socket(2,2); s.bind(('10.9.0.1',p)); all[s.fileno()]=s; e.register(s,1)\n\
+         m=socket.socket(2,2); m.bind(('10.9.0.1',7813))\n\
+         while True:\n\
+         \x20for f,_ in e.poll():\n\
+         \x20\x20d,a=all[f].recvfrom(99); all[f].sendto(d+b' %d'%all[f].getsockname()[1],a)",
+    ]);
+    eventually("the servers", || day.lab.there.shell("ss -lun | grep -q :7813").success());
+    let proxy = day.lab.proxy(&counted());
+    let script = "import socket\n\
+        s=socket.socket(2,2); s.settimeout(5); s.setsockopt(1,8,1<<20)\n\
+        def ask(p,word):\n\
+        \x20for _ in range(9):\n\
+        \x20\x20s.sendto(word,('10.9.0.1',p))\n\
+        \x20\x20try:\n\
+        \x20\x20\x20while True:\n\
+        \x20\x20\x20\x20d,a=s.recvfrom(99)\n\
+        \x20\x20\x20\x20if a[1]==p: assert d==word+b' %d'%p,d; return\n\
+        \x20\x20except TimeoutError: pass\n\
+        \x20raise SystemExit(f'no answer of {p}')\n\
+        for word in (b'once',b'again'):\n\
+        \x20for p in range(20000,23000): ask(p,word)\n\
+        print('all')";
+    assert_eq!(day.lab.python(script), "all\n");
+    let output = proxy.stop();
+    let count = |name| counter(&output.stderr, "gateway", name);
+    assert_eq!((count("udp_flows"), count("udp_evicted")), (3000, 0), "{}", output.stderr);
+}
+
+/// A peer that does not read holds up its own connection alone, and loses nothing.
+#[test]
+fn a_slow_reader_holds_up_itself_alone() {
+    let Some(day) = Day::new() else { return };
+    let proxy = day.lab.proxy(&ROUTED);
+    let script = "import socket,threading\n\
+        to=('10.9.0.1',7810)\n\
+        down=socket.create_connection(to); down.settimeout(60); down.sendall(b'b')\n\
+        up=socket.create_connection(to); up.settimeout(60); up.sendall(b'c')\n\
+        t=threading.Thread(target=up.sendall,args=(b'y'*20_000_000,)); t.start()\n\
+        for _ in range(20):\n\
+        \x20c=socket.create_connection(to,30); c.sendall(b'ehello')\n\
+        \x20assert c.recv(9)==b'hello'; c.close()\n\
+        assert t.is_alive()\n\
+        g=socket.create_connection(to); g.sendall(b'g')\n\
+        t.join(); up.shutdown(1); print(up.recv(99).decode())\n\
+        n=0\n\
+        while d:=down.recv(1<<20): n+=len(d)\n\
+        print(n)";
+    assert_eq!(day.lab.python(script), "20000000\n20000000\n");
+    // Each direction holds 256 KiB at most.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.id())).expect("running");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says it");
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(peak < 64 << 10, "{peak} KiB at most");
+}
+
+#[test]
+fn a_killed_proxy_starts_again_under_its_clients() {
+    let Some(day) = Day::new() else { return };
+    for _ in 0..2 {
+        let proxy = day.lab.proxy(&ROUTED);
+        let folder = Scratch::new();
+        let ready = folder.file("ready");
+        let script = format!(
+            "import os,socket\n\
+             all=[socket.create_connection(('10.9.0.1',7810)) for _ in range(50)]\n\
+             for s in all: s.sendall(b'ehello'); assert s.recv(9)==b'hello'\n\
+             open('{ready}','w').close()\n\
+             while True: os.read(0,1) or __import__('time').sleep(1)"
+        );
+        let _clients = day.lab.here.spawn(&["python3", "-c", &script]);
+        eventually("clients are connected", || std::path::Path::new(&ready).exists());
+        proxy.signal(Signal::KILL);
+        proxy.wait(PATIENCE);
+        eventually("device and routes have gone", || day.lab.is_clean());
+    }
+    let _proxy = day.lab.proxy(&ROUTED);
+    assert!(day.works());
+}
+
+#[test]
+fn flows_are_shown_with_their_destinations_and_bytes() {
+    let Some(day) = Day::new() else { return };
+    let proxy = day.lab.proxy(&ROUTED);
+    let folder = Scratch::new();
+    let ready = folder.file("ready");
+    let script = format!(
+        "import socket,time\n\
+         s=socket.create_connection(('10.9.0.1',7810)); s.sendall(b'ehello'); s.recv(9)\n\
+         u=socket.socket(2,2); u.sendto(b'seven..',('10.9.0.1',7899))\n\
+         p=socket.socket(10,1); p.connect(('fd00:9::1',7810))\n\
+         open('{ready}','w').close()\n\
+         time.sleep(100)"
+    );
+    let _client = day.lab.here.spawn(&["python3", "-c", &script]);
+    eventually("a client is connected", || std::path::Path::new(&ready).exists());
+    let id = proxy.id().to_string();
+    let towpath = towpath();
+    let shown = Process::spawn(&[&towpath, "ss", "-j", &id]).wait(PATIENCE).ok().stdout;
+    let rows: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    let rows = rows.as_array().expect("an array");
+    let row = |remote: &str, proto: &str| {
+        let mut all = rows.iter();
+        all.find(|row| row["remote"] == remote && row["proto"] == proto).expect(&shown)
+    };
+    let tcp = row("10.9.0.1:7810", "tcp");
+    assert_eq!((&tcp["bytes_to_server"], &tcp["bytes_to_client"]), (&6.into(), &5.into()));
+    assert!(tcp["local"].as_str().is_some_and(|client| client.starts_with("198.18.0.1:")));
+    assert!(tcp["via"].as_str().is_some_and(|via| via.starts_with("192.0.2.1:")), "{shown}");
+    assert_eq!((&tcp["state"], &tcp["program"]), (&"ESTAB".into(), &"proxy".into()));
+    assert_eq!(row("10.9.0.1:7899", "udp")["bytes_to_server"], 7);
+    assert_eq!(row("[fd00:9::1]:7810", "tcp")["bytes_to_server"], 0);
+    let table = Process::spawn(&[&towpath, "ss", "-tn", &id]).wait(PATIENCE).ok().stdout;
+    assert!(table.contains("bytes_to_server:6 bytes_to_client:5 via:192.0.2.1:"), "{table}");
+}
+
+mod nightly {
+    use super::*;
+
+    /// Clients beyond the limit of 16,384 flows are served when others end. Clients and servers are
+    /// two processes each, for their own limits of descriptors.
+    #[test]
+    fn twenty_thousand_connect_at_once() {
+        let Some(day) = Day::new() else { return };
+        let ports = [7812, 7814];
+        let _roomy = ports.map(|port| roomy(&day, port));
+        let proxy = day.lab.proxy(&counted());
+        let clients = ports.map(|port| {
+            let script = format!(
+                "import asyncio,resource\n\
+                 h=resource.getrlimit(7)[1]; resource.setrlimit(7,(h,h))\n\
+                 async def one(n):\n\
+                 \x20r,w=await asyncio.open_connection('10.9.0.1',{port}); w.write(b'%d.'%n)\n\
+                 \x20assert await r.readuntil(b'.')==b'%d.'%n\n\
+                 \x20await asyncio.sleep(10); w.close()\n\
+                 async def all(): await asyncio.gather(*(one(n) for n in range(10_000)))\n\
+                 asyncio.run(all()); print('all')"
+            );
+            day.lab.here.spawn(&["python3", "-c", &script])
+        });
+        for client in clients {
+            assert_eq!(client.wait(5 * PATIENCE).ok().stdout, "all\n");
+        }
+        let output = proxy.stop();
+        let count = |name| counter(&output.stderr, "gateway", name);
+        assert_eq!(
+            (count("tcp_connected"), count("tcp_refused")),
+            (20_000, 0),
+            "{}",
+            output.stderr
+        );
+    }
+}
