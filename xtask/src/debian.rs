@@ -30,9 +30,26 @@ const PACKAGES: &[(&str, &str)] = &[
 const ALTERNATIVES: &[(&str, &str)] =
     &[("nodejs", "/usr/local/bin/node"), ("iproute2", "/sbin/ip")];
 
+/// Packages of `cargo xtask proxies`.
+const OF_PROXIES: &[(&str, &str)] = &[
+    ("iperf3", "/usr/bin/iperf3"),
+    ("iproute2", "/usr/sbin/ip"),
+    ("slirp4netns", "/usr/bin/slirp4netns"),
+    ("passt", "/usr/bin/pasta"),
+];
+
 /// Installs what is missing when we are root; says what is missing when not.
 pub fn install() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
+    install_of(PACKAGES)
+}
+
+/// The same for `cargo xtask proxies`.
+pub fn install_for_proxies() -> Result<()> {
+    install_of(OF_PROXIES)
+}
+
+fn install_of(packages: &[(&'static str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = packages
         .iter()
         .filter(|(package, file)| {
             let elsewhere = ALTERNATIVES.iter().filter(|(p, _)| p == package).map(|(_, f)| f);

@@ -17,6 +17,7 @@ mod interrupt;
 mod licences;
 mod nightly;
 mod packets;
+mod proxies;
 mod report;
 mod requirements;
 mod running;
@@ -56,6 +57,8 @@ enum Chore {
     Anchor(anchor::Options),
     /// Measures echo servers of several kinds side by side with `towpath load`.
     Echo(echo::Options),
+    /// Measures TUN proxies and rootless networks of namespaces side by side (needs root).
+    Proxies(proxies::Options),
     /// Two shards on two processors beside one, over a port in memory, and what a packet costs with up to eight.
     Shards(shards::Options),
     /// What a packet costs the core, beside gVisor's netstack and smoltcp (Go for the one, both from the network).
@@ -94,6 +97,7 @@ fn run(root: &Path, chore: Chore) -> Result<()> {
         Chore::Crowd(options) => crowd::run(root, &options),
         Chore::Anchor(options) => anchor::run(root, &options),
         Chore::Echo(options) => echo::run(root, &options),
+        Chore::Proxies(options) => proxies::run(root, &options),
         Chore::Shards(options) => shards::run(root, &options),
         Chore::Packets(options) => packets::run(root, &options),
         Chore::Sim(options) => sim::run(root, &options),

@@ -4,10 +4,15 @@
 //! socket takes them at once. So a few pieces serve thousands of flows, and the one given back last,
 //! which is still in the cache, is the one taken next.
 //!
-//! A peer that does not read keeps its pieces, and anybody may be such a peer. An advertised window must
-//! always be backed by memory: so a FIFO's length is fixed when it is made, a large one as long as there are
-//! no more than [`FIFOS_LARGE_MAX`], and a small one otherwise. All flows together thereby take
+//! A peer that does not read keeps its pieces, and anybody may be such a peer. So there are no more
+//! than [`FIFOS_LARGE_MAX`] large FIFOs, and others are small. All flows together thereby take
 //! `FIFOS_LARGE_MAX * FIFO_LEN + 2 * TCP_FLOWS_MAX * FIFO_LEN_SMALL` bytes at most, 768 MiB.
+//!
+//! Idle flows must not keep busy ones small:
+//!
+//! - [`ToProgram`] is large or small as long as it has memory, and nothing otherwise.
+//! - [`FromProgram`] backs an advertised window, and keeps its length without memory. New ones
+//!   leave half of the large FIFOs to flows that have shown a use for them.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,12 +32,12 @@ pub(crate) struct FifoPool {
 struct State {
     /// Memory that nobody has, for large FIFOs and for small ones.
     free: [Vec<Arc<Mapping>>; 2],
-    /// Large FIFOs now, with and without memory.
+    /// Large FIFOs now, those of windows with and without memory.
     large: usize,
     large_max: usize,
     /// Free ones of each size.
     kept_max: usize,
-    /// FIFOs that were made small since the start.
+    /// FIFOs that were small for want of large ones, since the start.
     small: u64,
 }
 
@@ -74,7 +79,7 @@ impl FifoPool {
         state.large_max = state.large_max.min(max);
     }
 
-    /// FIFOs that were made small since the start.
+    /// FIFOs that were small for want of large ones, since the start.
     pub(crate) fn small(&self) -> u64 {
         self.state().small
     }
@@ -85,10 +90,19 @@ impl FifoPool {
 
     /// One more large FIFO, if there may be one.
     fn enlarge(&self) -> bool {
+        self.enlarge_below(1)
+    }
+
+    /// The same while there are fewer than 1/`part` of all that there may be.
+    fn enlarge_below(&self, part: usize) -> bool {
         let mut state = self.state();
-        let may = state.large < state.large_max;
+        let may = state.large < state.large_max.div_ceil(part);
         state.large += usize::from(may);
         may
+    }
+
+    fn count_small(&self) {
+        self.state().small += 1;
     }
 
     fn take(&self, size: Size) -> Option<Arc<Mapping>> {
@@ -129,9 +143,7 @@ struct Fifo {
 }
 
 impl Fifo {
-    fn new(pool: &FifoPool) -> Self {
-        let size = if pool.enlarge() { Size::Large } else { Size::Small };
-        pool.state().small += u64::from(size == Size::Small);
+    fn new(pool: &FifoPool, size: Size) -> Self {
         Self { pool: pool.clone(), size, mapping: None, head: 0, tail: 0, free: 0 }
     }
 
@@ -168,9 +180,20 @@ impl Fifo {
 
     /// A flow would use more than a small FIFO: it becomes a large one while it is empty, if there may be one.
     fn want(&mut self, bytes: u32) {
-        let wanted = self.size == Size::Small && bytes > FIFO_LEN_SMALL && self.mapping.is_none();
-        if wanted && self.pool.enlarge() {
+        if bytes > FIFO_LEN_SMALL && self.mapping.is_none() && self.size == Size::Small {
+            self.become_large(self.pool.enlarge());
+        }
+    }
+
+    fn become_large(&mut self, may: bool) {
+        if may {
             self.size = Size::Large;
+        }
+    }
+
+    fn become_small(&mut self) {
+        if std::mem::replace(&mut self.size, Size::Small) == Size::Large {
+            self.pool.state().large -= 1;
         }
     }
 
@@ -198,9 +221,7 @@ impl Fifo {
 impl Drop for Fifo {
     fn drop(&mut self) {
         self.give_back();
-        if self.size == Size::Large {
-            self.pool.state().large -= 1;
-        }
+        self.become_small();
     }
 }
 
@@ -214,7 +235,12 @@ pub(crate) struct FromProgram {
 
 impl FromProgram {
     pub(crate) fn new(pool: &FifoPool) -> Self {
-        Self { fifo: Fifo::new(pool), ahead: 0 }
+        let mut fifo = Fifo::new(pool, Size::Small);
+        fifo.become_large(pool.enlarge_below(2));
+        if fifo.size == Size::Small {
+            pool.count_small();
+        }
+        Self { fifo, ahead: 0 }
     }
 
     /// All in-order bytes.
@@ -276,16 +302,22 @@ pub(crate) struct ToProgram {
 
 impl ToProgram {
     pub(crate) fn new(pool: &FifoPool) -> Self {
-        Self { fifo: Fifo::new(pool) }
+        Self { fifo: Fifo::new(pool, Size::Small) }
     }
 
-    /// Bytes it has room for.
+    /// Bytes it has room for; without memory, at least so many.
     pub(crate) fn room(&self) -> u32 {
         self.fifo.size.len() - self.fifo.len()
     }
 
     /// Memory for the next bytes: all its room, or nothing when there is no memory.
     pub(crate) fn spare(&mut self) -> Fragments {
+        if self.fifo.mapping.is_none() {
+            self.fifo.become_large(self.fifo.pool.enlarge());
+            if self.fifo.size == Size::Small {
+                self.fifo.pool.count_small();
+            }
+        }
         if self.room() == 0 || !self.fifo.ensure() || !self.fifo.leave_lent() {
             return Fragments::empty();
         }
@@ -297,10 +329,11 @@ impl ToProgram {
         self.fifo.tail = self.fifo.tail.wrapping_add(n.min(self.room()));
     }
 
-    /// Gives memory back when a look for bytes found none.
+    /// Gives memory back when a look for bytes found none, and the right to much of it.
     pub(crate) fn trim(&mut self) {
         if self.fifo.len() == 0 {
             self.fifo.give_back();
+            self.fifo.become_small();
         }
     }
 }
@@ -333,9 +366,8 @@ impl SendBuffer for ToProgram {
         self.trim();
     }
 
-    fn want_capacity(&mut self, bytes: u32) {
-        self.fifo.want(bytes);
-    }
+    /// [`ToProgram::spare`] asks for as much as there may be anyway.
+    fn want_capacity(&mut self, _: u32) {}
 }
 
 #[cfg(test)]
@@ -440,7 +472,7 @@ mod tests {
     fn memory_is_bounded_whatever_is_not_taken() {
         const FLOWS: usize = 500;
         let pool = FifoPool::default();
-        pool.limit(3);
+        pool.limit(6);
         let full = || {
             let mut recv = FromProgram::new(&pool);
             let room = recv.free();
@@ -453,17 +485,45 @@ mod tests {
         let all: usize = stuck.iter().map(held).sum();
         assert_eq!(all, 3 * FIFO_LEN as usize + (FLOWS - 3) * FIFO_LEN_SMALL as usize);
         assert_eq!(pool.small(), FLOWS as u64 - 3);
-        // One that moves is enlarged when it is empty and another one has gone.
-        let mut quick = ToProgram::new(&pool);
-        quick.want_capacity(FIFO_LEN);
-        assert_eq!(quick.capacity(), FIFO_LEN_SMALL);
+        // The other three are for those that move.
+        let mut quick: Vec<_> = (0..4).map(|_| FromProgram::new(&pool)).collect();
+        quick.iter_mut().for_each(|recv| recv.want_capacity(FIFO_LEN));
+        let capacities: Vec<_> = quick.iter().map(RecvBuffer::capacity).collect();
+        assert_eq!(capacities, [FIFO_LEN, FIFO_LEN, FIFO_LEN, FIFO_LEN_SMALL]);
+        let mut send = ToProgram::new(&pool);
+        assert_eq!(send.spare().len(), FIFO_LEN_SMALL);
+        // Each is enlarged when it is empty and another one has gone.
         stuck.remove(0);
-        quick.spare();
-        quick.commit(1);
-        quick.want_capacity(FIFO_LEN);
-        assert_eq!(quick.capacity(), FIFO_LEN_SMALL);
-        quick.release(1);
-        quick.want_capacity(FIFO_LEN);
-        assert_eq!(quick.capacity(), FIFO_LEN);
+        assert!(quick[3].write_at(0, &Payload::new(&[1], Fragments::empty())));
+        quick[3].commit(1);
+        quick[3].want_capacity(FIFO_LEN);
+        assert_eq!(quick[3].capacity(), FIFO_LEN_SMALL);
+        quick[3].consume(1);
+        quick[3].want_capacity(FIFO_LEN);
+        assert_eq!(quick[3].capacity(), FIFO_LEN);
+        stuck.remove(0);
+        send.trim();
+        assert_eq!(send.spare().len(), FIFO_LEN);
+    }
+
+    /// Otherwise 512 connections that do nothing would keep all later ones small.
+    #[test]
+    fn idle_flows_leave_large_fifos_to_busy_ones() {
+        let pool = FifoPool::default();
+        pool.limit(8);
+        let idle: Vec<_> =
+            (0..50).map(|_| (FromProgram::new(&pool), ToProgram::new(&pool))).collect();
+        for _ in 0..3 {
+            let mut recv = FromProgram::new(&pool);
+            recv.want_capacity(FIFO_LEN);
+            assert_eq!(recv.capacity(), FIFO_LEN);
+            let mut send = ToProgram::new(&pool);
+            assert_eq!(send.spare().len(), FIFO_LEN);
+            send.commit(10);
+            send.release(10);
+            assert_eq!(pool.state().large, 5);
+        }
+        drop(idle);
+        assert_eq!(pool.state().large, 0);
     }
 }

@@ -128,7 +128,8 @@ pub const FIFO_LEN: u32 = 256 * 1024;
 /// The same when there are [`FIFOS_LARGE_MAX`] of these: a packet of the link, which is also the least that
 /// is read from the host at once.
 pub const FIFO_LEN_SMALL: u32 = READ_ROOM_MIN;
-/// Large FIFOs at once, of which a flow has two: 256 MiB when all of them are full.
+/// Large FIFOs at once, of which a busy flow has two: 256 MiB when all of them are full. New flows
+/// have half of them, so that idle ones leave the rest to busy ones.
 pub const FIFOS_LARGE_MAX: usize = 1_024;
 /// Free FIFO memory that is kept for the next flow: 16 MiB, and 1 MiB of small ones.
 pub const FIFOS_KEPT_MAX: usize = 64;

@@ -167,7 +167,8 @@ pub fn named(words: &[String]) -> Result<Vec<Peer>> {
     Ok(peers)
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
+/// Runs a command; its last line of errors is the reason if it fails.
+pub fn succeed(command: &mut Command) -> Result<()> {
     let what = format!("{command:?}");
     let output = command.output().with_context(|| what.clone())?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -177,7 +178,7 @@ fn succeed(command: &mut Command) -> Result<()> {
 }
 
 /// The version of a package in a Cargo.lock.
-fn locked(lock: &str, name: &str) -> Option<String> {
+pub fn locked(lock: &str, name: &str) -> Option<String> {
     let mut lines = lock.lines().skip_while(|line| *line != format!("name = \"{name}\""));
     let version = lines.nth(1)?.strip_prefix("version = ")?;
     Some(version.trim_matches('"').to_owned())

@@ -1,39 +1,45 @@
 //! A server on netstack-smoltcp: `netstack-smoltcp-tun DEVICE ADDRESS/LENGTH PORT`.
+//! A proxy on it: `netstack-smoltcp-tun DEVICE`.
 //!
 //! DEVICE is a TUN device that is up. The server offers what bench/load/src/serve.rs says, a task of tokio's for each
 //! connection, all on one thread. The stack answers for all addresses, as proxies need it: what it is asked at ADDRESS and
-//! the ports is served.
+//! the ports is served. The proxy takes all addresses, and goes on by sockets of this host.
 #![forbid(unsafe_code)]
 
 mod datagrams;
 mod device;
+mod forward;
 mod streams;
 
 use std::error::Error;
 use std::net::IpAddr;
 
 use futures::StreamExt;
-use netstack_smoltcp::StackBuilder;
+use netstack_smoltcp::{StackBuilder, TcpListener, UdpSocket};
 
 /// Of the device, too.
 const MTU: usize = 1500;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [device, address, port] = &words[..] else {
-        return Err("usage: netstack-smoltcp-tun DEVICE ADDRESS/LENGTH PORT".into());
+    let server = match &words[..] {
+        [_] => None,
+        [_, address, port] => {
+            let (address, _) = address.split_once('/').ok_or("an address with its length")?;
+            Some((address.parse()?, port.parse()?))
+        }
+        _ => return Err("usage: netstack-smoltcp-tun DEVICE [ADDRESS/LENGTH PORT]".into()),
     };
-    let (address, _) = address.split_once('/').ok_or("an address with its length")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(device, address.parse()?, port.parse()?))
+    runtime.block_on(run(&words[0], server))
 }
 
-async fn run(device: &str, address: IpAddr, port: u16) -> Result<(), Box<dyn Error>> {
+async fn run(device: &str, server: Option<(IpAddr, u16)>) -> Result<(), Box<dyn Error>> {
     let (stack, runner, datagrams, listener) = StackBuilder::default()
         .enable_tcp(true)
         .enable_udp(true)
         .mtu(MTU)
-        .add_ip_filter_fn(move |_, to| *to == address)
+        .add_ip_filter_fn(move |_, to| server.is_none_or(|(address, _)| *to == address))
         .build()?;
     let (to_stack, from_stack) = stack.split();
     let device = device::open(device)?;
@@ -41,8 +47,21 @@ async fn run(device: &str, address: IpAddr, port: u16) -> Result<(), Box<dyn Err
         result = runner.ok_or("no TCP")? => result?,
         result = device::send(&device, from_stack) => result?,
         result = device::receive(&device, to_stack) => result?,
-        result = datagrams::serve(datagrams.ok_or("no UDP")?, port) => result?,
-        () = streams::serve(listener.ok_or("no TCP")?, port) => {}
+        result = serve(datagrams.ok_or("no UDP")?, listener.ok_or("no TCP")?, server) => result?,
     }
     Err("the stack has ended".into())
+}
+
+/// Until the stack ends: as a server at a port, or as a proxy.
+async fn serve(
+    socket: UdpSocket,
+    listener: TcpListener,
+    server: Option<(IpAddr, u16)>,
+) -> std::io::Result<()> {
+    let Some((_, port)) = server else {
+        let connections = async { Ok(forward::connections(listener).await) };
+        return tokio::try_join!(forward::datagrams(socket), connections).map(drop);
+    };
+    let connections = async { Ok(streams::serve(listener, port).await) };
+    tokio::try_join!(datagrams::serve(socket, port), connections).map(drop)
 }

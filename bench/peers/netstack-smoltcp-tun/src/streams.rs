@@ -7,7 +7,7 @@ use netstack_smoltcp::{TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Bytes of a read or write: as many as iperf3's.
-const CHUNK: usize = 128 * 1024;
+pub const CHUNK: usize = 128 * 1024;
 /// Of the first read of who is answered: most connections carry little.
 const LITTLE: usize = 4096;
 

@@ -1,0 +1,34 @@
+//! Programs of the measurement.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+
+use crate::workspace;
+
+/// Paths of the programs, and the folders that peers are built from and into.
+pub struct Built {
+    pub root: PathBuf,
+    pub target: PathBuf,
+    pub towpath: PathBuf,
+    pub crowd: PathBuf,
+    pub load: PathBuf,
+}
+
+impl Built {
+    pub fn new(root: &Path) -> Result<Self> {
+        let target = workspace::target(root);
+        let packages = ["towpath-cli", "towpath-tests", "towpath-bench-load"];
+        let named = packages.iter().flat_map(|package| ["-p", package]);
+        let words: Vec<_> = ["build", "--release", "--bins"].into_iter().chain(named).collect();
+        ensure!(workspace::cargo(root, &words).status()?.success(), "the release build failed");
+        let program = |name: &str| target.join("release").join(name);
+        Ok(Self {
+            root: root.to_owned(),
+            towpath: program("towpath"),
+            crowd: program("crowd"),
+            load: program("load"),
+            target,
+        })
+    }
+}
