@@ -2,6 +2,7 @@
 //! network namespace of their own. Without root, which becomes that user here, all are left out.
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
@@ -205,6 +206,43 @@ fn a_killed_program_takes_towpath_along() {
     let output = run.wait(PATIENCE);
     assert_eq!(output.status.signal(), Some(9), "{}", output.stderr);
     lab.nothing_is_left(&namespace);
+}
+
+#[test]
+fn a_killed_guardian_ends_the_run() {
+    let Some(lab) = Lab::new() else { return };
+    let (run, pid, namespace) = lab.sleeper();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let behind = stat.rsplit(')').next().expect("the rest").split_whitespace().nth(1);
+    let guardian: i32 = behind.expect("a parent").parse().expect("a number");
+    kill_process(Pid::from_raw(guardian).expect("positive"), Signal::KILL).expect("killed");
+    let output = run.wait(PATIENCE);
+    assert_eq!(output.code(), 125, "{}", output.stderr);
+    assert!(output.stderr.contains("which guards the run, was killed"), "{}", output.stderr);
+    lab.nothing_is_left(&namespace);
+}
+
+#[test]
+fn set_user_id_has_no_effect() {
+    let Some(lab) = Lab::new() else { return };
+    let id = lab.folder.file("id");
+    std::fs::copy("/usr/bin/id", &id).expect("a copy");
+    std::fs::set_permissions(&id, PermissionsExt::from_mode(0o4755)).expect("set-user-ID");
+    assert_eq!(lab.run(&[], &[&id, "-u"]).ok().stdout, "1234\n");
+}
+
+#[test]
+fn its_flows_are_shown() {
+    let Some(lab) = Lab::new() else { return };
+    let wait = "import socket\ns=socket.create_connection(('10.0.2.2',7801)); s.recv(1)";
+    let run = lab.start(&[], &["python3", "-c", wait]);
+    let become_user = ["setpriv", "--reuid", "1234", "--regid", "1234", "--clear-groups"];
+    let ss = [&become_user[..], &[&lab.towpath, "ss", "-tn"]].concat();
+    eventually("the flow", || {
+        let shown = lab.host.run(&ss).stdout;
+        shown.contains("10.0.2.15:") && shown.contains("10.0.2.2:7801")
+    });
+    drop(run);
 }
 
 #[test]

@@ -154,6 +154,8 @@ host and then answered, so that a refusal is a refusal and an unreachable host i
 half-closes and resets pass on, each way by itself. UDP (every port seen at one port), ping, \
 IPv4 and IPv6, TTL, class and ICMP errors go along.
 
+For one program, without root and without a device that root has made: towpath proxy run --help.
+
 Ctrl-C or SIGTERM ends it; connections that are open then are reset towards their servers.";
 
 /// Text of `towpath proxy --help` behind the options.
