@@ -23,8 +23,8 @@ pub enum PlanError {
     },
     /// A port is published, and the link is a device.
     #[error(
-        "{0} is published, which a stack with a device has no use for: others reach the stack's own \
-         address; leave one of the two out"
+        "{0} is published, which a stack with a device has no use for: others reach the stack's \
+         own address; leave one of the two out"
     )]
     PublishWithDevice(Publish),
     /// The link is an interface, in whose network the stack needs an address.

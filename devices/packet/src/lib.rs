@@ -8,17 +8,19 @@
 //!
 //! - [`PacketSocket::open`] opens an interface for a stack with an Ethernet address of its own; see
 //!   [`OpenError`] for what to do when that is refused.
-//! - [`PacketSocket`] is a [`Port`](towpath_pool::Port). Virtio-net headers let a frame have up to
-//!   64 KiB of TCP or UDP, with the checksum and the segmentation left to the kernel, both ways.
+//! - [`PacketSocket`] is a [`Port`](towpath_pool::Port). Frames have up to 64 KiB of TCP or
+//!   UDP, both ways: virtio-net headers leave checksum and segmentation to the kernel.
 //!
 //! The kernel drops frames to the stack's Ethernet address, because they are another host's
 //! (PACKET_OTHERHOST): it neither answers nor forwards them. The interface keeps its addresses and
 //! its traffic. Promiscuous mode, and the reception of all groups, end with the socket, also when
-//! the process is killed. This host itself does not reach the stack by the interface, as it does
-//! not reach a macvlan: frames that the kernel sends are not received by an interface.
+//! the process is killed. An interface does not receive frames that its own kernel sends:
+//! this host does not reach the stack by it, as with a macvlan.
 //!
-//! Budget: one system call for up to [`BATCH`] frames each way, one copy per byte (the kernel's)
-//! for large frames, two for frames of at most [`COPY_MAX`] bytes.
+//! Budget:
+//! - up to [`BATCH`] frames per system call, each way;
+//! - copies per byte: the kernel's alone for large frames, and ours up to
+//!   [`COPY_MAX`] bytes.
 #![warn(missing_docs)]
 
 mod filter;

@@ -75,8 +75,8 @@ counters! {
 pub enum OpenError {
     /// The process has no CAP_NET_RAW.
     #[error(
-        "a packet socket on {name} needs CAP_NET_RAW: run with sudo, or give towpath the right once \
-         with `sudo setcap cap_net_raw+ep $(command -v towpath)`"
+        "a packet socket on {name} needs CAP_NET_RAW: run with sudo, or give towpath the right \
+         once with `sudo setcap cap_net_raw+ep $(command -v towpath)`"
     )]
     NotPermitted {
         /// The interface that was asked for.

@@ -7,13 +7,13 @@ use towpath_pool::{Batch, Pool};
 use crate::open::PacketSocket;
 use crate::sys::{BATCH, Received};
 
-/// Frames up to this length are copied into a small buffer, so that the large one that they were
-/// read into is free for the next call: copying 2 KiB costs less than holding 68.
+/// Frames up to this length are copied into a small buffer. The large one is then free for the next
+/// call: copying 2 KiB costs less than holding 68.
 pub const COPY_MAX: usize = Pool::SMALL;
 
 impl PacketSocket {
-    /// Receives at most `max` frames, in one call of up to [`BATCH`] of them at a time, or until
-    /// the socket is empty; returns how many packets were put out.
+    /// Receives at most `max` frames, in calls of up to [`BATCH`] of them, or until the socket is
+    /// empty. Returns how many packets were put out.
     pub(crate) fn receive(
         &mut self,
         now_ns: u64,

@@ -15,8 +15,8 @@ use towpath_virtio::{HEADER_LEN, HEADER_LEN_LEGACY};
 
 use crate::filter::Instruction;
 
-/// Frames of one system call: enough that its cost is small beside theirs, and few enough that the
-/// buffers in wait (68 KiB each) are one MiB.
+/// Frames of one system call: enough that its cost is small beside theirs. Their buffers, of 68 KiB
+/// each, are one MiB.
 pub const BATCH: usize = 16;
 
 /// Longest interface name, without the NUL.
@@ -246,8 +246,7 @@ struct Incoming {
     messages: [libc::mmsghdr; BATCH],
 }
 
-// SAFETY: the pointers inside are set by each call, lead to memory that this value or the caller of
-// `receive` has, and are read by no other call.
+// SAFETY: each call sets the pointers that it reads, to memory of this value or of its caller.
 unsafe impl Send for Receiver {}
 
 impl Default for Receiver {
@@ -288,8 +287,8 @@ impl Receiver {
         }
         let at = messages.as_mut_ptr().expose_provenance();
         let args = [socket.as_raw_fd() as usize, at, count, libc::MSG_DONTWAIT as usize, 0, 0];
-        // SAFETY: the first `count` messages point to headers and control data of this value, and
-        // to spare bytes of packets that are borrowed mutably for the call.
+        // SAFETY: the first `count` messages point to headers and control data of this value. The
+        // spare bytes of the packets are borrowed mutably for the call.
         unsafe { syscall(libc::SYS_recvmmsg as usize, args) }
     }
 

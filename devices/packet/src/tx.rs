@@ -8,7 +8,8 @@ use towpath_virtio::HEADER_LEN;
 use crate::open::PacketSocket;
 
 impl PacketSocket {
-    /// Sends packets from the front of `batch`, in calls of up to `BATCH` of them, until the socket takes no more. Returns how many packets have left the batch.
+    /// Sends packets from the front of `batch`, in calls of up to `BATCH` of them, until the socket
+    /// takes no more. Returns how many packets have left the batch.
     pub(crate) fn transmit(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         let mut taken = 0;
         self.blocked = false;

@@ -32,14 +32,14 @@ const UDP_HEADER_LEN: usize = 8;
 #[error("the virtio header contradicts itself or its frame")]
 pub struct Malformed;
 
-/// What the header says about the frame behind it.
+/// Metadata of a frame, from the header in front of it.
 ///
-/// Nothing in it is taken on trust: offsets lie inside the frame, and the length of the headers is
-/// read from the frame, since the header's `hdr_len` is only a hint about how the sender's memory lay.
+/// Offsets have to lie inside the frame. The length of the headers is read from the frame:
+/// `hdr_len` is only a hint about how the sender's memory lay.
 ///
 /// # Errors
-/// [`Malformed`]: an offset behind the end of the frame, an unknown kind of segments, segments of no
-/// bytes, or segments without a partial checksum.
+/// [`Malformed`]: an offset behind the end of the frame, an unknown kind of segments, segments of
+/// no bytes, or segments without a partial checksum.
 pub fn parse(header: &[u8; HEADER_LEN], frame: &[u8]) -> Result<Meta, Malformed> {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let (flags, gso_type, gso_size, start, offset) =
