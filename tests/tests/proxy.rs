@@ -298,3 +298,47 @@ fn a_user_without_rights_is_told_what_to_do() {
         output.stderr
     );
 }
+
+/// Makes a TUN device with the flags of the first argument, sets it up, and becomes `towpath proxy`
+/// with its descriptor.
+const HAND_OVER: &str = "
+import fcntl, os, struct, subprocess, sys
+tun = os.open('/dev/net/tun', os.O_RDWR)
+fcntl.ioctl(tun, 0x400454ca, struct.pack('16sH22x', b'tw0', int(sys.argv[1], 16)))
+for words in ['addr add 198.18.0.1/32 dev tw0', 'link set tw0 up', 'route add 10.9.0.0/16 dev tw0']:
+    subprocess.check_call(['ip'] + words.split())
+os.set_inheritable(tun, True)
+os.execv(sys.argv[2], [sys.argv[2], 'proxy', '--tun', 'fd:%d' % tun] + sys.argv[3:])
+";
+
+#[test]
+fn a_device_is_taken_over_by_its_descriptor() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = Scratch::new();
+    let _server = lab.serve(&folder);
+    let towpath = towpath();
+    let line = |flags, options: &'static [&str]| {
+        [&["python3", "-c", HAND_OVER, flags, &towpath][..], options].concat()
+    };
+    // IFF_TUN, IFF_NO_PI and IFF_VNET_HDR.
+    let proxy = lab.here.spawn(&line("5001", &["--interface", "va"]));
+    eventually("the device is taken over", || proxy.stderr().contains("tw0 is up"));
+    assert_eq!(lab.curl("http://10.9.0.1:7801/").ok().stdout, "a page\n");
+    proxy.signal(Signal::TERM);
+    assert_eq!(proxy.wait(PATIENCE).code(), 0);
+    assert!(lab.is_clean());
+
+    let refused = |flags, options, wanted| {
+        let output = lab.here.run(&line(flags, options));
+        assert!(output.code() != 0 && output.stderr.contains(wanted), "{}", output.stderr);
+    };
+    refused("1001", &[], "made without IFF_NO_PI and IFF_VNET_HDR");
+    refused("5002", &[], "of the other kind");
+    refused("5001", &["--route", "10.8.0.0/16", "--interface", "va"], "leave --route out");
+    let no_device = lab.here.run(&[&towpath, "proxy", "--tun", "fd:0"]);
+    assert!(no_device.stderr.contains("no device is attached to it"), "{}", no_device.stderr);
+    let closed = lab.here.run(&[&towpath, "proxy", "--tun", "fd:77"]);
+    assert!(closed.stderr.contains("descriptor 77"), "{}", closed.stderr);
+    let word = lab.here.run(&[&towpath, "proxy", "--tun", "fd:x"]);
+    assert!(word.stderr.contains("\"x\" is not a descriptor"), "{}", word.stderr);
+}

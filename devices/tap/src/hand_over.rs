@@ -1,9 +1,12 @@
 //! A device that one process opens, which may do that, and another one drives.
 
+use std::os::fd::AsFd;
+
 use towpath_shm::Fd;
 
 use crate::kind::Kind;
-use crate::open::Tap;
+use crate::open::{OpenError, Tap};
+use crate::sys;
 
 /// What it takes to drive a device that is set up.
 #[derive(Debug)]
@@ -21,6 +24,31 @@ impl Tap {
     pub fn into_parts(self) -> Parts {
         let (name, udp_segmentation) = (self.name().to_owned(), self.udp_segmentation);
         Parts { fd: self.fd, name, udp_segmentation }
+    }
+
+    /// Takes over a device of this kind that another program has made, by its descriptor. The
+    /// kernel's end of the link stays as that program has set it up.
+    ///
+    /// # Errors
+    /// [`OpenError::Descriptor`]: the descriptor is no such device, or the device was made without
+    /// IFF_NO_PI and IFF_VNET_HDR. [`OpenError::Io`]: the kernel refuses offloads.
+    pub fn from_descriptor(fd: Fd, kind: Kind) -> Result<Self, OpenError> {
+        let refused = |why| OpenError::Descriptor { kind, why };
+        let (name, flags) = sys::attached(fd.as_fd())
+            .map_err(|_| refused("no device is attached to it (TUNSETIFF attaches one)"))?;
+        if flags & kind.flag() == 0 {
+            return Err(refused("its device is of the other kind"));
+        }
+        if flags & libc::IFF_NO_PI == 0 || flags & libc::IFF_VNET_HDR == 0 {
+            return Err(refused("its device was made without IFF_NO_PI and IFF_VNET_HDR"));
+        }
+        rustix::io::ioctl_fionbio(&fd, true).map_err(|errno| OpenError::Io {
+            kind,
+            name: name.clone(),
+            step: "make it non-blocking",
+            source: errno.into(),
+        })?;
+        Self::set_up(fd, kind, name)
     }
 
     /// The device, in another process as well.

@@ -143,6 +143,14 @@ pub enum OpenError {
         /// What was given.
         name: String,
     },
+    /// A descriptor that was given is not such a device, or not one that can be driven.
+    #[error("the descriptor is not a {kind} device that can be used: {why}")]
+    Descriptor {
+        /// The kind asked for.
+        kind: Kind,
+        /// The obstacle.
+        why: &'static str,
+    },
     /// Anything else.
     #[error("cannot set up the {kind} device {name}: {step}")]
     Io {

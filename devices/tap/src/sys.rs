@@ -52,6 +52,18 @@ pub fn set_iff(
     Ok(String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned())
 }
 
+/// Name and flags (IFF_TUN and others) of the device that is attached to a descriptor.
+pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, libc::c_int)> {
+    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: TUNGETIFF writes one ifreq, which lives here.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) })?;
+    let name = request.ifr_name.iter().take_while(|c| **c != 0).map(|c| *c as u8);
+    // SAFETY: TUNGETIFF sets the flags of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok((String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned(), flags.into()))
+}
+
 /// Whether a device that is attached stays without a process that has it open.
 pub fn is_persistent(fd: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.

@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use towpath_gateway::Egress;
 use towpath_tap::{Kind, Marks, Options, Tap, add_routes, leads_through, set_up_host};
 use towpath_wire::Prefix;
@@ -22,6 +23,22 @@ const ADDRESSES_DEFAULT: [&str; 2] = ["198.18.0.1/32", "fd00:18::1/128"];
 /// # Errors
 /// Two of them contradict each other; the error is the sentence for the user.
 pub fn check(args: &ProxyArgs) -> Result<()> {
+    if let Some(number) = args.tun.strip_prefix(BY_DESCRIPTOR) {
+        descriptor(args)?;
+        let options = [
+            ("--route", !args.route.is_empty()),
+            ("--address", !args.address.is_empty()),
+            ("--dry-run", args.dry_run),
+        ];
+        if let Some((option, _)) = options.into_iter().find(|(_, is_given)| *is_given) {
+            let message = format!(
+                "{option}: the device of descriptor {number} is set up by the program that made \
+                 it, and towpath changes nothing there; leave {option} out"
+            );
+            return Err(Failure::error(ExitCode::Usage, message));
+        }
+        return Ok(());
+    }
     if let (Some(route), None, None) = (args.route.first(), args.mark, &args.interface) {
         let message = format!(
             "--route {route} leads towpath's own connections back into {}, too: add --interface IF, \
@@ -72,6 +89,9 @@ const NODEV: i32 = 19;
 /// # Errors
 /// With the sentence for the user. A device that was made has vanished again.
 pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
+    if let Some(number) = descriptor(args)? {
+        return inherited(number).with_context(|| format!("--tun {}", args.tun));
+    }
     let tun = Tap::open_kind(Kind::Tun, &Options { name: Some(args.tun.clone()) })?;
     let stays = tun.is_persistent();
     if let (true, Some(route)) = (stays, args.route.first()) {
@@ -92,6 +112,28 @@ pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
         check_way(args, tun.name(), route, messages)?;
     }
     Ok(tun)
+}
+
+/// Beginning of a device that is given by its descriptor.
+const BY_DESCRIPTOR: &str = "fd:";
+
+/// The descriptor in the place of a device's name, if there is one.
+fn descriptor(args: &ProxyArgs) -> Result<Option<i32>> {
+    let Some(text) = args.tun.strip_prefix(BY_DESCRIPTOR) else { return Ok(None) };
+    let number = text.parse().ok().filter(|number| *number >= 0).ok_or_else(|| {
+        let message = format!("--tun fd:{text}: {text:?} is not a descriptor: expected a number");
+        Failure::error(ExitCode::Usage, message)
+    })?;
+    Ok(Some(number))
+}
+
+/// The device of a descriptor that this process was started with.
+fn inherited(number: i32) -> Result<Tap> {
+    let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).context("pidfd_open")?;
+    // A duplicate has an owner, where the number has none.
+    let duplicate = pidfd_getfd(own, number, PidfdGetfdFlags::empty())
+        .with_context(|| format!("descriptor {number}"))?;
+    Ok(Tap::from_descriptor(duplicate.into(), Kind::Tun)?)
 }
 
 fn addresses(args: &ProxyArgs, stays: bool) -> Result<Vec<Prefix>> {
