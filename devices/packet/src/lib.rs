@@ -19,8 +19,7 @@
 //!
 //! Budget:
 //! - up to [`BATCH`] frames per system call, each way;
-//! - copies per byte: the kernel's alone for large frames, and ours up to
-//!   [`COPY_MAX`] bytes.
+//! - a copy of ours for frames of up to [`COPY_MAX`] bytes, and the kernel's alone for larger ones.
 #![warn(missing_docs)]
 
 mod filter;

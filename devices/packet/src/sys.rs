@@ -128,21 +128,20 @@ pub(crate) fn receive_all(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> 
     Ok(())
 }
 
-/// Frames that the kernel dropped since the last call, because the queue was full.
+/// Frames that the kernel dropped since the last call, because the queue was full. The question goes
+/// to the kernel directly, because the thread that drives the socket asks it.
 pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
     let mut statistics = Statistics::default();
     let mut len = size_of::<Statistics>() as libc::socklen_t;
+    let to = (&raw mut statistics).expose_provenance();
+    let to_len = (&raw mut len).expose_provenance();
+    let (level, option) = (libc::SOL_PACKET as usize, PACKET_STATISTICS as usize);
+    let args = [socket.as_raw_fd() as usize, level, option, to, to_len, 0];
     // SAFETY: getsockopt(2) writes at most `len` bytes to `statistics`, which lives here.
-    let status = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            PACKET_STATISTICS,
-            (&raw mut statistics).cast(),
-            &raw mut len,
-        )
-    };
-    if status < 0 { 0 } else { statistics.drops }
+    match unsafe { syscall(libc::SYS_getsockopt as usize, args) } {
+        Ok(_) => statistics.drops,
+        Err(_) => 0,
+    }
 }
 
 /// Index of the interface.
