@@ -128,8 +128,8 @@ pub(crate) fn receive_all(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> 
     Ok(())
 }
 
-/// Frames that the kernel dropped since the last call, because the queue was full. The question goes
-/// to the kernel directly, because the thread that drives the socket asks it.
+/// Frames that the kernel dropped since the last call, because the queue was full. The question
+/// goes to the kernel directly, because the thread that drives the socket asks it.
 pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
     let mut statistics = Statistics::default();
     let mut len = size_of::<Statistics>() as libc::socklen_t;

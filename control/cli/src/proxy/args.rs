@@ -41,8 +41,8 @@ pub struct ProxyArgs {
     /// Makes the device NAME, or takes over one that was made for this user:
     /// sudo ip tuntap add dev NAME mode tun user $USER. A device that towpath made vanishes
     /// with it, and its addresses and routes with the device, also when towpath is killed.
-    /// fd:NUMBER takes over a device that the program has made which started towpath, by a
-    /// descriptor: with IFF_TUN, IFF_NO_PI and IFF_VNET_HDR, set up by that program.
+    /// fd:NUMBER takes over the device of an inherited descriptor, which its maker sets up. Its
+    /// flags have to be IFF_TUN, IFF_NO_PI and IFF_VNET_HDR.
     #[arg(long, value_name = "NAME", required = true)]
     pub tun: String,
 

@@ -1,4 +1,6 @@
 //! The options of `towpath proxy run`, and their help.
+// clap shows these comments to users.
+#![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
 use std::ffi::OsString;
 use std::path::PathBuf;
