@@ -113,7 +113,7 @@ impl QueueSpec {
     }
 }
 
-/// Words of a discipline that [`QueueSpec`] reads, from tc's words, or from the name that ns-3 has
+/// Words of a discipline that `QueueSpec` reads, from tc's words, or from the name that ns-3 has
 /// for one.
 ///
 /// # Errors
