@@ -219,7 +219,8 @@ impl Plan {
     /// Named ports are taken first; otherwise the host could choose one of them as a free one.
     ///
     /// # Errors
-    /// [`PlanError::Mtu`], [`PlanError::PublishWithTap`], [`PlanError::GivenTwice`].
+    /// [`PlanError::Mtu`], [`PlanError::PublishWithDevice`], [`PlanError::GivenTwice`],
+    /// [`PlanError::NoAddress`], [`PlanError::OneShard`].
     pub fn check(&mut self) -> Result<()> {
         let (most, link) = match &self.link {
             LinkKind::Gateway => (*MTUS.end(), "the gateway"),
