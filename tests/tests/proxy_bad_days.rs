@@ -236,7 +236,9 @@ fn thousands_of_udp_flows_are_kept_apart() {
          \x20for f,_ in e.poll():\n\
          \x20\x20d,a=all[f].recvfrom(99); all[f].sendto(d+b' %d'%all[f].getsockname()[1],a)",
     ]);
-    eventually("the servers", || day.lab.there.shell("ss -lun | grep -q :7813").success());
+    eventually("the servers", || {
+        day.lab.there.shell("ss -Hlun sport = :7813 | grep -q .").success()
+    });
     let proxy = day.lab.proxy(&counted());
     let script = "import socket\n\
         s=socket.socket(2,2); s.settimeout(5); s.setsockopt(1,8,1<<20)\n\

@@ -221,7 +221,8 @@ impl Dumbbell {
         let ecn = if *queue == "pfifo" { "" } else { " noecn" };
         let [first, count] = self.lost;
         let mut text = format!(
-            "title = \"{}\"\nduration = \"{duration_s}s\"\n[[switch]]\nname = \"west\"\n\
+            "title = \"{}\"\nduration = \"{duration_s}s\"\nsample = \"1s\"\n\
+             [[switch]]\nname = \"west\"\n\
              [[switch]]\nname = \"east\"\n[[link]]\nname = \"bottleneck\"\n\
              between = [\"west\", \"east\"]\nrate = \"{rate_mbit}mbit\"\n\
              delay = \"{delay_ms}ms\"\nqdisc = \"{queue} limit {limit}{ecn}\"\n\

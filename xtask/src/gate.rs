@@ -36,8 +36,18 @@ pub const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// The package of tests with real programs.
 pub const REAL_PROGRAMS: &str = "towpath-tests";
 /// Files of tests with real programs that the gate runs on the debug build: HTTP, socket calls
-/// beside the kernel's, and ends of runs.
-const SMOKE: &[&str] = &["http", "oracle", "death"];
+/// beside the kernel's, ends of runs, links.
+const SMOKE: &[&str] = &[
+    "http",
+    "oracle",
+    "death",
+    "ports",
+    "netem",
+    "packet",
+    "proxy",
+    "proxy_run",
+    "proxy_bad_days",
+];
 
 /// Runs all of it, or up to the first step that fails, of which all failures are shown.
 pub fn run(root: &Path, options: &Options) -> Result<()> {

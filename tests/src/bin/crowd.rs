@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 
 /// Bytes of a question and of its answer.
 const ASKED: usize = 64;
@@ -68,6 +70,8 @@ fn in_processes(
     for before in firsts.clone() {
         // SAFETY: there is one thread.
         if unsafe { nix::unistd::fork() }?.is_child() {
+            // `take` may wait for connections that never come.
+            set_parent_process_death_signal(Some(Signal::KILL))?;
             drop((held, ends));
             let connections = take(before, share.min(count - before))?;
             holds.write_all(&[1])?;
