@@ -147,7 +147,10 @@ impl Watch {
             *seen = Seen { isn, scale, ..Seen::default() };
         }
         if flags.contains(Flags::RST) {
-            seen.has_reset = true;
+            // An unacceptable ACK, as of an older handshake, is answered by a reset with the number
+            // of that ACK (RFC 9293 section 3.10.7.4).
+            let is_of_this = |(isn, high): (SeqNum, SeqNum)| header.seq.is_within(isn, high - isn);
+            seen.has_reset |= seen.isn.zip(seen.high).is_none_or(is_of_this);
             return None;
         }
         if seen.has_reset {

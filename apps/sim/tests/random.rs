@@ -96,6 +96,13 @@ fn a_window_that_grows_leaves_room_for_a_segment() {
     assert_eq!((outcome.bytes, outcome.whole), (9_000, 1));
 }
 
+/// Seed 68055: a listener forgets a handshake after 63 s, and a copy of its SYN begins another one.
+/// The acknowledgement of the first is reset, and the second goes on.
+#[test]
+fn a_reset_of_an_older_handshake_does_not_end_a_newer_one() {
+    check(68_055);
+}
+
 mod nightly {
     use super::*;
 
