@@ -144,6 +144,11 @@ fn a_stack_is_a_host_of_the_network_and_the_kernel_stays_one() {
     assert_ne!(lab.promiscuity(), 0);
     run.signal(Signal::TERM);
     let output = run.wait(PATIENCE);
+    assert_eq!(lab.promiscuity(), 0);
+    // With `--inline`, a program that a signal ends leaves no counters.
+    if is_inline() {
+        return;
+    }
     let packet = |name: &str| counter(&output.stderr, "packet", name);
     // Segments stayed in one piece each way: frames of 1500 bytes would be more than twice as many.
     for way in ["rx", "tx"] {
@@ -151,7 +156,6 @@ fn a_stack_is_a_host_of_the_network_and_the_kernel_stays_one() {
         assert!(bytes > 16 << 20, "{way}: {bytes} bytes");
         assert!(frames < bytes / 3000, "{way}: {frames} frames, {bytes} bytes");
     }
-    assert_eq!(lab.promiscuity(), 0);
 }
 
 #[test]
@@ -165,6 +169,9 @@ fn foreign_frames_do_no_harm() {
     lab.transfer("10.1.0.2").ok();
     run.signal(Signal::TERM);
     let output = run.wait(PATIENCE);
+    if is_inline() {
+        return;
+    }
     // Twice in each round, once by its own address and once by broadcast.
     assert!(counter(&output.stderr, "drops", "frame_unknown") >= 6, "{}", output.stderr);
 }
