@@ -122,7 +122,7 @@ fn unbound(addr: SocketAddr, protocol: ForwardProtocol) -> Result<Fd, Errno> {
     }
     if protocol == ForwardProtocol::Tcp {
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        // What it accepts has them from the beginning.
+        // Accepted connections inherit these options.
         flow::prepare(&socket);
     }
     Ok(socket)

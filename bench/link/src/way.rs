@@ -1,5 +1,5 @@
-//! What happens to frames on one way of the link: that of `core/link`. Time is in ns of any clock
-//! that does not go back.
+//! Frames on one way of the link, by the rules of `core/link`. Time is in ns of any clock that does
+//! not go back.
 
 use serde_json::{Value, json};
 use towpath_link::{Carried, Dice, Dropped, Link, LinkConfig, Queueable};

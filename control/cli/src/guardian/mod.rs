@@ -91,7 +91,7 @@ fn guard() -> Result<()> {
     // The lifeline is open until this process has ended.
     let Some((job, _lifeline)) = Job::receive(owner)? else { return Ok(()) };
     if let Some(namespace) = job.namespace() {
-        // Of a new namespace towpath hears either the device or why there is none.
+        // Towpath gets the device of the new namespace, or the error that prevented it.
         device::send(owner, namespace.enter().as_ref())?;
         // Some changes of credentials take it back (PR_SET_PDEATHSIG of prctl(2)).
         nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;

@@ -296,7 +296,7 @@ pub enum ModeArg {
 pub struct MaybeRate(Option<Rate>);
 
 impl ExampleCommand {
-    /// What all examples have.
+    /// Options of the card, which all examples have.
     pub fn card(&self) -> &CardArgs {
         match self {
             Self::Ping(PingArgs { card, .. })
