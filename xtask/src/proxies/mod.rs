@@ -91,14 +91,29 @@ fn wanted(names: &[String]) -> Result<Vec<Contender>> {
     Ok(Contender::ALL.into_iter().filter(is_wanted).collect())
 }
 
-/// The tables, and below them the reasons for missing figures.
-fn print(rows: &[Row], idle: usize) {
-    let mut reasons = String::new();
-    let mut missing = |row: &Row, what: &str, error: &anyhow::Error| {
+/// Reasons for missing figures, a line each.
+#[derive(Default)]
+struct Reasons(String);
+
+impl Reasons {
+    fn note(&mut self, row: &Row, what: &str, error: &anyhow::Error) {
         let name = row.contender.key();
         // Writing to a String cannot fail.
-        let _ = writeln!(reasons, "- {name}{what}: {error:#}");
-    };
+        let _ = writeln!(self.0, "- {name}{what}: {error:#}");
+    }
+}
+
+/// The tables, and below them the reasons for missing figures.
+fn print(rows: &[Row], idle: usize) {
+    let mut reasons = Reasons::default();
+    print_rates(rows, &mut reasons);
+    print_costs(rows, idle, &mut reasons);
+    if !reasons.0.is_empty() {
+        println!("\nMissing:\n\n{}", reasons.0);
+    }
+}
+
+fn print_rates(rows: &[Row], reasons: &mut Reasons) {
     let heads = [
         "proxy",
         "version",
@@ -119,24 +134,27 @@ fn print(rows: &[Row], idle: usize) {
                 for (name, bulk) in figures.bulk() {
                     let cell = bulk.as_ref().map(|bulk| format!("{:.1}", bulk.gbit_s()));
                     cells.push(cell.unwrap_or_else(|error| {
-                        missing(row, &format!(", {name}"), error);
+                        reasons.note(row, &format!(", {name}"), error);
                         "–".to_owned()
                     }));
                 }
                 for (name, cell) in figures.others() {
                     cells.push(cell.unwrap_or_else(|error| {
-                        missing(row, &format!(", {name}"), &error);
+                        reasons.note(row, &format!(", {name}"), &error);
                         "–".to_owned()
                     }));
                 }
             }
             Err(error) => {
-                missing(row, "", error);
+                reasons.note(row, "", error);
                 cells.resize(heads.len(), "–".to_owned());
             }
         }
         rates.row(&cells.iter().map(|cell| cell as _).collect::<Vec<_>>());
     }
+}
+
+fn print_costs(rows: &[Row], idle: usize, reasons: &mut Reasons) {
     let with_idle = format!("MiB with {idle}");
     let heads = [
         "proxy",
@@ -162,14 +180,11 @@ fn print(rows: &[Row], idle: usize) {
         match &figures.idle {
             Ok(memory) => cells.extend(memory.cells()),
             Err(error) => {
-                missing(row, ", idle", error);
+                reasons.note(row, ", idle", error);
                 cells.resize(heads.len(), "–".to_owned());
             }
         }
         costs.row(&cells.iter().map(|cell| cell as _).collect::<Vec<_>>());
-    }
-    if !reasons.is_empty() {
-        println!("\nMissing:\n\n{reasons}");
     }
 }
 
