@@ -87,7 +87,8 @@ pub struct Cloned {
 pub struct Tokens {
     /// Those that there are, each with the place of its socket among those asked for.
     pub tokens: Vec<(usize, Fd)>,
-    /// The number of sockets, from the first asked for, about which another request would give no more.
+    /// The number of sockets, from the first asked for, about which another request would give no
+    /// more.
     pub dealt_with: usize,
 }
 
@@ -155,7 +156,8 @@ impl Client {
     /// The wheel of its engine, if that is in this process.
     #[inline]
     pub fn wheel(&self) -> Option<&'static Wheel> {
-        // In a child that a handler has forked on top of a call of its parent's, the engine is the parent's.
+        // In a child that a handler has forked on top of a call of its parent's, the engine is the
+        // parent's.
         self.wheel.filter(|_| !self.is_abandoned())
     }
 
@@ -177,8 +179,8 @@ impl Client {
         }
     }
 
-    /// A second channel, for a [`towpath_shm::control::purpose`]. It waits until the engine has noted what the new
-    /// channel holds, which takes longer the more sockets this process has.
+    /// A second channel, for a [`towpath_shm::control::purpose`]. It waits until the engine has
+    /// noted what the new channel holds, which takes longer the more sockets this process has.
     ///
     /// # Errors
     /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many processes or too
@@ -195,7 +197,8 @@ impl Client {
         Ok(Cloned { control, number, channels, engine_bells, bell })
     }
 
-    /// In the child after fork: the attachment on the channel that was cloned before. The caller then
+    /// In the child after fork: the attachment on the channel that was cloned before. The caller
+    /// then
     /// [abandons](Self::abandon) the parent's.
     ///
     /// # Errors
@@ -270,7 +273,8 @@ impl Client {
         Ok((reply, fds))
     }
 
-    /// Where nobody else turns the engine, it is this thread that has to, or it would wait for the stand-by thread.
+    /// Where nobody else turns the engine, it is this thread that has to, or it would wait for the
+    /// stand-by thread.
     fn turn_until_answered(&self) {
         if let Some(helm) = self.wheel().and_then(|wheel| wheel.take(Who::Asks)) {
             let control = self.control.get();
@@ -282,7 +286,8 @@ impl Client {
     #[inline]
     fn end(&self, slot: u32) -> &End {
         let shards = self.ends.len() as u32;
-        // Any number may have come in place of a slot's: the first shard knows none like that, either.
+        // Any number may have come in place of a slot's: the first shard knows none like that,
+        // either.
         self.ends.get(shard_of(slot, shards) as usize).unwrap_or(&self.ends[0])
     }
 
@@ -321,7 +326,8 @@ impl Client {
                 towpath_ring::await_answer(&end.channel)
             };
             if let Some(reply) = towpath_ring::answer_to(&end.channel, number) {
-                // It may have been woken by the engine's end, of which no other thread is told then.
+                // It may have been woken by the engine's end, of which no other thread is told
+                // then.
                 self.is_dead();
                 return Ok(reply);
             }
@@ -374,9 +380,10 @@ impl Client {
         &self.blank
     }
 
-    /// Puts a command about a socket into the ring and rings the engine if it sleeps. No answer comes, and there is no
-    /// error: when the engine is gone, the next call finds that out. When the ring is full it waits for the engine. In a
-    /// signal handler that interrupts a command it is a request.
+    /// Puts a command about a socket into the ring and rings the engine if it sleeps. No answer
+    /// comes, and there is no error: when the engine is gone, the next call finds that out. When
+    /// the ring is full it waits for the engine. In a signal handler that interrupts a command it
+    /// is a request.
     pub fn command(&self, command: &Command) {
         self.command_at(self.end(command.slot), command);
     }
@@ -424,7 +431,8 @@ impl Client {
         let mut request =
             Request { call: call::COMMAND, len: bytes.len() as u32, ..Request::default() };
         request.data[..bytes.len()].copy_from_slice(bytes);
-        // Commands have no answer: if the engine is gone, the caller's next wait or request finds that.
+        // Commands have no answer: if the engine is gone, the caller's next wait or request finds
+        // that.
         let _ = self.call_at(end, &request);
     }
 
@@ -438,12 +446,14 @@ impl Client {
         self.socket_command(socket, op::SETTING, setting, value);
     }
 
-    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the engine knows.
+    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the
+    /// engine knows.
     pub fn datagram_mtu(&self) -> u32 {
         self.ends.iter().map(|end| end.status.datagram_mtu()).min().unwrap_or(0)
     }
 
-    /// Wakes a shard if it sleeps and this process has not rung for that sleep yet: at most one system call a sleep.
+    /// Wakes a shard if it sleeps and this process has not rung for that sleep yet: at most one
+    /// system call a sleep.
     fn ring(&self, end: &End) {
         if self.is_abandoned() {
             return;
@@ -501,8 +511,8 @@ impl Client {
         &self.bell
     }
 
-    /// Whether the engine is gone, or hears this process no more. Without a system call: calls that do not
-    /// wait may be all that a program makes.
+    /// Whether the engine is gone, or hears this process no more. Without a system call: calls that
+    /// do not wait may be all that a program makes.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed) || self.has_ended() && self.set_dead()
@@ -515,14 +525,14 @@ impl Client {
         end.status.has_ended(self.number) || towpath_ring::has_ended(&end.channel)
     }
 
-    /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and what it is until then. None:
-    /// a thread that sleeps on it would not be woken.
+    /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and what it is
+    /// until then. None: a thread that sleeps on it would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
         self.ends[0].status.life(self.number)
     }
 
-    /// The same by a system call, for where [`Self::is_dead`] says nothing of an engine that was killed: on
-    /// kernels without robust lists.
+    /// The same by a system call, for where [`Self::is_dead`] says nothing of an engine that was
+    /// killed: on kernels without robust lists.
     pub fn check_alive(&self) -> bool {
         if self.is_dead() || self.is_abandoned() {
             return false;
@@ -540,16 +550,17 @@ impl Client {
         !gone
     }
 
-    /// Whether this thread is in the midst of a command or a call: this is a signal handler, and the interrupted
-    /// call would go on with both in a child, too, as if they were its own.
+    /// Whether this thread is in the midst of a command or a call: this is a signal handler, and
+    /// the interrupted call would go on with both in a child, too, as if they were its own.
     pub fn is_in_midst(&self) -> bool {
         self.ends.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
 
     /// In the child after fork: gives up the parent's control socket and doorbells. Otherwise the
     /// engine would not notice the parent's end. The memory stays mapped: references to it may live
-    /// on the stack of the thread that forked. When that goes on with a call, on top of which a handler forked, it
-    /// must not write into the parent's rings nor take its events, and requests fail with [`Error::Forked`].
+    /// on the stack of the thread that forked. When that goes on with a call, on top of which a
+    /// handler forked, it must not write into the parent's rings nor take its events, and requests
+    /// fail with [`Error::Forked`].
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         let fds = [&self.control, &self.bell, &self.blank, &self.spare];
@@ -576,8 +587,8 @@ impl Client {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Notes that the engine is gone. Of the threads that sleep the kernel has woken one at most, so the first one
-    /// that sees the engine's end wakes the others. True, always.
+    /// Notes that the engine is gone. Of the threads that sleep the kernel has woken one at most,
+    /// so the first one that sees the engine's end wakes the others. True, always.
     #[cold]
     fn set_dead(&self) -> bool {
         if !self.dead.swap(true, Ordering::Relaxed) {
@@ -594,7 +605,8 @@ fn is_readable(control: BorrowedFd<'_>) -> bool {
     !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// The other end speaks another protocol: its answer lacks what ours has, or it is of another build.
+/// The other end speaks another protocol: its answer lacks what ours has, or it is of another
+/// build.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
 /// What leads to each shard. `channels` is the memory of all of them.
@@ -670,7 +682,8 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     let mut bytes = [0; size_of::<Reply>()];
-    // The answer with the most descriptors is that to TOKENS; the kernel closes those that there is no room for.
+    // The answer with the most descriptors is that to TOKENS; the kernel closes those that there is
+    // no room for.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -3,8 +3,9 @@
 
 pub use towpath_shm::syscall::{raw, syscall};
 
-/// Numbers of system calls that are made here with [`syscall`] (asm/unistd.h). They differ from one architecture
-/// to another; each constant is the `__NR_` of its name for the one that this is built for.
+/// Numbers of system calls that are made here with [`syscall`] (asm/unistd.h). They differ from one
+/// architecture to another; each constant is the `__NR_` of its name for the one that this is built
+/// for.
 pub mod nr {
     #[cfg(target_arch = "x86_64")]
     #[allow(missing_docs)] // The manual's section 2 has a page for each name.
@@ -41,7 +42,8 @@ pub mod nr {
     pub use arch::*;
     /// close_range(2), since Linux 5.9.
     pub const CLOSE_RANGE: usize = 436;
-    /// futex_waitv(2), since Linux 5.16: ENOSYS before. As all that came after 5.1 it has one number everywhere.
+    /// futex_waitv(2), since Linux 5.16: ENOSYS before. As all that came after 5.1 it has one
+    /// number everywhere.
     pub const FUTEX_WAITV: usize = 449;
 }
 
@@ -79,16 +81,18 @@ pub struct SignalsBlocked(u64);
 const LIBCS: u64 = if cfg!(target_env = "musl") { 1 << 33 } else { 1 << 32 };
 
 impl SignalsBlocked {
-    /// From now on, until the result is dropped: the mask is then what it was before. Signals that came meanwhile
-    /// are handled at that point. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
+    /// From now on, until the result is dropped: the mask is then what it was before. Signals that
+    /// came meanwhile are handled at that point. SIGKILL and SIGSTOP cannot be blocked
+    /// (sigprocmask(2)).
     ///
-    /// One that libc keeps for itself goes through: by it setuid(3) and its kin reach all threads, and wait for each.
+    /// One that libc keeps for itself goes through: by it setuid(3) and its kin reach all threads,
+    /// and wait for each.
     pub fn new() -> Self {
         Self(set_mask(!LIBCS))
     }
 
-    /// Where the mask is that was there before, for a system call that sleeps with it. The result is no longer that
-    /// place when this is moved.
+    /// Where the mask is that was there before, for a system call that sleeps with it. The result
+    /// is no longer that place when this is moved.
     pub(crate) fn before(&self) -> usize {
         (&raw const self.0).addr()
     }

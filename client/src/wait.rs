@@ -26,12 +26,12 @@ const SPINS: u32 = 200;
 /// Looks for the answer to a request, likewise. An engine that is awake has it in less.
 const SPINS_FOR_ANSWER: u32 = 400;
 
-/// Most sockets of one wait. Each costs a write to its slot and a place in a table of the kernel's at every sleep;
-/// those who wait for more are told of all in one place ([`crate::reactor`]).
+/// Most sockets of one wait. Each costs a write to its slot and a place in a table of the kernel's
+/// at every sleep; those who wait for more are told of all in one place ([`crate::reactor`]).
 pub const SOCKETS_MAX: usize = 16;
 
-/// Calls `attempt` until it gives something other than [`Error::WouldBlock`], each time that something happened
-/// to `socket`.
+/// Calls `attempt` until it gives something other than [`Error::WouldBlock`], each time that
+/// something happened to `socket`.
 ///
 /// # Errors
 /// What `attempt` gives; `TimedOut` when the deadline passed, `Interrupted` when a signal handler
@@ -85,7 +85,8 @@ pub fn until_any<T>(
         match attempt() {
             Err(Error::WouldBlock) => {}
             done => {
-                // It may have been woken by the engine's end, of which no other thread is told then.
+                // It may have been woken by the engine's end, of which no other thread is told
+                // then.
                 let _ = has_slept && client.is_dead();
                 return done;
             }
@@ -114,8 +115,9 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once, or turns the engine; only that if nobody is asked to wake this thread. `TimedOut`: at the deadline, or when
-/// it is time to look whether the engine lives; `Dead`: not at all, and those of several never can.
+/// Sleeps once, or turns the engine; only that if nobody is asked to wake this thread. `TimedOut`:
+/// at the deadline, or when it is time to look whether the engine lives; `Dead`: not at all, and
+/// those of several never can.
 fn sleep(
     client: &Client,
     waiters: &[Option<Waiter<'_>>],
@@ -242,12 +244,13 @@ impl Wait {
     }
 }
 
-/// The kernel begins it again after a handler with SA_RESTART, with the time limit that is in the place then:
-/// none is left where the API layer knows of the handler, so that the caller decides.
+/// The kernel begins it again after a handler with SA_RESTART, with the time limit that is in the
+/// place then: none is left where the API layer knows of the handler, so that the caller decides.
 fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
     const CLOCK_MONOTONIC: usize = 1;
     let args = [words.as_ptr().addr(), words.len(), 0, until, CLOCK_MONOTONIC, 0];
-    // SAFETY: as many structures as said, each of a word that is mapped, and a time limit: all outlive the call.
+    // SAFETY: as many structures as said, each of a word that is mapped, and a time limit: all
+    // outlive the call.
     unsafe { syscall(nr::FUTEX_WAITV, args) }
 }
 

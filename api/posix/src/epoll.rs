@@ -13,8 +13,8 @@ use crate::errno::fail;
 use crate::turning::{Next, Turning};
 use crate::{Errno, Posix, Result, table};
 
-/// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it; those of ours are kept
-/// beside it, and [`wait`] brings both together.
+/// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it;
+/// those of ours are kept beside it, and [`wait`] brings both together.
 ///
 /// # Errors
 /// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler that interrupts
@@ -169,7 +169,8 @@ impl Output {
         self.len += 1;
     }
 
-    /// Adds what the kernel's set has, without waiting. Once a call: it would report the same again.
+    /// Adds what the kernel's set has, without waiting. Once a call: it would report the same
+    /// again.
     fn add_kernel(&mut self, epfd: i32, stay: &Stay<'_>, most: usize) {
         let most = most.min(self.most - self.len);
         if most > 0 {
@@ -213,8 +214,8 @@ impl Output {
     }
 }
 
-/// epoll_wait(2) and its kin on a set of ours. `deadline` None: no limit. `sigmask` may be null. Gives how many events
-/// were written, 0 when the deadline passed.
+/// epoll_wait(2) and its kin on a set of ours. `deadline` None: no limit. `sigmask` may be null.
+/// Gives how many events were written, 0 when the deadline passed.
 ///
 /// # Errors
 /// EINVAL when `most` is not positive, EFAULT when `events` is null, EINTR when a signal handler ran, with SA_RESTART

@@ -5,8 +5,9 @@
 //! [`Errno`]. Whether a descriptor is ours is for the caller to look up first
 //! ([`descriptor::is_ours`]); these functions answer EBADF (or ENOTSOCK) otherwise.
 //!
-//! What the calls of a process keep from one to the next is in a [`Posix`], which each function is given as its first
-//! argument, or in its [`handle::Handle`]. The crate has no variable of the process of its own.
+//! What the calls of a process keep from one to the next is in a [`Posix`], which each function is
+//! given as its first argument, or in its [`handle::Handle`]. The crate has no variable of the
+//! process of its own.
 //!
 //! # Errors
 //! The errnos are those of the manual page of each call, in the cases that Linux has them for; a page here names

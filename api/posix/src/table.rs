@@ -1,8 +1,8 @@
 //! The order of things when descriptors change.
 //!
 //! A number has two sides: the entry in [`descriptors`], which is looked at first, and the kernel's
-//! descriptor, on which calls act that find no entry, or do not look. Other threads may use, close, replace
-//! and take numbers all the time. So:
+//! descriptor, on which calls act that find no entry, or do not look. Other threads may use, close,
+//! replace and take numbers all the time. So:
 //!
 //! - Behind a socket of ours the kernel has a [`towpath_shm::token`], on which everything fails with EBADF.
 //!   A thread that finds the entry gone, but not the descriptor, gets the error that it would get a moment later.
@@ -37,8 +37,8 @@ pub(crate) struct Guard {
 
 /// Waits for the lock.
 pub(crate) fn lock(posix: &'static Posix) -> Guard {
-    // In a child that was made without us, where there is no client, the thread that held the lock may not exist.
-    // That child needs none: it has a single thread.
+    // In a child that was made without us, where there is no client, the thread that held the lock
+    // may not exist. That child needs none: it has a single thread.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
     Guard { descriptors: &posix.process.descriptors, _lock: lock }
 }
@@ -61,7 +61,8 @@ impl Guard {
     pub fn duplicate(&self, fd: i32, command: i32, lowest: usize) -> Result<i32> {
         let new = match syscall::fcntl(fd, command, lowest) {
             Ok(new) => new as i32,
-            // Of RLIMIT_NOFILE 0, under which 0 is no valid lowest number; dup(2) and socket(2) have none.
+            // Of RLIMIT_NOFILE 0, under which 0 is no valid lowest number; dup(2) and socket(2)
+            // have none.
             Err(libc::EINVAL) if lowest == 0 => return fail(libc::EMFILE),
             Err(errno) => return fail(errno),
         };
@@ -83,10 +84,10 @@ impl Guard {
 
     /// dup3(2), and the entry with it. The caller then ends what `new` stood for, without the lock.
     ///
-    /// A thread that uses `new` from now on must find what it was or what it becomes. The entry hides the
-    /// descriptor: so the descriptor changes first where there is an entry before, and last where there is
-    /// one only after. (Between a file and a socket, a call that has looked at the entry and not acted yet
-    /// is told EBADF.)
+    /// A thread that uses `new` from now on must find what it was or what it becomes. The entry
+    /// hides the descriptor: so the descriptor changes first where there is an entry before, and
+    /// last where there is one only after. (Between a file and a socket, a call that has looked at
+    /// the entry and not acted yet is told EBADF.)
     pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::Taken> {
         self.descriptors.evacuate(new);
         if self.descriptors.lookup(new) == Entry::Internal {
@@ -112,8 +113,8 @@ impl Guard {
         Ok(self.descriptors.replace(new, entry))
     }
 
-    /// Puts another token behind the number of a socket, if it still is this one's. With signals blocked since
-    /// before the lock was taken.
+    /// Puts another token behind the number of a socket, if it still is this one's. With signals
+    /// blocked since before the lock was taken.
     pub fn exchange(&self, fd: i32, socket: Socket, token: i32) -> Result<()> {
         if self.descriptors.socket(fd) != Some(socket) {
             return Ok(());

@@ -239,8 +239,8 @@ pub enum NdpOption {
     Mtu(u32),
     /// A route through the router.
     RouteInfo(RouteInfo),
-    /// Another option (redirected header, RDNSS and the like) or one of another length than expected,
-    /// to be skipped.
+    /// Another option (redirected header, RDNSS and the like) or one of another length than
+    /// expected, to be skipped.
     Unknown {
         /// Its type.
         kind: u8,
@@ -315,8 +315,9 @@ impl RouteInfo {
     }
 }
 
-/// The options of the message in `data`, in order; nothing when it is not neighbour discovery. After a
-/// message that [`Message::parse`] accepted there are no errors; otherwise one error ends the iteration.
+/// The options of the message in `data`, in order; nothing when it is not neighbour discovery.
+/// After a message that [`Message::parse`] accepted there are no errors; otherwise one error ends
+/// the iteration.
 #[must_use]
 pub fn options(data: &[u8]) -> Options<'_> {
     let fixed_len = data.first().and_then(|kind| fixed_len(*kind));
@@ -369,9 +370,9 @@ const fn fixed_len(kind: u8) -> Option<usize> {
     }
 }
 
-/// Reads one option, whose length is a positive multiple of 8. One whose content makes no sense, as a prefix of
-/// 129 bits, is skipped like an unknown one, and the others count: RFC 4861 invalidates the whole message only
-/// for a bad option length.
+/// Reads one option, whose length is a positive multiple of 8. One whose content makes no sense, as
+/// a prefix of 129 bits, is skipped like an unknown one, and the others count: RFC 4861 invalidates
+/// the whole message only for a bad option length.
 //= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
 //# All included options have a length that is greater than zero.
 fn parse_option(option: &[u8]) -> Result<NdpOption, ParseError> {

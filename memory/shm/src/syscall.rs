@@ -1,7 +1,9 @@
-//! System calls by number, for those that rustix does not offer, or not with the memory that is to be used: without libc, in
-//! whose place a library that is built on this crate may have put functions of its own.
+//! System calls by number, for those that rustix does not offer, or not with the memory that is to
+//! be used: without libc, in whose place a library that is built on this crate may have put
+//! functions of its own.
 
-/// Makes the system call with this number; arguments that it does not take are 0. Gives what it returns.
+/// Makes the system call with this number; arguments that it does not take are 0. Gives what it
+/// returns.
 ///
 /// # Errors
 /// The errno, a positive number below 4096. libc's `errno` stays as it is, and EINTR is the caller's to deal with.
