@@ -42,7 +42,8 @@ impl Socket {
     /// Takes the pending error (SO_ERROR), which is 0 from then on: of several threads one gets it.
     ///
     /// # Errors
-    /// `Refused` with the error, if there was one; `Dead` when the slot is another socket's, or the engine is gone.
+    /// `Refused` with the error, if there was one; `Dead` when the slot is another socket's, or the
+    /// engine is gone.
     pub fn take_error(self, client: &Client) -> Result<(), Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
         if slot.error.load(Acquire) == 0 {

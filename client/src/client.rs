@@ -97,8 +97,8 @@ impl Client {
     /// with; None when there can be none.
     ///
     /// # Errors
-    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build; with ENOMEM when this
-    /// process may not have the address space.
+    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build; with
+    /// ENOMEM when this process may not have the address space.
     pub fn attach(
         process: &'static Process,
         control: Fd,
@@ -169,7 +169,8 @@ impl Client {
     /// Tells the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
     ///
     /// # Errors
-    /// `Dead` when the engine is gone. A socket that ended on its way is no error: the calls on it will fail.
+    /// `Dead` when the engine is gone. A socket that ended on its way is no error: the calls on it
+    /// will fail.
     pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
         let (slot, generation) = (socket.slot, socket.generation);
         let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
@@ -183,8 +184,8 @@ impl Client {
     /// noted what the new channel holds, which takes longer the more sockets this process has.
     ///
     /// # Errors
-    /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many processes or too
-    /// many that are about to be.
+    /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many
+    /// processes or too many that are about to be.
     pub fn clone_channel(&self, purpose: u32) -> Result<Cloned, Error> {
         let request = Request { call: call::CLONE, a: purpose, ..Request::default() };
         let (reply, fds) = self.call_with_descriptors(&request)?;
@@ -202,8 +203,8 @@ impl Client {
     /// [abandons](Self::abandon) the parent's.
     ///
     /// # Errors
-    /// `Refused` with ENOMEM when the channel's memory cannot be mapped, with EMFILE when there are no descriptors
-    /// left, with EPROTO when what came is no channel.
+    /// `Refused` with ENOMEM when the channel's memory cannot be mapped, with EMFILE when there are
+    /// no descriptors left, with EPROTO when what came is no channel.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
         let process = self.process;
         let high = |fd| HighFd::new(fd, &process.descriptors);
@@ -436,12 +437,14 @@ impl Client {
         let _ = self.call_at(end, &request);
     }
 
-    /// [`Self::command`] about a socket: `op` of [`towpath_shm::layout::op`], which says what `a` and `b` are.
+    /// [`Self::command`] about a socket: `op` of [`towpath_shm::layout::op`], which says what `a`
+    /// and `b` are.
     pub fn socket_command(&self, socket: Socket, op: u32, a: u32, b: u64) {
         self.command(&Command { op, slot: socket.slot, generation: socket.generation, a, b, c: 0 });
     }
 
-    /// Tells the engine of an option whose value has been checked: a [`towpath_shm::layout::setting`].
+    /// Tells the engine of an option whose value has been checked: a
+    /// [`towpath_shm::layout::setting`].
     pub fn setting(&self, socket: Socket, setting: u32, value: u64) {
         self.socket_command(socket, op::SETTING, setting, value);
     }
@@ -505,8 +508,9 @@ impl Client {
     }
 
     /// The socket to which the engine writes when this process sleeps and there is an event. The
-    /// [reactor](crate::reactor) empties it now and then: full of rings that nobody took, it could not tell of a
-    /// further one. Who waits for it to be readable, and not for a further ring, has to empty it.
+    /// [reactor](crate::reactor) empties it now and then: full of rings that nobody took, it could
+    /// not tell of a further one. Who waits for it to be readable, and not for a further ring, has
+    /// to empty it.
     pub fn bell(&self) -> &HighFd {
         &self.bell
     }

@@ -18,8 +18,8 @@
 //! let the interrupted one sleep.
 //!
 //! A thread that is cancelled (pthread_cancel) gets a signal as well, whose handler says so with
-//! [`cancellation_comes`]. In a call that is a cancellation point it ends the wait, and the API layer acts on
-//! it where no lock is held.
+//! [`cancellation_comes`]. In a call that is a cancellation point it ends the wait, and the API
+//! layer acts on it where no lock is held.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

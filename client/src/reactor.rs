@@ -9,9 +9,10 @@
 //! may stand an epoll set of the kernel, for descriptors of the kernel.
 //!
 //! Rules that keep wake-ups from being lost:
-//! - a thread that goes to sleep counts itself first and then empties the ring ([`Locked::begin_sleep`]);
-//! - a thread that empties the ring while others sleep asks for the doorbell again ([`Locked::drain`]), and
-//!   kicks those whose sets became ready.
+//! - a thread that goes to sleep counts itself first and then empties the ring
+//!   ([`Locked::begin_sleep`]);
+//! - a thread that empties the ring while others sleep asks for the doorbell again
+//!   ([`Locked::drain`]), and kicks those whose sets became ready.
 
 mod bed;
 mod sets;
@@ -71,8 +72,9 @@ impl Process {
     /// Waits for the reactor's lock.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that
-    /// a handler may call. The functions that it may call do not need this lock: close leaves the work to the next call.
+    /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions
+    /// are none of those that a handler may call. The functions that it may call do not need this
+    /// lock: close leaves the work to the next call.
     pub fn lock_reactor(&self) -> Result<Locked<'_>> {
         let hub = self.reactor.lock()?;
         let mut locked = Locked { hub, process: self };
@@ -189,8 +191,8 @@ impl Locked<'_> {
         self.drain(client);
     }
 
-    /// A kick for a thread that waits for a list of sockets: its number, for [`Self::kick_of`] and [`Self::leave_list`].
-    /// `is_willing`: to take the wheel when it is kicked.
+    /// A kick for a thread that waits for a list of sockets: its number, for [`Self::kick_of`] and
+    /// [`Self::leave_list`]. `is_willing`: to take the wheel when it is kicked.
     ///
     /// # Errors
     /// `Refused` when the kernel has no eventfd to give.

@@ -25,7 +25,8 @@ pub enum OnError {
 /// # Errors
 /// - `WouldBlock`: nothing is unread, and more may come;
 /// - `NotConnected`: neither connected nor about to be;
-/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; what came before it is read first;
+/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; what came before it
+///   is read first;
 /// - `Dead`: the engine is gone, or another thread has closed the socket.
 ///
 /// # Safety
@@ -175,7 +176,8 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
 /// at least one, if there was one to be queued.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room, or a connect is under way. An event tells when that has changed;
+/// - `WouldBlock`: there is no room, or a connect is under way. An event tells when that has
+///   changed;
 /// - `Closed`: shut down for writing, or not connected (EPIPE; the signal is the caller's to send);
 /// - `Refused`: the connection's error, such as ECONNRESET, which this takes;
 /// - `Interrupting`: this is a signal handler, on top of a call that fills the rest of the FIFO;

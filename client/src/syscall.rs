@@ -56,7 +56,8 @@ pub fn close(fd: i32) {
 /// fcntl(2) with an integer argument.
 ///
 /// # Errors
-/// The errno of fcntl(2): EBADF for a number that is not open, EMFILE of F_DUPFD when there is none left.
+/// The errno of fcntl(2): EBADF for a number that is not open, EMFILE of F_DUPFD when there is none
+/// left.
 pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
     // SAFETY: the commands used here take integers.
     unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
@@ -65,8 +66,8 @@ pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
 /// dup3(2). The caller must own both numbers: what was at `new` is closed silently.
 ///
 /// # Errors
-/// The errno of dup3(2): EINVAL where both are one number, EBADF where `old` is not open, EBUSY when another
-/// thread is just opening `new`.
+/// The errno of dup3(2): EINVAL where both are one number, EBADF where `old` is not open, EBUSY
+/// when another thread is just opening `new`.
 pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
     // SAFETY: integers only.
     unsafe { syscall(nr::DUP3, [old as usize, new as usize, flags as usize, 0, 0, 0]) }.map(drop)

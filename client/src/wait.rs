@@ -1,10 +1,10 @@
 //! Sleeping until a socket, or one of a few, can go on.
 //!
-//! A thread that waits sleeps on several words at once (futex_waitv(2), Linux 5.16): those of its sockets' slots,
-//! and one that tells of the engine's end ([`towpath_ring::Life`]). It costs nothing while nothing happens. Where
-//! the kernel cannot do that, and where the program filters its system calls, a thread that waits for one socket
-//! sleeps on that slot's word and looks every [`LIVENESS_SLICE`] whether the engine is still there, so that nothing
-//! ever hangs.
+//! A thread that waits sleeps on several words at once (futex_waitv(2), Linux 5.16): those of its
+//! sockets' slots, and one that tells of the engine's end ([`towpath_ring::Life`]). It costs
+//! nothing while nothing happens. Where the kernel cannot do that, and where the program filters
+//! its system calls, a thread that waits for one socket sleeps on that slot's word and looks every
+//! [`LIVENESS_SLICE`] whether the engine is still there, so that nothing ever hangs.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
@@ -35,9 +35,9 @@ pub const SOCKETS_MAX: usize = 16;
 ///
 /// # Errors
 /// What `attempt` gives; `TimedOut` when the deadline passed, `Interrupted` when a signal handler
-/// ran after `since` (one that was installed with SA_RESTART does not interrupt a wait without deadline,
-/// as on Linux), `Forked` when one has forked and this is the child, whose attachment is another one, `Dead`
-/// when the engine died or the socket was closed.
+/// ran after `since` (one that was installed with SA_RESTART does not interrupt a wait without
+/// deadline, as on Linux), `Forked` when one has forked and this is the child, whose attachment is
+/// another one, `Dead` when the engine died or the socket was closed.
 pub fn until<T>(
     client: &Client,
     socket: Socket,
@@ -51,7 +51,8 @@ pub fn until<T>(
 /// As [`until`], each time that something happened to one of `sockets`, at most [`SOCKETS_MAX`].
 ///
 /// # Errors
-/// As for [`until`]; `Dead` when one of them was closed, and where the kernel cannot wait for more than one.
+/// As for [`until`]; `Dead` when one of them was closed, and where the kernel cannot wait for more
+/// than one.
 pub fn until_any<T>(
     client: &Client,
     sockets: &[Socket],
@@ -169,8 +170,10 @@ fn sleep(
     }
 }
 
-/// Sleeps until a word of the engine's is another than expected, or the engine ends: for a thread with its signals
-/// blocked. It may wake for nothing, and does not sleep if nobody is asked to wake it and it cannot turn the engine. True: nobody tells of the engine's end here, [`Client::check_alive`] does.
+/// Sleeps until a word of the engine's is another than expected, or the engine ends: for a thread
+/// with its signals blocked. It may wake for nothing, and does not sleep if nobody is asked to wake
+/// it and it cannot turn the engine. True: nobody tells of the engine's end here,
+/// [`Client::check_alive`] does.
 pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
     let mut baton = None;

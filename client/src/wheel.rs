@@ -8,20 +8,24 @@
 //!   the stand-by thread:         tick … nobody there, and no turn since the last tick? take ─► turn ─► sleep there
 //! ```
 //!
-//! [`Relay`] says who is at the wheel, and so who may touch the engine; one thread at a time. Only to wait in a list of
-//! descriptors lends the wheel: such a thread is woken by what it waits for, whoever turns the engine. A thread that waits
-//! for words of sockets would not be, so it keeps the wheel in its sleep.
+//! [`Relay`] says who is at the wheel, and so who may touch the engine; one thread at a time. Only
+//! to wait in a list of descriptors lends the wheel: such a thread is woken by what it waits for,
+//! whoever turns the engine. A thread that waits for words of sockets would not be, so it keeps the
+//! wheel in its sleep.
 //!
 //! Who is woken again and again by what is for others retires: [`Patience`].
 //!
 //! # No wake-up is lost
 //! - Somebody is at the wheel, or the stand-by thread ticks: see [`Relay`].
-//! - Who sleeps at the wheel sleeps on the engine's descriptor, at most until the engine wants a turn, and the engine has said
-//!   on its status page that it sleeps. Commands and requests are written, then the page is looked at; the engine looks
-//!   for them after it has said so ([`towpath_ring::EngineStatus::fall_asleep`]).
-//! - Who leaves while the engine is awake leaves it to one that is told, or to the stand-by thread's ticks. That one
-//!   does not tick while it sleeps at the wheel itself; who takes the wheel from it there wakes it.
-//! - Who retires leaves the wheel first, then says on its words that it is to be woken, and looks at them once more.
+//! - Who sleeps at the wheel sleeps on the engine's descriptor, at most until the engine wants a
+//!   turn, and the engine has said on its status page that it sleeps. Commands and requests are
+//!   written, then the page is looked at; the engine looks for them after it has said so
+//!   ([`towpath_ring::EngineStatus::fall_asleep`]).
+//! - Who leaves while the engine is awake leaves it to one that is told, or to the stand-by
+//!   thread's ticks. That one does not tick while it sleeps at the wheel itself; who takes the
+//!   wheel from it there wakes it.
+//! - Who retires leaves the wheel first, then says on its words that it is to be woken, and looks
+//!   at them once more.
 //!
 //! A request (bind, connect) is answered by the thread that makes it, if the wheel is free or lent.
 //! What is only written (send) is sent when its thread waits next, or by the stand-by thread, which

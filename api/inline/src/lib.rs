@@ -5,7 +5,8 @@
 //! ([`towpath_uplink::Home`]), by which PROGRAM is told of what to make an engine.
 //! `docs/decisions/0009-inline.md` says who turns it.
 //!
-//! - `start`: from that socket to an engine that PROGRAM is attached to; `inside`: the engine as who turns it has it;
+//! - `start`: from that socket to an engine that PROGRAM is attached to; `inside`: the engine as
+//!   who turns it has it;
 //! - `desk`: the thread that answers towpath; `end`: what exit(3) waits for;
 //! - `heap`: memory, without the program's malloc.
 

@@ -17,7 +17,8 @@ const INET6_LEN_MIN: usize = 24;
 /// Reads an address that a program passed. AF_UNSPEC gives family 0.
 ///
 /// # Errors
-/// EINVAL when it is too short or too long, EAFNOSUPPORT when it is neither IPv4, IPv6 nor AF_UNSPEC.
+/// EINVAL when it is too short or too long, EAFNOSUPPORT when it is neither IPv4, IPv6 nor
+/// AF_UNSPEC.
 ///
 /// # Safety
 /// `at` must point to `len` readable bytes (or be null).

@@ -10,8 +10,8 @@ use crate::{Posix, Result, environment, limit, rights};
 /// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
 ///
 /// # Errors
-/// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the shared memory.
-/// When it fails there is no attachment, which every call says.
+/// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the
+/// shared memory. When it fails there is no attachment, which every call says.
 pub fn from_environment(posix: &'static Posix) -> Result<()> {
     let Some((control, descriptors_max)) = socket_from_environment(posix) else { return Ok(()) };
     if let Some(max) = descriptors_max {
@@ -45,8 +45,8 @@ pub fn remember_library(posix: &'static Posix) {
 /// that of the engine, if it is in this process. Once in a process.
 ///
 /// # Errors
-/// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this process may not have
-/// the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
+/// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this
+/// process may not have the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
 pub fn over(posix: &'static Posix, control: Fd, wheel: Option<&'static Wheel>) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();

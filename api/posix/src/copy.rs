@@ -23,8 +23,8 @@ const SPLICE_F_ALL: u32 = 15;
 /// more.
 ///
 /// # Errors
-/// EINVAL when `from` is a socket of ours or a folder; others of lseek(2), pread(2) and send(2), if nothing was sent
-/// before.
+/// EINVAL when `from` is a socket of ours or a folder; others of lseek(2), pread(2) and send(2), if
+/// nothing was sent before.
 pub fn sendfile(
     posix: &'static Posix,
     to: i32,
@@ -84,8 +84,8 @@ pub fn sendfile(
 /// Gives how many bytes were moved. SPLICE_F_NONBLOCK is about the pipe alone.
 ///
 /// # Errors
-/// EINVAL when the other end is no pipe, for unknown flags, and for an offset of the socket; ESPIPE for one of the
-/// pipe.
+/// EINVAL when the other end is no pipe, for unknown flags, and for an offset of the socket; ESPIPE
+/// for one of the pipe.
 pub fn splice(
     posix: &'static Posix,
     from: i32,

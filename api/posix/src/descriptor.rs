@@ -138,7 +138,8 @@ pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Resul
 /// `new` is closed in the same step; a descriptor of this library moves away. Gives `new`.
 ///
 /// # Errors
-/// EBADF when `old` is not open or `new` is beyond the limit; EINVAL of dup3 when they are one number.
+/// EBADF when `old` is not open or `new` is beyond the limit; EINVAL of dup3 when they are one
+/// number.
 pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
     loop {
         let retained = Retained::new(posix, old)?;

@@ -17,8 +17,8 @@ use crate::{Errno, Posix, Result, table};
 /// those of ours are kept beside it, and [`wait`] brings both together.
 ///
 /// # Errors
-/// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler that interrupts
-/// a call which has the lock of all sets.
+/// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal
+/// handler that interrupts a call which has the lock of all sets.
 pub fn create(posix: &'static Posix, flags: i32) -> Result<i32> {
     let mut hub = posix.process.lock_reactor()?;
     let _table = table::lock(posix);
@@ -218,11 +218,12 @@ impl Output {
 /// Gives how many events were written, 0 when the deadline passed.
 ///
 /// # Errors
-/// EINVAL when `most` is not positive, EFAULT when `events` is null, EINTR when a signal handler ran, with SA_RESTART
-/// too (signal(7)).
+/// EINVAL when `most` is not positive, EFAULT when `events` is null, EINTR when a signal handler
+/// ran, with SA_RESTART too (signal(7)).
 ///
 /// # Safety
-/// `events` must have room for `most` events, `sigmask` must point to a kernel signal mask or be null.
+/// `events` must have room for `most` events, `sigmask` must point to a kernel signal mask or be
+/// null.
 pub unsafe fn wait(
     posix: &'static Posix,
     epfd: i32,

@@ -92,8 +92,8 @@ pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> 
 /// What the kernel is told; `before` is what it says now.
 ///
 /// # Errors
-/// EPERM for more descriptors than the program was told that it may have; a privileged one may have what is below the
-/// engine's.
+/// EPERM for more descriptors than the program was told that it may have; a privileged one may have
+/// what is below the engine's.
 pub fn to_kernel(
     posix: &'static Posix,
     resource: u32,

@@ -335,7 +335,8 @@ fn kernel_look(list: &mut [libc::pollfd]) -> Result<usize> {
 }
 
 /// # Safety
-/// `limit` must be the address of a timespec, and `sigmask` point to a kernel signal mask or be null.
+/// `limit` must be the address of a timespec, and `sigmask` point to a kernel signal mask or be
+/// null.
 unsafe fn kernel_poll(
     list: &mut [libc::pollfd],
     limit: usize,
@@ -412,7 +413,8 @@ impl Sets {
     /// select(2).
     ///
     /// # Safety
-    /// The sets must hold `count` bits, and `sigmask` must point to a kernel signal mask or be null.
+    /// The sets must hold `count` bits, and `sigmask` must point to a kernel signal mask or be
+    /// null.
     pub unsafe fn select(
         &self,
         posix: &'static Posix,

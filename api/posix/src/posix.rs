@@ -95,8 +95,8 @@ impl Posix {
     /// The attachment.
     ///
     /// # Errors
-    /// ENETDOWN when there was to be one and it did not come about: nothing falls back to the kernel
-    /// in silence.
+    /// ENETDOWN when there was to be one and it did not come about: nothing falls back to the
+    /// kernel in silence.
     #[inline]
     pub fn client(&self) -> Result<&'static Client> {
         self.attachment.client()

@@ -26,8 +26,8 @@ pub fn is_ours(posix: &'static Posix, domain: i32) -> bool {
 /// ICMPv6 as datagrams).
 ///
 /// # Errors
-/// EPERM for SOCK_RAW, as Linux has it without CAP_NET_RAW; ESOCKTNOSUPPORT for other types, EPROTONOSUPPORT for
-/// other protocols of a type, EINVAL for unknown flags.
+/// EPERM for SOCK_RAW, as Linux has it without CAP_NET_RAW; ESOCKTNOSUPPORT for other types,
+/// EPROTONOSUPPORT for other protocols of a type, EINVAL for unknown flags.
 pub fn socket(posix: &'static Posix, domain: i32, kind: i32, protocol: i32) -> Result<i32> {
     let file_flags = kind & !TYPE_MASK;
     if file_flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
@@ -131,8 +131,8 @@ pub fn listen(posix: &'static Posix, fd: i32, backlog: i32) -> Result<()> {
 /// accept4(2). `file_flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
 ///
 /// # Errors
-/// EINVAL for a socket that does not listen and for unknown flags, EOPNOTSUPP for one of datagrams. When there is no
-/// descriptor left (EMFILE, ENFILE) the connection stays in the queue.
+/// EINVAL for a socket that does not listen and for unknown flags, EOPNOTSUPP for one of datagrams.
+/// When there is no descriptor left (EMFILE, ENFILE) the connection stays in the queue.
 ///
 /// # Safety
 /// `addr` must point to `*len` writable bytes; both may be null.
@@ -184,9 +184,10 @@ fn inherit_shut(listener: &Handle, accepted: Socket) {
 /// connect(2). AF_UNSPEC takes a datagram socket's peer away, and makes a stream unconnected.
 ///
 /// # Errors
-/// EINPROGRESS of a non-blocking stream, and when SO_SNDTIMEO has passed; EALREADY while it is under way; EISCONN of
-/// one that is connected or listens. EAFNOSUPPORT and ENETUNREACH where the socket cannot reach the address's family.
-/// How it ended is told once: ECONNREFUSED, ETIMEDOUT and others.
+/// EINPROGRESS of a non-blocking stream, and when SO_SNDTIMEO has passed; EALREADY while it is
+/// under way; EISCONN of one that is connected or listens. EAFNOSUPPORT and ENETUNREACH where the
+/// socket cannot reach the address's family. How it ended is told once: ECONNREFUSED, ETIMEDOUT and
+/// others.
 ///
 /// # Safety
 /// `addr` must point to `len` readable bytes.
@@ -226,8 +227,8 @@ pub unsafe fn connect(
 /// A peer as a socket reaches it.
 ///
 /// # Errors
-/// ENETUNREACH where the socket knows IPv6 alone and the peer is one of IPv4, EAFNOSUPPORT where the socket
-/// is bound to an IPv4 address and the peer is one of IPv6.
+/// ENETUNREACH where the socket knows IPv6 alone and the peer is one of IPv4, EAFNOSUPPORT where
+/// the socket is bound to an IPv4 address and the peer is one of IPv6.
 pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAddr> {
     let family = slot.family.load(Relaxed);
     if family != address::INET6 {
@@ -291,7 +292,8 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
     }
 }
 
-/// A stream socket becomes unconnected, and can connect or listen again. `when`: 0, or [`IF_FAILED`].
+/// A stream socket becomes unconnected, and can connect or listen again. `when`: 0, or
+/// [`IF_FAILED`].
 fn disconnect(handle: &Handle, when: u32) -> Result<()> {
     handle.call(call::CONNECT, |request| {
         (request.addr, request.a) = (RawAddr::default(), when);

@@ -4,22 +4,25 @@
 //! descriptor, on which calls act that find no entry, or do not look. Other threads may use, close,
 //! replace and take numbers all the time. So:
 //!
-//! - Behind a socket of ours the kernel has a [`towpath_shm::token`], on which everything fails with EBADF.
-//!   A thread that finds the entry gone, but not the descriptor, gets the error that it would get a moment later.
-//! - Both sides change under this lock, which the other changes of *our* numbers wait for: an entry is never
-//!   left over for a number that is somebody else's by now. The kernel gives numbers without asking us, so
-//!   an entry goes before its descriptor is closed, and comes after its descriptor is there: what we are told
-//!   to close we close as the kernel would, even if another thread closed it a moment before.
-//! - Nothing is waited for under it, neither another lock nor the engine. close(2) lingers when the number
-//!   is free, as in the kernel.
-//! - A signal handler may close descriptors on top of a thread that has the lock: it then goes on without,
-//!   which is as if its whole change came between two steps of the other one. Those bear that of every number
-//!   but their own, and to change a number that the interrupted call is closing or replacing is as wrong on
-//!   the kernel. Only [`Guard::exchange`] acts on numbers whose owner does not know of it: signals are blocked
-//!   there. They are not everywhere, for that takes two system calls, which a program that has forbidden itself
-//!   all but a few (seccomp) could not make.
-//! - It is held while a process forks. The child's copy of the entries, which is memory, and that of the
-//!   descriptors, which is the kernel's, are then of one moment.
+//! - Behind a socket of ours the kernel has a [`towpath_shm::token`], on which everything fails
+//!   with EBADF. A thread that finds the entry gone, but not the descriptor, gets the error that it
+//!   would get a moment later.
+//! - Both sides change under this lock, which the other changes of *our* numbers wait for: an entry
+//!   is never left over for a number that is somebody else's by now. The kernel gives numbers
+//!   without asking us, so an entry goes before its descriptor is closed, and comes after its
+//!   descriptor is there: what we are told to close we close as the kernel would, even if another
+//!   thread closed it a moment before.
+//! - Nothing is waited for under it, neither another lock nor the engine. close(2) lingers when the
+//!   number is free, as in the kernel.
+//! - A signal handler may close descriptors on top of a thread that has the lock: it then goes on
+//!   without, which is as if its whole change came between two steps of the other one. Those bear
+//!   that of every number but their own, and to change a number that the interrupted call is
+//!   closing or replacing is as wrong on the kernel. Only [`Guard::exchange`] acts on numbers whose
+//!   owner does not know of it: signals are blocked there. They are not everywhere, for that takes
+//!   two system calls, which a program that has forbidden itself all but a few (seccomp) could not
+//!   make.
+//! - It is held while a process forks. The child's copy of the entries, which is memory, and that
+//!   of the descriptors, which is the kernel's, are then of one moment.
 
 use towpath_client::descriptors::{self, Descriptors, Entry};
 use towpath_client::syscall;

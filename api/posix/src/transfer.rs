@@ -203,7 +203,8 @@ unsafe fn recv_datagram(
 /// Where a message is to go, as sendto(2) and sendmsg(2) are told. A stream knows.
 ///
 /// # Errors
-/// EINVAL for what is too short or too long for the socket, EAFNOSUPPORT for another family than its own.
+/// EINVAL for what is too short or too long for the socket, EAFNOSUPPORT for another family than
+/// its own.
 ///
 /// # Safety
 /// `at` must point to `len` readable bytes (or be null: there is no address).

@@ -5,11 +5,13 @@
 //! shared library that depends on this crate exports all of them, and calls [`start`] when it is
 //! loaded.
 //!
-//! - `state`: what the calls of the process keep; `real`: libc's functions, found once; `cancel`: which of them are
-//!   cancellation points; `complaint`: what the library itself says;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`, `opening`, `files`,
-//!   `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`, `sandbox`, `signals`: the functions, by kind;
-//! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
+//! - `state`: what the calls of the process keep; `real`: libc's functions, found once; `cancel`:
+//!   which of them are cancellation points; `complaint`: what the library itself says;
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`,
+//!   `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
+//!   `sandbox`, `signals`: the functions, by kind;
+//! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by
+//!   number.
 
 #![warn(missing_docs)]
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.

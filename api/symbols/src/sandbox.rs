@@ -1,4 +1,5 @@
-//! Programs that forbid themselves system calls: see [`towpath_client::Process::calls_are_filtered`].
+//! Programs that forbid themselves system calls: see
+//! [`towpath_client::Process::calls_are_filtered`].
 
 use libc::{c_int, c_ulong};
 

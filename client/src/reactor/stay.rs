@@ -95,8 +95,8 @@ impl<'a> Stay<'a> {
     /// What to look at now. `kernel_done`: the kernel's descriptors were looked at in this call.
     ///
     /// # Errors
-    /// `Refused` with EBADF when there is no such set, or its number is another one's by now; otherwise as
-    /// [`Process::lock_reactor`].
+    /// `Refused` with EBADF when there is no such set, or its number is another one's by now;
+    /// otherwise as [`Process::lock_reactor`].
     pub fn turn(&mut self, kernel_done: bool) -> Result<Turn> {
         let mut hub = self.process.lock_reactor()?;
         let set = match self.id {

@@ -14,7 +14,8 @@ const IN_VAIN_MAX: u32 = 8;
 #[derive(Debug, Default)]
 pub struct Patience {
     in_vain: u32,
-    /// [`Relay::wanted`](towpath_ring::Relay::wanted) when this thread looked last. None: it has not looked yet.
+    /// [`Relay::wanted`](towpath_ring::Relay::wanted) when this thread looked last. None: it has
+    /// not looked yet.
     wanted: Option<u32>,
 }
 

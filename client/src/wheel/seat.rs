@@ -23,7 +23,8 @@ const LOOKS_ON: Duration = Duration::from_micros(100);
 pub enum Turned {
     /// What the thread waits for has come, or may have.
     Done,
-    /// There is nothing to do: the engine has gone to sleep. Now sleep, until [`Helm::until`](crate::wheel::Helm::until).
+    /// There is nothing to do: the engine has gone to sleep. Now sleep, until
+    /// [`Helm::until`](crate::wheel::Helm::until).
     Idle,
     /// There was much to do for others. The thread is to look at its signals and its time limit,
     /// and go on.

@@ -96,7 +96,8 @@ unsafe extern "C" fn run<F: FnOnce() -> T, T>(call: *mut ()) {
 /// Calls `run(call)` with the stack pointer at `top`, and puts it back.
 ///
 /// # Safety
-/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not unwind.
+/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not
+/// unwind.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
@@ -123,7 +124,8 @@ unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), ca
 /// Calls `run(call)` with the stack pointer at `top`, and puts it back.
 ///
 /// # Safety
-/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not unwind.
+/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not
+/// unwind.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {

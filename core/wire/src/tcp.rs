@@ -482,11 +482,11 @@ impl fmt::Debug for Flags {
 /// That order is not transitive: of three numbers each may be before the next. So there is no
 /// `Ord`, and there are two kinds of questions, with methods of their own:
 ///
-/// * Where is a number that a peer chose? [`is_within`](Self::is_within) a range that we know, or subtract
-///   (`seq - base`) and compare the length against one that we know. It may lie anywhere.
-/// * Which of two numbers of our own is later? `lt`, `leq`, `gt`, `geq`, `max`, `min`. They are never
-///   more than [`APART_MAX`](Self::APART_MAX) apart, which debug builds assert: a peer's number that gets
-///   here unchecked is found by the first hostile test that comes by.
+/// * Where is a number that a peer chose? [`is_within`](Self::is_within) a range that we know, or
+///   subtract (`seq - base`) and compare the length against one that we know. It may lie anywhere.
+/// * Which of two numbers of our own is later? `lt`, `leq`, `gt`, `geq`, `max`, `min`. They are
+///   never more than [`APART_MAX`](Self::APART_MAX) apart, which debug builds assert: a peer's
+///   number that gets here unchecked is found by the first hostile test that comes by.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 

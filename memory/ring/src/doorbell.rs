@@ -2,11 +2,13 @@
 //! or clears a bell. O_NONBLOCK does not ensure that alone: it belongs to an open file, not to a
 //! descriptor, so that every process with a descriptor of the same open file can clear it.
 //!
-//! - The engine's bells are eventfds ([`create`]), one for each program, which the engine neither reads nor
-//!   writes: it has them in its epoll set, edge-triggered, where each write counts. They have no O_ASYNC.
-//! - A program's bell is a pair of sockets ([`pair`]): each side has an end of its own, and [`toll`] asks
-//!   for non-blocking with the call. A pipe would not do: a reader whose memory is slow to be there
-//!   (userfaultfd, FUSE) holds the pipe's mutex meanwhile, which the writer wants whatever its flags.
+//! - The engine's bells are eventfds ([`create`]), one for each program, which the engine neither
+//!   reads nor writes: it has them in its epoll set, edge-triggered, where each write counts. They
+//!   have no O_ASYNC.
+//! - A program's bell is a pair of sockets ([`pair`]): each side has an end of its own, and
+//!   [`toll`] asks for non-blocking with the call. A pipe would not do: a reader whose memory is
+//!   slow to be there (userfaultfd, FUSE) holds the pipe's mutex meanwhile, which the writer wants
+//!   whatever its flags.
 //!
 //! ```
 //! use std::os::fd::AsFd;

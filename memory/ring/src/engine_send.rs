@@ -23,9 +23,9 @@ use crate::windows::Windows;
 /// out that may be in the midst of a copy. The thread may also publish what it wrote for a former
 /// FIFO of the slot: where this one begins is seen under the lock, when it gets memory.
 ///
-/// What [`SendBuffer::peek`] gives pins the bytes: those that are released meanwhile are not given back to the program,
-/// nor the memory to others, before it is dropped. When that is late, [`Windows::pop_unpinned`] names the slot, and
-/// [`EngineSend::unpin`] is due.
+/// What [`SendBuffer::peek`] gives pins the bytes: those that are released meanwhile are not given
+/// back to the program, nor the memory to others, before it is dropped. When that is late,
+/// [`Windows::pop_unpinned`] names the slot, and [`EngineSend::unpin`] is due.
 #[derive(Debug)]
 pub struct EngineSend {
     memory: Memory,
@@ -466,9 +466,9 @@ impl Drop for EngineSend {
     }
 }
 
-/// After [`SendBuffer::release`]: whether the program waits for room and there is enough to wake it for, a
-/// third of what it may queue (as Linux has it). True: report [`towpath_shm::layout::event::TX`]; the wish is
-/// cleared.
+/// After [`SendBuffer::release`]: whether the program waits for room and there is enough to wake it
+/// for, a third of what it may queue (as Linux has it). True: report
+/// [`towpath_shm::layout::event::TX`]; the wish is cleared.
 pub fn take_tx_wanted(slot: &Slot) -> bool {
     // Pairs with `program_fifo::want_room`: either it sees the room, or we see that it wants some.
     fence(Ordering::SeqCst);

@@ -6,9 +6,8 @@
 //! again. Each has as many as before.
 //!
 //! The algorithm is that of the other rings (`protocol.rs`), a batch at a time: what was given
-//! shows when it is
-//! [published](Giver::publish), and places that were taken are free when they are [given back](Taker::give_back). Between
-//! these calls no word is shared.
+//! shows when it is [published](Giver::publish), and places that were taken are free when they are
+//! [given back](Taker::give_back). Between these calls no word is shared.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 

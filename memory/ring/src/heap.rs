@@ -112,7 +112,8 @@ fn iovecs(fragments: &Fragments) -> ([libc::iovec; 2], usize) {
 /// sendmsg(2) or recvmsg(2), by number: how many bytes went.
 ///
 /// # Safety
-/// The message must point to memory that is there during the call, and may be written to for recvmsg(2).
+/// The message must point to memory that is there during the call, and may be written to for
+/// recvmsg(2).
 unsafe fn transfer(
     call: libc::c_long,
     socket: BorrowedFd<'_>,
@@ -193,8 +194,8 @@ impl HeapRecv {
     /// took, 0 when nothing is unread. Never blocks, and raises no SIGPIPE.
     ///
     /// # Errors
-    /// Those of send(2): `WouldBlock` when the socket takes nothing now, `BrokenPipe` and `ConnectionReset` when
-    /// it never will. Nothing is consumed then.
+    /// Those of send(2): `WouldBlock` when the socket takes nothing now, `BrokenPipe` and
+    /// `ConnectionReset` when it never will. Nothing is consumed then.
     pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.peek();
         if fragments.is_empty() {
@@ -341,7 +342,8 @@ impl HeapSend {
     /// the peer sends no more, or there is no [`HeapSend::room`] or no memory for it. Never blocks.
     ///
     /// # Errors
-    /// Those of recv(2): `WouldBlock` when nothing is there now, `ConnectionReset` and others of the connection.
+    /// Those of recv(2): `WouldBlock` when nothing is there now, `ConnectionReset` and others of
+    /// the connection.
     pub fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.spare();
         if fragments.is_empty() {

@@ -1,14 +1,16 @@
 //! The locks of a slot's two ends, shared by the threads and processes that hold the socket.
 //!
 //! The word is 0, or the owner: the number of its process's channel and its thread id, with
-//! [`LOCK_CONTENDED`] when somebody sleeps. A process that dies with a lock (kill -9 of one of several)
-//! must not stop the others. Only the engine can tell for sure: thread ids mean nothing from one PID
-//! namespace to another, but a process that is gone has closed its control socket. The engine then
-//! gives its locks back ([`release_dead`]). Sleepers look whether the engine itself still lives.
+//! [`LOCK_CONTENDED`] when somebody sleeps. A process that dies with a lock (kill -9 of one of
+//! several) must not stop the others. Only the engine can tell for sure: thread ids mean nothing
+//! from one PID namespace to another, but a process that is gone has closed its control socket. The
+//! engine then gives its locks back ([`release_dead`]). Sleepers look whether the engine itself
+//! still lives.
 //!
-//! A lock is also what keeps a slot and its memory from being used again under a thread. The thread locks,
-//! then looks whether the slot is still its socket's; the engine first takes back what leads there (the
-//! generation, or a FIFO's geometry), then looks at the lock ([`end_generation`], [`are_out`]):
+//! A lock is also what keeps a slot and its memory from being used again under a thread. The thread
+//! locks, then looks whether the slot is still its socket's; the engine first takes back what leads
+//! there (the generation, or a FIFO's geometry), then looks at the lock ([`end_generation`],
+//! [`are_out`]):
 //!
 //! ```text
 //!   thread: lock, look at the generation, use positions and bytes, unlock
@@ -105,7 +107,8 @@ pub fn lock_rx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'
     is_still(slot, generation).then_some(guard)
 }
 
-/// Locks the write end of a socket, for what the program writes: the transmit FIFO. None: as for [`lock_rx`].
+/// Locks the write end of a socket, for what the program writes: the transmit FIFO. None: as for
+/// [`lock_rx`].
 #[inline]
 pub fn lock_tx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.tx_lock, door)?;
@@ -130,8 +133,9 @@ pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
 /// For the engine, after [`end_generation`]: whether nobody is inside any more. Never waits.
 ///
 /// # Errors
-/// The number of the channel whose thread is inside; that thread tells when it unlocks ([`Door::tell_unlocked`]),
-/// unless it dies. The number is written by programs: there may be no such channel.
+/// The number of the channel whose thread is inside; that thread tells when it unlocks
+/// ([`Door::tell_unlocked`]), unless it dies. The number is written by programs: there may be no
+/// such channel.
 pub fn are_out(slot: &Slot) -> Result<(), u32> {
     let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
     rx.and(tx)

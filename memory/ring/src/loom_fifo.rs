@@ -1,6 +1,6 @@
-//! A FIFO whose two ends are at work at the same time: a side that waits for room or for a read is told, memory that
-//! moves takes its bytes along, and a lock is one thread's or the engine's. As in [`crate::loom_reuse`], what
-//! runs here is what runs in programs and in the engine.
+//! A FIFO whose two ends are at work at the same time: a side that waits for room or for a read is
+//! told, memory that moves takes its bytes along, and a lock is one thread's or the engine's. As in
+//! [`crate::loom_reuse`], what runs here is what runs in programs and in the engine.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

@@ -2,14 +2,15 @@
 //!
 //! Four of them:
 //! - a ring with one producer and one consumer ([`produce`], [`consume`]);
-//! - going to sleep without missing anything ([`doze`], [`rouse`], and [`signal`] for many sleepers):
-//!   the sleeper says that it sleeps, then looks again; the waker publishes, then looks whether
-//!   anybody sleeps. A SeqCst fence between the two steps of each makes it impossible that both
-//!   look too early;
+//! - going to sleep without missing anything ([`doze`], [`rouse`], and [`signal`] for many
+//!   sleepers): the sleeper says that it sleeps, then looks again; the waker publishes, then looks
+//!   whether anybody sleeps. A SeqCst fence between the two steps of each makes it impossible that
+//!   both look too early;
 //! - the same for one sleeper and many wakers that do not trust each other ([`fall_asleep`],
-//!   [`wake_up`], [`unrung`]): the sleeper alone writes the word, a number that says which sleep it is,
-//!   and each waker remembers for itself which one it has rung for;
-//! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes it.
+//!   [`wake_up`], [`unrung`]): the sleeper alone writes the word, a number that says which sleep it
+//!   is, and each waker remembers for itself which one it has rung for;
+//! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes
+//!   it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -43,8 +43,8 @@ impl Region {
     /// A new region, all slots free. For the engine.
     ///
     /// # Errors
-    /// `OutOfMemory`, with what the user can do, when this process may not have so much address space
-    /// (RLIMIT_AS); others as for [`Mapping::shared`].
+    /// `OutOfMemory`, with what the user can do, when this process may not have so much address
+    /// space (RLIMIT_AS); others as for [`Mapping::shared`].
     pub fn create() -> io::Result<Self> {
         Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
@@ -115,8 +115,9 @@ fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
 /// The memory of the rings between one process and one shard of the engine. Clones are the same
 /// memory.
 ///
-/// It says nothing of whose turn it is: the program's ends are [`crate::push_command`] and [`crate::pop_event`],
-/// under locks of its process, and the engine's are those of [`crate::EngineChannel`].
+/// It says nothing of whose turn it is: the program's ends are [`crate::push_command`] and
+/// [`crate::pop_event`], under locks of its process, and the engine's are those of
+/// [`crate::EngineChannel`].
 #[derive(Debug, Clone)]
 pub struct Channel {
     mapping: Arc<Mapping>,
@@ -157,7 +158,8 @@ impl Channel {
     /// Maps the `count` channels that an engine handed over.
     ///
     /// # Errors
-    /// `InvalidData` when one is not a channel, or one of another build; `InvalidInput` when they are too short.
+    /// `InvalidData` when one is not a channel, or one of another build; `InvalidInput` when they
+    /// are too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let channels = Self::all(Mapping::from_file(file, len(count))?, count);
         for channel in &channels {

@@ -18,12 +18,12 @@
 //! No wake-up is lost. Either a thread has it, or the one that stands by looks now and then. Two
 //! pairs of steps see to that, each with a fence (SeqCst) in between, so that of two threads one
 //! sees what the other has done (checked with loom):
-//! - who finds that another has it counts itself among the followers, then looks whether that is still so; who leaves
-//!   frees the word, then looks whether any are counted. The baton, on which followers sleep, changes then, and who was
-//!   about to sleep on it does not;
-//! - who stands by says that it rests, then looks whether somebody has it; who leaves frees the word, then looks whether it
-//!   rests. So it does not matter if the followers that are counted are there no more: a signal handler may leave a call
-//!   by siglongjmp.
+//! - who finds that another has it counts itself among the followers, then looks whether that is
+//!   still so; who leaves frees the word, then looks whether any are counted. The baton, on which
+//!   followers sleep, changes then, and who was about to sleep on it does not;
+//! - who stands by says that it rests, then looks whether somebody has it; who leaves frees the
+//!   word, then looks whether it rests. So it does not matter if the followers that are counted are
+//!   there no more: a signal handler may leave a call by siglongjmp.
 
 use towpath_shm::atomic::{AtomicU32, Ordering, fence};
 use towpath_shm::futex;

@@ -27,8 +27,8 @@ impl std::error::Error for Full {}
 /// and calls [`crate::ring_engine`] afterwards.
 ///
 /// # Errors
-/// [`Full`] when [`COMMANDS_MAX`] of them wait, or when something in this process has overwritten the ring's
-/// positions: for those the engine ends the channel, as [`has_ended`] then says.
+/// [`Full`] when [`COMMANDS_MAX`] of them wait, or when something in this process has overwritten
+/// the ring's positions: for those the engine ends the channel, as [`has_ended`] then says.
 pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     let header = channel.header();
     let at = header.command_tail.load(Ordering::Relaxed);
@@ -194,8 +194,9 @@ impl EngineChannel {
     /// believed: the program may have written any bytes.
     ///
     /// # Errors
-    /// [`ChannelError`] when the program says that more than [`COMMANDS_MAX`] commands wait, or none where there were some
-    /// at the last [`EngineChannel::mark`]: whoever waits for those would wait for ever.
+    /// [`ChannelError`] when the program says that more than [`COMMANDS_MAX`] commands wait, or
+    /// none where there were some at the last [`EngineChannel::mark`]: whoever waits for those
+    /// would wait for ever.
     pub fn pop_command(&mut self) -> Result<Option<Command>, ChannelError> {
         let header = self.channel.header();
         let (head, tail) = (&header.command_head, &header.command_tail);
@@ -212,14 +213,17 @@ impl EngineChannel {
         Ok(command)
     }
 
-    /// Tells the program that something happened to a slot (below [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)): `bits` are of
-    /// [`towpath_shm::layout::event`]. To an event that the program has not taken yet they are added: `last` says where
-    /// the slot's last one was put, and is the caller's to keep, for each slot and program. When
-    /// [`EVENTS_MAX`] of them wait it is told to look at all its sockets instead ([`take_events_lost`]).
-    /// [`EngineChannel::ring`] afterwards, once for all events of a turn.
+    /// Tells the program that something happened to a slot (below
+    /// [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)): `bits` are of
+    /// [`towpath_shm::layout::event`]. To an event that the program has not taken yet they are
+    /// added: `last` says where the slot's last one was put, and is the caller's to keep, for each
+    /// slot and program. When [`EVENTS_MAX`] of them wait it is told to look at all its sockets
+    /// instead ([`take_events_lost`]). [`EngineChannel::ring`] afterwards, once for all events of a
+    /// turn.
     ///
     /// # Errors
-    /// [`ChannelError`] when the program has written a position from which the ring would hold more than that.
+    /// [`ChannelError`] when the program has written a position from which the ring would hold more
+    /// than that.
     pub fn push_event(
         &mut self,
         slot: u32,

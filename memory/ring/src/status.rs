@@ -31,7 +31,8 @@ impl Status {
     /// Maps the `count` pages that an engine handed over, one for each shard.
     ///
     /// # Errors
-    /// `InvalidData` when one is not a status page, or one of another build; `InvalidInput` when they are too short.
+    /// `InvalidData` when one is not a status page, or one of another build; `InvalidInput` when
+    /// they are too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let mapping = Arc::new(Mapping::read_only(file, count as usize * STATUS_LEN)?);
         let view = |shard| Self { mapping: Arc::clone(&mapping), at: shard as usize * STATUS_LEN };
@@ -60,8 +61,8 @@ impl Status {
 
     /// What threads of the process on a channel sleep on beside what they wait for: a futex word of
     /// the shared kind, and its value while the engine lives. A thread that finds it changed, or is
-    /// woken on it, asks
-    /// [`Self::has_ended`] and wakes the others by [`Self::wake`]. None: the engine has ended, or would not wake them.
+    /// woken on it, asks [`Self::has_ended`] and wakes the others by [`Self::wake`]. None: the
+    /// engine has ended, or would not wake them.
     pub fn life(&self, channel: u32) -> Option<(&AtomicU32, u32)> {
         let word = self.life_word(channel);
         let seen = word.load(Ordering::Acquire);

@@ -289,9 +289,9 @@ impl Windows {
         self.0.unpinned.store(true, Ordering::Relaxed);
     }
 
-    /// Whether packets keep more memory of FIFOs that are gone than a sixteenth of the limit, once after each FIFO that
-    /// made it so. Whoever has the packets copies those that [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken)
-    /// names.
+    /// Whether packets keep more memory of FIFOs that are gone than a sixteenth of the limit, once
+    /// after each FIFO that made it so. Whoever has the packets copies those that
+    /// [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken) names.
     pub fn take_forsaken(&self) -> bool {
         let news = &self.0.forsaken_news;
         news.load(Ordering::Relaxed) && news.swap(false, Ordering::Relaxed)
@@ -374,8 +374,9 @@ impl Windows {
         self.settle(inner);
     }
 
-    /// The window whose pages are to be given back next. It is out of all lists until [`Windows::end_return`].
-    /// None: nothing is to be given back; the thread is unparked when that changes.
+    /// The window whose pages are to be given back next. It is out of all lists until
+    /// [`Windows::end_return`]. None: nothing is to be given back; the thread is unparked when that
+    /// changes.
     pub(crate) fn begin_return(&self) -> Option<Window> {
         let mut inner = self.lock();
         let window = inner.next_to_return();
@@ -417,7 +418,8 @@ impl Windows {
         inner.awaited.push(slot);
     }
 
-    /// Slots whose threads keep windows back, since the last call. To be [collected](Self::collect).
+    /// Slots whose threads keep windows back, since the last call. To be
+    /// [collected](Self::collect).
     pub fn take_awaited(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().awaited)
     }

@@ -1,5 +1,5 @@
-//! Mutual exclusion in one futex word: what the locks of a slot ([`crate::lock_rx`], [`crate::lock_tx`]) and those of
-//! a process ([`crate::Lock`]) have in common.
+//! Mutual exclusion in one futex word: what the locks of a slot ([`crate::lock_rx`],
+//! [`crate::lock_tx`]) and those of a process ([`crate::Lock`]) have in common.
 //!
 //! The word is 0, or says who has it, with [`LOCK_CONTENDED`] when somebody sleeps on it.
 

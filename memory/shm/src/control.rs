@@ -27,7 +27,8 @@ pub const TOKENS_MAX: usize = 16;
 
 /// Most sockets of one [`call::SOCKET`].
 pub const SOCKETS_MAX: usize = 16;
-/// Most descriptors that come with one message: those of HELLO's answer where there are [`SHARDS_MAX`] shards.
+/// Most descriptors that come with one message: those of HELLO's answer where there are
+/// [`SHARDS_MAX`] shards.
 pub const DESCRIPTORS_MAX: usize = 6 + SHARDS_MAX as usize;
 const _: () = assert!(DESCRIPTORS_MAX >= TOKENS_MAX);
 
@@ -126,8 +127,8 @@ pub mod call {
     /// connect(2): `addr` (family 0: dissolve a UDP association; a TCP socket becomes unconnected,
     /// `a` =
     /// [`super::IF_FAILED`]: where a
-    /// connect failed, otherwise in any case). TCP: starts, errors that are known at once are returned; the outcome is in the
-    /// slot's flags and error.
+    /// connect failed, otherwise in any case). TCP: starts, errors that are known at once are
+    /// returned; the outcome is in the slot's flags and error.
     pub const CONNECT: u32 = 6;
     /// A descriptor arrived by SCM_RIGHTS: this channel holds the slot too.
     pub const ADOPT: u32 = 7;
@@ -155,19 +156,21 @@ pub mod call {
     /// sent, `slot` = path MTU, `data` = who reports (16 bytes, IPv4 in the first four), the scope
     /// id of that address (a u32), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
-    /// Descriptors of sockets are about to go to another program: `data` = up to [`super::TOKENS_MAX`] (slot,
-    /// generation) pairs of u32. Reply: `a` = how many of them, from the first, were dealt with, at least one;
-    /// `b` = which of these have a token, a bit each from the lowest: the others are no sockets of this process
-    /// (any more); descriptors: a [`crate::token`] with its name for each bit, in this order. The engine makes
-    /// them, as a program may be in a chroot without /proc, or behind a filter.
+    /// Descriptors of sockets are about to go to another program: `data` = up to
+    /// [`super::TOKENS_MAX`] (slot, generation) pairs of u32. Reply: `a` = how many of them, from
+    /// the first, were dealt with, at least one; `b` = which of these have a token, a bit each from
+    /// the lowest: the others are no sockets of this process (any more); descriptors: a
+    /// [`crate::token`] with its name for each bit, in this order. The engine makes them, as a
+    /// program may be in a chroot without /proc, or behind a filter.
     pub const TOKENS: u32 = 15;
     /// Whether a datagram may be as long as it is: `data` = its [`crate::layout::DatagramHeader`],
     /// `len` included. EMSGSIZE: it may not, and the error queue, if the program asked for one,
     /// says how long it may be.
     pub const CHECK_LENGTH: u32 = 16;
     /// A program is about to be executed whose sockets will be the kernel's: `a` = why, as
-    /// [`crate::image::Outside`] has it, `data` = the file's path. Refused with EACCES where such programs are not
-    /// allowed; otherwise an answer without content. It is asked of the first shard.
+    /// [`crate::image::Outside`] has it, `data` = the file's path. Refused with EACCES where such
+    /// programs are not allowed; otherwise an answer without content. It is asked of the first
+    /// shard.
     pub const OUTSIDE: u32 = 20;
     /// Routing table: `a` = number of the first route to tell. Reply: `data` = [`super::Route`]
     /// structs, `a` = number of the next one, 0 at the end.
@@ -200,8 +203,9 @@ pub mod purpose {
     pub const FORK: u32 = 0;
     /// The program that this process becomes: what was told by [`crate::layout::op::LIST`].
     pub const EXEC: u32 = 1;
-    /// A program that this process spawns: what it holds, until it says HELLO. If it does not within
-    /// some seconds of [`crate::layout::op::SPAWNED`]: what was told by [`crate::layout::op::LIST`].
+    /// A program that this process spawns: what it holds, until it says HELLO. If it does not
+    /// within some seconds of [`crate::layout::op::SPAWNED`]: what was told by
+    /// [`crate::layout::op::LIST`].
     pub const SPAWN: u32 = 2;
 }
 }

@@ -95,7 +95,8 @@ pub fn placed<T>(lowest: u32, work: impl FnOnce() -> T) -> T {
 /// allows: the program's descriptors count against that, and the engine's do not.
 ///
 /// # Errors
-/// Those of `open`, which may be called twice; EMFILE when no number is left below the hard limit, either.
+/// Those of `open`, which may be called twice; EMFILE when no number is left below the hard limit,
+/// either.
 pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     // It is not dropped here, where std's drop of a descriptor would be: see `Fd`.
     let done = ManuallyDrop::new(open());

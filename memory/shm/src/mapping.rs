@@ -48,8 +48,8 @@ impl Mapping {
     /// memfd can change it.
     ///
     /// # Errors
-    /// Those of memfd_create(2), ftruncate(2) and mmap(2): `OutOfMemory` when a limit of address space
-    /// (RLIMIT_AS) leaves no room, EMFILE and ENFILE when there are no descriptors left.
+    /// Those of memfd_create(2), ftruncate(2) and mmap(2): `OutOfMemory` when a limit of address
+    /// space (RLIMIT_AS) leaves no room, EMFILE and ENFILE when there are no descriptors left.
     pub fn shared(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -64,7 +64,8 @@ impl Mapping {
     /// only read, and map it with [`Mapping::read_only`].
     ///
     /// # Errors
-    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE; others as for [`Mapping::shared`].
+    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE; others as for
+    /// [`Mapping::shared`].
     pub fn published(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -87,8 +88,9 @@ impl Mapping {
     /// stays without, and the descriptor would be one that the program does not know of.
     ///
     /// # Errors
-    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS); others are
-    /// those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of address space (RLIMIT_AS).
+    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS);
+    /// others are those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of address space
+    /// (RLIMIT_AS).
     pub fn from_file(file: OwnedFd, len: usize) -> std::io::Result<Self> {
         Self::received(file.into(), len, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -127,8 +129,8 @@ impl Mapping {
     /// shared. After fork the child has a copy of its own.
     ///
     /// # Errors
-    /// Those of mmap(2): `OutOfMemory` when a limit of address space (RLIMIT_AS) leaves no room, and `InvalidInput`
-    /// where `len` is 0.
+    /// Those of mmap(2): `OutOfMemory` when a limit of address space (RLIMIT_AS) leaves no room,
+    /// and `InvalidInput` where `len` is 0.
     pub fn private(len: usize) -> std::io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -252,8 +254,8 @@ impl Mapping {
     /// inode locked, which is as long as that process likes.
     ///
     /// # Errors
-    /// Those of fallocate(2) and madvise(2): EINTR when a signal handler ran, EPERM when the memfd is sealed
-    /// against writing. Some of the pages may be gone then.
+    /// Those of fallocate(2) and madvise(2): EINTR when a signal handler ran, EPERM when the memfd
+    /// is sealed against writing. Some of the pages may be gone then.
     pub fn discard(&self, offset: usize, len: usize) -> std::io::Result<()> {
         const PAGE: usize = 4096;
         let start = offset.next_multiple_of(PAGE);
@@ -285,7 +287,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Memory that stretches point to: a mapping, or what keeps a part of one for as long as there are [`Fragments`] of it.
+/// Memory that stretches point to: a mapping, or what keeps a part of one for as long as there are
+/// [`Fragments`] of it.
 pub trait Backing: Debug + Send + Sync {
     /// The mapping that offsets are in; always the same.
     fn mapping(&self) -> &Mapping;

@@ -8,12 +8,12 @@
 //! with any socket.
 //!
 //! There are two kinds, distinguished only by the timestamps of the object:
-//! - the *blank* token, of which a process has one; the descriptors of its sockets are duplicates of it,
-//!   which is all that a new connection costs;
-//! - *named* tokens, each an object of its own, made when a descriptor goes to another program. The times
-//!   of the object say which socket of which run it stands for. To read them takes two system calls and no
-//!   /proc. Any process can set such times on a descriptor of its own, but it cannot guess the run's number:
-//!   outside the run only a process that was sent a token knows it.
+//! - the *blank* token, of which a process has one; the descriptors of its sockets are duplicates
+//!   of it, which is all that a new connection costs;
+//! - *named* tokens, each an object of its own, made when a descriptor goes to another program. The
+//!   times of the object say which socket of which run it stands for. To read them takes two system
+//!   calls and no /proc. Any process can set such times on a descriptor of its own, but it cannot
+//!   guess the run's number: outside the run only a process that was sent a token knows it.
 //!
 //! The kernel gives a new socket the memory of an old one, and leaves the old one's times in it. So
 //! times say nothing of sockets that are open, as a program's own are, and a blank token has its
@@ -76,8 +76,8 @@ pub struct Name {
 /// A token that stands for no socket. The descriptor is close-on-exec.
 ///
 /// # Errors
-/// Those of socket(2), and of open_tree(2) or, where that fails, of opening /proc/self/fd: EMFILE and ENFILE when
-/// there are no descriptors left, ENOENT without /proc.
+/// Those of socket(2), and of open_tree(2) or, where that fails, of opening /proc/self/fd: EMFILE
+/// and ENFILE when there are no descriptors left, ENOENT without /proc.
 pub fn blank() -> io::Result<Fd> {
     const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     token(NEVER, NEVER)

@@ -33,7 +33,8 @@ pub struct Slot {
     /// Receive FIFO: capacity (0: no memory attached), and offset in the region.
     pub rx_cap: AtomicU32,
     /// Transmit FIFO capacity. Written by the engine only while it holds `tx_lock`, or before the
-    /// socket is connected. 0: the program asks for memory with [`op::TX_WINDOW`](super::op::TX_WINDOW) and waits.
+    /// socket is connected. 0: the program asks for memory with
+    /// [`op::TX_WINDOW`](super::op::TX_WINDOW) and waits.
     pub tx_cap: AtomicU32,
     /// See `rx_cap`. Changes only while the FIFO is empty.
     pub rx_base: AtomicU64,
