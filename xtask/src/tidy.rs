@@ -19,6 +19,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
     ("devices/virtio", &["memory/pool"]),
+    ("devices/vlan", &["memory/pool"]),
+    ("devices/bridge", &["memory/pool", "core/qdisc"]),
     ("devices/", &["memory/", "devices/pcap", "devices/virtio"]),
     ("client", &["memory/"]),
     ("engine", &["core/", "memory/"]),
@@ -54,6 +56,8 @@ const NO_UNSAFE: &[&str] = &[
     "devices/channel",
     "devices/shape",
     "devices/virtio",
+    "devices/vlan",
+    "devices/bridge",
     "apps/load",
     "apps/sim",
 ];
