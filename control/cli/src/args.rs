@@ -71,8 +71,8 @@ pub struct RunArgs {
     /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
     /// port to other machines over IPv4, [::] over IPv6. Without HOSTPORT (80, 0.0.0.0::80) the host
     /// chooses a free port, which is told on standard error when the run starts. Ranges of one length
-    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with a device,
-    /// as --tap, where the stack has an address of its own that others reach directly.
+    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with a
+    /// device, as --tap, where the stack has an address of its own that others reach directly.
     #[arg(short, long, value_name = "PORTS", conflicts_with = "device")]
     pub publish: Vec<Ports>,
 

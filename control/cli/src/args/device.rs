@@ -10,9 +10,11 @@ pub struct DeviceArgs {
     /// Use a TAP device instead of the rootless gateway
     ///
     /// Makes the device NAME (towpath0 or the next free name unless given), or takes over one
-    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. A device that
-    /// towpath made vanishes with the run, with its addresses and routes, also when towpath is killed.
-    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. A device
+    /// that towpath made vanishes with the run, with its addresses and routes, also when towpath is
+    /// killed.
+    #[arg(long, value_name = "NAME", num_args = 0..=1)]
+    #[arg(require_equals = true, default_missing_value = "")]
     tap: Option<String>,
 
     /// Use an Ethernet interface of this host, beside the kernel, as a host of its network
