@@ -30,18 +30,19 @@ pub enum VlanError {
     Io(#[from] io::Error),
 }
 
-/// Frames that a trunk dropped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Received frames of a VLAN that no port has.
-    pub rx_foreign: u64,
-    /// Received frames that end in their tag.
-    pub rx_malformed: u64,
-    /// Received frames beyond the 1024 that may wait for a port.
-    pub rx_overflow: u64,
-    /// Frames to be sent that are no Ethernet frames.
-    pub tx_malformed: u64,
+towpath_pool::counters! {
+    /// Frames that a trunk dropped.
+    #[non_exhaustive]
+    pub struct Counters {
+        /// Received frames of a VLAN that no port has.
+        rx_foreign,
+        /// Received frames that end in their tag.
+        rx_malformed,
+        /// Received frames beyond the 1024 that may wait for a port.
+        rx_overflow,
+        /// Frames to be sent that are no Ethernet frames.
+        tx_malformed,
+    }
 }
 
 pub(crate) struct Trunk<P> {
