@@ -16,6 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("memory/", &["memory/"]),
     ("core/wire", &["memory/sum"]),
     ("core/tcp", &["core/wire"]),
+    ("core/filter", &["core/wire"]),
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
     ("devices/virtio", &["memory/pool"]),
