@@ -146,6 +146,10 @@ drop_reasons! {
     OutputFull = "output_full",
     /// Too many packets of this host to itself.
     LoopbackFull = "loopback_full",
+    /// Received by an interface that the operator set down.
+    LinkDown = "link_down",
+    /// To be sent by an interface that the operator set down.
+    LinkDownOut = "link_down_out",
 }
 
 impl DropReason {
@@ -161,7 +165,8 @@ impl DropReason {
             | Self::HostScope
             | Self::TooBig
             | Self::OutputFull
-            | Self::LoopbackFull => true,
+            | Self::LoopbackFull
+            | Self::LinkDownOut => true,
             Self::TransportChecksum
             | Self::TransportMalformed
             | Self::TcpNotUnicast
@@ -211,7 +216,8 @@ impl DropReason {
             | Self::FragmentLimit
             | Self::FragmentTimeout
             | Self::IcmpMalformed
-            | Self::IcmpIgnored => false,
+            | Self::IcmpIgnored
+            | Self::LinkDown => false,
         }
     }
 }

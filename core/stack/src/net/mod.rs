@@ -44,6 +44,7 @@
 //! way out it costs none to find its route and next hop, for its connection keeps both. It costs no allocation, and
 //! no lock.
 
+mod changes;
 mod control;
 mod data;
 mod failures;
@@ -71,6 +72,7 @@ mod trace;
 mod transport;
 mod trie;
 
+pub use changes::{Change, Fault, How, Refused, RouteSpec};
 pub use control::{Neighbor, NeighborState};
 pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
 pub(crate) use data::{connection, datagrams, mtu, place, quoted_flow};
@@ -82,4 +84,4 @@ pub use received::{Echo, IcmpError, Local, Looped, Received};
 pub use route::{HopId, Route, RouteEntry, RouteError};
 pub use snapshot::Link as Interface;
 pub(crate) use told::{HopKey, News, ToControl};
-pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters};
+pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters, Traffic};
