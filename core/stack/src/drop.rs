@@ -162,6 +162,10 @@ drop_reasons! {
     OutputFull = "output_full",
     /// Too many packets of this host to itself.
     LoopbackFull = "loopback_full",
+    /// Received by an interface that the operator set down.
+    LinkDown = "link_down",
+    /// To be sent by an interface that the operator set down.
+    LinkDownOut = "link_down_out",
 }
 
 impl DropReason {
@@ -177,7 +181,8 @@ impl DropReason {
             | Self::HostScope
             | Self::TooBig
             | Self::OutputFull
-            | Self::LoopbackFull => true,
+            | Self::LoopbackFull
+            | Self::LinkDownOut => true,
             Self::TransportChecksum
             | Self::TransportMalformed
             | Self::TcpNotUnicast
@@ -235,7 +240,8 @@ impl DropReason {
             | Self::FragmentLimit
             | Self::FragmentTimeout
             | Self::IcmpMalformed
-            | Self::IcmpIgnored => false,
+            | Self::IcmpIgnored
+            | Self::LinkDown => false,
         }
     }
 }

@@ -119,7 +119,7 @@ impl Net {
     }
 
     /// Changes the host, in its first shard.
-    fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+    pub(super) fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         assert!(
             !matches!(self.seat, Seat::Other(_)),
             "the first shard alone is told what the host is"
