@@ -72,7 +72,7 @@ impl Hand {
 
     /// Interfaces, routes and neighbours, as [`crate::Remote::net`] tells them.
     pub fn net(&self) -> NetState {
-        let mut state = NetState::of(&self.engine.shard.stack.net);
+        let mut state = NetState::of(&self.engine.shard.stack.net, self.engine.shard.host.now);
         self.engine.others.iter().for_each(|other| state.add(other.stack.net.traffic()));
         state
     }

@@ -2,11 +2,14 @@
 
 use towpath_pool::LinkType;
 use towpath_stack::net::{Address, IfaceId, Neighbor, Net, RouteEntry, Traffic};
+use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
 /// The net of an engine at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetState {
+    /// When it was told, on the engine's clock; lifetimes of addresses end on the same clock.
+    pub now: Instant,
     /// All interfaces by their numbers, the loopback interface first.
     pub interfaces: Vec<InterfaceState>,
     /// All routes, in order of adding.
@@ -45,7 +48,7 @@ pub struct Applied {
 
 impl NetState {
     /// The net as a shard knows it, with its own traffic alone.
-    pub(crate) fn of(net: &Net) -> Self {
+    pub(crate) fn of(net: &Net, now: Instant) -> Self {
         let interfaces = net.interfaces().iter().map(|link| InterfaceState {
             id: link.id(),
             name: link.name().to_owned(),
@@ -53,13 +56,13 @@ impl NetState {
             mac: link.mac(),
             mtu: link.mtu(),
             down: link.is_down(),
-            addresses: link.addresses().to_vec(),
+            addresses: net.addresses(link.id()),
             traffic: net.traffic().get(link.id().index()).copied().unwrap_or_default(),
         });
         let interfaces = interfaces.collect();
         let mut neighbors: Vec<_> = net.neighbors().collect();
         neighbors.sort_by_key(|known| (known.iface, known.addr));
-        Self { interfaces, routes: net.routes().collect(), neighbors }
+        Self { now, interfaces, routes: net.routes().collect(), neighbors }
     }
 
     /// Adds the traffic of another shard, by number of the interface.

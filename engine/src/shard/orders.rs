@@ -189,7 +189,7 @@ impl Shard {
                 Told::Nothing
             }
             Query::Net if self.host.place.number == 0 => {
-                Told::Net(Box::new(NetState::of(&self.stack.net)))
+                Told::Net(Box::new(NetState::of(&self.stack.net, now)))
             }
             Query::Net => Told::Traffic(self.stack.net.traffic().to_vec()),
             Query::Unsent => Told::Unsent(self.unsent(now) + self.stack.net.waiting() as u64),

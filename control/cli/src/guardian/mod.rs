@@ -35,7 +35,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
-use crate::wait::wait;
+use towpath_model::wait::wait;
 
 pub use device::{Device, receive as receive_device};
 pub use job::{Job, Way};

@@ -9,7 +9,7 @@ use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
 use super::control::{Control, Neighbor};
-use super::iface::{IfaceId, InterfaceConfig};
+use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
 use super::route::{RouteChange, RouteEntry, RoutesRefused};
 use super::seat::Seat;
@@ -72,6 +72,11 @@ impl Net {
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
         self.decide(|control| control.remove_route(prefix, next_hop))
+    }
+
+    /// The addresses of an interface as they are now, with the lifetimes that routers gave them last.
+    pub fn addresses(&self, iface: IfaceId) -> Vec<Address> {
+        self.seat.ask(|control| control.addresses_of(iface))
     }
 
     /// All routes, in order of adding.

@@ -222,6 +222,11 @@ impl Control {
         })
     }
 
+    /// The addresses of an interface.
+    pub(in crate::net) fn addresses_of(&self, iface: IfaceId) -> Vec<Address> {
+        self.ifaces.get(iface.index()).map(|known| known.addresses.to_vec()).unwrap_or_default()
+    }
+
     /// All routes, in order of adding.
     pub(in crate::net) fn routes(&self) -> Arc<BTreeMap<u64, RouteEntry>> {
         self.routes.list()
