@@ -1,6 +1,7 @@
 //! Packets, batches of them, and the buffers they are made of.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use towpath_shm::Fragments;
 
@@ -132,6 +133,20 @@ impl Packet {
     pub fn in_frame(frame: &'static mut [u8], owner: Owner) -> Self {
         assert!(frame.len() > Pool::HEADROOM, "a frame of {} bytes", frame.len());
         Self::new(Buffer::Frame(frame, owner))
+    }
+
+    /// The frame of a packet whose bytes are all in one of `owner`'s, and their place in it: a device
+    /// sends it as it is, and no pool gives it back.
+    ///
+    /// # Errors
+    /// The packet, whose bytes are elsewhere, some of them at least.
+    pub fn into_frame(self, owner: Owner) -> Result<(&'static mut [u8], Range<usize>), Self> {
+        match self.buffer {
+            Buffer::Frame(frame, number) if number == owner && self.tail.is_empty() => {
+                Ok((frame, self.start as usize..self.end as usize))
+            }
+            _ => Err(self),
+        }
     }
 
     fn new(buffer: Buffer) -> Self {
