@@ -13,8 +13,8 @@ fn compile() {
     let found = pkg_config::Config::new().range_version("22.11".."23").probe("libdpdk");
     let library = found.unwrap_or_else(|error| {
         panic!(
-            "the feature dpdk needs libdpdk 22.11, `sudo apt-get install libdpdk-dev` on Debian 12, \
-             or a build without the feature: {error}"
+            "the feature dpdk needs libdpdk 22.11 (`sudo apt-get install libdpdk-dev` on Debian \
+             12): {error}"
         )
     });
     let mut build = cc::Build::new();

@@ -77,7 +77,7 @@ pub enum PlanError {
     /// The interface cannot be opened.
     #[error(transparent)]
     Interface(#[from] towpath_packet::OpenError),
-    /// This build has no DPDK.
+    /// Build of towpath without DPDK.
     #[error(
         "this build of towpath has no DPDK: build it with \
          `sudo apt-get install libdpdk-dev && cargo build --release --features dpdk`"

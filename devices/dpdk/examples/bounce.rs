@@ -51,7 +51,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         now = Instant::now();
     }
     let took = now.duration_since(start).as_secs_f64();
-    println!("{frames} frames in {took:.1} s: {:.2} million per second", frames as f64 / took / 1e6);
+    println!(
+        "{frames} frames in {took:.1} s: {:.2} million per second",
+        frames as f64 / took / 1e6
+    );
     for (name, value) in queue.counters().iter().filter(|(_, value)| *value > 0) {
         println!("  {name} {value}");
     }

@@ -26,7 +26,7 @@ pub enum OpenError {
     /// EAL does not start.
     #[error("DPDK does not start ({source}){advice}{log}")]
     Eal {
-        /// What helps, with a colon in front.
+        /// Advice, with a colon in front.
         advice: &'static str,
         /// The newest lines of EAL's log.
         log: String,
@@ -34,18 +34,17 @@ pub enum OpenError {
         source: io::Error,
     },
     /// EAL found no port.
-    #[error(
-        "DPDK found no port: name a device, as '--vdev=net_af_packet0,iface=eth1', or give it a \
-         card with `sudo dpdk-devbind.py --bind=vfio-pci 0000:01:00.0`{log}"
-    )]
+    #[error("DPDK found no port{advice}{log}")]
     NoPort {
+        /// Advice, with a colon in front.
+        advice: &'static str,
         /// The newest lines of EAL's log.
         log: String,
     },
     /// EAL found several ports.
     #[error(
-        "DPDK found {count} ports, and a stack has one: name it by --allow=PCI-ADDRESS, or leave out \
-         cards by --no-pci"
+        "DPDK found {count} ports, and a stack has one: name it by --allow=PCI-ADDRESS, or leave \
+         out cards by --no-pci"
     )]
     SeveralPorts {
         /// Their number.
@@ -60,7 +59,7 @@ pub enum OpenError {
         has: usize,
         /// Queues that are needed.
         wanted: usize,
-        /// What helps.
+        /// Advice.
         advice: &'static str,
     },
     /// Frames would come to queues that no shard has.
@@ -77,7 +76,9 @@ pub enum OpenError {
         wanted: usize,
     },
     /// The interface below carries shorter packets.
-    #[error("{interface} takes packets of at most {most} bytes: `ip link set {interface} mtu {mtu}`")]
+    #[error(
+        "{interface} takes packets of at most {most} bytes: `ip link set {interface} mtu {mtu}`"
+    )]
     Mtu {
         /// The interface of the kernel.
         interface: String,
@@ -95,27 +96,46 @@ pub enum OpenError {
         step: String,
         /// The error.
         source: io::Error,
-        /// What helps, with a colon in front.
+        /// Advice, with a colon in front.
         advice: &'static str,
         /// The newest lines of EAL's log.
         log: String,
     },
 }
 
+/// The error where there is no port.
+pub(crate) fn no_port(log: &str) -> OpenError {
+    let advice = match advice(log, &io::ErrorKind::NotFound.into()) {
+        "" => {
+            ": name a device, as '--vdev=net_af_packet0,iface=eth1', or give it a card with \
+             `sudo dpdk-devbind.py --bind=vfio-pci 0000:01:00.0`"
+        }
+        known => known,
+    };
+    OpenError::NoPort { advice, log: tail(log) }
+}
+
 /// Lines of a log in an error.
 const LOG_LINES: usize = 6;
 
-/// What helps, as far as the log and the errno tell.
+/// Advice, as far as the log and the errno tell.
 pub(crate) fn advice(log: &str, source: &io::Error) -> &'static str {
     let says = |text: &str| log.contains(text);
-    let is_denied = says("Permission denied") || says("Operation not permitted");
+    let is_denied = says("Permission denied")
+        || says("Operation not permitted")
+        || says("Could not open AF_PACKET socket");
     let errno = source.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     if says("hugepage") || says("No free 2048 kB") {
         ": give --no-huge, or reserve hugepages with `sudo sysctl vm.nr_hugepages=256`"
-    } else if is_denied || matches!(errno, Some(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS)) {
+    } else if is_denied
+        || matches!(errno, Some(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS))
+    {
         ": run with sudo"
-    } else if says("no driver found") || says("failed to parse device") || says("Unable to find driver")
-        || says("Driver cannot attach the device") || says("probe failed")
+    } else if says("no driver found")
+        || says("failed to parse device")
+        || says("Unable to find driver")
+        || says("Driver cannot attach the device")
+        || says("probe failed")
     {
         ": look at the name of the device and its arguments, NAME0,KEY=VALUE; \
          `ls /usr/lib/*/dpdk/pmds-*` lists drivers"
@@ -134,6 +154,8 @@ pub(crate) fn tail(log: &str) -> String {
         !line.is_empty()
             && !line.contains("Detected ")
             && !line.contains("Selected IOVA")
+            && !line.contains("Static memory layout")
+            && !line.contains("Physical addresses are unavailable")
             && !line.starts_with("EAL: VFIO support")
     };
     let mut lines: Vec<_> = log.lines().rev().filter(is_telling).take(LOG_LINES).collect();
@@ -154,6 +176,10 @@ mod tests {
         assert!(advice("", &io::Error::from_raw_os_error(13)).contains("sudo"));
         assert!(advice("EAL: failed to parse device \"net_x\"", &none).contains("drivers"));
         assert_eq!(advice("something else", &none), "");
+        assert!(no_port("").to_string().contains("dpdk-devbind.py"));
+        assert!(
+            no_port("tun: Permission denied").to_string().contains("found no port: run with sudo")
+        );
     }
 
     #[test]

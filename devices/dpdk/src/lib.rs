@@ -4,8 +4,8 @@
 //!   card ── poll-mode driver ── mbufs ══ frames of packets ── Queue: Port ── shard
 //! ```
 //!
-//! - [`open`] starts EAL with the user's arguments and takes its only port into service, with a
-//!   queue for each shard; see [`OpenError`] for what to do when that is refused.
+//! - [`open`] starts EAL with the user's arguments, and takes its only port into service, with a
+//!   queue for each shard. [`OpenError`] says what to do when that is refused.
 //! - [`Queue`] is a [`Port`](towpath_pool::Port). A received mbuf is the frame of its packet: no
 //!   byte is copied. A frame that comes back by `submit` is sent as it is, and other packets are
 //!   copied into mbufs once.

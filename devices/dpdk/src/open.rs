@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 use towpath_pool::{Batch, LinkType, Offloads, Owner, Pool, Port};
 
 use crate::eal;
-use crate::error::{OpenError, advice, tail};
+use crate::error::{OpenError, advice, no_port, tail};
 use crate::pace::Pace;
 use crate::sys::{self, RawInfo, Receiver, Running, Sender, Start};
 
@@ -137,7 +137,7 @@ pub fn open(options: &Options) -> Result<Opened, OpenError> {
     })?;
     let port = match sys::ports() {
         (Some(port), 1) => port,
-        (None, _) => return Err(OpenError::NoPort { log: tail(&sys::log()) }),
+        (None, _) => return Err(no_port(&sys::log())),
         (_, count) => return Err(OpenError::SeveralPorts { count }),
     };
     start(port, options)
@@ -163,9 +163,11 @@ fn start(port: u16, options: &Options) -> Result<Opened, OpenError> {
     let started = Running::start(port, start);
     let (running, mbufs) = started.map_err(|(failed, source)| step(&name, failed, source))?;
     let promiscuous = match &interface {
-        Some(interface) if is_shared => Some(sys::hold_promiscuous(interface).map_err(|source| {
-            step(&name, format!("set promiscuous mode of {interface}"), source)
-        })?),
+        Some(interface) if is_shared => {
+            Some(sys::hold_promiscuous(interface).map_err(|source| {
+                step(&name, format!("set promiscuous mode of {interface}"), source)
+            })?)
+        }
         _ => None,
     };
     // net_tap 22.11 counts the Ethernet header as part of its MTU, and refuses full segments.
@@ -176,12 +178,8 @@ fn start(port: u16, options: &Options) -> Result<Opened, OpenError> {
         tcp_segmentation: segments,
         udp_segmentation: false,
     };
-    let device = Device {
-        running,
-        offloads,
-        interface: interface.clone(),
-        _promiscuous: promiscuous,
-    };
+    let device =
+        Device { running, offloads, interface: interface.clone(), _promiscuous: promiscuous };
     let device = Arc::new(device);
     let queues = (0..).zip(mbufs).map(|(number, mbufs)| Queue::new(&device, number, mbufs));
     let queues = queues.collect();

@@ -52,7 +52,11 @@ impl Queue {
             }
         }
         // Frames that are dropped are work, too.
-        if read > 0 { self.pace.busy(now_ns) } else { self.pace.idle(now_ns) }
+        if read > 0 {
+            self.pace.busy(now_ns)
+        } else {
+            self.pace.idle(now_ns)
+        }
         put_out
     }
 }

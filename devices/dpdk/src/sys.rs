@@ -7,9 +7,10 @@
 //!                       └── frame of a packet: its bytes begin at Pool::HEADROOM, 192 ──┘
 //! ```
 //!
-//! SAFETY of all calls to the shim: DPDK's functions for a queue are called by one thread at a
-//! time, as `&mut` of [`Receiver`] and of [`Sender`] has it; those for a port by [`crate::open()`],
-//! once, before its queues, and by `Drop` of the port, after them.
+//! SAFETY of all calls to the shim:
+//! - DPDK's functions for a queue are called by one thread at a time: its halves take `&mut`.
+//! - [`crate::open()`] calls those for a port once, before there are queues.
+//! - `Drop` of the port calls the last ones, after its queues have gone.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
@@ -254,12 +255,7 @@ impl Running {
         let mut values = vec![0; COUNTERS_MAX];
         // SAFETY: room for so many.
         let count = unsafe {
-            twp_counters(
-                self.port,
-                names.as_mut_ptr(),
-                values.as_mut_ptr(),
-                COUNTERS_MAX as u32,
-            )
+            twp_counters(self.port, names.as_mut_ptr(), values.as_mut_ptr(), COUNTERS_MAX as u32)
         };
         let named = names.iter().map(|name| text(name)).zip(values);
         named.take(count as usize).collect()
@@ -432,7 +428,7 @@ pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
         if count == 0 {
             return;
         }
-        // SAFETY: frames of the owner's number are mbufs of `Receiver::next_packet`, of this queue or of
+        // SAFETY: frames of the owner's number are mbufs of `next_packet`, of this queue or of
         // another one of the port; an mbuf knows its pool.
         unsafe { twp_free(mbufs.as_mut_ptr(), count as u32) };
         if count < BURST {
@@ -506,8 +502,7 @@ impl Sender {
         let mut mbufs = [std::ptr::null_mut(); PIECES_MAX];
         assert!(count <= PIECES_MAX, "a packet of {len} bytes");
         // SAFETY: room for `count`.
-        let none =
-            unsafe { twp_alloc(self.mbufs.pool.as_ptr(), mbufs.as_mut_ptr(), count as u32) };
+        let none = unsafe { twp_alloc(self.mbufs.pool.as_ptr(), mbufs.as_mut_ptr(), count as u32) };
         if none != 0 {
             return false;
         }
@@ -545,9 +540,8 @@ impl Sender {
             return 0;
         }
         // SAFETY: see the head of the file; packets that it takes are the driver's.
-        let sent = unsafe {
-            twp_tx(self.port, self.queue, waiting.as_mut_ptr(), waiting.len() as u16)
-        };
+        let sent =
+            unsafe { twp_tx(self.port, self.queue, waiting.as_mut_ptr(), waiting.len() as u16) };
         self.next += usize::from(sent);
         sent.into()
     }
