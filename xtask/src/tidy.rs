@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
     ("devices/virtio", &["memory/pool"]),
+    ("devices/dpdk", &["memory/pool"]),
     ("devices/", &["memory/", "devices/pcap", "devices/virtio"]),
     ("client", &["memory/"]),
     ("engine", &["core/", "memory/"]),
