@@ -23,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("devices/replay", &["memory/pool", "core/wire"]),
     ("devices/vlan", &["memory/pool"]),
     ("devices/bridge", &["memory/pool", "core/qdisc"]),
+    ("devices/dpdk", &["memory/pool"]),
     ("devices/", &["memory/", "devices/pcap", "devices/virtio"]),
     ("client", &["memory/"]),
     ("engine", &["core/", "memory/"]),

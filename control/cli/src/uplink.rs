@@ -79,6 +79,9 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
         PlanError::Mtu { mtu, most, link } => format!("--mtu {mtu}: {link} takes at most {most}"),
         PlanError::NoAddress { .. } => error.to_string().replace("give one", "give an --address"),
         PlanError::OneShard { .. } => error.to_string().replace("the number of shards", "--shards"),
+        PlanError::NoDpdk | PlanError::DpdkInside | PlanError::Dpdk(_) => {
+            format!("--dpdk: {error}")
+        }
         PlanError::Interface(_) => format!("--packet: {error}"),
         PlanError::GivenTwice(one, other) => format!(
             "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"
