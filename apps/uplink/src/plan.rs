@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,6 +17,7 @@ use towpath_gateway::{
 use towpath_packet::PacketSocket;
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
+use towpath_replay::{Replay, ReplayError};
 use towpath_stack::Owners;
 use towpath_tap::{OpenError, Parts, Steering, Tap};
 use towpath_wire::Prefix;
@@ -28,6 +30,7 @@ use crate::host_routes::{self, HostRoute};
 use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
+use crate::replay::StartWatch;
 use crate::shape::{Link, Resolver, Route, Shape};
 use crate::tap_network::{Choosing, own_address};
 use crate::uplink::now_ns;
@@ -51,6 +54,8 @@ pub enum Remark {
     Warning(String),
     /// The device was removed: "the TAP device tw0", or "the interface veth1".
     DeviceGone(String),
+    /// All packets of the capture in this file have come.
+    ReplayEnded(PathBuf),
 }
 
 /// Kind of the link of a plan.
@@ -62,6 +67,8 @@ pub enum LinkKind {
     Tap(Option<String>),
     /// An Ethernet interface of this machine, by its name, which the kernel uses as well.
     Packet(String),
+    /// Packets of a capture in this file, which come once a program takes any.
+    Replay(PathBuf),
 }
 
 /// A function that is told remarks, from any thread.
@@ -235,6 +242,7 @@ impl Plan {
             LinkKind::Gateway => (*MTUS.end(), "the gateway"),
             LinkKind::Tap(_) => (MTU_TAP_MAX, "a TAP device"),
             LinkKind::Packet(name) => (*MTUS.end(), name.as_str()),
+            LinkKind::Replay(_) => (*MTUS.end(), "a replay"),
         };
         let mtu = self.mtu();
         if !MTUS.contains(&mtu) || mtu > most {
@@ -251,6 +259,15 @@ impl Plan {
             }
             if self.shards > 1 && !self.auto {
                 return Err(PlanError::OneShard { interface: name.clone() });
+            }
+        }
+        if let LinkKind::Replay(file) = &self.link {
+            let name = file.display().to_string();
+            if self.addresses.is_empty() {
+                return Err(PlanError::NoReplayAddress);
+            }
+            if self.shards > 1 && !self.auto {
+                return Err(PlanError::OneShard { interface: name });
             }
         }
         self.publish.sort_by_key(Publish::at_free_port);
@@ -277,6 +294,7 @@ impl Plan {
             }
             LinkKind::Tap(name) => self.over_tap(name.clone(), seed),
             LinkKind::Packet(name) => self.beside_kernel(name),
+            LinkKind::Replay(file) => self.over_replay(file),
         }?;
         uplink.config.threads_by_need = self.auto;
         Ok(uplink)
@@ -292,6 +310,7 @@ impl Plan {
             LinkKind::Gateway => self.parted_gateway(),
             LinkKind::Tap(name) => self.parted_tap(name.clone()),
             LinkKind::Packet(name) => self.parted_interface(name),
+            LinkKind::Replay(file) => self.parted_replay(file),
         }?;
         let outfit = Outfit { shape, link, strict: self.strict, library };
         Ok(Packed { outfit, descriptors, facts })
@@ -302,6 +321,14 @@ impl Plan {
         let (fd, interface) = socket.into_parts();
         let link = Link::Packet(interface);
         Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
+    }
+
+    fn parted_replay(&self, path: &Path) -> Result<Parted> {
+        self.open_replay(path)?;
+        let file = std::fs::File::open(path).map_err(|error| in_capture(path, error.into()))?;
+        let (shape, facts) = self.on_replay(path);
+        let link = Link::Replay(path.to_owned());
+        Ok(Parted { link, shape, descriptors: vec![file.into()], facts })
     }
 
     fn parted_tap(&self, name: Option<String>) -> Result<Parted> {
@@ -471,7 +498,8 @@ impl Plan {
     ) -> Shape {
         let (newreno, busy_poll_us) = (self.newreno, self.busy_poll_us);
         let netem = self.netem.clone();
-        Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem }
+        let in_process = true;
+        Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem, in_process }
     }
 
     /// Opens an interface that the kernel uses as well, and makes the stack a host of its network.
@@ -496,6 +524,29 @@ impl Plan {
         let (tell, gone) = (self.tell.clone(), format!("the interface {name}"));
         socket.on_gone(move || tell.remark(Remark::DeviceGone(gone)));
         self.finish(vec![socket], &shape, facts)
+    }
+
+    fn open_replay(&self, path: &Path) -> Result<Replay> {
+        Replay::open(path).map_err(|error| in_capture(path, error))
+    }
+
+    /// The stack on which a replay's packets come, and a line for the user.
+    fn on_replay(&self, path: &Path) -> (Shape, String) {
+        let routes = Shape::default_routes(&self.addresses, LinkType::Ip, |_| None);
+        let mut shape = self.shape([0; 6], self.addresses.clone(), self.mtu(), routes, None);
+        shape.in_process = false;
+        let own = list(self.addresses.iter().map(Prefix::addr));
+        (shape, format!("{own} in the packets of {}", path.display()))
+    }
+
+    fn over_replay(&self, path: &Path) -> Result<Connected> {
+        let (mut replay, (shape, facts)) = (self.open_replay(path)?, self.on_replay(path));
+        let (tell, file) = (self.tell.clone(), path.to_owned());
+        replay.on_end(move || tell.remark(Remark::ReplayEnded(file)));
+        let watch = Arc::new(StartWatch(replay.wait_for_start()));
+        let mut connected = self.finish(vec![replay], &shape, facts)?;
+        connected.config.stack.receivers = Some(watch);
+        Ok(connected)
     }
 
     fn over_tap(&self, name: Option<String>, seed: &[u8; 32]) -> Result<Connected> {
@@ -582,6 +633,11 @@ impl Plan {
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// An error of the capture that is to be replayed.
+fn in_capture(path: &Path, source: ReplayError) -> PlanError {
+    PlanError::Replay { file: path.to_owned(), source }
 }
 
 /// The only port of each shard.
