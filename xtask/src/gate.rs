@@ -46,6 +46,7 @@ const SMOKE: &[&str] = &[
     "netem",
     "packet",
     "dpdk",
+    "replay",
     "proxy",
     "proxy_run",
     "proxy_bad_days",

@@ -76,6 +76,12 @@ impl Counted for towpath_dpdk::Queue {
     }
 }
 
+impl Counted for towpath_replay::Replay {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        vec![("replay", self.stats().counters().iter().collect())]
+    }
+}
+
 impl<P: Port + Send> Counted for Shaped<P> {
     fn counted(&self) -> Vec<(&'static str, List)> {
         let [egress, ingress] = self.stats();

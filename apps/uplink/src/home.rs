@@ -271,8 +271,17 @@ mod tests {
             ingress: words("loss 1%"),
             seed: u64::MAX,
         });
-        let shape =
-            Shape { mac, addresses, mtu, routes, resolver: None, newreno, busy_poll_us: 20, netem };
+        let shape = Shape {
+            mac,
+            addresses,
+            mtu,
+            routes,
+            resolver: None,
+            newreno,
+            busy_poll_us: 20,
+            netem,
+            in_process: true,
+        };
         let forwards = (1..=ports).map(forward).collect();
         let link = Link::Gateway { config: Box::new(GatewayConfig::default()), forwards };
         Outfit { shape, link, strict: true, library: "/lib.so".into() }

@@ -26,6 +26,7 @@ mod plan;
 mod plan_error;
 mod publish;
 mod record;
+mod replay;
 mod shape;
 mod tap_network;
 mod uplink;

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,6 +17,7 @@ use towpath_gateway::{
 use towpath_packet::PacketSocket;
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
+use towpath_replay::{Replay, ReplayError};
 use towpath_stack::Owners;
 use towpath_tap::{OpenError, Parts, Steering, Tap};
 use towpath_wire::Prefix;
@@ -28,6 +30,7 @@ use crate::host_routes::{self, HostRoute};
 use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
+use crate::replay::StartWatch;
 use crate::shape::{Link, Resolver, Route, Shape};
 use crate::tap_network::{Choosing, own_address};
 use crate::uplink::now_ns;
@@ -51,6 +54,8 @@ pub enum Remark {
     Warning(String),
     /// The device was removed: "the TAP device tw0", or "the interface veth1".
     DeviceGone(String),
+    /// All packets of the capture in this file have come.
+    ReplayEnded(PathBuf),
 }
 
 /// Kind of the link of a plan.
@@ -64,6 +69,8 @@ pub enum LinkKind {
     Packet(String),
     /// The port that DPDK finds when it is started with these arguments of EAL.
     Dpdk(String),
+    /// Packets of a capture in this file, which come once a program takes any.
+    Replay(PathBuf),
 }
 
 /// A function that is told remarks, from any thread.
@@ -238,6 +245,7 @@ impl Plan {
             LinkKind::Tap(_) => (MTU_TAP_MAX, "a TAP device"),
             LinkKind::Packet(name) => (*MTUS.end(), name.as_str()),
             LinkKind::Dpdk(_) => (*MTUS.end(), "a port of DPDK"),
+            LinkKind::Replay(_) => (*MTUS.end(), "a replay"),
         };
         let mtu = self.mtu();
         if !MTUS.contains(&mtu) || mtu > most {
@@ -258,6 +266,15 @@ impl Plan {
         }
         if matches!(self.link, LinkKind::Dpdk(_)) && self.addresses.is_empty() {
             return Err(PlanError::NoAddress { interface: "the port".into() });
+        }
+        if let LinkKind::Replay(file) = &self.link {
+            let name = file.display().to_string();
+            if self.addresses.is_empty() {
+                return Err(PlanError::NoReplayAddress);
+            }
+            if self.shards > 1 && !self.auto {
+                return Err(PlanError::OneShard { interface: name });
+            }
         }
         self.publish.sort_by_key(Publish::at_free_port);
         if let Some((one, other)) = given_twice(&self.publish) {
@@ -284,6 +301,7 @@ impl Plan {
             LinkKind::Tap(name) => self.over_tap(name.clone(), seed),
             LinkKind::Packet(name) => self.beside_kernel(name),
             LinkKind::Dpdk(arguments) => self.over_dpdk(arguments),
+            LinkKind::Replay(file) => self.over_replay(file),
         }?;
         uplink.config.threads_by_need = self.auto;
         Ok(uplink)
@@ -300,6 +318,7 @@ impl Plan {
             LinkKind::Tap(name) => self.parted_tap(name.clone()),
             LinkKind::Packet(name) => self.parted_interface(name),
             LinkKind::Dpdk(_) => Err(PlanError::DpdkInside),
+            LinkKind::Replay(file) => self.parted_replay(file),
         }?;
         let outfit = Outfit { shape, link, strict: self.strict, library };
         Ok(Packed { outfit, descriptors, facts })
@@ -310,6 +329,14 @@ impl Plan {
         let (fd, interface) = socket.into_parts();
         let link = Link::Packet(interface);
         Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
+    }
+
+    fn parted_replay(&self, path: &Path) -> Result<Parted> {
+        self.open_replay(path)?;
+        let file = std::fs::File::open(path).map_err(|error| in_capture(path, error.into()))?;
+        let (shape, facts) = self.on_replay(path);
+        let link = Link::Replay(path.to_owned());
+        Ok(Parted { link, shape, descriptors: vec![file.into()], facts })
     }
 
     fn parted_tap(&self, name: Option<String>) -> Result<Parted> {
@@ -479,7 +506,8 @@ impl Plan {
     ) -> Shape {
         let (newreno, busy_poll_us) = (self.newreno, self.busy_poll_us);
         let netem = self.netem.clone();
-        Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem }
+        let in_process = true;
+        Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem, in_process }
     }
 
     /// Opens an interface that the kernel uses as well, and makes the stack a host of its network.
@@ -504,6 +532,29 @@ impl Plan {
         let (tell, gone) = (self.tell.clone(), format!("the interface {name}"));
         socket.on_gone(move || tell.remark(Remark::DeviceGone(gone)));
         self.finish(vec![socket], &shape, facts)
+    }
+
+    fn open_replay(&self, path: &Path) -> Result<Replay> {
+        Replay::open(path).map_err(|error| in_capture(path, error))
+    }
+
+    /// The stack on which a replay's packets come, and a line for the user.
+    fn on_replay(&self, path: &Path) -> (Shape, String) {
+        let routes = Shape::default_routes(&self.addresses, LinkType::Ip, |_| None);
+        let mut shape = self.shape([0; 6], self.addresses.clone(), self.mtu(), routes, None);
+        shape.in_process = false;
+        let own = list(self.addresses.iter().map(Prefix::addr));
+        (shape, format!("{own} in the packets of {}", path.display()))
+    }
+
+    fn over_replay(&self, path: &Path) -> Result<Connected> {
+        let (mut replay, (shape, facts)) = (self.open_replay(path)?, self.on_replay(path));
+        let (tell, file) = (self.tell.clone(), path.to_owned());
+        replay.on_end(move || tell.remark(Remark::ReplayEnded(file)));
+        let watch = Arc::new(StartWatch(replay.wait_for_start()));
+        let mut connected = self.finish(vec![replay], &shape, facts)?;
+        connected.config.stack.receivers = Some(watch);
+        Ok(connected)
     }
 
     fn over_tap(&self, name: Option<String>, seed: &[u8; 32]) -> Result<Connected> {
@@ -590,6 +641,11 @@ impl Plan {
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// An error of the capture that is to be replayed.
+fn in_capture(path: &Path, source: ReplayError) -> PlanError {
+    PlanError::Replay { file: path.to_owned(), source }
 }
 
 /// The only port of each shard.

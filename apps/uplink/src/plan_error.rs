@@ -1,6 +1,7 @@
 //! Why a link cannot be opened.
 
 use std::io::{self, ErrorKind};
+use std::path::PathBuf;
 
 use towpath_tap::{HostError, OpenError};
 use towpath_wire::Prefix;
@@ -89,6 +90,19 @@ pub enum PlanError {
     /// The port of DPDK cannot be opened.
     #[error(transparent)]
     Dpdk(Box<dyn std::error::Error + Send + Sync>),
+    /// The link is a replay, and the stack has no address that packets could be for.
+    #[error(
+        "a replay needs an address that packets of the capture are for: give one, as 192.0.2.7/24"
+    )]
+    NoReplayAddress,
+    /// The capture cannot be replayed.
+    #[error("{}: {source}", file.display())]
+    Replay {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: towpath_replay::ReplayError,
+    },
     /// The end of the TAP device on this host cannot be set up.
     #[error(transparent)]
     Host(#[from] HostError),

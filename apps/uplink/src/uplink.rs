@@ -9,12 +9,14 @@ use towpath_engine::EngineConfig;
 use towpath_gateway::{Bound, Gateway, GatewayConfig, PublishWatch};
 use towpath_packet::PacketSocket;
 use towpath_pool::Port;
+use towpath_replay::Replay;
 use towpath_shm::Fd;
 use towpath_stack::ReceiverWatch;
 use towpath_tap::{Parts, Tap};
 
 use crate::counting::{Counting, PortCounters};
 use crate::home::{Home, Outfit, Said};
+use crate::replay::StartWatch;
 use crate::shape::Link;
 
 /// An engine to be.
@@ -60,6 +62,11 @@ impl Outfit {
                 let mut tap = Tap::from_parts(Parts { fd: next()?, name, udp_segmentation });
                 tap.on_gone(move || told.mention(&Said::DeviceGone));
                 self.joined(Counting::new(tap, &counters), &counters)?
+            }
+            Link::Replay(_) => {
+                let mut replay = Replay::from_fd(next()?).map_err(io::Error::other)?;
+                watch = Some(Arc::new(StartWatch(replay.wait_for_start())));
+                self.joined(Counting::new(replay, &counters), &counters)?
             }
             Link::Packet(interface) => {
                 let mut socket = PacketSocket::from_parts(next()?, interface.clone());

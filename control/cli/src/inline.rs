@@ -87,6 +87,7 @@ pub fn begin(
     let device = match &outfit.link {
         Link::Tap { name, .. } => format!("the TAP device {name}"),
         Link::Packet(interface) => format!("the interface {}", interface.name),
+        Link::Replay(file) => file.display().to_string(),
         Link::Gateway { .. } => String::new(),
     };
     let (sockets, of_sockets) = channel();

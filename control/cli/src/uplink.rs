@@ -64,6 +64,9 @@ fn listener(messages: Messages) -> Tell {
     Tell::new(move |remark| match remark {
         Remark::Warning(text) => messages.say(&text),
         Remark::DeviceGone(device) => messages.post(&device_gone(&device)),
+        Remark::ReplayEnded(file) => {
+            messages.post(&format!("all packets of {} have come", file.display()));
+        }
         _ => {}
     })
 }
@@ -82,6 +85,8 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
         PlanError::NoDpdk | PlanError::DpdkInside | PlanError::Dpdk(_) => {
             format!("--dpdk: {error}")
         }
+        PlanError::NoReplayAddress => error.to_string().replace("give one", "give an --address"),
+        PlanError::Replay { .. } => format!("--replay {error}"),
         PlanError::Interface(_) => format!("--packet: {error}"),
         PlanError::GivenTwice(one, other) => format!(
             "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"

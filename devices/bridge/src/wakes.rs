@@ -2,11 +2,12 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use towpath_pool::Port;
+use towpath_shm::Fd;
 
 /// Events of a port that are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +22,7 @@ enum Wanted {
 /// An epoll instance with the descriptors of all ports.
 #[derive(Debug)]
 pub(crate) struct Wakes {
-    epoll: OwnedFd,
+    epoll: Fd,
     wanted: Vec<Wanted>,
 }
 
@@ -30,7 +31,7 @@ const READY_MAX: usize = 32;
 
 impl Wakes {
     pub fn new(ports: &[Box<dyn Port + Send>]) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let epoll = Fd::from(epoll::create(CreateFlags::CLOEXEC)?);
         let mut wanted = Vec::new();
         for (place, port) in (0..).zip(ports) {
             wanted.push(if port.wake_fd().is_some() { Wanted::Frames } else { Wanted::Nothing });

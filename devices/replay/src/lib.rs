@@ -30,7 +30,7 @@ mod records;
 mod replay;
 
 pub use records::ReplayError;
-pub use replay::{Counters, Replay, Stats};
+pub use replay::{Counters, Replay, Start, Stats};
 
 #[cfg(test)]
 mod tests;

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use rustix::fs::SeekFrom;
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_shm::Fd;
 use towpath_wire::ethernet::{self, EtherType};
 
 use crate::records::{Link, Record, Records, ReplayError, Step};
@@ -71,6 +73,16 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
+/// A file that is read and closed without the C library. Its functions may be the ones that Towpath
+/// gives to programs, when the engine is in a program's process.
+struct Source(Fd);
+
+impl Read for Source {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, to)?)
+    }
+}
+
 /// Records that are passed over before the stack has its turn again.
 const RECORDS_A_LOOK: usize = 256;
 
@@ -84,6 +96,23 @@ pub struct Replay {
     ahead_ns: Option<i128>,
     /// The time of the last record: one without a time, or from before, comes at once.
     last_ns: i128,
+    start: Start,
+    on_end: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// A handle by which another thread starts a replay that waits.
+#[derive(Debug, Clone, Default)]
+pub struct Start(Arc<AtomicBool>);
+
+impl Start {
+    /// Lets the packets come, from the port's next turn on.
+    pub fn start(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    fn has_started(&self) -> bool {
+        self.0.load(Relaxed)
+    }
 }
 
 impl Replay {
@@ -96,7 +125,16 @@ impl Replay {
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file").into());
         }
-        Self::new(file)
+        Self::from_fd(OwnedFd::from(file).into())
+    }
+
+    /// A replay of an open file, from its beginning on.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn from_fd(file: Fd) -> Result<Self, ReplayError> {
+        rustix::fs::seek(&file, SeekFrom::Start(0)).map_err(io::Error::from)?;
+        Self::new(Source(file))
     }
 
     /// A replay of a capture that can be read without waiting.
@@ -106,7 +144,22 @@ impl Replay {
     pub fn new(file: impl Read + Send + 'static) -> Result<Self, ReplayError> {
         let records = Records::new(file)?;
         let stats = Stats::default();
-        Ok(Self { records, stats, ahead: None, ahead_ns: None, last_ns: 0 })
+        let start = Start::default();
+        start.start();
+        let (ahead, ahead_ns, on_end) = (None, None, None);
+        Ok(Self { records, stats, ahead, ahead_ns, last_ns: 0, start, on_end })
+    }
+
+    /// Has the replay wait for its start. The owner starts it in a turn of its stack, or wakes the
+    /// stack after the start.
+    pub fn wait_for_start(&mut self) -> Start {
+        self.start = Start::default();
+        self.start.clone()
+    }
+
+    /// Calls `listener` when the last packet has come.
+    pub fn on_end(&mut self, listener: impl FnOnce() + Send + 'static) {
+        self.on_end = Some(Box::new(listener));
     }
 
     /// A handle on its counters.
@@ -166,7 +219,7 @@ fn ip_of<'a>(record: &Record<'a>) -> Option<&'a [u8]> {
 impl Port for Replay {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let mut count = 0;
-        while count < max {
+        while count < max && self.start.has_started() {
             self.read_ahead(pool);
             if let (None, Some((at_ns, _))) = (self.ahead_ns, &self.ahead) {
                 self.ahead_ns = Some(i128::from(now_ns) - at_ns);
@@ -180,6 +233,12 @@ impl Port for Replay {
             packet.meta.arrival_ns = now_ns;
             out.push_back(packet);
             count += 1;
+        }
+        if self.stats.has_ended()
+            && self.ahead.is_none()
+            && let Some(listener) = self.on_end.take()
+        {
+            listener();
         }
         count
     }
@@ -205,7 +264,8 @@ impl Port for Replay {
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
-        match self.stats.has_ended() && self.ahead.is_none() {
+        let is_over = self.stats.has_ended() && self.ahead.is_none();
+        match is_over || !self.start.has_started() {
             true => None,
             false => Some(self.due_ns().unwrap_or(0)),
         }

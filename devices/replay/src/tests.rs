@@ -161,6 +161,21 @@ fn a_stack_has_its_turn_between_records_that_are_passed_over() {
 }
 
 #[test]
+fn a_replay_that_waits_begins_when_it_is_started_and_tells_its_end() {
+    let records: [(u32, u32, &[u8], usize); 2] = [(1, 0, b"\x45", 1), (3, 0, b"\x46", 1)];
+    let mut w = World::new(pcap(MICROS, 101, &records));
+    let (start, (sender, ends)) = (w.replay.wait_for_start(), std::sync::mpsc::channel());
+    w.replay.on_end(move || sender.send(()).expect("the test waits"));
+    assert_eq!((w.at(0).len(), w.replay.next_timeout_ns()), (0, None));
+    start.start();
+    assert_eq!(w.replay.next_timeout_ns(), Some(0));
+    assert_eq!(w.at(5 * S), [b"\x45"]);
+    assert!(ends.try_recv().is_err());
+    assert_eq!(w.at(7 * S), [b"\x46"]);
+    assert!(ends.try_recv().is_ok());
+}
+
+#[test]
 fn sent_packets_are_dropped_and_counted() {
     let mut w = World::new(pcap(MICROS, 101, &[]));
     let mut batch = Batch::new();

@@ -1,10 +1,12 @@
 //! The port that carries several VLANs, and the ports that share it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::fcntl_dupfd_cloexec;
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_shm::Fd;
 
 use crate::tag::{self, Vlan};
 
@@ -63,7 +65,7 @@ pub struct VlanPort<P> {
     place: usize,
     offloads: Offloads,
     /// A duplicate of the port's descriptor: an epoll instance takes each number once.
-    wake: Option<OwnedFd>,
+    wake: Option<Fd>,
 }
 
 /// Splits a port by the tags of its frames: one port for each of `vlans`, in their order.
@@ -83,8 +85,9 @@ pub fn split<P: Port>(port: P, vlans: &[Vlan]) -> Result<Vec<VlanPort<P>>, VlanE
     let offloads = port.offloads();
     let wakes: Result<Vec<_>, _> = vlans
         .iter()
-        .map(|_| port.wake_fd().map(|fd| fd.try_clone_to_owned()).transpose())
+        .map(|_| port.wake_fd().map(|fd| fcntl_dupfd_cloexec(fd, 0)).transpose())
         .collect();
+    let wakes = wakes.map_err(io::Error::from)?;
     let trunk = Arc::new(Mutex::new(Trunk {
         port,
         vlans: vlans.to_vec(),
@@ -93,9 +96,9 @@ pub fn split<P: Port>(port: P, vlans: &[Vlan]) -> Result<Vec<VlanPort<P>>, VlanE
         arrived: Batch::new(),
         counters: Counters::default(),
     }));
-    let ports = (0..).zip(wakes?).map(|(place, wake)| {
+    let ports = (0..).zip(wakes).map(|(place, wake)| {
         let trunk = Arc::clone(&trunk);
-        VlanPort { trunk, place, offloads, wake }
+        VlanPort { trunk, place, offloads, wake: wake.map(Fd::from) }
     });
     Ok(ports.collect())
 }

@@ -1,5 +1,7 @@
 //! Options that name the device of a stack.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use towpath_uplink::LinkKind;
 
@@ -34,17 +36,26 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "EAL ARGS", requires = "address", conflicts_with = "inline")]
     #[arg(allow_hyphen_values = true)]
     dpdk: Option<String>,
+
+    /// Use a link on which the packets of a capture come, pcap or pcapng
+    ///
+    /// The packets come as far apart as they were recorded, once the program has a socket that takes
+    /// packets from the network. The stack takes those to its --address; no packet that it sends
+    /// goes anywhere.
+    #[arg(long, value_name = "FILE", requires = "address")]
+    replay: Option<PathBuf>,
 }
 
 impl DeviceArgs {
     /// Link of the stack: the device of the option that was given, or else the gateway.
     pub fn link(&self) -> LinkKind {
-        let Self { tap, packet, dpdk } = self;
+        let Self { tap, packet, dpdk, replay } = self;
         let tap =
             tap.iter().map(|name| LinkKind::Tap(Some(name.clone()).filter(|n| !n.is_empty())));
         let packet = packet.iter().cloned().map(LinkKind::Packet);
         let dpdk = dpdk.iter().cloned().map(LinkKind::Dpdk);
-        tap.chain(packet).chain(dpdk).next().unwrap_or(LinkKind::Gateway)
+        let replay = replay.iter().cloned().map(LinkKind::Replay);
+        tap.chain(packet).chain(dpdk).chain(replay).next().unwrap_or(LinkKind::Gateway)
     }
 
     /// Whether an option that stands without its value was given.
