@@ -305,11 +305,10 @@ mod tests {
     #[test]
     fn what_threads_have_is_theirs() {
         let work = |seed: u64| {
-            let mut state = seed;
+            let mut dice = towpath_qdisc::Dice::new(seed, 0);
             let mut held: Vec<Vec<u64>> = Vec::new();
             for n in 0..20_000 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
-                let len = (state >> 33) as usize % 1200 + 1;
+                let len = dice.index(1200) + 1;
                 match held.get_mut(n % 61) {
                     Some(old) => {
                         assert!(old.iter().all(|word| *word == old[0]), "{seed}");
@@ -317,7 +316,7 @@ mod tests {
                         old.resize(len, word);
                         old.shrink_to_fit();
                     }
-                    None => held.push(vec![state ^ seed; len]),
+                    None => held.push(vec![dice.next_u64(); len]),
                 }
                 if n % 7 == 0 {
                     held.swap_remove(n % held.len());

@@ -14,6 +14,7 @@ use towpath_client::{Buffer, Deadline};
 use towpath_engine::Remote;
 use towpath_posix::control::Control;
 use towpath_posix::{Errno, Posix, attach, epoll, poll, socket, transfer};
+use towpath_qdisc::Dice;
 
 /// A test that runs longer hangs. The gate's runner has a limit of its own, which is shorter.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -292,19 +293,15 @@ fn ping_pong(posix: &'static Posix, pairs: usize, rounds: usize) {
                     let (idle, _writer) = std::io::pipe().expect("a pipe");
                     let kernels = idle.as_raw_fd();
                     let set = set_of(posix, fd);
-                    let mut dice =
-                        0x9e37_79b9_7f4a_7c15u64.wrapping_mul((n * 2 + which + 1) as u64);
+                    let mut dice = Dice::new(n as u64, which as u64);
                     for round in 0..rounds {
-                        dice ^= dice << 13;
-                        dice ^= dice >> 7;
-                        dice ^= dice << 17;
                         if which == 0 {
                             send(posix, fd, &round.to_ne_bytes());
                         }
-                        let bytes = How::of(dice as usize).recv(posix, fd, set, kernels);
+                        let bytes = How::of(dice.next_u64() as usize).recv(posix, fd, set, kernels);
                         assert_eq!(bytes, round.to_ne_bytes());
-                        if dice >> 8 & 63 == 0 {
-                            thread::sleep(Duration::from_micros(dice >> 16 & 511));
+                        if dice.below(64) == 0 {
+                            thread::sleep(Duration::from_micros(dice.below(512)));
                         }
                         if which == 1 {
                             send(posix, fd, &bytes);

@@ -8,6 +8,7 @@ use towpath_pool::{
     Batch, Fragments, LinkType, Offloads, Owner, Packet, Pool, Port, Protocol, Segmentation,
     Stretch,
 };
+use towpath_qdisc::Dice;
 use towpath_shm::Mapping;
 
 /// Bytes of a frame that can be received.
@@ -157,18 +158,6 @@ fn a_frame_has_room_for_headers() {
     let _ = Packet::in_frame(vec![0; Pool::HEADROOM].leak(), owner);
 }
 
-/// Numbers as they come (xorshift64, Marsaglia 2003).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
-}
-
 /// Does the same to a packet, whosever its bytes are.
 fn step(packet: &mut Packet, pool: &mut Pool, (what, n): (usize, usize), tail: &Fragments) {
     let fill = |bytes: &mut [u8]| bytes.fill(n as u8);
@@ -195,10 +184,10 @@ fn nobody_sees_whose_bytes_they_are_and_all_frames_come_back() {
     let tail = Fragments::new(Stretch::new(&memory, 0, 1 << 12), None);
     let mut pool = Pool::default();
     let mut device = Device::new(FRAMES);
-    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    let mut dice = Dice::new(1, 0);
     let mut pairs: Vec<(Packet, Packet)> = Vec::new();
     for _ in 0..20_000 {
-        device.arriving.push_back(vec![chance.below(256) as u8; chance.below(FRAME_LEN)]);
+        device.arriving.push_back(vec![dice.index(256) as u8; dice.index(FRAME_LEN)]);
         let mut batch = Batch::new();
         device.poll(0, &mut pool, &mut batch, 1);
         device.arriving.clear();
@@ -212,8 +201,8 @@ fn nobody_sees_whose_bytes_they_are_and_all_frames_come_back() {
             pairs.push((packet, twin));
         }
         if !pairs.is_empty() {
-            let at = chance.below(pairs.len());
-            let (what, n) = (chance.below(9), chance.below(1500));
+            let at = dice.index(pairs.len());
+            let (what, n) = (dice.index(9), dice.index(1500));
             if what == 8 || pairs.len() == FRAMES {
                 let (packet, twin) = pairs.swap_remove(at);
                 pool.give(packet);

@@ -292,6 +292,7 @@ mod tests {
     use std::ptr;
     use std::sync::{Arc, Weak};
 
+    use towpath_qdisc::Dice;
     use towpath_shm::atomic::Ordering::Relaxed;
     use towpath_shm::layout::Slot;
     use towpath_shm::{Fragments, Stretch};
@@ -497,36 +498,24 @@ mod tests {
         assert_eq!((believed, windows.take_hostile()), (0, vec![1]));
     }
 
-    /// Numbers as they come (xorshift64, Marsaglia 2003).
-    struct Chance(u64);
-
-    impl Chance {
-        fn below(&mut self, n: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 % n as u64) as usize
-        }
-    }
-
     /// Two sockets with a program that writes whatever it has room for, packets that come back in
     /// any order, and FIFOs that grow, lose their memory and end meanwhile: no packet changes, and
     /// in the end all memory is there.
     #[test]
     fn no_byte_is_written_again_while_a_packet_points_to_it() {
         for seed in 1..=40 {
-            let mut chance = Chance(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+            let mut dice = Dice::new(seed, 0);
             let region = Region::create().unwrap();
             let windows = Windows::new(&region, 1 << 30);
             let mut fifos = [fifo(&windows, 0), fifo(&windows, 1)];
             let mut packets: Vec<(Fragments, Vec<u8>)> = Vec::new();
             let mut next = 0u32;
             for _ in 0..2000 {
-                let at = chance.below(2);
+                let at = dice.index(2);
                 let (send, slot) = (&mut fifos[at], region.slot(at as u32).unwrap());
-                match chance.below(16) {
+                match dice.index(16) {
                     0..4 => {
-                        let n = chance.below(program::room(slot) as usize + 1).min(20_000);
+                        let n = dice.index(program::room(slot) as usize + 1).min(20_000);
                         let data: Vec<u8> = (0..n as u32)
                             .map(|i| {
                                 (next.wrapping_add(i)).wrapping_mul(0x9e37_79b9).to_le_bytes()[3]
@@ -537,20 +526,20 @@ mod tests {
                         assert!(send.pull());
                     }
                     4..9 if !send.is_empty() => {
-                        let offset = chance.below(send.len() as usize) as u32;
-                        let packet = send.peek(offset, 1 + chance.below(5000) as u32);
+                        let offset = dice.index(send.len() as usize) as u32;
+                        let packet = send.peek(offset, 1 + dice.index(5000) as u32);
                         let before = bytes(&packet);
                         packets.push((packet, before));
                     }
-                    9..12 => send.release(chance.below(send.len() as usize + 1) as u32),
-                    12 => send.want_capacity(chance.below(1 << 20) as u32),
+                    9..12 => send.release(dice.index(send.len() as usize + 1) as u32),
+                    12 => send.want_capacity(dice.index(1 << 20) as u32),
                     13 => drop(send.release_if_empty()),
-                    14 if chance.below(8) == 0 => {
+                    14 if dice.index(8) == 0 => {
                         *send = EngineSend::new(&windows, at as u32, WINDOW_MIN, WINDOW_MAX);
                     }
                     _ if !packets.is_empty() => {
-                        for _ in 0..chance.below(8).min(packets.len()) {
-                            packets.swap_remove(chance.below(packets.len()));
+                        for _ in 0..dice.index(8).min(packets.len()) {
+                            packets.swap_remove(dice.index(packets.len()));
                         }
                     }
                     _ => {}

@@ -628,6 +628,8 @@ impl Inner {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use towpath_qdisc::Dice;
+
     use super::*;
     use crate::area::WINDOW_MIN;
 
@@ -779,18 +781,6 @@ mod tests {
         }
     }
 
-    /// Numbers as they come (xorshift64, Marsaglia 2003).
-    struct Chance(u64);
-
-    impl Chance {
-        fn below(&mut self, n: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 % n as u64) as usize
-        }
-    }
-
     /// Every page is in one place, and in no more places than there is memory for.
     fn check(windows: &Windows, held: &[Window], returning: Option<&Window>) {
         let usage = windows.usage();
@@ -820,27 +810,27 @@ mod tests {
     #[test]
     fn pages_are_where_they_are_said_to_be_while_the_thread_is_slow() {
         for seed in 1..=60 {
-            let mut chance = Chance(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+            let mut dice = Dice::new(seed, 0);
             let limit = [256 << 10, 3 << 20, 20 << 20, 200 << 20][seed as usize % 4];
             let windows = Windows::by_hand(&Region::create().unwrap(), limit);
             let (mut held, mut returning) = (Vec::<Window>::new(), None);
             for _ in 0..3000 {
-                let side = [Side::Recv, Side::Send][chance.below(2)];
-                let bytes = CLASSES[chance.below(CLASSES.len())].0;
-                let touch = chance.below(bytes as usize + 1) as u32;
-                match chance.below(8) {
+                let side = [Side::Recv, Side::Send][dice.index(2)];
+                let bytes = CLASSES[dice.index(CLASSES.len())].0;
+                let touch = dice.index(bytes as usize + 1) as u32;
+                match dice.index(8) {
                     0 | 1 => held.extend(windows.take(side, bytes, touch)),
                     2 => held.extend(windows.take_first(bytes, touch, PAGE as u32)),
                     3 if !held.is_empty() => {
-                        let at = chance.below(held.len());
+                        let at = dice.index(held.len());
                         windows.touch(&mut held[at], touch);
                     }
                     4 | 5 if !held.is_empty() => {
-                        windows.give(held.swap_remove(chance.below(held.len())));
+                        windows.give(held.swap_remove(dice.index(held.len())));
                     }
                     6 if returning.is_none() => returning = windows.begin_return(),
                     7 => {
-                        let gone = chance.below(8) > 0;
+                        let gone = dice.index(8) > 0;
                         returning.take().into_iter().for_each(|w| windows.end_return(w, gone));
                     }
                     _ => {}
