@@ -87,8 +87,12 @@ impl Wire {
 
     /// Time at which [`Wire::poll_packet`] has work.
     pub fn next_timeout_ns(&self, now: u64) -> Option<u64> {
+        let link = self.link.next_timeout_ns();
+        if self.device.is_none() && self.outages.is_empty() {
+            return link;
+        }
         let device = self.device.as_ref().and_then(TransmitPath::next_timeout_ns);
-        [self.link.next_timeout_ns(), device, self.next_switch(now)].into_iter().flatten().min()
+        [link, device, self.next_switch(now)].into_iter().flatten().min()
     }
 
     /// Takes the direction down, or brings it up again.

@@ -1,24 +1,24 @@
 //! The event loop: hosts and links, in the order of their times.
 //!
-//! Links and hosts are actors. Each has one time at which it wants to be called, and a heap gives
-//! the earliest. Several actors of the same time are called in the order of their numbers. Links
-//! come before hosts, so that a host finds all packets of a moment. Nothing depends on anything
-//! but the plan and the seed.
+//! Links and hosts are actors. Each has one time at which it wants to be called, and [`Schedule`]
+//! gives the earliest. Several actors of the same time are called in the order of their numbers.
+//! Links come before hosts, so that a host finds all packets of a moment. Nothing depends on
+//! anything but the plan and the seed.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use towpath_direct::{DirectConfig, Node, NodeConfig, SocketHandle};
 use towpath_link::{Carried, Dice, Dropped};
 use towpath_pool::{Batch, LinkType, Offloads, Pool};
 use towpath_stack::net::InterfaceConfig;
-use towpath_stack::{Instant, StackConfig, Usage};
+use towpath_stack::{IfaceId, Instant, StackConfig, Usage};
 use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
 use crate::packet::{SimPacket, SimPort, Towards};
 use crate::scenario::{HostPlan, NET, Place, Plan};
+use crate::schedule::Schedule;
 use crate::trace::Traces;
 use crate::traffic::Programs;
 use crate::watch::Watch;
@@ -37,6 +37,21 @@ struct SimHost {
     wire: usize,
 }
 
+impl SimHost {
+    /// Time of the next turn of the node; `u64::MAX` for none.
+    fn node_due(&self) -> u64 {
+        self.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS))
+    }
+
+    /// Whether a turn of the node now has an effect though nothing arrives.
+    fn has_work(&self, now: u64) -> bool {
+        self.node_due() <= now || self.node.stack.net.output_load(ETH0).packets > 0
+    }
+}
+
+/// The interface of a host: loopback has number 0.
+const ETH0: IfaceId = IfaceId(1);
+
 struct Switch {
     /// Wires that lead away.
     wires: Vec<usize>,
@@ -52,7 +67,7 @@ pub struct World {
     pub events: u64,
     /// Directions of links: the two of link `i` are `2 i` and `2 i + 1`.
     pub wires: Vec<Wire>,
-    /// Segments of some connections.
+    /// Segments of some connections; of none unless their owner asks for them.
     pub traces: Traces,
     /// Onlooker that holds the world against its rules.
     pub watch: Option<Watch>,
@@ -60,12 +75,13 @@ pub struct World {
     switches: Vec<Switch>,
     by_address: BTreeMap<Ipv4Addr, usize>,
     captures: Option<Captures>,
-    /// Time of each actor, and the entries of the heap: an entry with another time is void.
-    armed: Vec<u64>,
-    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    schedule: Schedule,
     pool: Pool,
     /// Packets that switches copied.
     copies: u64,
+    /// Packets that a host has sent: empty between two events, and kept for its memory.
+    outbox: Batch,
+    /// Packets that a link has dropped, likewise.
     drops: Vec<Dropped<SimPacket>>,
 }
 
@@ -106,15 +122,15 @@ impl World {
         let mut world = Self {
             now: 0,
             events: 0,
-            traces: Traces::new(plan),
+            traces: Traces::default(),
             watch: None,
             switches,
             by_address: plan.hosts.iter().map(|host| host.address).zip(0..).collect(),
             captures,
-            armed: vec![u64::MAX; actors],
-            heap: BinaryHeap::new(),
+            schedule: Schedule::new(actors),
             pool: Pool::default(),
             copies: 0,
+            outbox: Batch::new(),
             drops: Vec::new(),
             wires,
             hosts,
@@ -129,11 +145,11 @@ impl World {
 
     /// Runs up to a time; false when `events_max` is reached before.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
-        while self.next_event().is_some_and(|at| at <= end) {
+        while let Some((at, actor)) = self.schedule.pop(end) {
             if self.events >= events_max {
                 return false;
             }
-            self.step();
+            self.call(at, actor);
         }
         self.now = end;
         true
@@ -141,26 +157,21 @@ impl World {
 
     /// Time of the next event; none in a world at rest.
     pub fn next_event(&mut self) -> Option<u64> {
-        while let Some(Reverse((at, actor))) = self.heap.peek().copied() {
-            if self.armed[actor as usize] == at {
-                return Some(at);
-            }
-            self.heap.pop();
-        }
-        None
+        self.schedule.next()
     }
 
     /// Calls the next actor at its time.
     pub fn step(&mut self) {
-        if self.next_event().is_none() {
-            return;
+        if let Some((at, actor)) = self.schedule.pop(u64::MAX) {
+            self.call(at, actor);
         }
-        let Some(Reverse((at, actor))) = self.heap.pop() else { return };
-        self.armed[actor as usize] = u64::MAX;
+    }
+
+    fn call(&mut self, at: u64, actor: usize) {
         self.events += 1;
         self.now = at;
-        match (actor as usize).checked_sub(self.wires.len()) {
-            None => self.run_wire(actor as usize),
+        match actor.checked_sub(self.wires.len()) {
+            None => self.run_wire(actor),
             Some(host) => self.run_host(host),
         }
     }
@@ -236,20 +247,13 @@ impl World {
         self.captures.take().map_or(Ok(()), Captures::finish)
     }
 
-    fn arm(&mut self, actor: usize, at: u64) {
-        if at < self.armed[actor] {
-            self.armed[actor] = at;
-            self.heap.push(Reverse((at, actor as u32)));
-        }
-    }
-
     fn arm_host(&mut self, host: usize, at: u64) {
-        self.arm(self.wires.len() + host, at);
+        self.schedule.arm(self.wires.len() + host, at);
     }
 
     fn arm_wire(&mut self, wire: usize) {
         if let Some(at) = self.wires[wire].next_timeout_ns(self.now) {
-            self.arm(wire, at.max(self.now));
+            self.schedule.arm(wire, at.max(self.now));
         }
     }
 
@@ -266,7 +270,7 @@ impl World {
                 Place::Switch(switch) => self.forward(switch, at, item, &mut drops),
             }
         }
-        self.give_up(at, &mut drops);
+        self.give_up(at, 0, &mut drops);
         self.drops = drops;
         self.arm_wire(at);
         if let (true, Place::Host(host)) = (self.wires[at].wakes_sender(), self.wires[at].from)
@@ -320,14 +324,13 @@ impl World {
         item.entered_ns = self.now;
         let before = drops.len();
         self.wires[wire].on_packet(self.now, item, drops);
-        let mut own = drops.split_off(before);
-        self.give_up(wire, &mut own);
+        self.give_up(wire, before, drops);
         self.arm_wire(wire);
     }
 
-    /// Notes the drops of a wire, and takes their memory back.
-    fn give_up(&mut self, wire: usize, drops: &mut Vec<Dropped<SimPacket>>) {
-        for Dropped { item, cause } in drops.drain(..) {
+    /// Notes the drops of a wire from number `first` on, and takes their memory back.
+    fn give_up(&mut self, wire: usize, first: usize, drops: &mut Vec<Dropped<SimPacket>>) {
+        for Dropped { item, cause } in drops.drain(first..) {
             if let Some(captures) = &mut self.captures {
                 captures.dropped(wire, self.now, cause.name(), item.frame());
             }
@@ -339,7 +342,7 @@ impl World {
     fn run_host(&mut self, at: usize) {
         let (now, wire) = (self.now, self.hosts[at].wire);
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
-        let mut outbox = Batch::new();
+        let mut outbox = std::mem::take(&mut self.outbox);
         let mut drops = std::mem::take(&mut self.drops);
         for _ in 0..ROUNDS_MAX {
             let host = &mut self.hosts[at];
@@ -361,25 +364,26 @@ impl World {
             }
             let host = &mut self.hosts[at];
             let mut called = host.programs.on_timeout(&mut host.node, now);
+            let mut has_heard = false;
             while let Some(event) = host.node.poll_event() {
                 host.programs.on_event(&mut host.node, now, event);
-                called = true;
+                has_heard = true;
             }
             called |= host.programs.on_timeout(&mut host.node, now);
             let has_more =
                 turn.more || (sent && host.node.ports.iter().any(|port| port.is_blocked));
-            if !called && !has_more {
+            // Most programs that hear of bytes only read them: the stack has nothing to do then.
+            if !called && !has_more && !(has_heard && host.has_work(now)) {
                 break;
             }
         }
-        self.drops = drops;
+        (self.drops, self.outbox) = (drops, outbox);
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
         let host = &self.hosts[at];
         if let Some(watch) = &mut self.watch {
             watch.on_turn(now, at, &host.node);
         }
-        let due = host.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS));
-        let due = due.min(host.programs.due());
+        let due = host.node_due().min(host.programs.due());
         if due != u64::MAX {
             self.arm_host(at, due.max(now));
         }

@@ -15,7 +15,7 @@ fn report(name: &str) -> Report {
     let path = folder().join(format!("{name}.toml"));
     let text = std::fs::read_to_string(&path).expect("the scenario");
     let plans = read(&text).unwrap_or_else(|error| panic!("{name}.toml: {error}"));
-    let options = BatchOptions { seed: None, runs: 1, captures: None, threads: 1 };
+    let options = BatchOptions { seed: None, runs: 1, captures: None, traces: false, threads: 1 };
     run_all(&plans, options, &|_| {}).expect("no limit is reached")
 }
 
