@@ -272,7 +272,7 @@ fn link_result(
         lost: stats.lost,
         marked: wire.queue().stats().ecn_mark + stats.marked,
         utilization: rate_bps.map(|rate| stats.delivered_bytes as f64 * 8. / whole_s / rate as f64),
-        sojourn: wire.sojourns.with(|times| (&times.all).into()),
+        sojourn: wire.sojourn_times(),
         series,
         device,
     }

@@ -58,6 +58,11 @@ impl Schedule {
         }
     }
 
+    /// Whether an actor is called at some time.
+    pub fn is_armed(&self, actor: usize) -> bool {
+        self.wanted[actor] != u64::MAX
+    }
+
     /// Time of the next event.
     pub fn next(&mut self) -> Option<u64> {
         self.first().map(|(key, _)| parts(key).0)

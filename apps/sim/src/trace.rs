@@ -92,11 +92,13 @@ impl Traces {
         all
     }
 
+    /// Whether no connection is traced.
+    pub fn is_empty(&self) -> bool {
+        self.traces.is_empty()
+    }
+
     /// A frame that leaves a host, or arrives there.
     pub fn on_frame(&mut self, at_ns: u64, frame: &[u8], is_sent: bool) {
-        if self.traces.is_empty() {
-            return;
-        }
         let Some(segment) = parse(frame) else { return };
         let server = segment.ports[usize::from(is_sent)];
         let Some(flow) = flow_of(server) else { return };

@@ -143,7 +143,8 @@ impl World {
         world
     }
 
-    /// Runs up to a time; false when `events_max` is reached before.
+    /// Runs up to a time; false when `events_max` is reached before. Queues are as they are at that
+    /// time.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
         while let Some((at, actor)) = self.schedule.pop(end) {
             if self.events >= events_max {
@@ -152,6 +153,11 @@ impl World {
             self.call(at, actor);
         }
         self.now = end;
+        let mut drops = std::mem::take(&mut self.drops);
+        for wire in 0..self.wires.len() {
+            self.settle(wire, &mut drops);
+        }
+        self.drops = drops;
         true
     }
 
@@ -257,6 +263,15 @@ impl World {
         }
     }
 
+    /// Sends what the rate of a link has let pass by now. Nothing comes out now: its time would have
+    /// been an event.
+    fn settle(&mut self, at: usize, drops: &mut Vec<Dropped<SimPacket>>) {
+        let first = drops.len();
+        let out = self.wires[at].poll_packet(self.now, drops);
+        debug_assert!(out.is_none(), "wire {at} slept over a packet");
+        self.give_up(at, first, drops);
+    }
+
     /// Takes what comes out of a link to where it goes.
     fn run_wire(&mut self, at: usize) {
         let mut drops = std::mem::take(&mut self.drops);
@@ -273,15 +288,15 @@ impl World {
         self.give_up(at, 0, &mut drops);
         self.drops = drops;
         self.arm_wire(at);
-        if let (true, Place::Host(host)) = (self.wires[at].wakes_sender(), self.wires[at].from)
-            && self.hosts[host].node.ports.first().is_some_and(|port| port.is_blocked)
-        {
+        if let (true, Place::Host(host)) = (self.wires[at].wakes_sender(), self.wires[at].from) {
             self.arm_host(host, self.now);
         }
     }
 
     fn deliver(&mut self, host: usize, item: SimPacket) {
-        self.traces.on_frame(self.now, item.frame(), false);
+        if !self.traces.is_empty() {
+            self.traces.on_frame(self.now, item.frame(), false);
+        }
         if let Some(watch) = &mut self.watch {
             watch.on_frame(self.now, host, item.frame(), false);
         }
@@ -325,7 +340,10 @@ impl World {
         let before = drops.len();
         self.wires[wire].on_packet(self.now, item, drops);
         self.give_up(wire, before, drops);
-        self.arm_wire(wire);
+        // The packet comes out behind the one that the wire is called for.
+        if !(self.wires[wire].may_sleep() && self.schedule.is_armed(wire)) {
+            self.arm_wire(wire);
+        }
     }
 
     /// Notes the drops of a wire from number `first` on, and takes their memory back.
@@ -345,6 +363,7 @@ impl World {
         let mut outbox = std::mem::take(&mut self.outbox);
         let mut drops = std::mem::take(&mut self.drops);
         for _ in 0..ROUNDS_MAX {
+            self.settle(wire, &mut drops);
             let host = &mut self.hosts[at];
             if let Some(port) = host.node.ports.first_mut() {
                 port.room = self.wires[wire].room();
@@ -356,7 +375,9 @@ impl World {
             let sent = !outbox.is_empty();
             for packet in outbox.drain(..) {
                 let item = SimPacket::new(packet, &mut self.hosts[at].node.pool, now);
-                self.traces.on_frame(now, item.frame(), true);
+                if !self.traces.is_empty() {
+                    self.traces.on_frame(now, item.frame(), true);
+                }
                 if let Some(watch) = &mut self.watch {
                     watch.on_frame(now, at, item.frame(), true);
                 }
@@ -378,6 +399,11 @@ impl World {
             }
         }
         (self.drops, self.outbox) = (drops, outbox);
+        self.wires[wire].sender_waits =
+            self.hosts[at].node.ports.iter().any(|port| port.is_blocked);
+        if self.wires[wire].sender_waits {
+            self.arm_wire(wire);
+        }
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
         let host = &self.hosts[at];
         if let Some(watch) = &mut self.watch {
