@@ -8,9 +8,9 @@
 //! # Reading order
 //! `scenario` makes a [`Plan`] of a file, with `units` and `queue` for its values. `world` is the
 //! event loop over a `schedule`, with `wire` and `packet` for what moves and `traffic` for the
-//! programs of the hosts. `trace` and `capture` look on. `run` samples a world, `batch` has several,
-//! `result` is what they find, and `output` shows it. `explore` makes random worlds and holds each
-//! step against rules.
+//! programs of the hosts. `trace` and `capture` look on. `run` samples a world, `batch` has
+//! several, `result` is what they find, and `output` shows it. `explore` makes random worlds and
+//! holds each step against rules.
 //!
 //! # Example
 //! ```

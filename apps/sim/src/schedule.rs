@@ -58,9 +58,9 @@ impl Schedule {
         }
     }
 
-    /// Whether an actor is called at some time.
-    pub fn is_armed(&self, actor: usize) -> bool {
-        self.wanted[actor] != u64::MAX
+    /// Time at which an actor is called; `u64::MAX` for none.
+    pub fn at(&self, actor: usize) -> u64 {
+        self.wanted[actor]
     }
 
     /// Time of the next event.

@@ -120,8 +120,8 @@ impl Wire {
         [link, device, self.next_switch(now)].into_iter().flatten().min()
     }
 
-    /// Whether the time of the packet that comes out first is the next one with work, although
-    /// others wait for the rate: whoever asks then finds them where they would be otherwise.
+    /// Whether nothing has to be done before the first packet comes out, although others wait for
+    /// the rate. The next call sends them at the times that were theirs.
     pub fn may_sleep(&self) -> bool {
         self.keeps_order && !self.sender_waits
     }

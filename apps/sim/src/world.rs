@@ -35,6 +35,8 @@ struct SimHost {
     programs: Programs,
     /// The wire to the network.
     wire: usize,
+    /// The stack has more to send than the wire had room for.
+    is_waiting: bool,
 }
 
 impl SimHost {
@@ -76,6 +78,9 @@ pub struct World {
     by_address: BTreeMap<Ipv4Addr, usize>,
     captures: Option<Captures>,
     schedule: Schedule,
+    /// Packets that the host at the start of each wire may send when the wire is at rest. None:
+    /// there is a device, whose limit changes.
+    rooms: Vec<Option<usize>>,
     pool: Pool,
     /// Packets that switches copied.
     copies: u64,
@@ -114,9 +119,17 @@ impl World {
             node: node(host, number, seed),
             programs: Programs::new(plan, number, seed),
             wire: first_wires[number],
+            is_waiting: false,
         });
         let hosts: Vec<SimHost> = hosts.collect();
-        let switches = (0..plan.switches.len()).map(|number| switch(number, &wires, hosts.len()));
+        let mut leaving = vec![Vec::new(); plan.switches.len()];
+        for (at, wire) in wires.iter().enumerate() {
+            if let Place::Switch(switch) = wire.from {
+                leaving[switch].push(at);
+            }
+        }
+        let switches =
+            (0..leaving.len()).map(|number| switch(number, &wires, &leaving, hosts.len()));
         let switches = switches.collect();
         let actors = wires.len() + hosts.len();
         let mut world = Self {
@@ -128,6 +141,7 @@ impl World {
             by_address: plan.hosts.iter().map(|host| host.address).zip(0..).collect(),
             captures,
             schedule: Schedule::new(actors),
+            rooms: wires.iter().map(|it| it.device().is_none().then(|| it.room())).collect(),
             pool: Pool::default(),
             copies: 0,
             outbox: Batch::new(),
@@ -263,13 +277,28 @@ impl World {
         }
     }
 
-    /// Sends what the rate of a link has let pass by now. Nothing comes out now: its time would have
-    /// been an event.
+    /// Sends what the rate of a link has let pass by now. Nothing comes out now: its time would
+    /// have been an event.
     fn settle(&mut self, at: usize, drops: &mut Vec<Dropped<SimPacket>>) {
         let first = drops.len();
         let out = self.wires[at].poll_packet(self.now, drops);
         debug_assert!(out.is_none(), "wire {at} slept over a packet");
         self.give_up(at, first, drops);
+    }
+
+    /// Packets that the host at the start of a wire may send now. A wire at rest has room, which
+    /// needs no look at it: its memory is often far away.
+    fn room(&mut self, wire: usize, drops: &mut Vec<Dropped<SimPacket>>) -> usize {
+        match self.rooms[wire] {
+            Some(room) if self.schedule.at(wire) == u64::MAX => room,
+            _ => {
+                // A wire with a packet that comes out at once was looked at when that went in.
+                if self.schedule.at(wire) > self.now {
+                    self.settle(wire, drops);
+                }
+                self.wires[wire].room()
+            }
+        }
     }
 
     /// Takes what comes out of a link to where it goes.
@@ -341,7 +370,7 @@ impl World {
         self.wires[wire].on_packet(self.now, item, drops);
         self.give_up(wire, before, drops);
         // The packet comes out behind the one that the wire is called for.
-        if !(self.wires[wire].may_sleep() && self.schedule.is_armed(wire)) {
+        if self.schedule.at(wire) == u64::MAX || !self.wires[wire].may_sleep() {
             self.arm_wire(wire);
         }
     }
@@ -363,10 +392,10 @@ impl World {
         let mut outbox = std::mem::take(&mut self.outbox);
         let mut drops = std::mem::take(&mut self.drops);
         for _ in 0..ROUNDS_MAX {
-            self.settle(wire, &mut drops);
+            let room = self.room(wire, &mut drops);
             let host = &mut self.hosts[at];
             if let Some(port) = host.node.ports.first_mut() {
-                port.room = self.wires[wire].room();
+                port.room = room;
             }
             let turn = host.node.turn(Instant(EPOCH_NS + now));
             if let Some(port) = host.node.ports.first_mut() {
@@ -394,14 +423,17 @@ impl World {
             let has_more =
                 turn.more || (sent && host.node.ports.iter().any(|port| port.is_blocked));
             // Most programs that hear of bytes only read them: the stack has nothing to do then.
-            if !called && !has_more && !(has_heard && host.has_work(now)) {
+            let has_more = called || has_more || has_heard && host.has_work(now);
+            if !has_more {
                 break;
             }
         }
         (self.drops, self.outbox) = (drops, outbox);
-        self.wires[wire].sender_waits =
-            self.hosts[at].node.ports.iter().any(|port| port.is_blocked);
-        if self.wires[wire].sender_waits {
+        let host = &mut self.hosts[at];
+        let is_waiting = host.node.ports.iter().any(|port| port.is_blocked);
+        if is_waiting || host.is_waiting {
+            host.is_waiting = is_waiting;
+            self.wires[wire].sender_waits = is_waiting;
             self.arm_wire(wire);
         }
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
@@ -459,24 +491,21 @@ fn mac_of(host: usize) -> MacAddr {
     MacAddr([2, 0, 0, 0, high, low])
 }
 
-/// A switch with the way to each host: links make no loop, so there is one.
-fn switch(number: usize, wires: &[Wire], hosts: usize) -> Switch {
-    let own = |(at, wire): (usize, &Wire)| (wire.from == Place::Switch(number)).then_some(at);
-    let leaving: Vec<usize> = wires.iter().enumerate().filter_map(own).collect();
+/// A switch with the way to each host: links make no loop, so there is one. `leaving` are the wires
+/// that lead away from each switch.
+fn switch(number: usize, wires: &[Wire], leaving: &[Vec<usize>], hosts: usize) -> Switch {
     let mut towards = vec![usize::MAX; hosts];
-    for &first in &leaving {
+    for &first in &leaving[number] {
         let mut stack = vec![first];
         while let Some(at) = stack.pop() {
             match wires[at].to {
                 Place::Host(host) => towards[host] = first,
-                next => {
-                    let onward = wires.iter().enumerate();
-                    let onward =
-                        onward.filter(|(other, wire)| wire.from == next && *other != at ^ 1);
-                    stack.extend(onward.map(|(other, _)| other));
+                // The direction back on the same link has the number beside.
+                Place::Switch(next) => {
+                    stack.extend(leaving[next].iter().filter(|other| **other != at ^ 1));
                 }
             }
         }
     }
-    Switch { wires: leaving, towards }
+    Switch { wires: leaving[number].clone(), towards }
 }

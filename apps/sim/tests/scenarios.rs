@@ -57,6 +57,7 @@ scenarios! {
     flash_crowd_gives_what_it_gave = "flash-crowd",
     idle_gives_what_it_gave = "idle",
     incast_gives_what_it_gave = "incast",
+    parking_lot_gives_what_it_gave = "parking-lot",
     policer_gives_what_it_gave = "policer",
     reno_cubic_gives_what_it_gave = "reno-cubic",
     reordering_gives_what_it_gave = "reordering",
