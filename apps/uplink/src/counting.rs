@@ -61,6 +61,12 @@ impl Counted for towpath_packet::PacketSocket {
     }
 }
 
+impl Counted for towpath_xdp::XdpSocket {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        vec![("xdp", self.counters().iter().collect())]
+    }
+}
+
 impl<P: Port + Send> Counted for Shaped<P> {
     fn counted(&self) -> Vec<(&'static str, List)> {
         let [egress, ingress] = self.stats();

@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use towpath_bpf::PortRange;
 use towpath_engine::{BUSY_POLL, EngineConfig};
 use towpath_gateway::{
     Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
     Notice, PublishWatch,
 };
-use towpath_packet::PacketSocket;
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::Owners;
@@ -29,7 +29,7 @@ use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
 use crate::shape::{Link, Resolver, Route, Shape};
-use crate::tap_network::{Choosing, own_address};
+use crate::tap_network::Choosing;
 use crate::uplink::now_ns;
 
 type Result<T> = std::result::Result<T, PlanError>;
@@ -62,6 +62,18 @@ pub enum LinkKind {
     Tap(Option<String>),
     /// An Ethernet interface of this machine, by its name, which the kernel uses as well.
     Packet(String),
+    /// The same by XDP.
+    Xdp(String),
+}
+
+impl LinkKind {
+    /// Name of the interface that the kernel uses as well.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Packet(name) | Self::Xdp(name) => Some(name),
+            Self::Gateway | Self::Tap(_) => None,
+        }
+    }
 }
 
 /// A function that is told remarks, from any thread.
@@ -77,6 +89,9 @@ pub struct Plan {
     pub link: LinkKind,
     /// Addresses of the stack; empty: not asked for.
     pub addresses: Vec<Prefix>,
+    /// Ports of the addresses that the kernel has on the interface; empty: the stack has addresses
+    /// and an Ethernet address of its own.
+    pub ports: Vec<PortRange>,
     /// Longest IP packet of the link, in bytes; None: the link's own.
     pub mtu: Option<u32>,
     /// Whether the gateway's address leads to this host's loopback.
@@ -141,12 +156,12 @@ pub(crate) struct Rootless {
 }
 
 /// A link that is open, for an engine in PROGRAM's process, and the stack behind it.
-struct Parted {
-    link: Link,
-    shape: Shape,
+pub(crate) struct Parted {
+    pub(crate) link: Link,
+    pub(crate) shape: Shape,
     /// Descriptors of the link.
-    descriptors: Vec<OwnedFd>,
-    facts: String,
+    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) facts: String,
 }
 
 /// A device, and the stack behind it.
@@ -178,7 +193,7 @@ impl Tell {
         Self(Arc::new(listener))
     }
 
-    fn remark(&self, remark: Remark) {
+    pub(crate) fn remark(&self, remark: Remark) {
         (self.0)(remark);
     }
 }
@@ -197,6 +212,7 @@ impl Plan {
             mtu: None,
             link,
             addresses: Vec::new(),
+            ports: Vec::new(),
             host_loopback: true,
             dns: None,
             newreno: false,
@@ -229,12 +245,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`PlanError::Mtu`], [`PlanError::PublishWithDevice`], [`PlanError::GivenTwice`],
-    /// [`PlanError::NoAddress`], [`PlanError::OneShard`].
+    /// [`PlanError::NoAddress`], [`PlanError::OneShard`], [`PlanError::PortsWithoutInterface`].
     pub fn check(&mut self) -> Result<()> {
         let (most, link) = match &self.link {
             LinkKind::Gateway => (*MTUS.end(), "the gateway"),
             LinkKind::Tap(_) => (MTU_TAP_MAX, "a TAP device"),
-            LinkKind::Packet(name) => (*MTUS.end(), name.as_str()),
+            LinkKind::Packet(name) | LinkKind::Xdp(name) => (*MTUS.end(), name.as_str()),
         };
         let mtu = self.mtu();
         if !MTUS.contains(&mtu) || mtu > most {
@@ -245,13 +261,18 @@ impl Plan {
         {
             return Err(PlanError::PublishWithDevice(*publish));
         }
-        if let LinkKind::Packet(name) = &self.link {
-            if self.addresses.is_empty() {
-                return Err(PlanError::NoAddress { interface: name.clone() });
+        match self.link.interface() {
+            Some(name) if self.addresses.is_empty() && self.ports.is_empty() => {
+                return Err(PlanError::NoAddress { interface: name.into() });
             }
-            if self.shards > 1 && !self.auto {
-                return Err(PlanError::OneShard { interface: name.clone() });
-            }
+            None if !self.ports.is_empty() => return Err(PlanError::PortsWithoutInterface),
+            _ => {}
+        }
+        if let LinkKind::Xdp(name) = &self.link
+            && self.shards > 1
+            && !self.auto
+        {
+            return Err(PlanError::OneShard { interface: name.clone() });
         }
         self.publish.sort_by_key(Publish::at_free_port);
         if let Some((one, other)) = given_twice(&self.publish) {
@@ -276,7 +297,8 @@ impl Plan {
                 self.over_gateway(self.rootless()?, Owners::new(seed, self.shards))
             }
             LinkKind::Tap(name) => self.over_tap(name.clone(), seed),
-            LinkKind::Packet(name) => self.beside_kernel(name),
+            LinkKind::Packet(name) => self.by_packets(name, seed),
+            LinkKind::Xdp(name) => self.by_xdp(name),
         }?;
         uplink.config.threads_by_need = self.auto;
         Ok(uplink)
@@ -291,17 +313,11 @@ impl Plan {
         let Parted { link, shape, descriptors, facts } = match &self.link {
             LinkKind::Gateway => self.parted_gateway(),
             LinkKind::Tap(name) => self.parted_tap(name.clone()),
-            LinkKind::Packet(name) => self.parted_interface(name),
+            LinkKind::Packet(name) => self.parted_packets(name),
+            LinkKind::Xdp(name) => self.parted_xdp(name),
         }?;
         let outfit = Outfit { shape, link, strict: self.strict, library };
         Ok(Packed { outfit, descriptors, facts })
-    }
-
-    fn parted_interface(&self, name: &str) -> Result<Parted> {
-        let (socket, shape, facts) = self.open_interface(name)?;
-        let (fd, interface) = socket.into_parts();
-        let link = Link::Packet(interface);
-        Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
     }
 
     fn parted_tap(&self, name: Option<String>) -> Result<Parted> {
@@ -451,7 +467,7 @@ impl Plan {
     }
 
     /// A host on an Ethernet, whose router has the first other address of a network.
-    fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
+    pub(crate) fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
         // There is no forwarder: the nameserver is reached as other hosts are.
         let resolver = match self.dns {
             Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
@@ -472,30 +488,6 @@ impl Plan {
         let (newreno, busy_poll_us) = (self.newreno, self.busy_poll_us);
         let netem = self.netem.clone();
         Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem }
-    }
-
-    /// Opens an interface that the kernel uses as well, and makes the stack a host of its network.
-    fn open_interface(&self, name: &str) -> Result<(PacketSocket, Shape, String)> {
-        if let Some((own, interface)) = own_address(&self.addresses)? {
-            let why = format!("this host has it on {interface} already");
-            return Err(PlanError::AddressTaken { own, why });
-        }
-        let mac = random_mac()?;
-        let socket = PacketSocket::open(name, mac)?;
-        let most = socket.interface().mtu;
-        let mtu = self.mtu.unwrap_or(most);
-        if mtu > most {
-            return Err(PlanError::Mtu { mtu, most, link: name.into() });
-        }
-        let facts = format!("{} on {name}", list(self.addresses.iter().map(Prefix::addr)));
-        Ok((socket, self.on_ethernet(mac, self.addresses.clone(), mtu), facts))
-    }
-
-    fn beside_kernel(&self, name: &str) -> Result<Connected> {
-        let (mut socket, shape, facts) = self.open_interface(name)?;
-        let (tell, gone) = (self.tell.clone(), format!("the interface {name}"));
-        socket.on_gone(move || tell.remark(Remark::DeviceGone(gone)));
-        self.finish(vec![socket], &shape, facts)
     }
 
     fn over_tap(&self, name: Option<String>, seed: &[u8; 32]) -> Result<Connected> {
@@ -531,7 +523,7 @@ impl Plan {
     }
 
     /// A stack whose shards have these ports.
-    fn finish<P: Port + Counted + 'static>(
+    pub(crate) fn finish<P: Port + Counted + 'static>(
         &self,
         ports: Vec<P>,
         shape: &Shape,
@@ -602,18 +594,18 @@ pub fn random() -> Result<[u8; 32]> {
 }
 
 /// An Ethernet address that no other host is likely to have: 02 is locally administered, unicast.
-fn random_mac() -> Result<[u8; 6]> {
+pub(crate) fn random_mac() -> Result<[u8; 6]> {
     let [a, b, c, d, e, ..] = random()?;
     Ok([0x02, a, b, c, d, e])
 }
 
 /// Addresses in a sentence.
-fn list(ips: impl Iterator<Item = IpAddr>) -> String {
+pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
     ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
 }
 
 /// An error of a step, as the kernel gives it.
-fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
+pub(crate) fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
     move |source| PlanError::System { step, source }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use towpath_engine::{BUSY_POLL, EngineConfig, ResolverConfig, RouteConfig};
 use towpath_gateway::limits::DESCRIPTORS_USED_MAX;
 use towpath_gateway::{Forward, GatewayConfig};
-use towpath_packet::Interface;
+use towpath_interface::Interface;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::InterfaceConfig;
 use towpath_tcp::CongestionKind;
@@ -78,6 +78,8 @@ pub enum Link {
     },
     /// An Ethernet interface of this machine, whose packet socket goes with this.
     Packet(Interface),
+    /// The same by an XDP socket, whose descriptors go with this.
+    Xdp(towpath_xdp::Facts),
 }
 
 impl Link {
@@ -85,7 +87,7 @@ impl Link {
     pub fn descriptors_used_max(&self) -> usize {
         match self {
             Self::Gateway { .. } => DESCRIPTORS_USED_MAX,
-            Self::Tap { .. } | Self::Packet(_) => 0,
+            Self::Tap { .. } | Self::Packet(_) | Self::Xdp(_) => 0,
         }
     }
 }

@@ -86,6 +86,7 @@ pub fn begin(
     let device = match &outfit.link {
         Link::Tap { name, .. } => format!("the TAP device {name}"),
         Link::Packet(interface) => format!("the interface {}", interface.name),
+        Link::Xdp(facts) => format!("the interface {}", facts.interface.name),
         Link::Gateway { .. } => String::new(),
     };
     let (sockets, of_sockets) = channel();
