@@ -17,6 +17,7 @@
 mod address;
 mod coalescing;
 mod counting;
+mod dpdk;
 mod facts;
 mod home;
 mod host_routes;

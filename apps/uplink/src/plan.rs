@@ -64,6 +64,8 @@ pub enum LinkKind {
     Packet(String),
     /// The same by XDP.
     Xdp(String),
+    /// The port that DPDK finds when it is started with these arguments of EAL.
+    Dpdk(String),
 }
 
 impl LinkKind {
@@ -71,7 +73,7 @@ impl LinkKind {
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Packet(name) | Self::Xdp(name) => Some(name),
-            Self::Gateway | Self::Tap(_) => None,
+            Self::Gateway | Self::Tap(_) | Self::Dpdk(_) => None,
         }
     }
 }
@@ -251,6 +253,7 @@ impl Plan {
             LinkKind::Gateway => (*MTUS.end(), "the gateway"),
             LinkKind::Tap(_) => (MTU_TAP_MAX, "a TAP device"),
             LinkKind::Packet(name) | LinkKind::Xdp(name) => (*MTUS.end(), name.as_str()),
+            LinkKind::Dpdk(_) => (*MTUS.end(), "a port of DPDK"),
         };
         let mtu = self.mtu();
         if !MTUS.contains(&mtu) || mtu > most {
@@ -273,6 +276,9 @@ impl Plan {
             && !self.auto
         {
             return Err(PlanError::OneShard { interface: name.clone() });
+        }
+        if matches!(self.link, LinkKind::Dpdk(_)) && self.addresses.is_empty() {
+            return Err(PlanError::NoAddress { interface: "the port".into() });
         }
         self.publish.sort_by_key(Publish::at_free_port);
         if let Some((one, other)) = given_twice(&self.publish) {
@@ -299,6 +305,7 @@ impl Plan {
             LinkKind::Tap(name) => self.over_tap(name.clone(), seed),
             LinkKind::Packet(name) => self.by_packets(name, seed),
             LinkKind::Xdp(name) => self.by_xdp(name),
+            LinkKind::Dpdk(arguments) => self.over_dpdk(arguments),
         }?;
         uplink.config.threads_by_need = self.auto;
         Ok(uplink)
@@ -315,6 +322,7 @@ impl Plan {
             LinkKind::Tap(name) => self.parted_tap(name.clone()),
             LinkKind::Packet(name) => self.parted_packets(name),
             LinkKind::Xdp(name) => self.parted_xdp(name),
+            LinkKind::Dpdk(_) => Err(PlanError::DpdkInside),
         }?;
         let outfit = Outfit { shape, link, strict: self.strict, library };
         Ok(Packed { outfit, descriptors, facts })

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_engine::BUSY_POLL;
+use towpath_model::Word;
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_uplink::{Dns, PortRange, Ports, parse_cidr};
 use towpath_wire::Prefix;
@@ -21,7 +22,9 @@ use crate::error::{ExitCode, Failure};
 
 pub use device::DeviceArgs;
 pub use netem::NetemOption;
-pub use values::{Shards, parse_dns, parse_mtu, parse_seconds, parse_size, parse_snaplen};
+pub use values::{
+    Shards, parse_dns, parse_mtu, parse_name, parse_seconds, parse_size, parse_snaplen,
+};
 use values::{parse_port_range, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
@@ -41,6 +44,12 @@ pub enum Command {
     /// Show the sockets of running stacks
     #[command(long_about = SS_ABOUT)]
     Ss(crate::ss::SsArgs),
+    /// Show and change addresses, routes, neighbours and links of a running stack
+    #[command(long_about = IP_ABOUT, after_long_help = IP_AFTER, override_usage = IP_USAGE)]
+    Ip(crate::ip::IpArgs),
+    /// Show the counters of a running stack
+    #[command(long_about = STATS_ABOUT)]
+    Stats(crate::counters::StatsArgs),
     /// Run a scenario in a simulated network
     #[command(long_about = SIM_ABOUT)]
     Sim(Box<crate::sim::SimArgs>),
@@ -75,6 +84,12 @@ pub struct RunArgs {
     /// device, as --tap, where the stack has an address of its own that others reach directly.
     #[arg(short, long, value_name = "PORTS", conflicts_with = "device")]
     pub publish: Vec<Ports>,
+
+    /// Name of the run, for `towpath ip --name` and `towpath stats --name`
+    ///
+    /// Letters, digits and underscores, at most 32. No other run of this user may have it.
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub name: Option<Word>,
 
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -371,6 +386,47 @@ runs tell root is their word.
   towpath ss -tlnp                               who listens
   towpath ss -ti dst 10.0.2.2                    connections to the host, and what TCP knows
   towpath ss 1234 state time-wait sport = :80    of one run";
+
+const IP_USAGE: &str = "towpath ip [OPTIONS] OBJECT [COMMAND [WORDS]...]";
+
+const IP_ABOUT: &str = "\
+Show and change addresses, routes, neighbours and links of a running stack, in the words of ip(8).
+
+A change takes effect at once, while packets flow. With --batch, all commands of a file are one \
+change: every one is made, or none. Changes end with the run. They are for its own user and root.
+
+  addr   show [dev DEV] [to PREFIX] | add ADDRESS/LENGTH dev DEV | del ADDRESS[/LENGTH] dev DEV
+  route  show [dev DEV] [PREFIX] [via ADDRESS]
+         | add|replace|change|del PREFIX|default [via ADDRESS] [dev DEV] [metric NUMBER]
+  neigh  show [dev DEV] [ADDRESS] | add|replace|change ADDRESS lladdr MAC dev DEV | del ADDRESS dev DEV
+  link   show [DEV] | set DEV [up|down] [mtu BYTES]
+
+As with ip(8), show is what is meant without a command, words may be shortened, -6 chooses the family, and \
+an interface that is set down loses its routes and neighbours.";
+
+const IP_AFTER: &str = "\
+Exit status, as of ip(8):
+  0  shown, or changed
+  1  the words are wrong, or the run is not found or not named
+  2  the stack refused: nothing is changed; or the run does not answer
+
+Examples:
+  towpath ip addr
+      Of the only run of this user
+  towpath ip --name web addr add 10.77.0.9/24 dev towpath0
+      Of the run that `towpath run --name web` began
+  towpath ip --run 1234 route replace default via 10.77.0.1
+  towpath ip -j neigh | jq
+  towpath ip --batch changes.txt
+      All lines as one change";
+
+const STATS_ABOUT: &str = "\
+Show the counters of a running stack: of its layers, as `towpath run --stats` prints them at the end, and of \
+its interfaces. Counters of devices and of the rootless gateway are known at the end only.
+
+  towpath stats                   what is not zero
+  towpath stats -j | jq .drops    every counter
+  towpath stats -w 1              what each second brings";
 
 const LOAD_ABOUT: &str = "\
 Measure a server under load: TCP, UDP, HTTP/1.1, redis.

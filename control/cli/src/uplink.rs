@@ -86,6 +86,9 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
             "--ports needs an interface: give --xdp or --packet".to_owned()
         }
         PlanError::NoKernelAddress { .. } => format!("--ports: {error}"),
+        PlanError::NoDpdk | PlanError::DpdkInside | PlanError::Dpdk(_) => {
+            format!("--dpdk: {error}")
+        }
         PlanError::GivenTwice(one, other) => format!(
             "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"
         ),

@@ -32,17 +32,28 @@ pub struct DeviceArgs {
     /// large transfers cost more. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
     #[arg(long, value_name = "INTERFACE")]
     xdp: Option<String>,
+
+    /// Use the port that DPDK finds when it is started with these arguments
+    ///
+    /// 'EAL ARGS' are those of every DPDK program, in one word of the shell: the device, as
+    /// --vdev=net_af_packet0,iface=eth1 or --allow=0000:01:00.0, and the memory, as --no-huge. The
+    /// stack has the --address that is given. With net_tap this host has the first other address of
+    /// the network. Not with --inline. Needs a build with DPDK: cargo build --release --features dpdk.
+    #[arg(long, value_name = "EAL ARGS", requires = "address", conflicts_with = "inline")]
+    #[arg(allow_hyphen_values = true)]
+    dpdk: Option<String>,
 }
 
 impl DeviceArgs {
     /// Link of the stack: the device of the option that was given, or else the gateway.
     pub fn link(&self) -> LinkKind {
-        let Self { tap, packet, xdp } = self;
+        let Self { tap, packet, xdp, dpdk } = self;
         let tap =
             tap.iter().map(|name| LinkKind::Tap(Some(name.clone()).filter(|n| !n.is_empty())));
         let packet = packet.iter().cloned().map(LinkKind::Packet);
         let xdp = xdp.iter().cloned().map(LinkKind::Xdp);
-        tap.chain(packet).chain(xdp).next().unwrap_or(LinkKind::Gateway)
+        let dpdk = dpdk.iter().cloned().map(LinkKind::Dpdk);
+        tap.chain(packet).chain(xdp).chain(dpdk).next().unwrap_or(LinkKind::Gateway)
     }
 
     /// Whether an option that stands without its value was given.
