@@ -61,6 +61,12 @@ impl Counted for towpath_packet::PacketSocket {
     }
 }
 
+impl Counted for towpath_xdp::XdpSocket {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        vec![("xdp", self.counters().iter().collect())]
+    }
+}
+
 #[cfg(feature = "dpdk")]
 impl Counted for towpath_dpdk::Queue {
     fn counted(&self) -> Vec<(&'static str, List)> {

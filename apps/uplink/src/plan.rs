@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use towpath_bpf::PortRange;
 use towpath_engine::{BUSY_POLL, EngineConfig};
 use towpath_gateway::{
     Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
     Notice, PublishWatch,
 };
-use towpath_packet::PacketSocket;
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
 use towpath_replay::{Replay, ReplayError};
@@ -32,7 +32,7 @@ use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
 use crate::replay::StartWatch;
 use crate::shape::{Link, Resolver, Route, Shape};
-use crate::tap_network::{Choosing, own_address};
+use crate::tap_network::Choosing;
 use crate::uplink::now_ns;
 
 type Result<T> = std::result::Result<T, PlanError>;
@@ -67,10 +67,22 @@ pub enum LinkKind {
     Tap(Option<String>),
     /// An Ethernet interface of this machine, by its name, which the kernel uses as well.
     Packet(String),
+    /// The same by XDP.
+    Xdp(String),
     /// The port that DPDK finds when it is started with these arguments of EAL.
     Dpdk(String),
     /// Packets of a capture in this file, which come once a program takes any.
     Replay(PathBuf),
+}
+
+impl LinkKind {
+    /// Name of the interface that the kernel uses as well.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Packet(name) | Self::Xdp(name) => Some(name),
+            Self::Gateway | Self::Tap(_) | Self::Dpdk(_) | Self::Replay(_) => None,
+        }
+    }
 }
 
 /// A function that is told remarks, from any thread.
@@ -86,6 +98,9 @@ pub struct Plan {
     pub link: LinkKind,
     /// Addresses of the stack; empty: not asked for.
     pub addresses: Vec<Prefix>,
+    /// Ports of the addresses that the kernel has on the interface; empty: the stack has addresses
+    /// and an Ethernet address of its own.
+    pub ports: Vec<PortRange>,
     /// Longest IP packet of the link, in bytes; None: the link's own.
     pub mtu: Option<u32>,
     /// Whether the gateway's address leads to this host's loopback.
@@ -150,12 +165,12 @@ pub(crate) struct Rootless {
 }
 
 /// A link that is open, for an engine in PROGRAM's process, and the stack behind it.
-struct Parted {
-    link: Link,
-    shape: Shape,
+pub(crate) struct Parted {
+    pub(crate) link: Link,
+    pub(crate) shape: Shape,
     /// Descriptors of the link.
-    descriptors: Vec<OwnedFd>,
-    facts: String,
+    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) facts: String,
 }
 
 /// A device, and the stack behind it.
@@ -206,6 +221,7 @@ impl Plan {
             mtu: None,
             link,
             addresses: Vec::new(),
+            ports: Vec::new(),
             host_loopback: true,
             dns: None,
             newreno: false,
@@ -238,12 +254,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`PlanError::Mtu`], [`PlanError::PublishWithDevice`], [`PlanError::GivenTwice`],
-    /// [`PlanError::NoAddress`], [`PlanError::OneShard`].
+    /// [`PlanError::NoAddress`], [`PlanError::OneShard`], [`PlanError::PortsWithoutInterface`].
     pub fn check(&mut self) -> Result<()> {
         let (most, link) = match &self.link {
             LinkKind::Gateway => (*MTUS.end(), "the gateway"),
             LinkKind::Tap(_) => (MTU_TAP_MAX, "a TAP device"),
-            LinkKind::Packet(name) => (*MTUS.end(), name.as_str()),
+            LinkKind::Packet(name) | LinkKind::Xdp(name) => (*MTUS.end(), name.as_str()),
             LinkKind::Dpdk(_) => (*MTUS.end(), "a port of DPDK"),
             LinkKind::Replay(_) => (*MTUS.end(), "a replay"),
         };
@@ -256,13 +272,18 @@ impl Plan {
         {
             return Err(PlanError::PublishWithDevice(*publish));
         }
-        if let LinkKind::Packet(name) = &self.link {
-            if self.addresses.is_empty() {
-                return Err(PlanError::NoAddress { interface: name.clone() });
+        match self.link.interface() {
+            Some(name) if self.addresses.is_empty() && self.ports.is_empty() => {
+                return Err(PlanError::NoAddress { interface: name.into() });
             }
-            if self.shards > 1 && !self.auto {
-                return Err(PlanError::OneShard { interface: name.clone() });
-            }
+            None if !self.ports.is_empty() => return Err(PlanError::PortsWithoutInterface),
+            _ => {}
+        }
+        if let LinkKind::Xdp(name) = &self.link
+            && self.shards > 1
+            && !self.auto
+        {
+            return Err(PlanError::OneShard { interface: name.clone() });
         }
         if matches!(self.link, LinkKind::Dpdk(_)) && self.addresses.is_empty() {
             return Err(PlanError::NoAddress { interface: "the port".into() });
@@ -299,7 +320,8 @@ impl Plan {
                 self.over_gateway(self.rootless()?, Owners::new(seed, self.shards))
             }
             LinkKind::Tap(name) => self.over_tap(name.clone(), seed),
-            LinkKind::Packet(name) => self.beside_kernel(name),
+            LinkKind::Packet(name) => self.by_packets(name, seed),
+            LinkKind::Xdp(name) => self.by_xdp(name),
             LinkKind::Dpdk(arguments) => self.over_dpdk(arguments),
             LinkKind::Replay(file) => self.over_replay(file),
         }?;
@@ -316,19 +338,13 @@ impl Plan {
         let Parted { link, shape, descriptors, facts } = match &self.link {
             LinkKind::Gateway => self.parted_gateway(),
             LinkKind::Tap(name) => self.parted_tap(name.clone()),
-            LinkKind::Packet(name) => self.parted_interface(name),
+            LinkKind::Packet(name) => self.parted_packets(name),
+            LinkKind::Xdp(name) => self.parted_xdp(name),
             LinkKind::Dpdk(_) => Err(PlanError::DpdkInside),
             LinkKind::Replay(file) => self.parted_replay(file),
         }?;
         let outfit = Outfit { shape, link, strict: self.strict, library };
         Ok(Packed { outfit, descriptors, facts })
-    }
-
-    fn parted_interface(&self, name: &str) -> Result<Parted> {
-        let (socket, shape, facts) = self.open_interface(name)?;
-        let (fd, interface) = socket.into_parts();
-        let link = Link::Packet(interface);
-        Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
     }
 
     fn parted_replay(&self, path: &Path) -> Result<Parted> {
@@ -510,30 +526,6 @@ impl Plan {
         Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem, in_process }
     }
 
-    /// Opens an interface that the kernel uses as well, and makes the stack a host of its network.
-    fn open_interface(&self, name: &str) -> Result<(PacketSocket, Shape, String)> {
-        if let Some((own, interface)) = own_address(&self.addresses)? {
-            let why = format!("this host has it on {interface} already");
-            return Err(PlanError::AddressTaken { own, why });
-        }
-        let mac = random_mac()?;
-        let socket = PacketSocket::open(name, mac)?;
-        let most = socket.interface().mtu;
-        let mtu = self.mtu.unwrap_or(most);
-        if mtu > most {
-            return Err(PlanError::Mtu { mtu, most, link: name.into() });
-        }
-        let facts = format!("{} on {name}", list(self.addresses.iter().map(Prefix::addr)));
-        Ok((socket, self.on_ethernet(mac, self.addresses.clone(), mtu), facts))
-    }
-
-    fn beside_kernel(&self, name: &str) -> Result<Connected> {
-        let (mut socket, shape, facts) = self.open_interface(name)?;
-        let (tell, gone) = (self.tell.clone(), format!("the interface {name}"));
-        socket.on_gone(move || tell.remark(Remark::DeviceGone(gone)));
-        self.finish(vec![socket], &shape, facts)
-    }
-
     fn open_replay(&self, path: &Path) -> Result<Replay> {
         Replay::open(path).map_err(|error| in_capture(path, error))
     }
@@ -677,7 +669,7 @@ pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
 }
 
 /// An error of a step, as the kernel gives it.
-fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
+pub(crate) fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
     move |source| PlanError::System { step, source }
 }
 

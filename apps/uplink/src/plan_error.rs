@@ -37,6 +37,28 @@ pub enum PlanError {
         /// The interface.
         interface: String,
     },
+    /// Ports of the kernel's addresses were asked for, and the link is no interface.
+    #[error("ports of the kernel's addresses need an interface: leave them out, or give one")]
+    PortsWithoutInterface,
+    /// An address whose ports are to be shared is not the kernel's.
+    #[error(
+        "{own}: the kernel does not have it on {interface}, and ports are those of its addresses"
+    )]
+    AddressMissing {
+        /// The address that was asked for.
+        own: Prefix,
+        /// The interface.
+        interface: String,
+    },
+    /// The kernel has no address on the interface.
+    #[error(
+        "the kernel has no address on {interface}, whose ports the stack could have: \
+         `sudo ip addr add 192.0.2.7/24 dev {interface}`"
+    )]
+    NoKernelAddress {
+        /// The interface.
+        interface: String,
+    },
     /// The link is an interface, and more than one shard was asked for.
     #[error("a stack on {interface} has one shard: leave out the number of shards")]
     OneShard {
@@ -77,7 +99,10 @@ pub enum PlanError {
     Tap(#[from] OpenError),
     /// The interface cannot be opened.
     #[error(transparent)]
-    Interface(#[from] towpath_packet::OpenError),
+    Packet(#[from] towpath_packet::OpenError),
+    /// The interface cannot be opened by XDP.
+    #[error(transparent)]
+    Xdp(#[from] towpath_xdp::OpenError),
     /// Build of towpath without DPDK.
     #[error(
         "this build of towpath has no DPDK: build it with \

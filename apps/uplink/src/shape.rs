@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use towpath_engine::{BUSY_POLL, EngineConfig, ResolverConfig, RouteConfig};
 use towpath_gateway::limits::DESCRIPTORS_USED_MAX;
 use towpath_gateway::{Forward, GatewayConfig};
-use towpath_packet::Interface;
+use towpath_interface::Interface;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::InterfaceConfig;
 use towpath_tcp::CongestionKind;
@@ -83,6 +83,8 @@ pub enum Link {
     Packet(Interface),
     /// A capture whose packets come, and whose file goes with this.
     Replay(PathBuf),
+    /// The same by an XDP socket, whose descriptors go with this.
+    Xdp(towpath_xdp::Facts),
 }
 
 impl Link {
@@ -90,7 +92,7 @@ impl Link {
     pub fn descriptors_used_max(&self) -> usize {
         match self {
             Self::Gateway { .. } => DESCRIPTORS_USED_MAX,
-            Self::Tap { .. } | Self::Packet(_) | Self::Replay(_) => 0,
+            Self::Tap { .. } | Self::Packet(_) | Self::Xdp(_) | Self::Replay(_) => 0,
         }
     }
 }

@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::EngineConfig;
 use towpath_gateway::{Bound, Gateway, GatewayConfig, PublishWatch};
-use towpath_packet::PacketSocket;
+use towpath_packet::{PacketSocket, Parts as PacketParts};
 use towpath_pool::Port;
 use towpath_replay::Replay;
 use towpath_shm::Fd;
 use towpath_stack::ReceiverWatch;
 use towpath_tap::{Parts, Tap};
+use towpath_xdp::{Parts as XdpParts, XdpSocket};
 
+use crate::coalescing::Coalescing;
 use crate::counting::{Counting, PortCounters};
 use crate::home::{Home, Outfit, Said};
 use crate::replay::StartWatch;
@@ -69,8 +71,17 @@ impl Outfit {
                 self.joined(Counting::new(replay, &counters), &counters)?
             }
             Link::Packet(interface) => {
-                let mut socket = PacketSocket::from_parts(next()?, interface.clone());
+                let descriptors = std::iter::once(next()?).chain(descriptors).collect();
+                let parts = PacketParts { descriptors, interface: interface.clone() };
+                let mut socket = PacketSocket::from_parts(parts);
                 socket.on_gone(move || told.mention(&Said::DeviceGone));
+                self.joined(Counting::new(socket, &counters), &counters)?
+            }
+            Link::Xdp(facts) => {
+                let parts = XdpParts { descriptors: descriptors.collect(), facts: facts.clone() };
+                let mut socket = XdpSocket::from_parts(parts)?;
+                socket.on_gone(move || told.mention(&Said::DeviceGone));
+                let socket = Coalescing::new(socket);
                 self.joined(Counting::new(socket, &counters), &counters)?
             }
         };

@@ -15,17 +15,17 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_model::Word;
 use towpath_pcap::SNAPLEN_DEFAULT;
-use towpath_uplink::{Dns, Ports, parse_cidr};
+use towpath_uplink::{Dns, PortRange, Ports, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::error::{ExitCode, Failure};
 
 pub use device::DeviceArgs;
 pub use netem::NetemOption;
-use values::parse_shards;
 pub use values::{
     Shards, parse_dns, parse_mtu, parse_name, parse_seconds, parse_size, parse_snaplen,
 };
+use values::{parse_port_range, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -99,14 +99,24 @@ pub struct RunArgs {
     /// May be given several times. Unless given: 10.0.2.15/24 and fd00:2::15/64, or with --tap
     /// 10.77.0.2/24 and fd00:77::2/64, or the next network of these, 10.77.1.2/24 and so on, that
     /// this host is not in. The gateway, or with --tap the host, has the first other
-    /// address of the network; with --packet the router has it.
+    /// address of the network; with --packet and --xdp the router has it, unless the kernel knows
+    /// another.
     #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
     pub address: Vec<Prefix>,
+
+    /// Ports of the interface's own addresses for the stack: tcp:80, udp:53, tcp:8000-8010
+    ///
+    /// With --packet or --xdp. The stack then has the interface's Ethernet address and the kernel's
+    /// addresses there, or those of them that --address names. The kernel keeps all other ports, and
+    /// does not answer at these. For servers: connections that the program opens have ports of their
+    /// own, and answers to these are the kernel's.
+    #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = parse_port_range)]
+    pub ports: Vec<PortRange>,
 
     /// Largest IP packet on the link, in bytes: 1280 to 65535
     ///
     /// Unless given: 16384, or with --tap or --netem 1500. With --tap at most 65521, with --packet
-    /// at most the interface's, which is also its default.
+    /// and --xdp at most the interface's, which is also its default.
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
 
@@ -182,7 +192,7 @@ pub struct RunArgs {
     /// this nameserver; unless given, to those of this host's /etc/resolv.conf, the next one when
     /// one fails, also when they are on this host's loopback. In /etc/resolv.conf the program finds
     /// 10.0.2.3 in the place of nameservers on a loopback address, or of all when one is given here.
-    /// With --tap or --packet, the program finds this nameserver there and must be able to reach it.
+    /// With a device, the program finds this nameserver there and must be able to reach it.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
 
@@ -356,6 +366,8 @@ Examples:
       An address of its own, 10.77.0.2, on a device; try iperf3 -c 10.77.0.2
   sudo towpath run --packet eth1 --address 192.0.2.7/24 -- nginx
       A host of the network of eth1, which the kernel uses as well
+  sudo towpath run --xdp eth1 --ports tcp:80,tcp:443 -- nginx
+      Two ports of this machine's address on eth1; the rest stays the kernel's
   towpath run --netem 'delay 50ms 5ms loss 1% rate 20mbit' -- curl http://example.org/
       Over a slow link that loses packets
   towpath run --pcap out.pcapng --stats -- curl http://example.org/

@@ -88,6 +88,7 @@ pub fn begin(
         Link::Tap { name, .. } => format!("the TAP device {name}"),
         Link::Packet(interface) => format!("the interface {}", interface.name),
         Link::Replay(file) => file.display().to_string(),
+        Link::Xdp(facts) => format!("the interface {}", facts.interface.name),
         Link::Gateway { .. } => String::new(),
     };
     let (sockets, of_sockets) = channel();

@@ -20,6 +20,7 @@ pub fn plan(args: &RunArgs, capture: Option<CaptureFile>, messages: &Messages) -
     }
     plan.mtu = args.mtu;
     plan.addresses.clone_from(&args.address);
+    plan.ports.clone_from(&args.ports);
     plan.host_loopback = !args.no_host_loopback;
     plan.dns = args.dns;
     plan.newreno = matches!(args.congestion, Congestion::Newreno);
@@ -82,17 +83,24 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
         PlanError::Mtu { mtu, most, link } => format!("--mtu {mtu}: {link} takes at most {most}"),
         PlanError::NoAddress { .. } => error.to_string().replace("give one", "give an --address"),
         PlanError::OneShard { .. } => error.to_string().replace("the number of shards", "--shards"),
+        PlanError::Packet(_) => format!("--packet: {error}"),
+        PlanError::Xdp(_) => format!("--xdp: {error}"),
+        PlanError::PortsWithoutInterface => {
+            "--ports needs an interface: give --xdp or --packet".to_owned()
+        }
+        PlanError::NoKernelAddress { .. } => format!("--ports: {error}"),
         PlanError::NoDpdk | PlanError::DpdkInside | PlanError::Dpdk(_) => {
             format!("--dpdk: {error}")
         }
         PlanError::NoReplayAddress => error.to_string().replace("give one", "give an --address"),
         PlanError::Replay { .. } => format!("--replay {error}"),
-        PlanError::Interface(_) => format!("--packet: {error}"),
         PlanError::GivenTwice(one, other) => format!(
             "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"
         ),
         PlanError::PortTaken { .. } => format!("-p {error}"),
-        PlanError::AddressTaken { .. } => format!("--address {error}"),
+        PlanError::AddressTaken { .. } | PlanError::AddressMissing { .. } => {
+            format!("--address {error}")
+        }
         PlanError::NoNetwork => error.to_string().replace("an address", "an --address"),
         PlanError::Tap(towpath_tap::OpenError::BadName { .. }) => format!("--tap: {error}"),
         _ => return error.into(),

@@ -125,6 +125,21 @@ impl Mapping {
         Ok(Self { base, len, file: Some(file) })
     }
 
+    /// Maps `len` bytes of a device's memory from `offset` on, as the rings of a socket. Processes
+    /// that have the descriptor map the same bytes.
+    ///
+    /// # Errors
+    /// The errors of mmap(2): `InvalidInput` where the device has no such memory.
+    pub fn of_device(device: impl AsFd, offset: u64, len: usize) -> std::io::Result<Self> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else can own that address range.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, device, offset)? };
+        let base = NonNull::new(base.cast()).expect("mmap never returns null");
+        Ok(Self { base, len, file: None })
+    }
+
     /// Private memory of this process, `len` bytes of zeros, for a stack whose sockets are not
     /// shared. After fork the child has a copy of its own.
     ///

@@ -11,7 +11,7 @@ use towpath_uplink::LinkKind;
 pub struct DeviceArgs {
     /// Use a TAP device instead of the rootless gateway
     ///
-    /// Makes the device NAME (towpath0 or the next free name unless given), or takes over one
+    /// Makes the device NAME, unless given towpath0 or the next free name. Or takes over a device
     /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. A device
     /// that towpath made vanishes with the run, with its addresses and routes, also when towpath is
     /// killed.
@@ -24,8 +24,16 @@ pub struct DeviceArgs {
     /// The stack has the --address that is given, in the interface's network, and an Ethernet
     /// address of its own. The kernel keeps the interface with its addresses and its traffic. Other
     /// hosts reach the stack; this host does not, by this interface. Needs CAP_NET_RAW.
-    #[arg(long, value_name = "INTERFACE", requires = "address")]
+    #[arg(long, value_name = "INTERFACE")]
     packet: Option<String>,
+
+    /// As --packet, by an XDP socket: the kernel does not see the frames of the stack
+    ///
+    /// A program in the interface's driver, or behind it, gives frames to the stack's addresses to
+    /// the stack, and all others to the kernel. Cheaper for small packets; without offloads, so that
+    /// large transfers cost more. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
+    #[arg(long, value_name = "INTERFACE")]
+    xdp: Option<String>,
 
     /// Use the port that DPDK finds when it is started with these arguments
     ///
@@ -49,13 +57,14 @@ pub struct DeviceArgs {
 impl DeviceArgs {
     /// Link of the stack: the device of the option that was given, or else the gateway.
     pub fn link(&self) -> LinkKind {
-        let Self { tap, packet, dpdk, replay } = self;
+        let Self { tap, packet, xdp, dpdk, replay } = self;
         let tap =
             tap.iter().map(|name| LinkKind::Tap(Some(name.clone()).filter(|n| !n.is_empty())));
         let packet = packet.iter().cloned().map(LinkKind::Packet);
+        let xdp = xdp.iter().cloned().map(LinkKind::Xdp);
         let dpdk = dpdk.iter().cloned().map(LinkKind::Dpdk);
         let replay = replay.iter().cloned().map(LinkKind::Replay);
-        tap.chain(packet).chain(dpdk).chain(replay).next().unwrap_or(LinkKind::Gateway)
+        tap.chain(packet).chain(xdp).chain(dpdk).chain(replay).next().unwrap_or(LinkKind::Gateway)
     }
 
     /// Whether an option that stands without its value was given.

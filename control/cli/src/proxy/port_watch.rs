@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 use towpath_gateway::PolledPorts;
 
 use crate::guardian::SockDiag;
-use crate::wait::wait;
+use towpath_model::wait::wait;
 
 /// Between two looks at the sockets of the namespace. A client that comes within this time after
 /// the program began to listen is refused.

@@ -1,22 +1,25 @@
-//! Which queue of a device the kernel puts a frame in: that of the flow, by a program that the kernel runs for each
-//! frame (TUNSETSTEERINGEBPF).
+//! The program that divides flows among the queues of a TAP device (TUNSETSTEERINGEBPF), or among
+//! packet sockets of an interface (PACKET_FANOUT_EBPF).
 //!
-//! Without one, the kernel puts the frames of a flow where it last saw frames of the other direction leave.
+//! Without one, the kernel puts the frames of a flow where frames of the other direction left
+//! last.
 
-mod assembler;
+use crate::assembler::{Assembler, If, Instruction, Jump, Op, Reg, Size};
 
-pub(crate) use assembler::Instruction;
-use assembler::{Assembler, If, Jump, Op, Reg, Size};
-
-/// How flows are divided among queues: by SipHash-1-3 of the two ends of the flow, with a key that only this host knows.
+/// How flows are divided among queues: by SipHash-1-3 of the two ends of the flow, with a key
+/// that only this host knows.
 ///
-/// The ends are put in order, the one with the smaller address first, and of equal addresses the one with the smaller port.
-/// The message is both addresses and then both ports in that order: IPv4 addresses as one word of 32 bits, IPv6 addresses
-/// as two of 64 bits, the upper half first; the ports as one of 32 bits with the first in its upper half; all of them
-/// little-endian. The queue is as many of the lowest bits of the upper half of the hash as it takes.
+/// The ends are put in order: the smaller address first, and of equal addresses the smaller port.
+/// The message is both addresses and then both ports in that order, little-endian:
 ///
-/// Fragments count as if both ports were 0. What is neither TCP nor UDP over IP goes into the first queue, and so do
-/// packets over IPv6 with more than four extension headers, or with addresses that are IPv4-mapped.
+/// - IPv4 addresses are one word of 32 bits, IPv6 addresses two of 64 bits, the upper half first.
+/// - The ports are one word of 32 bits, the first in its upper half.
+///
+/// The queue is as many of the lowest bits of the upper half of the hash as it takes.
+///
+/// Fragments count as if both ports were 0. Frames other than TCP and UDP over IP go into the first
+/// queue. The same goes for IPv6 packets with more than four extension headers, or with addresses
+/// that are IPv4-mapped.
 #[derive(Debug, Clone, Copy)]
 pub struct Steering {
     /// The key of the hash.
@@ -25,28 +28,54 @@ pub struct Steering {
     pub queues: u32,
 }
 
-const ETHERTYPE_AT: i32 = 12;
+/// First byte that a program sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The Ethernet header, as for the queues of a TAP device.
+    Link,
+    /// The IP header, as for packet sockets that are a group.
+    Network,
+}
+
+impl Place {
+    fn ethertype_at(self) -> i32 {
+        match self {
+            Self::Link => 12,
+            Self::Network => SKF_LL_OFF + 12,
+        }
+    }
+
+    /// The kernel keeps a VLAN tag beside the frame as long as the frame is in the kernel.
+    fn ip_at(self) -> i32 {
+        match self {
+            Self::Link => 14,
+            Self::Network => 0,
+        }
+    }
+}
+
+/// Offset of the link header in loads (linux/filter.h), wherever the program's first byte is.
+const SKF_LL_OFF: i32 = -0x20_0000;
 const ETHERTYPE_IPV4: i32 = 0x0800;
 const ETHERTYPE_IPV6: i32 = 0x86dd;
-/// Where the IP header begins. The kernel keeps a VLAN tag beside the frame as long as the frame is in the kernel.
-const IP_AT: i32 = 14;
 
 // IPv4 (RFC 791 §3.1).
-const V4_FRAGMENT_AT: i32 = IP_AT + 6;
+const V4_FRAGMENT_AT: i32 = 6;
 /// More fragments, and the offset.
 const V4_FRAGMENT: i32 = 0x3fff;
-const V4_PROTOCOL_AT: i32 = IP_AT + 9;
-const V4_ADDRESSES_AT: i32 = IP_AT + 12;
+const V4_PROTOCOL_AT: i32 = 9;
+const V4_ADDRESSES_AT: i32 = 12;
 
 // IPv6 (RFC 8200 §3, §4).
-const V6_NEXT_AT: i32 = IP_AT + 6;
-const V6_ADDRESSES_AT: i32 = IP_AT + 8;
+const V6_NEXT_AT: i32 = 6;
+const V6_ADDRESSES_AT: i32 = 8;
 const V6_HEADER_LEN: i32 = 40;
 const V6_FRAGMENT_AT: i32 = 2;
 /// The offset, and whether more follow.
 const V6_FRAGMENT: i32 = 0xfff9;
 const V6_FRAGMENT_LEN: i32 = 8;
-/// Extension headers that are passed over: those that RFC 8200 §4.1 has before TCP, but for authentication.
+/// Extension headers that are passed over: those that RFC 8200 §4.1 has before TCP, but for
+/// authentication.
 const V6_EXTENSIONS_MAX: usize = 4;
 
 const TCP: i32 = 6;
@@ -59,34 +88,35 @@ const DESTINATION_OPTIONS: i32 = 60;
 /// The state of SipHash, its message word, and a register for in between.
 const STATE: [Reg; 4] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4];
 const SCRATCH: Reg = Reg::R0;
-/// The last words of the message: addresses, and then ports. Before they are made, where the transport header begins
-/// and its protocol.
+/// The last words of the message: addresses, and then ports. Before that, the place of the
+/// transport header and its protocol.
 const LAST: Reg = Reg::R7;
 const PORTS: Reg = Reg::R8;
 
 impl Steering {
-    /// The program: the packet is its argument, the queue what it returns.
-    pub(crate) fn program(&self) -> Vec<Instruction> {
+    /// The program: its argument is the packet, its result the queue.
+    pub fn program(&self, place: Place) -> Vec<Instruction> {
+        let ip = place.ip_at();
         let mut p = Assembler::default();
         p.alu(Op::Move, Reg::R6, Reg::R1);
-        p.load(Size::Half, ETHERTYPE_AT);
+        p.load(Size::Half, place.ethertype_at());
         let v4 = p.jump_if(Reg::R0, If::Equal, ETHERTYPE_IPV4);
         let mut others = vec![p.jump_if(Reg::R0, If::NotEqual, ETHERTYPE_IPV6)];
 
-        transport_v6(&mut p, &mut others);
-        ends_v6(&mut p, &mut others);
+        transport_v6(&mut p, ip, &mut others);
+        ends_v6(&mut p, ip, &mut others);
         self.begin(&mut p);
         for place in 0..3 {
             p.recall(Reg::R5, place);
             absorb(&mut p, Reg::R5);
         }
-        // Of 36 bytes; the rest of the last word is the length.
+        // The length of the message, 36 bytes, is in the last byte of the last word.
         p.constant(Reg::R5, 36 << 56);
         let last = p.jump();
 
         p.land([v4]);
-        transport_v4(&mut p, &mut others);
-        ends_v4(&mut p);
+        transport_v4(&mut p, ip, &mut others);
+        ends_v4(&mut p, ip);
         self.begin(&mut p);
         p.constant(Reg::R5, 12 << 56);
 
@@ -133,7 +163,7 @@ impl Steering {
     }
 }
 
-/// One word of the message.
+/// Takes in a word of the message.
 fn absorb(p: &mut Assembler, word: Reg) {
     let [v0, .., v3] = STATE;
     p.alu(Op::Xor, v3, word);
@@ -165,32 +195,33 @@ fn rotate(p: &mut Assembler, reg: Reg, left: i32) {
     p.alu(Op::Or, reg, SCRATCH);
 }
 
-/// The source port and the destination port of a packet over IPv4 into [`PORTS`], 0 for a fragment.
-fn transport_v4(p: &mut Assembler, others: &mut Vec<Jump>) {
+/// The source port and the destination port of a packet over IPv4 into [`PORTS`], 0 for a
+/// fragment.
+fn transport_v4(p: &mut Assembler, ip: i32, others: &mut Vec<Jump>) {
     p.alu(Op::Move, PORTS, 0);
-    p.load(Size::Half, V4_FRAGMENT_AT);
+    p.load(Size::Half, ip + V4_FRAGMENT_AT);
     p.alu(Op::And, Reg::R0, V4_FRAGMENT);
     let fragment = p.jump_if(Reg::R0, If::NotEqual, 0);
-    p.load(Size::Byte, V4_PROTOCOL_AT);
+    p.load(Size::Byte, ip + V4_PROTOCOL_AT);
     let tcp = p.jump_if(Reg::R0, If::Equal, TCP);
     others.push(p.jump_if(Reg::R0, If::NotEqual, UDP));
     p.land([tcp]);
     // The header's length in words of 32 bits.
-    p.load(Size::Byte, IP_AT);
+    p.load(Size::Byte, ip);
     p.alu(Op::And, Reg::R0, 0x0f);
     p.alu(Op::ShiftLeft, Reg::R0, 2);
     p.alu(Op::Move, LAST, Reg::R0);
-    p.load_from(Size::Word, LAST, IP_AT);
+    p.load_from(Size::Word, LAST, ip);
     p.alu(Op::Move, PORTS, Reg::R0);
     p.land([fragment]);
 }
 
 /// Both addresses in order into [`LAST`], and the ports in the same order.
-fn ends_v4(p: &mut Assembler) {
+fn ends_v4(p: &mut Assembler, ip: i32) {
     let (src, dst) = (Reg::R1, Reg::R2);
-    p.load(Size::Word, V4_ADDRESSES_AT);
+    p.load(Size::Word, ip + V4_ADDRESSES_AT);
     p.alu(Op::Move, LAST, Reg::R0);
-    p.load(Size::Word, V4_ADDRESSES_AT + 4);
+    p.load(Size::Word, ip + V4_ADDRESSES_AT + 4);
     p.alu(Op::Move, dst, Reg::R0);
     p.alu(Op::Move, src, LAST);
     let swap = p.jump_if(src, If::Greater, dst);
@@ -206,12 +237,12 @@ fn ends_v4(p: &mut Assembler) {
 }
 
 /// As [`transport_v4`], behind extension headers.
-fn transport_v6(p: &mut Assembler, others: &mut Vec<Jump>) {
-    // Where the next header is, and what it is.
+fn transport_v6(p: &mut Assembler, ip: i32, others: &mut Vec<Jump>) {
+    // Place of the next header, and its kind.
     let (at, next) = (LAST, Reg::R9);
     p.alu(Op::Move, PORTS, 0);
-    p.alu(Op::Move, at, IP_AT + V6_HEADER_LEN);
-    p.load(Size::Byte, V6_NEXT_AT);
+    p.alu(Op::Move, at, ip + V6_HEADER_LEN);
+    p.load(Size::Byte, ip + V6_NEXT_AT);
     p.alu(Op::Move, next, Reg::R0);
     let (mut transports, mut fragments) = (Vec::new(), Vec::new());
     for _ in 0..V6_EXTENSIONS_MAX {
@@ -223,7 +254,7 @@ fn transport_v6(p: &mut Assembler, others: &mut Vec<Jump>) {
         p.land([fragment]);
         p.load_from(Size::Half, at, V6_FRAGMENT_AT);
         p.alu(Op::And, Reg::R0, V6_FRAGMENT);
-        // One that is the whole packet is none (RFC 6946).
+        // An atomic fragment is a whole packet (RFC 6946).
         fragments.push(p.jump_if(Reg::R0, If::NotEqual, 0));
         p.load_from(Size::Byte, at, 0);
         p.alu(Op::Move, next, Reg::R0);
@@ -249,10 +280,11 @@ fn transport_v6(p: &mut Assembler, others: &mut Vec<Jump>) {
     p.land(fragments);
 }
 
-/// The halves of both addresses in order: three on the stack, the fourth in [`LAST`]. The ports are put in that order.
-fn ends_v6(p: &mut Assembler, others: &mut Vec<Jump>) {
+/// The halves of both addresses in order: three on the stack, the fourth in [`LAST`]. The ports
+/// are put in that order.
+fn ends_v6(p: &mut Assembler, ip: i32, others: &mut Vec<Jump>) {
     for half in 0..4u8 {
-        let at = V6_ADDRESSES_AT + 8 * i32::from(half);
+        let at = ip + V6_ADDRESSES_AT + 8 * i32::from(half);
         p.load(Size::Word, at);
         p.alu(Op::Move, LAST, Reg::R0);
         p.alu(Op::ShiftLeft, LAST, 32);
