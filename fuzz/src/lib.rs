@@ -9,11 +9,13 @@
 //! Reading order: [`connection`] (`core/tcp` alone) and [`stack`] (`core/stack` with FIFOs in shared
 //! memory) drive; `peer` forges segments, `ledger` judges what is sent. [`engine`] is a whole engine, with a
 //! hostile program (`program` has its means) and one that is `honest`. `input` hands out the bytes.
+//! [`filter`] judges packets by access lists, beside a linear search.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod connection;
 pub mod engine;
+pub mod filter;
 pub mod latency;
 pub mod stack;
 

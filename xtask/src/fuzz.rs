@@ -28,6 +28,8 @@ enum Target {
     Connection,
     /// An engine with a program that has attached and does anything, beside an honest one.
     Engine,
+    /// Access lists, as any text and of any rules, beside a linear search.
+    Filter,
     /// A whole stack with one connection, its FIFOs in shared memory.
     Stack,
 }
@@ -37,6 +39,7 @@ impl Target {
         match self {
             Target::Connection => "connection",
             Target::Engine => "engine",
+            Target::Filter => "filter",
             Target::Stack => "stack",
         }
     }

@@ -1,6 +1,6 @@
 //! The compiled form judges as a linear search does, whatever the rules are.
 
-use towpath_filter::{Action, CompileError, Hook, Ports, Rule, RuleList, Rules};
+use towpath_filter::{Action, CompileError, Hook, Ports, Rule, RuleList, Rules, TcpFlags};
 
 use crate::chance::{Chance, iface};
 
@@ -124,6 +124,33 @@ fn rules_that_are_the_same_take_the_place_of_one() {
     (fields.hook, fields.protocol, fields.ports) = (Hook::Input, 6, Some((1, 3)));
     fields.dst = host_rule(3).dst.expect("an address").addr();
     assert_eq!(rules.judge(&fields).rule, Some(0));
+}
+
+/// A rule with flags never decides for all packets of a place in the tree, however small that is.
+#[test]
+fn flags_leave_packets_to_later_rules() {
+    let mut list = RuleList::new();
+    for port in 0..64u16 {
+        for (n, protocol) in (0..).zip([6, 6, 33, 17, 132, 136, 47, 50, 51, 41]) {
+            let mut rule = Rule::new(u32::from(port) * 10 + n, Action::Accept);
+            rule.protocol = Some(protocol);
+            rule.sport = Some(Ports { first: port, last: port });
+            rule.flags = (n == 0).then_some(TcpFlags { mask: 2, set: 2 });
+            list.insert(rule);
+        }
+    }
+    let rules = Rules::compile(&list, iface).expect("no interface is named");
+    let mut fields = Chance(1).packet(&[]);
+    (fields.hook, fields.protocol) = (Hook::Input, 6);
+    for port in 0..64u16 {
+        fields.ports = Some((port, 80));
+        let mut judged = |flags: u8| {
+            fields.tcp_flags = flags;
+            rules.judge(&fields).rule
+        };
+        let first = u32::from(port) * 10;
+        assert_eq!((judged(2), judged(16)), (Some(first), Some(first + 1)));
+    }
 }
 
 #[test]
