@@ -16,6 +16,7 @@
 
 mod address;
 mod counting;
+mod dpdk;
 mod facts;
 mod home;
 mod host_routes;

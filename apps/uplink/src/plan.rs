@@ -62,6 +62,8 @@ pub enum LinkKind {
     Tap(Option<String>),
     /// An Ethernet interface of this machine, by its name, which the kernel uses as well.
     Packet(String),
+    /// The port that DPDK finds when it is started with these arguments of EAL.
+    Dpdk(String),
 }
 
 /// A function that is told remarks, from any thread.
@@ -140,6 +142,15 @@ pub(crate) struct Rootless {
     pub(crate) program: IpAddr,
 }
 
+/// A link that is open, for an engine in PROGRAM's process, and the stack behind it.
+struct Parted {
+    link: Link,
+    shape: Shape,
+    /// Descriptors of the link.
+    descriptors: Vec<OwnedFd>,
+    facts: String,
+}
+
 /// A device, and the stack behind it.
 struct Tapped {
     /// Queues of the device, for each shard one.
@@ -169,7 +180,7 @@ impl Tell {
         Self(Arc::new(listener))
     }
 
-    fn remark(&self, remark: Remark) {
+    pub(crate) fn remark(&self, remark: Remark) {
         (self.0)(remark);
     }
 }
@@ -226,6 +237,7 @@ impl Plan {
             LinkKind::Gateway => (*MTUS.end(), "the gateway"),
             LinkKind::Tap(_) => (MTU_TAP_MAX, "a TAP device"),
             LinkKind::Packet(name) => (*MTUS.end(), name.as_str()),
+            LinkKind::Dpdk(_) => (*MTUS.end(), "a port of DPDK"),
         };
         let mtu = self.mtu();
         if !MTUS.contains(&mtu) || mtu > most {
@@ -243,6 +255,9 @@ impl Plan {
             if self.shards > 1 && !self.auto {
                 return Err(PlanError::OneShard { interface: name.clone() });
             }
+        }
+        if matches!(self.link, LinkKind::Dpdk(_)) && self.addresses.is_empty() {
+            return Err(PlanError::NoAddress { interface: "the port".into() });
         }
         self.publish.sort_by_key(Publish::at_free_port);
         if let Some((one, other)) = given_twice(&self.publish) {
@@ -268,6 +283,7 @@ impl Plan {
             }
             LinkKind::Tap(name) => self.over_tap(name.clone(), seed),
             LinkKind::Packet(name) => self.beside_kernel(name),
+            LinkKind::Dpdk(arguments) => self.over_dpdk(arguments),
         }?;
         uplink.config.threads_by_need = self.auto;
         Ok(uplink)
@@ -279,21 +295,32 @@ impl Plan {
     /// # Errors
     /// As for [`Self::build`].
     pub fn pack(&self, library: OsString) -> Result<Packed> {
-        let strict = self.strict;
-        if let LinkKind::Packet(name) = &self.link {
-            let (socket, shape, facts) = self.open_interface(name)?;
-            let (fd, interface) = socket.into_parts();
-            let outfit = Outfit { shape, link: Link::Packet(interface), strict, library };
-            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
-        }
-        if let LinkKind::Tap(name) = &self.link {
-            let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name.clone())?)?;
-            let tap = queues.pop().expect("a device is opened with a queue");
-            let Parts { fd, name, udp_segmentation } = tap.into_parts();
-            let link = Link::Tap { name, udp_segmentation };
-            let outfit = Outfit { shape, link, strict, library };
-            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
-        }
+        let Parted { link, shape, descriptors, facts } = match &self.link {
+            LinkKind::Gateway => self.parted_gateway(),
+            LinkKind::Tap(name) => self.parted_tap(name.clone()),
+            LinkKind::Packet(name) => self.parted_interface(name),
+            LinkKind::Dpdk(_) => Err(PlanError::DpdkInside),
+        }?;
+        let outfit = Outfit { shape, link, strict: self.strict, library };
+        Ok(Packed { outfit, descriptors, facts })
+    }
+
+    fn parted_interface(&self, name: &str) -> Result<Parted> {
+        let (socket, shape, facts) = self.open_interface(name)?;
+        let (fd, interface) = socket.into_parts();
+        let link = Link::Packet(interface);
+        Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
+    }
+
+    fn parted_tap(&self, name: Option<String>) -> Result<Parted> {
+        let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name)?)?;
+        let tap = queues.pop().expect("a device is opened with a queue");
+        let Parts { fd, name, udp_segmentation } = tap.into_parts();
+        let link = Link::Tap { name, udp_segmentation };
+        Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
+    }
+
+    fn parted_gateway(&self) -> Result<Parted> {
         let Rootless { config, shape, program } = self.rootless()?;
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
@@ -303,7 +330,7 @@ impl Plan {
         let link = Link::Gateway { config: Box::new(config), forwards };
         let own = |bound: Bound| Arc::into_inner(bound.socket).expect("nobody else has it yet");
         let descriptors = bound.into_iter().map(|bound| own(bound).into()).collect();
-        Ok(Packed { outfit: Outfit { shape, link, strict, library }, descriptors, facts })
+        Ok(Parted { link, shape, descriptors, facts })
     }
 
     pub(crate) fn rootless(&self) -> Result<Rootless> {
@@ -432,7 +459,7 @@ impl Plan {
     }
 
     /// A host on an Ethernet, whose router has the first other address of a network.
-    fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
+    pub(crate) fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
         // There is no forwarder: the nameserver is reached as other hosts are.
         let resolver = match self.dns {
             Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
@@ -512,7 +539,7 @@ impl Plan {
     }
 
     /// A stack whose shards have these ports.
-    fn finish<P: Port + Counted + 'static>(
+    pub(crate) fn finish<P: Port + Counted + 'static>(
         &self,
         ports: Vec<P>,
         shape: &Shape,
@@ -583,13 +610,13 @@ pub fn random() -> Result<[u8; 32]> {
 }
 
 /// An Ethernet address that no other host is likely to have: 02 is locally administered, unicast.
-fn random_mac() -> Result<[u8; 6]> {
+pub(crate) fn random_mac() -> Result<[u8; 6]> {
     let [a, b, c, d, e, ..] = random()?;
     Ok([0x02, a, b, c, d, e])
 }
 
 /// Addresses in a sentence.
-fn list(ips: impl Iterator<Item = IpAddr>) -> String {
+pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
     ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
 }
 

@@ -77,6 +77,18 @@ pub enum PlanError {
     /// The interface cannot be opened.
     #[error(transparent)]
     Interface(#[from] towpath_packet::OpenError),
+    /// Build of towpath without DPDK.
+    #[error(
+        "this build of towpath has no DPDK: build it with \
+         `sudo apt-get install libdpdk-dev && cargo build --release --features dpdk`"
+    )]
+    NoDpdk,
+    /// DPDK starts in no process but this one.
+    #[error("DPDK drives its port from this process, and not from PROGRAM's")]
+    DpdkInside,
+    /// The port of DPDK cannot be opened.
+    #[error(transparent)]
+    Dpdk(Box<dyn std::error::Error + Send + Sync>),
     /// The end of the TAP device on this host cannot be set up.
     #[error(transparent)]
     Host(#[from] HostError),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use towpath_pcap::CaptureFile;
-use towpath_uplink::{LinkKind, NetemSpec, Plan, PlanError, Remark, Tell, random};
+use towpath_uplink::{NetemSpec, Plan, PlanError, Remark, Tell, random};
 
 use crate::args::{Congestion, RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
@@ -13,12 +13,7 @@ use crate::messages::Messages;
 /// # Errors
 /// They contradict each other, with the sentence for the user.
 pub fn plan(args: &RunArgs, capture: Option<CaptureFile>, messages: &Messages) -> Result<Plan> {
-    let link = match (&args.tap, &args.packet) {
-        (Some(name), _) => LinkKind::Tap(Some(name.clone()).filter(|name| !name.is_empty())),
-        (None, Some(interface)) => LinkKind::Packet(interface.clone()),
-        (None, None) => LinkKind::Gateway,
-    };
-    let mut plan = Plan::new(link, listener(messages.clone()));
+    let mut plan = Plan::new(args.device.link(), listener(messages.clone()));
     plan.publish = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
     if let Some(netem) = netem(args)? {
         plan.set_netem(netem);
@@ -84,6 +79,9 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
         PlanError::Mtu { mtu, most, link } => format!("--mtu {mtu}: {link} takes at most {most}"),
         PlanError::NoAddress { .. } => error.to_string().replace("give one", "give an --address"),
         PlanError::OneShard { .. } => error.to_string().replace("the number of shards", "--shards"),
+        PlanError::NoDpdk | PlanError::DpdkInside | PlanError::Dpdk(_) => {
+            format!("--dpdk: {error}")
+        }
         PlanError::Interface(_) => format!("--packet: {error}"),
         PlanError::GivenTwice(one, other) => format!(
             "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"

@@ -122,6 +122,34 @@ fn two_devices_get_their_own_frames() {
     }
 }
 
+/// Two shards, each with a pool and a queue of one device.
+#[test]
+fn a_frame_of_another_shard_goes_to_the_queue_of_the_same_device() {
+    let (mut near, mut far) = (Pool::default(), Pool::default());
+    let owner = near.add_owner();
+    let frame = || vec![0; Pool::HEADROOM + FRAME_LEN].leak();
+    // The queue of the other shard has not been polled yet.
+    far.give(Packet::in_frame(frame(), owner));
+    let its_owner = far.add_owner();
+    far.give(Packet::in_frame(frame(), owner));
+    assert_eq!(its_owner, owner);
+    let back = std::iter::from_fn(|| far.take_frame(its_owner)).count();
+    assert_eq!((back, near.take_frame(owner).is_none()), (2, true));
+}
+
+#[test]
+fn a_packet_in_a_frame_becomes_the_frame_again() {
+    let mut pool = Pool::default();
+    let (owner, other) = (pool.add_owner(), pool.add_owner());
+    let mut packet = Packet::in_frame(vec![0; Pool::HEADROOM + FRAME_LEN].leak(), owner);
+    packet.push_back(5).expect("room").copy_from_slice(b"bytes");
+    packet.push_front(2).copy_from_slice(b"in");
+    let packet = packet.into_frame(other).expect_err("another device's");
+    let (frame, range) = packet.into_frame(owner).expect("all bytes are in it");
+    assert_eq!(&frame[range], b"inbytes");
+    assert!(pool.take(64).into_frame(owner).is_err());
+}
+
 #[test]
 #[should_panic(expected = "a frame of 192 bytes")]
 fn a_frame_has_room_for_headers() {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use towpath_model::{Word, is_name};
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_stack::limits::SHARDS_MAX;
 use towpath_uplink::{Dns, MTUS};
@@ -107,6 +108,12 @@ pub fn parse_dns(text: &str) -> Result<Dns, String> {
         return Err(format!("{ip} cannot be the address of a nameserver"));
     }
     Ok(Dns::At(ip))
+}
+
+/// A name of a run.
+pub fn parse_name(text: &str) -> Result<Word, String> {
+    let name = Word::try_from(text).ok().filter(|_| is_name(text));
+    name.ok_or_else(|| "expected 1 to 32 letters, digits and underscores".to_owned())
 }
 
 #[cfg(test)]

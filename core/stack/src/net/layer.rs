@@ -7,6 +7,7 @@ use std::sync::Arc;
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 
+use super::config::NetConfig;
 use super::control::Control;
 use super::data::{Data, Load, Output};
 use super::iface::IfaceId;
@@ -14,22 +15,8 @@ use super::keys::Keys;
 use super::received::{IcmpError, Looped, Received};
 use super::seat::{Seat, Shared};
 use super::told::{News, Order, Parts};
-use super::trace::{ControlCounters, Dropped, NetCounters};
+use super::trace::{ControlCounters, Dropped, NetCounters, Traffic};
 use crate::drop::DropReason;
-
-/// What the owner of a [`Net`] decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NetConfig {
-    /// Keep copies of dropped packets for [`Net::take_dropped`].
-    pub trace_drops: bool,
-}
-
-impl Default for NetConfig {
-    /// No trace.
-    fn default() -> Self {
-        Self { trace_drops: false }
-    }
-}
 
 /// The IP layer of a host, or that of one of its shards. See the [module](super).
 ///
@@ -56,14 +43,14 @@ pub struct Net {
 impl Net {
     /// A host with nothing but the loopback interface.
     pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
-        let control = Box::new(host_control(&keys, now));
+        let control = Box::new(host_control(config, &keys, now));
         Self::assemble(config, &keys, now, (0, 1), Seat::Alone(control))
     }
 
     /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one runs control.
     pub(crate) fn shards(config: NetConfig, keys: &[Keys], now: Instant) -> Vec<Self> {
         let [first, ..] = keys else { return Vec::new() };
-        let shared = Arc::new(Shared::new(host_control(first, now)));
+        let shared = Arc::new(Shared::new(host_control(config, first, now)));
         let assemble = |(n, own): (usize, &Keys)| {
             let shared = Arc::clone(&shared);
             let seat = if n == 0 { Seat::First(shared) } else { Seat::Other(shared) };
@@ -79,8 +66,7 @@ impl Net {
         place: (usize, usize),
         seat: Seat,
     ) -> Self {
-        let mut data = Data::new(keys, now, place);
-        data.set_trace_drops(config.trace_drops);
+        let mut data = Data::new(config, keys, now, place);
         data.follow(&seat.snapshot());
         let woken_for = data.snapshot.generation;
         let (hurries_seen, hurries_first) = (0, false);
@@ -133,6 +119,8 @@ impl Net {
     /// When [`Net::on_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
         let control = match &self.seat {
+            // The owner may have given the data part something to hear.
+            Seat::Alone(control) if control.has_orders() => Instant::ZERO,
             Seat::Alone(control) => control.next_timeout(),
             Seat::First(shared) => shared.due(),
             Seat::Other(_) => Instant::FAR,
@@ -179,6 +167,43 @@ impl Net {
     /// What the device of `iface` shall send. Panics when there is no such interface.
     pub fn output(&mut self, iface: IfaceId) -> &mut Output {
         &mut self.data.outputs[iface.index()]
+    }
+
+    /// Whether the operator set an interface down.
+    #[inline]
+    pub(crate) fn is_down(&self, iface: IfaceId) -> bool {
+        self.data.here().links.get(iface.index()).is_some_and(|link| link.down)
+    }
+
+    /// Traffic of each interface through this stack, by its number.
+    pub fn traffic(&self) -> &[Traffic] {
+        &self.data.traffic
+    }
+
+    /// Counts what the device of an interface gave.
+    pub(crate) fn note_received(&mut self, iface: IfaceId, received: Load) {
+        if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
+            traffic.rx_packets += received.packets as u64;
+            traffic.rx_bytes += received.bytes as u64;
+        }
+    }
+
+    /// Counts what the device of an interface took.
+    pub(crate) fn note_sent(&mut self, iface: IfaceId, sent: Load) {
+        if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
+            traffic.tx_packets += sent.packets as u64;
+            traffic.tx_bytes += sent.bytes as u64;
+        }
+    }
+
+    /// Drops the queue of the device of `iface`, which is down.
+    #[cold]
+    pub(crate) fn drop_output(&mut self, iface: IfaceId, pool: &mut Pool) {
+        let mut packets = Vec::new();
+        self.output(iface).hand_over(|batch| packets.extend(batch.drain(..)));
+        for packet in packets {
+            self.data.drop(iface, packet, DropReason::LinkDownOut, pool);
+        }
     }
 
     /// What waits for the device of `iface`.
@@ -269,8 +294,8 @@ impl Net {
 }
 
 /// Control of a host with nothing but the loopback interface.
-fn host_control(keys: &Keys, now: Instant) -> Control {
-    let mut control = Control::new(keys);
+fn host_control(config: NetConfig, keys: &Keys, now: Instant) -> Control {
+    let mut control = Control::new(config, keys);
     control.add_loopback(now);
     control
 }

@@ -9,9 +9,9 @@ use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
 use super::control::{Control, Neighbor};
-use super::iface::{IfaceId, InterfaceConfig};
+use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
-use super::route::RouteEntry;
+use super::route::{RouteChange, RouteEntry, RoutesRefused};
 use super::seat::Seat;
 use super::snapshot::Link;
 
@@ -61,9 +61,22 @@ impl Net {
         self.decide(|control| control.add_route(prefix, next_hop, iface, metric))
     }
 
+    /// Makes all of several changes of routes, for packets at one moment.
+    ///
+    /// # Errors
+    /// None of them was made: one cannot be, or there might be too many routers.
+    pub fn change_routes(&mut self, changes: &[RouteChange]) -> Result<(), RoutesRefused> {
+        self.decide(|control| control.change_routes(changes))
+    }
+
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
         self.decide(|control| control.remove_route(prefix, next_hop))
+    }
+
+    /// The addresses of an interface as they are now, with the lifetimes that routers gave them last.
+    pub fn addresses(&self, iface: IfaceId) -> Vec<Address> {
+        self.seat.ask(|control| control.addresses_of(iface))
     }
 
     /// All routes, in order of adding.
@@ -111,7 +124,7 @@ impl Net {
     }
 
     /// Changes the host, in its first shard.
-    fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+    pub(super) fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         assert!(
             !matches!(self.seat, Seat::Other(_)),
             "the first shard alone is told what the host is"
@@ -137,6 +150,16 @@ impl Net {
     /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.
     pub fn is_local(&self, ip: IpAddr) -> bool {
         self.data.is_local(ip)
+    }
+
+    /// Whether packets to other hosts are sent on.
+    pub(crate) fn is_router(&self) -> bool {
+        self.data.is_router()
+    }
+
+    /// Whether packets to `dst` that come in by `iface` are for another host.
+    pub(crate) fn is_beyond(&self, iface: IfaceId, dst: IpAddr) -> bool {
+        self.data.is_beyond(iface, dst)
     }
 
     /// The interface that a packet to `local` came in on, as sockets see it. What this host sends to an address of

@@ -41,6 +41,10 @@ pub struct DataCounters {
     pub received_bytes: u64,
     /// Transport packets given to the sockets.
     pub delivered: u64,
+    /// Packets to other hosts sent on, or kept until their neighbour is known.
+    pub forwarded: u64,
+    /// Bytes of them, from the IP header on.
+    pub forwarded_bytes: u64,
     /// Packets put into an output or onto the loopback queue.
     pub sent: u64,
     /// Bytes of them.
@@ -97,6 +101,8 @@ impl DataCounters {
             received,
             received_bytes,
             delivered,
+            forwarded,
+            forwarded_bytes,
             sent,
             sent_bytes,
             output_bytes_full,
@@ -125,6 +131,8 @@ impl DataCounters {
             ("received", received),
             ("received_bytes", received_bytes),
             ("delivered", delivered),
+            ("forwarded", forwarded),
+            ("forwarded_bytes", forwarded_bytes),
             ("sent", sent),
             ("sent_bytes", sent_bytes),
             ("output_bytes_full", output_bytes_full),
@@ -149,6 +157,34 @@ impl DataCounters {
             ("path_mtus_untold", path_mtus_untold),
         ]
         .into_iter()
+    }
+}
+
+/// What an interface carried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets that its device gave, each as one if it was merged of several.
+    pub rx_packets: u64,
+    /// Bytes of them, with their link headers.
+    pub rx_bytes: u64,
+    /// Packets that were dropped after they came in.
+    pub rx_dropped: u64,
+    /// Packets that its device took, as they are on the wire.
+    pub tx_packets: u64,
+    /// Bytes of them, with their link headers.
+    pub tx_bytes: u64,
+    /// Packets that were dropped on their way out.
+    pub tx_dropped: u64,
+}
+
+impl core::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.rx_dropped += other.rx_dropped;
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_dropped += other.tx_dropped;
     }
 }
 

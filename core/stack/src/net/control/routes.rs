@@ -119,8 +119,23 @@ impl RouteTable {
         count
     }
 
+    /// The routes to one network, the best in front.
+    pub(super) fn to_network(&self, prefix: Prefix) -> Vec<RouteEntry> {
+        self.to(prefix).iter().map(|stored| stored.entry).collect()
+    }
+
     fn to(&self, prefix: Prefix) -> Vec<Stored> {
         self.fib.to(prefix).map(<[Stored]>::to_vec).unwrap_or_default()
+    }
+
+    /// Routers beyond those that routes lead through now for which there is room.
+    pub(super) fn room_for_routers(&self) -> usize {
+        self.gateways.room()
+    }
+
+    /// Whether some route leads through `hop`.
+    pub(super) fn leads_through(&self, hop: &HopKey) -> bool {
+        self.gateways.holds(hop)
     }
 
     /// Whether `hop` is a router that does not answer.
@@ -165,6 +180,7 @@ mod tests {
 
     use super::*;
     use crate::net::iface::{IfaceId, Origin};
+    use crate::net::route::RouteKind;
 
     fn entry(prefix: &str, next_hop: Option<&str>, iface: u16, metric: u32) -> RouteEntry {
         RouteEntry {
@@ -173,6 +189,7 @@ mod tests {
             iface: IfaceId(iface),
             metric,
             origin: Origin::Static,
+            kind: RouteKind::Unicast,
         }
     }
 
@@ -277,7 +294,14 @@ mod tests {
                 IpAddr::V6(_) => "fe80::1".parse().unwrap(),
             };
             let (iface, next_hop) = (IfaceId(iface), routed.then_some(router));
-            RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static }
+            RouteEntry {
+                prefix,
+                next_hop,
+                iface,
+                metric,
+                origin: Origin::Static,
+                kind: RouteKind::Unicast,
+            }
         })
     }
 

@@ -13,6 +13,7 @@ use super::next_hop::NextHops;
 use super::output::Output;
 use super::reassembly::Reassembly;
 use crate::drop::DropReason;
+use crate::net::config::{Forwarding, NetConfig};
 use crate::net::hash::{Cheap, Keyed, Random};
 use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
@@ -20,11 +21,13 @@ use crate::net::limits::DROPPED_MAX;
 use crate::net::received::{IcmpError, Looped};
 use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::told::{Notice, Punt};
-use crate::net::trace::{DataCounters, Dropped};
+use crate::net::trace::{DataCounters, Dropped, Traffic};
 
 /// What moves packets in and out, by the [`Snapshot`] that it was given last. See the [folder](super).
 #[derive(Debug)]
 pub(in crate::net) struct Data {
+    /// Packets to other hosts are sent on.
+    pub(super) forwarding: Option<Forwarding>,
     /// Keep copies of dropped packets.
     pub(super) trace_drops: bool,
     pub(in crate::net) counters: DataCounters,
@@ -37,6 +40,8 @@ pub(in crate::net) struct Data {
     pub(super) random: Random,
     /// What the device of each interface shall send.
     pub(in crate::net) outputs: Vec<Output>,
+    /// Traffic of each interface.
+    pub(in crate::net) traffic: Vec<Traffic>,
     pub(in crate::net) loopback: VecDeque<Looped>,
     pub(in crate::net) dropped: VecDeque<Dropped>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
@@ -47,19 +52,26 @@ impl Data {
     /// The part of shard `n` of a host of which nothing is known yet. Of several each has keys of its own: what one sends
     /// says nothing of the identifications of another. What this host may do as a whole is divided among as many parts as
     /// there are `shards`.
-    pub(in crate::net) fn new(keys: &Keys, now: Instant, (n, shards): (usize, usize)) -> Self {
+    pub(in crate::net) fn new(
+        config: NetConfig,
+        keys: &Keys,
+        now: Instant,
+        (n, shards): (usize, usize),
+    ) -> Self {
         let tables = Keyed(keys.tables);
         Self {
-            trace_drops: false,
+            forwarding: config.forwarding,
+            trace_drops: config.trace_drops,
             counters: DataCounters::default(),
             snapshot: Arc::new(Snapshot::empty(Cheap(keys.addresses))),
-            next_hops: NextHops::new(tables, shards),
+            next_hops: NextHops::new(tables, config.neighbors(), shards),
             mtus: PathMtus::new(tables, shards),
             reassembly: Reassembly::new(tables),
             idents: Idents::new(Keyed(keys.idents), (n, shards)),
             error_limit: ErrorLimit::new(tables, now, shards as u64),
             random: Random::new(keys.error_limit),
             outputs: Vec::new(),
+            traffic: Vec::new(),
             loopback: VecDeque::new(),
             dropped: VecDeque::new(),
             errors: VecDeque::new(),
@@ -72,7 +84,9 @@ impl Data {
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
             self.snapshot = Arc::clone(snapshot);
-            self.outputs.resize_with(self.snapshot.host.links.len(), Output::default);
+            let count = self.snapshot.host.links.len();
+            self.outputs.resize_with(count, Output::default);
+            self.traffic.resize(count, Traffic::default());
         }
     }
 
@@ -120,6 +134,13 @@ impl Data {
         pool: &mut Pool,
     ) {
         self.counters.drops.count(reason);
+        if let Some(traffic) = self.traffic.get_mut(iface.index()) {
+            let dropped = match reason.is_outbound() {
+                true => &mut traffic.tx_dropped,
+                false => &mut traffic.rx_dropped,
+            };
+            *dropped += 1;
+        }
         if self.trace_drops && self.dropped.len() < DROPPED_MAX {
             let mut bytes = vec![0; packet.len()];
             packet.copy_to(0, &mut bytes);

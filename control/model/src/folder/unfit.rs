@@ -9,11 +9,11 @@ use rustix::io::Errno;
 /// Why a folder will not do.
 #[derive(Debug)]
 pub enum Unfit {
-    /// Somebody else could change what lies in it: a sentence that names who or what.
+    /// Another user could change its content: a sentence that names the user or the path.
     NotPrivate(String),
     /// No library can be loaded from it: the rest of a sentence.
     NotLoadable(&'static str),
-    /// It cannot be made, opened or written to.
+    /// The folder cannot be made, opened or written to.
     Io(io::Error),
 }
 

@@ -1,5 +1,5 @@
-//! Locks that say "in use": on files of their own, which only their owner (and root) can open, so that
-//! nobody else can hold one; and never waited for.
+//! Locks that say "in use", never waited for. Only its owner and root can open the file of a lock,
+//! so that nobody else can hold one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,8 +15,8 @@ pub struct Lock {
     _held: OwnedFd,
 }
 
-/// A run that removes what a lock stands for removes the lock's file too, and another may have opened it
-/// before that: then it is made again. It is removed at most once for each run that starts.
+/// Tries to lock a file. A run that removes the thing that a lock stands for removes the lock's
+/// file, too, perhaps after another run has opened it. Each run that starts does so at most once.
 const TRIES_MAX: u32 = 8;
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! Which folders a run may use, the preferred first, and which of them exist.
+//! The folders that a run may use, the preferred first, and those of them that exist.
 //!
 //! | for | folders |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | others | $XDG_RUNTIME_DIR/towpath, /tmp/towpath-UID |
 //! | all | /tmp/towpath-UID-RANDOM, where somebody else took the name before it |
 //!
-//! Root's programs change to other users, who cannot look into root's XDG_RUNTIME_DIR; and after `su` or
-//! `sudo -E` the variable names the folder of another user.
+//! Root's programs change to other users, who cannot look into root's XDG_RUNTIME_DIR. After `su`
+//! or `sudo -E` the variable names the folder of another user.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const RUNTIME_DIRS: &str = "/run/user";
 const NAME: &str = "towpath";
 const VARIABLE: &str = "XDG_RUNTIME_DIR";
 
-/// Folders of one user that are looked into: the named ones, and what the user had to do with instead.
+/// Folders of one user that are looked into: the named ones, and those made in their place.
 const FOLDERS_MAX: usize = 8;
 
 /// A folder that will not do.
@@ -53,7 +53,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What `with` gives for the first folder of this user that it accepts, and the folders before that.
+/// The result of `with` for the first folder of this user that it accepts, and the folders before.
 /// Folders are made where there are none.
 pub fn first_that<T>(
     mut with: impl FnMut(&Folder) -> Result<T, Unfit>,
@@ -99,7 +99,7 @@ pub fn existing() -> Vec<Folder> {
         };
         let runtime = runtime.map(|dir| dir.join(NAME));
         let paths = runtime.into_iter().chain(fixed(owner)).chain(made_instead(owner));
-        // One that is not there, or that others control, has no runs of this user.
+        // A folder that is not there, or that others control, has no runs of this user.
         let folders = paths.take(FOLDERS_MAX).filter_map(|path| Folder::open(&path, owner).ok());
         out.extend(folders);
     }
@@ -128,7 +128,7 @@ fn made_instead(uid: u32) -> Vec<PathBuf> {
         .filter(|name| name.strip_prefix(&prefix).is_some_and(is_unguessable))
         .map(|name| Path::new(TEMPORARY).join(name))
         .collect();
-    // Somebody else can fill the list with such names, which are not to hide this user's.
+    // Other users can fill the list with such names, which are not to hide this user's.
     out.retain(|path| Folder::open(path, uid).is_ok());
     out.sort();
     out

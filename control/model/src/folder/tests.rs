@@ -44,7 +44,7 @@ fn only_a_folder_that_is_ours_alone_will_do() {
     for wrong in [0o777, 0o770, 0o1777, 0o722] {
         set_mode(&good, wrong);
         assert!(why(&good).contains("can be written to by others"), "{wrong:o}");
-        // So does one above it, unless it is sticky.
+        // A folder above it counts, too, unless it is sticky.
         let below = good.join("below");
         assert_eq!(Folder::make(&below).is_ok(), wrong == 0o1777, "{wrong:o}");
     }

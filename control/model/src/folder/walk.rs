@@ -1,6 +1,6 @@
-//! From the root of the file system to a folder, by descriptors: every step is opened first, without
-//! following a link, and what was opened is what is looked at. Between a look at a name and its use
-//! another user could put something else there.
+//! From the root of the file system to a folder, by descriptors. Each step is opened first, without
+//! following a link, and looked at by its descriptor. Between a look at a name and its use another
+//! user could put something else there.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -29,11 +29,11 @@ impl Walk {
     /// way is root's or `owner`'s, and nobody else can rename what lies in them.
     pub(super) fn to(path: &Path, owner: u32) -> Result<Self, Unfit> {
         if !path.is_absolute() {
-            // What it leads to would change with the working directory.
+            // Its target would change with the working directory.
             return Err(Unfit::NotPrivate(format!("{} is not an absolute path", path.display())));
         }
         let root = open("/", STEP | OFlags::DIRECTORY, Mode::empty())?;
-        // In a user namespace root's files belong to the overflow user. Whoever owns the root
+        // In a user namespace root's files belong to the overflow user. The owner of the root
         // folder could replace the C library as well.
         let trusted = [0, owner, fstat(&root)?.st_uid];
         let mut walk = Self { root, steps: Vec::new(), trusted };
@@ -66,7 +66,7 @@ impl Walk {
         self.steps.last().map_or(&self.root, |(_, folder)| folder)
     }
 
-    /// One component further; a link stays where it is and gives its target.
+    /// Goes one component further; a link stays where it is and gives its target.
     fn step(&mut self, name: &OsStr) -> Result<Option<PathBuf>, Unfit> {
         match name.as_bytes() {
             b"/" => self.steps.clear(),
@@ -119,7 +119,7 @@ fn reversed(path: &Path) -> Vec<OsString> {
     parts
 }
 
-/// The path by which this process reaches an open file or folder itself, whatever its name leads to.
+/// The path by which this process reaches an open file or folder itself, not its name.
 pub(super) fn by_descriptor(fd: &impl std::os::fd::AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }

@@ -17,7 +17,7 @@ use super::names::unguessable;
 use super::unfit::Unfit;
 use super::walk::{Walk, by_descriptor, writable_by_others};
 
-/// A folder that nobody but its owner (and root) can write to or put something else in the place of.
+/// A folder that nobody but its owner and root can write to or replace.
 #[derive(Debug)]
 pub struct Folder {
     fd: OwnedFd,
@@ -25,7 +25,7 @@ pub struct Folder {
     owner: u32,
 }
 
-/// Others pass through it and do not list it.
+/// Other users pass through it and do not list it.
 const FOLDER_MODE: Mode = Mode::RWXU.union(Mode::XGRP).union(Mode::XOTH);
 /// The library is for every user's programs to load.
 pub const FOR_ALL: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::ROTH);
@@ -51,7 +51,7 @@ impl Folder {
         Ok(Self { fd, path, owner })
     }
 
-    /// This user's folder `path`, which is made if it does not exist.
+    /// The folder `path` of this user, which is made if it does not exist.
     pub fn make(path: &Path) -> Result<Self, Unfit> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Errno::INVAL.into());
@@ -101,7 +101,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The names in it, [`NAMES_MAX`] at most: root looks into other users' folders.
+    /// The names in it, 4096 at most: root looks into other users' folders.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let entries = Dir::read_from(&self.fd)?.take(NAMES_MAX);
         let names =

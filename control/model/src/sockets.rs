@@ -1,11 +1,12 @@
-//! What a run answers `towpath ss`: its sockets, as they are written in JSON.
+//! Sockets of a run, as they are written in JSON.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use towpath_engine::TcpFigures;
 
-/// What an instance answers.
+/// Sockets of a run, as `towpath ss` shows them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// Process id of `towpath run`.
@@ -16,17 +17,8 @@ pub struct Answer {
     pub sockets: Vec<Socket>,
 }
 
-/// What an instance answers that cannot say which sockets it has.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Silence {
-    /// Process id of `towpath run`.
-    pub pid: u32,
-    /// The rest of a sentence that begins with the run.
-    pub why: String,
-}
-
-/// One socket, as `towpath_engine::SocketEntry` is written in JSON. Also what `towpath ss -j` prints,
-/// with the instance in front.
+/// A socket, as `towpath_engine::SocketEntry` is written in JSON. `towpath ss -j` prints the same
+/// fields, with the run in front.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Socket {
     /// Its protocol.
@@ -47,7 +39,7 @@ pub struct Socket {
     pub rtt_us: u32,
     /// Congestion control; None where there is none.
     pub congestion: Option<Word>,
-    /// What TCP knows of a connection.
+    /// Figures of a connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
     /// Figures of a flow that a proxy carries; None: a socket of a run.
@@ -63,12 +55,12 @@ pub struct Socket {
     pub v6_only: bool,
     /// SO_BINDTODEVICE.
     pub device: Option<Word>,
-    /// None: it is half-open or in TIME-WAIT, and no socket of a program.
+    /// None: half-open or in TIME-WAIT, and no socket of a program.
     pub slot: Option<u32>,
 }
 
-/// Figures of a flow of `towpath proxy`. Its client stands in the place of the socket's own address,
-/// and the destination that the client chose in that of the peer.
+/// Figures of a flow of `towpath proxy`. Its client stands in the place of the socket's own
+/// address, and the destination that the client chose in that of the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowFigures {
     /// Payload taken from the client.
@@ -79,7 +71,7 @@ pub struct FlowFigures {
     pub via: Option<SocketAddr>,
 }
 
-/// Which protocol a socket is of.
+/// Protocol of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Proto {
@@ -92,7 +84,8 @@ pub enum Proto {
 }
 
 impl Proto {
-    pub(super) fn name(self) -> &'static str {
+    /// Its name.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
@@ -106,6 +99,13 @@ impl Proto {
 #[serde(try_from = "String")]
 pub struct Word(String);
 
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Padding as of a string.
+        f.pad(&self.0)
+    }
+}
+
 impl Word {
     /// The word.
     pub fn as_str(&self) -> &str {
@@ -113,9 +113,10 @@ impl Word {
     }
 }
 
-/// What the source says needs no check.
-impl From<&'static str> for Word {
-    fn from(text: &'static str) -> Self {
+impl Word {
+    /// A word of this program's source, which needs no check.
+    #[must_use]
+    pub fn known(text: &'static str) -> Self {
         Self(text.into())
     }
 }
@@ -124,9 +125,17 @@ impl TryFrom<String> for Word {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        // Longer than any state of ss(8) and any name in tcp_congestion_control (16, TCP_CA_NAME_MAX).
-        const LEN_MAX: usize = 32;
+        // Longer than any state of ss(8), any name of a counter and any name of an interface.
+        const LEN_MAX: usize = 64;
         let plain = text.len() <= LEN_MAX && text.bytes().all(|b| b.is_ascii_graphic());
         if plain { Ok(Self(text)) } else { Err("not a word") }
+    }
+}
+
+impl TryFrom<&str> for Word {
+    type Error = &'static str;
+
+    fn try_from(text: &str) -> Result<Self, Self::Error> {
+        text.to_owned().try_into()
     }
 }
