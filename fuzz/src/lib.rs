@@ -10,12 +10,14 @@
 //! memory) drive; `peer` forges segments, `ledger` judges what is sent. [`engine`] is a whole engine, with a
 //! hostile program (`program` has its means) and one that is `honest`. [`device`] has rings and
 //! headers that the other side writes. `input` hands out the bytes.
+//! [`filter`] judges packets by access lists, beside a linear search.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod connection;
 pub mod device;
 pub mod engine;
+pub mod filter;
 pub mod latency;
 pub mod stack;
 

@@ -31,6 +31,11 @@ fn an_engine_with_a_hostile_program() {
     run_cases(400, towpath_fuzz::engine::run);
 }
 
+#[test]
+fn access_lists_of_any_text_and_any_rules() {
+    run_cases(3_000, towpath_fuzz::filter::run);
+}
+
 /// Names the case that failed.
 struct Running(u64);
 

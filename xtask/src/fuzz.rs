@@ -30,6 +30,8 @@ enum Target {
     Device,
     /// An engine with a program that has attached and does anything, beside an honest one.
     Engine,
+    /// Access lists, as any text and of any rules, beside a linear search.
+    Filter,
     /// A whole stack with one connection, its FIFOs in shared memory.
     Stack,
 }
@@ -40,6 +42,7 @@ impl Target {
             Target::Connection => "connection",
             Target::Device => "device",
             Target::Engine => "engine",
+            Target::Filter => "filter",
             Target::Stack => "stack",
         }
     }

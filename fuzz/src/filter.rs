@@ -1,0 +1,229 @@
+//! Access lists: texts that may be anything, and lists of any rules, judged beside a linear search.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use towpath_filter::{
+    Action, Fields, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, Rules, TcpFlags,
+};
+use towpath_wire::Prefix;
+
+use crate::input::Input;
+
+/// Limit on rules of a case: more need longer inputs, and make no other trees.
+const RULES_MAX: u32 = 300;
+/// Limit on packets of a case.
+const PACKETS_MAX: usize = 200;
+
+/// Runs one case; panics when a judgement is wrong, or a list is not the same after its text.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let list = match input.u8() % 4 {
+        0 => return judge_text(&String::from_utf8_lossy(input.rest())),
+        1 => {
+            let text = text_of_words(&mut input);
+            judge_text(&text);
+            let Ok(list) = RuleList::parse(&text) else { return };
+            list
+        }
+        _ => list(&mut input),
+    };
+    let Ok(rules) = Rules::compile(&list, iface) else { return };
+    let sorted: Vec<Rule> = list.iter().cloned().collect();
+    for _ in 0..PACKETS_MAX {
+        let fields = packet(&mut input, &sorted);
+        assert_eq!(rules.judge(&fields), rules.judge_linear(&fields), "{fields:?}\n{list}");
+        if input.is_empty() {
+            break;
+        }
+    }
+}
+
+/// A text either is refused with its place, or means the same when it is written anew.
+fn judge_text(text: &str) {
+    match RuleList::parse(text) {
+        Ok(list) => {
+            assert_eq!(RuleList::parse(&list.to_string()).as_ref(), Ok(&list), "{text:?}");
+            let _ = Rules::compile(&list, iface);
+        }
+        Err(error) => {
+            assert!(error.line >= 1 && error.line <= text.lines().count().max(1), "{text:?}");
+            assert!(error.column >= 1 && !error.to_string().is_empty(), "{text:?}");
+        }
+    }
+}
+
+/// Words of the grammar and values that are nearly right.
+const WORDS: &[&str] = &[
+    "\nacl add id",
+    "\nadd id",
+    "\nacl default",
+    "hook",
+    "proto",
+    "src",
+    "dst",
+    "sport",
+    "dport",
+    "flags",
+    "icmp",
+    "in",
+    "out",
+    "action",
+    "log",
+    "rate",
+    "accept",
+    "drop",
+    "reject",
+    "tcp",
+    "udp",
+    "icmp6",
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "::/0",
+    "2001:db8::/32",
+    "80-90",
+    "80",
+    "1",
+    "2",
+    "3",
+    "syn,!ack",
+    "echo-request",
+    "8/0",
+    "eth0",
+    "wan",
+    "10/s",
+    "#",
+    "forward",
+    "input,output",
+    "é",
+];
+
+fn text_of_words(input: &mut Input<'_>) -> String {
+    let mut text = String::new();
+    for _ in 0..1 + usize::from(input.u8()) * 2 {
+        // Mostly a whole rule, so that lists come about.
+        if input.u8() < 200 {
+            let id = u32::from(input.u16());
+            let rule = rule(input, id);
+            text.push_str(&format!("\nacl add {rule}"));
+        } else {
+            text.push_str(input.pick(WORDS));
+        }
+        text.push(' ');
+        if input.is_empty() {
+            break;
+        }
+    }
+    text
+}
+
+fn list(input: &mut Input<'_>) -> RuleList {
+    let mut list = RuleList::new();
+    let len = u32::from(input.u16()) % RULES_MAX;
+    for id in 0..len {
+        list.insert(rule(input, id));
+        if input.is_empty() {
+            break;
+        }
+    }
+    list.set_default(Hooks::INCOMING, input.pick(&ACTIONS));
+    list
+}
+
+const ACTIONS: [Action; 3] = [Action::Accept, Action::Drop, Action::Reject];
+const IFACES: [&str; 4] = ["lo", "eth0", "wan", "gone"];
+
+fn iface(name: &str) -> Option<u16> {
+    IFACES[..3].iter().position(|known| *known == name).map(|place| place as u16)
+}
+
+/// Any rule, those included that no text can be.
+fn rule(input: &mut Input<'_>, id: u32) -> Rule {
+    let given = input.u16();
+    let is_v6 = given & 1 != 0;
+    let mut rule = Rule::new(id, input.pick(&ACTIONS));
+    rule.src = (given & 2 != 0).then(|| prefix(input, is_v6));
+    let is_mixed = input.one_in(64);
+    rule.dst = (given & 4 != 0).then(|| prefix(input, is_v6 != is_mixed));
+    rule.protocol = (given & 8 != 0).then(|| protocol(input));
+    rule.sport = (given & 48 == 48).then(|| ports(input));
+    rule.dport = (given & 64 != 0).then(|| ports(input));
+    if given & 384 == 384 {
+        rule.flags = Some(TcpFlags { mask: input.u8(), set: input.u8() & input.u8() });
+    }
+    if given & 1536 == 1536 {
+        let code = if input.bool() { Some(input.u8() & 3) } else { None };
+        rule.icmp = Some(Icmp { kind: input.u8() & 9, code });
+    }
+    if given & 6144 == 6144 {
+        rule.iface_in = Some(input.pick(&IFACES[..3]).to_owned());
+    }
+    if given & 24_576 == 24_576 {
+        rule.iface_out = Some(input.pick(&IFACES[..3]).to_owned());
+    }
+    if given & 32_768 != 0 {
+        rule.hooks =
+            [Hook::Forward, input.pick(&Hook::ALL)].into_iter().fold(Hooks::NONE, Hooks::with);
+        rule.log = Some(Log { rate: input.bool().then_some(1) });
+    }
+    rule
+}
+
+fn protocol(input: &mut Input<'_>) -> u8 {
+    let any = input.u8();
+    input.pick(&[1, 6, 6, 17, 58, any])
+}
+
+fn ports(input: &mut Input<'_>) -> Ports {
+    let (first, len) = (input.u16(), input.u16() >> (input.u8() & 15));
+    // A range that wraps has its last port before the first: no packet matches.
+    Ports { first, last: first.wrapping_add(len) }
+}
+
+fn prefix(input: &mut Input<'_>, is_v6: bool) -> Prefix {
+    let addr = address(input, is_v6);
+    let len = if is_v6 { input.u8() % 129 } else { input.u8() % 33 };
+    Prefix::new(addr, len).expect("the length fits").trunc()
+}
+
+/// An address with few of its bits set, so that prefixes of them overlap.
+fn address(input: &mut Input<'_>, is_v6: bool) -> IpAddr {
+    let (bits, place) = (input.u8(), input.u8());
+    match is_v6 {
+        false => IpAddr::V4(Ipv4Addr::from_bits(u32::from(bits).rotate_right(place.into()))),
+        true => IpAddr::V6(Ipv6Addr::from_bits(u128::from(bits).rotate_right(place.into()))),
+    }
+}
+
+/// A packet at the ends of a rule's ranges, for the conditions that the input chooses.
+fn packet(input: &mut Input<'_>, rules: &[Rule]) -> Fields {
+    let any = Rule::new(0, Action::Drop);
+    let place = usize::from(input.u16());
+    let rule = if rules.is_empty() { &any } else { &rules[place % rules.len()] };
+    let near = input.u16();
+    let version = rule.src.or(rule.dst).map(|prefix| prefix.addr().is_ipv6());
+    let is_v6 = version.unwrap_or(near & 1 != 0);
+    let mut addr = |prefix: Option<Prefix>, bit: u16| {
+        let prefix = prefix.filter(|it| it.addr().is_ipv6() == is_v6 && near & bit == 0);
+        let Some(prefix) = prefix else { return address(input, is_v6) };
+        if near & bit << 1 == 0 { prefix.network() } else { prefix.last() }
+    };
+    let (src, dst) = (addr(rule.src, 2), addr(rule.dst, 8));
+    let port = |ports: Option<Ports>, other: u16| {
+        ports.map_or(other, |ports| if near & 32 == 0 { ports.first } else { ports.last })
+    };
+    let ports = (port(rule.sport, input.u16()), port(rule.dport, input.u16()));
+    let protocol = rule.protocol.unwrap_or_else(|| protocol(input));
+    let flags = rule.flags.map_or(0, |flags| flags.set) | input.u8() & input.u8();
+    let icmp = rule.icmp.map(|icmp| (icmp.kind, icmp.code.unwrap_or(near as u8 & 3)));
+    Fields {
+        hook: if near & 64 == 0 { Hook::Forward } else { input.pick(&Hook::ALL) },
+        src,
+        dst,
+        protocol,
+        ports: (near & 128 == 0).then_some(ports),
+        tcp_flags: flags,
+        icmp: (near & 256 == 0).then_some(icmp.unwrap_or((8, 0))),
+        iface_in: rule.iface_in.as_deref().and_then(iface).filter(|_| near & 512 == 0),
+        iface_out: rule.iface_out.as_deref().and_then(iface).filter(|_| near & 1024 == 0),
+    }
+}
