@@ -8,6 +8,11 @@ use towpath_tests::{PATIENCE, Process, eventually, is_inline, wait_for_port};
 const ON_VETH: [&str; 7] =
     ["--xdp", "vb", "--address", "10.1.0.2/24", "--address", "fd00:1::2/64", "--stats=json"];
 
+/// None without root, and inline, where there is no XDP.
+fn lab(mtu: u32) -> Option<Veth> {
+    if is_inline() { None } else { Veth::new(mtu) }
+}
+
 /// Starts a program on the veth.
 fn start(lab: &Veth, program: &[&str]) -> Process {
     lab.run(&ON_VETH, program)
@@ -22,7 +27,7 @@ fn has_program(lab: &Veth) -> bool {
 
 #[test]
 fn a_stack_has_its_frames_and_the_kernel_all_others() {
-    let Some(lab) = Veth::new(1500) else { return };
+    let Some(lab) = lab(1500) else { return };
     let run = start(&lab, &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     for host in ["10.1.0.2", "fd00:1::2"] {
@@ -40,9 +45,6 @@ fn a_stack_has_its_frames_and_the_kernel_all_others() {
     run.signal(Signal::TERM);
     let output = run.wait(PATIENCE);
     assert!(!has_program(&lab) && lab.promiscuity() == 0);
-    if is_inline() {
-        return;
-    }
     // A veth runs the program itself, and the kernel copies.
     let xdp = |name: &str| counter(&output.stderr, "xdp", name);
     assert_eq!((xdp("in_driver"), xdp("zero_copy")), (1, 0), "{}", output.stderr);
@@ -53,7 +55,7 @@ fn a_stack_has_its_frames_and_the_kernel_all_others() {
 
 #[test]
 fn a_web_server_is_reached() {
-    let Some(lab) = Veth::new(1500) else { return };
+    let Some(lab) = lab(1500) else { return };
     let _run = start(&lab, &["python3", "-m", "http.server", "80"]);
     wait_for_port(&lab.here, "10.1.0.2", 80);
     for url in ["http://10.1.0.2/", "http://10.1.0.2/nothing"] {
@@ -65,7 +67,7 @@ fn a_web_server_is_reached() {
 
 #[test]
 fn foreign_frames_do_no_harm() {
-    let Some(lab) = Veth::new(1500) else { return };
+    let Some(lab) = lab(1500) else { return };
     let run = start(&lab, &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     for _ in 0..3 {
@@ -75,14 +77,12 @@ fn foreign_frames_do_no_harm() {
     lab.here.run(&["ping", "-c1", "-W5", "10.1.0.9"]).ok();
     run.signal(Signal::TERM);
     let output = run.wait(PATIENCE);
-    if !is_inline() {
-        assert!(counter(&output.stderr, "drops", "frame_unknown") >= 3, "{}", output.stderr);
-    }
+    assert!(counter(&output.stderr, "drops", "frame_unknown") >= 3, "{}", output.stderr);
 }
 
 #[test]
 fn large_packets_of_the_interface_pass() {
-    let Some(lab) = Veth::new(9000) else { return };
+    let Some(lab) = lab(9000) else { return };
     let _run = start(&lab, &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     lab.here.run(&["ping", "-c1", "-W5", "-M", "do", "-s", "8972", "10.1.0.2"]).ok();
@@ -91,7 +91,7 @@ fn large_packets_of_the_interface_pass() {
 
 #[test]
 fn the_program_goes_with_a_killed_run() {
-    let Some(lab) = Veth::new(1500) else { return };
+    let Some(lab) = lab(1500) else { return };
     let run = start(&lab, &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     run.signal(Signal::KILL);
@@ -101,7 +101,7 @@ fn the_program_goes_with_a_killed_run() {
 
 #[test]
 fn a_removed_interface_is_told() {
-    let Some(lab) = Veth::new(1500) else { return };
+    let Some(lab) = lab(1500) else { return };
     let run = start(&lab, &["sleep", "60"]);
     eventually("the run has begun", || run.stderr().contains("on vb"));
     lab.there.run(&["ip", "link", "del", "vb"]).ok();
@@ -110,7 +110,7 @@ fn a_removed_interface_is_told() {
 
 #[test]
 fn an_interface_that_was_down_goes_on() {
-    let Some(lab) = Veth::new(1500) else { return };
+    let Some(lab) = lab(1500) else { return };
     let run = start(&lab, &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     lab.there.shell("ip link set vb down && ip link set vb up").ok();
@@ -120,13 +120,13 @@ fn an_interface_that_was_down_goes_on() {
 
 #[test]
 fn ports_of_the_kernels_addresses_are_the_stacks() {
-    let Some(lab) = Veth::new(1500) else { return };
+    let Some(lab) = lab(1500) else { return };
     share_ports(&lab, &["--xdp", "vb", "--ports", "tcp:7900,udp:7900", "--stats=json"], "xdp");
 }
 
 #[test]
 fn what_cannot_be_opened_says_what_to_do() {
-    let Some(lab) = Veth::new(1500) else { return };
+    let Some(lab) = lab(1500) else { return };
     lab.there.shell("ip link add d0 type veth peer name d1 && ip link set d0 up").ok();
     let with = |interface| ["--xdp", interface, "--address", "10.1.0.2/24"];
     let cases: [(&[&str], &str); 7] = [

@@ -30,9 +30,9 @@ pub struct DeviceArgs {
     /// As --packet, by an XDP socket: the kernel does not see the frames of the stack
     ///
     /// A program in the interface's driver, or behind it, gives frames to the stack's addresses to
-    /// the stack, and all others to the kernel. Cheaper for small packets; without offloads, so that
-    /// large transfers cost more. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
-    #[arg(long, value_name = "INTERFACE")]
+    /// the stack, and all others to the kernel. There are no offloads, so that large transfers cost
+    /// more. Not with --inline. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "inline")]
     xdp: Option<String>,
 
     /// Use the port that DPDK finds when it is started with these arguments
