@@ -79,6 +79,8 @@ counters! {
     dns_malformed,
     /// Datagrams that came to a question's socket and do not answer it, dropped.
     dns_mismatched,
+    /// UDP flows and pings ended for being from an address that the host lost.
+    address_lost,
     /// Flows of the gateway's own sockets that a route of the host led back to it, refused.
     loops_refused,
     /// Errors of the host passed to the program as ICMP.
