@@ -80,6 +80,16 @@ impl Gateways {
         }
     }
 
+    /// Routers for which there is room.
+    pub(super) fn room(&self) -> usize {
+        GATEWAYS_MAX - self.gateways.len() + self.free.len()
+    }
+
+    /// Whether some route leads through `key`.
+    pub(super) fn holds(&self, key: &HopKey) -> bool {
+        self.index.contains_key(key)
+    }
+
     /// Whether `key` is a router that does not answer.
     pub(super) fn has_failed(&self, key: &HopKey) -> bool {
         self.index.get(key).is_some_and(|id| self.failures.failed_at(*id).is_some())

@@ -123,6 +123,16 @@ impl RouteTable {
         self.fib.to(prefix).map(<[Stored]>::to_vec).unwrap_or_default()
     }
 
+    /// Routers beyond those that routes lead through now for which there is room.
+    pub(super) fn room_for_routers(&self) -> usize {
+        self.gateways.room()
+    }
+
+    /// Whether some route leads through `hop`.
+    pub(super) fn leads_through(&self, hop: &HopKey) -> bool {
+        self.gateways.holds(hop)
+    }
+
     /// Whether `hop` is a router that does not answer.
     pub(super) fn has_failed(&self, hop: &HopKey) -> bool {
         self.gateways.has_failed(hop)
@@ -165,6 +175,7 @@ mod tests {
 
     use super::*;
     use crate::net::iface::{IfaceId, Origin};
+    use crate::net::route::RouteKind;
 
     fn entry(prefix: &str, next_hop: Option<&str>, iface: u16, metric: u32) -> RouteEntry {
         RouteEntry {
@@ -173,6 +184,7 @@ mod tests {
             iface: IfaceId(iface),
             metric,
             origin: Origin::Static,
+            kind: RouteKind::Unicast,
         }
     }
 
@@ -277,7 +289,14 @@ mod tests {
                 IpAddr::V6(_) => "fe80::1".parse().unwrap(),
             };
             let (iface, next_hop) = (IfaceId(iface), routed.then_some(router));
-            RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static }
+            RouteEntry {
+                prefix,
+                next_hop,
+                iface,
+                metric,
+                origin: Origin::Static,
+                kind: RouteKind::Unicast,
+            }
         })
     }
 
