@@ -113,33 +113,68 @@ fn a_device_that_was_down_carries_again() {
     assert!(day.works() && proxy.is_running());
 }
 
+/// Addresses of a family: the host's before and after, the server's, and the server at the link.
+struct Change {
+    before: &'static str,
+    after: &'static str,
+    server: &'static str,
+    /// Commands by which the host gets its other address.
+    commands: &'static str,
+}
+
+const CHANGES: [Change; 2] = [
+    Change {
+        before: "192.0.2.1",
+        after: "192.0.2.3",
+        server: "10.9.0.1",
+        commands: "ip addr del 192.0.2.1/24 dev va; ip addr add 192.0.2.3/24 dev va; \
+                   ip route replace default via 192.0.2.2",
+    },
+    Change {
+        before: "fd00:2::1",
+        after: "fd00:2::3",
+        server: "fd00:9::1",
+        commands: "ip addr add fd00:2::3/64 dev va nodad; ip addr del fd00:2::1/64 dev va; \
+                   ip -6 route replace default via fd00:2::2",
+    },
+];
+
 /// The address from which towpath's own sockets sent is another one, as after a change of network.
 #[test]
 fn addresses_of_the_host_may_change() {
-    let Some(day) = Day::new() else { return };
-    let _echo = day.lab.there.spawn(&[
-        "python3",
-        "-c",
-        "import socket\ns=socket.socket(2,2); s.bind(('10.9.0.1',7811))\n\
-         while True:\n d,a=s.recvfrom(99); s.sendto(a[0].encode(),a)",
-    ]);
-    eventually("the echo", || day.lab.there.shell("ss -lun | grep -q :7811").success());
-    let _proxy = day.lab.proxy(&ROUTED);
-    let change = "ip addr del 192.0.2.1/24 dev va; ip addr add 192.0.2.3/24 dev va; \
-                  ip route replace default via 192.0.2.2";
-    // The same port of the same client asks before and after.
-    let script = format!(
-        "import socket,subprocess\n\
-         s=socket.socket(2,2); s.settimeout(1)\n\
-         def ask():\n\
-         \x20for _ in range(30):\n\
-         \x20\x20try: s.sendto(b'x',('10.9.0.1',7811)); return s.recv(99).decode()\n\
-         \x20\x20except OSError: pass\n\
-         print(ask()); subprocess.run('{change}',shell=True,check=True)\n\
-         print(ask())"
-    );
-    assert_eq!(day.lab.python(&script), "192.0.2.1\n192.0.2.3\n");
-    assert!(day.works());
+    for Change { before, after, server, commands } in CHANGES {
+        let Some(day) = Day::new() else { return };
+        let echo = format!(
+            "import socket\ns=socket.socket(10 if ':' in '{server}' else 2,2)\n\
+             s.bind(('{server}',7811))\n\
+             while True:\n d,a=s.recvfrom(99); s.sendto(a[0].encode(),a)"
+        );
+        let _echo = day.lab.there.spawn(&["python3", "-c", &echo]);
+        eventually("the echo", || day.lab.there.shell("ss -lun | grep -q :7811").success());
+        let proxy = day.lab.proxy(&counted());
+        let ping = day.lab.here.spawn(&["ping", "-n", "-i", "0.2", server]);
+        let replies = || ping.stdout().matches(" ttl=").count();
+        eventually("pings", || replies() > 1);
+        // The same port of the same client asks before and after.
+        let script = format!(
+            "import socket,subprocess\n\
+             s=socket.socket(10 if ':' in '{server}' else 2,2); s.settimeout(1)\n\
+             c=socket.create_connection(('{server}',7810)); c.sendall(b'e')\n\
+             def ask():\n\
+             \x20for _ in range(30):\n\
+             \x20\x20try: s.sendto(b'x',('{server}',7811)); return s.recv(99).decode()\n\
+             \x20\x20except OSError: pass\n\
+             print(ask()); subprocess.run('{commands}',shell=True,check=True)\n\
+             print(ask())\n\
+             d=socket.create_connection(('{server}',7810),30); d.sendall(b'ehello')\n\
+             assert d.recv(9)==b'hello'"
+        );
+        assert_eq!(day.lab.python(&script), format!("{before}\n{after}\n"));
+        let answered = replies();
+        eventually("pings from the other address", || replies() > answered + 2);
+        let output = proxy.stop();
+        assert!(counter(&output.stderr, "gateway", "address_lost") >= 2, "{}", output.stderr);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use towpath_pool::Pool;
 use towpath_stack::{Host, Stack};
 use towpath_tcp::Instant;
 
+use crate::addresses::{AddressWatch, LostAddresses};
 use crate::config::GatewayConfig;
 use crate::counters::Counters;
 use crate::events::{Events, Interest, Token};
@@ -52,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) scratch: Box<[u8]>,
     pub(crate) now_ns: u64,
     pub(crate) loops: Loops,
+    addresses: Option<AddressWatch>,
     /// Which of the host's gateways this is.
     pub(crate) place: Place,
     /// Is told what the user should know.
@@ -91,6 +93,10 @@ impl Shared {
             if let Some(bell) = place.bell() {
                 events.watch(bell, Token::Handed, Interest::Readable)?;
             }
+            let addresses = AddressWatch::open();
+            if let Some(watch) = &addresses {
+                events.watch(watch.fd(), Token::Addresses, Interest::Readable)?;
+            }
             let mut config = config.clone();
             // One secret for each: what one shows helps nobody with another.
             config.seed[0] ^= place.number() as u8;
@@ -104,6 +110,7 @@ impl Shared {
                 scratch: vec![0; SCRATCH_LEN].into_boxed_slice(),
                 now_ns,
                 loops: Loops::new(watches_loops),
+                addresses,
                 place,
                 tell: Box::new(drop),
             })
@@ -127,6 +134,11 @@ impl Shared {
             self.tell_once(Topic::Loop, Notice::Loop { to });
         }
         is_loop
+    }
+
+    /// Addresses that the host has lost since the last call.
+    pub(crate) fn lost_addresses(&self) -> LostAddresses {
+        self.addresses.as_ref().map_or(LostAddresses::These(Vec::new()), AddressWatch::lost)
     }
 
     /// Which address of the host a flow of the program to `dst` is meant for; None: refuse it.

@@ -10,7 +10,7 @@ towpath_pool::counters! {
         tcp_refused,
         /// Connections taken from forwarded ports.
         tcp_accepted,
-        /// Of these, the ones that the program refused.
+        /// Connections taken from forwarded ports that the program refused.
         tcp_accepted_refused,
         /// Flows that ended in both directions.
         tcp_finished,
@@ -52,7 +52,7 @@ towpath_pool::counters! {
         udp_dropped,
         /// Questions of the program to the forwarder of DNS, by UDP.
         dns_questions,
-        /// Of these, the ones that repeated a question which a nameserver was being asked.
+        /// Questions that repeated one which a nameserver was being asked.
         dns_repeated,
         /// Answers passed to the program.
         dns_answers,
@@ -67,6 +67,8 @@ towpath_pool::counters! {
         dns_malformed,
         /// Datagrams that came to a question's socket and do not answer it, dropped.
         dns_mismatched,
+        /// UDP flows and pings ended for being from an address that the host lost.
+        address_lost,
         /// Flows of the gateway's own sockets that a route of the host led back to it, refused.
         loops_refused,
         /// Errors of the host passed to the program as ICMP.

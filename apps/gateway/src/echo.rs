@@ -18,6 +18,7 @@ use towpath_stack::net::{EchoOut, Fragmenting};
 use towpath_stack::{EchoMeta, Host};
 use towpath_wire::{icmpv4, icmpv6, ipv4};
 
+use crate::addresses::LostAddresses;
 use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
 use crate::icmp::About;
@@ -100,6 +101,12 @@ impl EchoFlows {
     /// Ends the flows that were idle for too long.
     pub(crate) fn expire(&mut self, now_ns: u64) {
         while self.flows.expire(now_ns).is_some() {}
+    }
+
+    /// Ends the flows whose sockets send from lost addresses. The next requests begin them anew.
+    pub(crate) fn on_addresses_lost(&mut self, shared: &mut Shared, lost: &LostAddresses) {
+        let ended = self.flows.remove_if(|flow| lost.has_source_of(&flow.host));
+        shared.counters.address_lost += ended.len() as u64;
     }
 
     /// The program asks whether somebody is there.

@@ -31,6 +31,8 @@ pub(crate) enum Token {
     Listener(u32),
     /// The gateway of another shard has handed a connection over.
     Handed,
+    /// The host has other addresses.
+    Addresses,
 }
 
 /// What to hear about.
@@ -109,6 +111,7 @@ impl Token {
             Token::Dns(key) => (4, key.to_bits()),
             Token::Nameservers => (5, 0),
             Token::Handed => (6, 0),
+            Token::Addresses => (7, 0),
         };
         kind << Key::BITS | key
     }
@@ -123,6 +126,7 @@ impl Token {
             4 => Some(Token::Dns(key)),
             5 => Some(Token::Nameservers),
             6 => Some(Token::Handed),
+            7 => Some(Token::Addresses),
             _ => None,
         }
     }

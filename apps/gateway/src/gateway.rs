@@ -263,6 +263,11 @@ impl Gateway {
                 Token::Nameservers => dns.on_renamed(),
                 Token::Listener(index) => forwards.on_ready(index, ready),
                 Token::Handed => forwards.on_handed(),
+                Token::Addresses => {
+                    let lost = shared.lost_addresses();
+                    udp.on_addresses_lost(shared, &lost);
+                    echo.on_addresses_lost(shared, &lost);
+                }
             }
         }
         // There may be more.

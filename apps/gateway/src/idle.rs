@@ -115,6 +115,13 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         Some((entry.key, entry.value))
     }
 
+    /// Takes out the flows that `is_meant` says.
+    pub(crate) fn remove_if(&mut self, is_meant: impl Fn(&V) -> bool) -> Vec<(K, V)> {
+        let meant = self.iter().filter(|(_, value)| is_meant(value)).map(|(key, _)| *key);
+        let meant: Vec<_> = meant.collect();
+        meant.iter().filter_map(|key| self.remove(self.find(key)?)).collect()
+    }
+
     /// Takes out a flow that has been idle for too long.
     pub(crate) fn expire(&mut self, now_ns: u64) -> Option<(K, V)> {
         let due = self.lists.iter().find_map(|list| {

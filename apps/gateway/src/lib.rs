@@ -33,6 +33,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod addresses;
 mod budget;
 mod config;
 mod context;

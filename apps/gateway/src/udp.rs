@@ -20,6 +20,7 @@ use towpath_stack::net::IcmpError;
 use towpath_stack::{DatagramFrom, DatagramMeta, Host};
 use towpath_wire::{icmpv4, icmpv6};
 
+use crate::addresses::LostAddresses;
 use crate::budget::{Share, Whose};
 use crate::config::{ForwardProtocol, Presented};
 use crate::context::{Context, Shared};
@@ -146,6 +147,19 @@ impl UdpFlows {
     pub(crate) fn expire(&mut self, shared: &mut Shared) {
         while let Some((key, flow)) = self.flows.expire(shared.now_ns) {
             shared.counters.udp_expired += 1;
+            self.forget(&key, &flow.side);
+        }
+    }
+
+    /// Ends the flows whose sockets send from lost addresses. The program's next datagrams begin
+    /// them anew.
+    pub(crate) fn on_addresses_lost(&mut self, shared: &mut Shared, lost: &LostAddresses) {
+        let is_from = |flow: &Flow| match &flow.side {
+            Side::Connected { host, .. } => lost.has_source_of(host),
+            Side::Client { .. } => false,
+        };
+        for (key, flow) in self.flows.remove_if(is_from) {
+            shared.counters.address_lost += 1;
             self.forget(&key, &flow.side);
         }
     }

@@ -1,11 +1,12 @@
-//! The flows of `flows`, where packets pass a device with Ethernet headers. Left out is `line`:
-//! clients of published ports stand in line where both stacks are in one process.
+//! The flows of `flows`, where packets pass a device with Ethernet headers.
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
 #[path = "../flows/forward.rs"]
 mod forward;
 #[path = "../flows/leaving.rs"]
 mod leaving;
+#[path = "../flows/line.rs"]
+mod line;
 #[path = "../flows/slots.rs"]
 mod slots;
 #[path = "../flows/tcp.rs"]

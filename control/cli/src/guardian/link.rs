@@ -1,4 +1,4 @@
-//! What towpath and its guardian tell each other, a packet of five bytes each.
+//! Messages between towpath and its guardian, a packet of five bytes each.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -83,7 +83,7 @@ impl Message for News {
     }
 }
 
-/// What a look into the socket finds.
+/// Result of a look into the socket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received<T> {
     /// No message is there yet.
