@@ -50,7 +50,7 @@ struct Dumbbell {
 struct Figures {
     goodputs_mbit: Vec<f64>,
     wait_mean_ms: f64,
-    /// Of the whole run alone.
+    /// None: the waits of a part of the run are counted.
     wait_p95_ms: Option<f64>,
     wall_s: f64,
 }
