@@ -153,10 +153,15 @@ std::vector<std::string> Words(const std::string& text)
 struct Waits
 {
     std::vector<int64_t> ns;
+    // Time from which on packets count.
+    Time from;
 
     void Left(Time wait)
     {
-        ns.push_back(wait.GetNanoSeconds());
+        if (Simulator::Now() >= from)
+        {
+            ns.push_back(wait.GetNanoSeconds());
+        }
     }
 
     double Mean() const
@@ -233,6 +238,7 @@ main(int argc, char** argv)
     double durationS = 10;
     uint32_t lostFirst = 0;
     uint32_t lostCount = 0;
+    double waitsFromS = 0;
     bool observe = true;
 
     CommandLine line;
@@ -241,12 +247,13 @@ main(int argc, char** argv)
     line.AddValue("delay", "ms of the bottleneck", delayMs);
     line.AddValue("edgeDelays", "ms of each link on the left, separated by commas", edgeDelaysMs);
     line.AddValue("starts", "ms at which each flow starts, separated by commas", startsMs);
-    line.AddValue("queue", "pfifo or codel", queue);
+    line.AddValue("queue", "pfifo, codel, fq_codel or pie", queue);
     line.AddValue("limit", "packets of the queue", limit);
     line.AddValue("congestion", "reno or cubic", congestion);
     line.AddValue("duration", "s", durationS);
     line.AddValue("lostFirst", "number of the first packet that the bottleneck loses", lostFirst);
     line.AddValue("lostCount", "packets that it loses", lostCount);
+    line.AddValue("waitsFrom", "s from which on waits count", waitsFromS);
     line.AddValue("observe", "counts packets and times the queue", observe);
     line.Parse(argc, argv);
     std::vector<std::string> edgeDelays = Words(edgeDelaysMs);
@@ -346,6 +353,7 @@ main(int argc, char** argv)
         bottleneck.Get(1)->SetAttribute("ReceiveErrorModel", PointerValue(losses));
     }
     Waits waits;
+    waits.from = Seconds(waitsFromS);
     if (observe)
     {
         Ptr<QueueDisc> discipline = disciplines.Get(0);

@@ -4,6 +4,10 @@ use super::svg::{Chart, Mark, Series, Unit};
 use crate::result::{FlowResult, LinkResult, RunResult};
 use crate::trace::Trace;
 
+/// Words below the title of a goodput: a peak above the rate of the link would look like a mistake.
+const GOODPUT: &str = "payload in order, by flow. Bytes behind a hole count when it is filled.";
+const GOODPUT_OF_ALL: &str = "payload in order. Bytes behind a hole count when it is filled.";
+
 /// Flows whose series are drawn; the others are in JSON and CSV.
 const FLOWS_MAX: usize = 12;
 /// Links whose queues are drawn.
@@ -99,8 +103,12 @@ pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
             Unit::Seconds,
             waits,
         ),
-        distribution(&format!("Latency of {of}"), "share of all that took no longer.", latencies),
-        over_time("Goodput of all flows", "payload that arrived.", Unit::Bits, goodputs),
+        distribution(
+            &format!("Latency of {of}"),
+            "share of all that took no longer; times on a logarithmic axis.",
+            latencies,
+        ),
+        over_time("Goodput of all flows", GOODPUT_OF_ALL, Unit::Bits, goodputs),
         over_time("Bytes in the device", &format!("of {name}: in its ring."), Unit::Bytes, devices),
     ]
 }
@@ -147,7 +155,7 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
     let drops = of_link(|link, at| link.series.dropped[at] as f64);
     let has_drops = drops.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.);
     let mut charts = vec![
-        over_time("Goodput", "payload that arrived, by flow.", Unit::Bits, goodput),
+        over_time("Goodput", GOODPUT, Unit::Bits, goodput),
         over_time(
             "Queue",
             "packets that wait in front of a link.",
@@ -169,7 +177,11 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
         over_time("Round trip", "TCP's smoothed estimate; dots are measured.", Unit::Seconds, rtt),
         over_time("Congestion window", "what TCP lets be in flight.", Unit::Bytes, cwnd),
         over_time("Bytes in flight", "sent and not acknowledged.", Unit::Bytes, flight),
-        distribution("Latency", "share of all that took no longer.", cdf.collect()),
+        distribution(
+            "Latency",
+            "share of all that took no longer; times on a logarithmic axis.",
+            cdf.collect(),
+        ),
     ];
     for link in links.iter().filter(|link| link.device.is_some()) {
         let caption = format!("of {}: in its ring, and their limit.", way(link));

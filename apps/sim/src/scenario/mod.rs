@@ -29,7 +29,7 @@ const DURATION_MAX_NS: u64 = 86_400_000_000_000;
 const SAMPLES_MAX: u64 = 20_000;
 /// Samples of a series for which nothing else is said, in a scenario that is not large.
 const SAMPLES: u64 = 400;
-/// Values of all series together for which nothing else is said: some 10 MB of JSON.
+/// Values of all series together for which nothing else is said: some 20 MB of JSON.
 const VALUES_MAX: u64 = 1_000_000;
 /// Samples of a series in the largest scenario for which nothing else is said.
 const SAMPLES_MIN: u64 = 10;
