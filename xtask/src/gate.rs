@@ -44,6 +44,7 @@ const SMOKE: &[&str] = &[
     "ports",
     "netem",
     "packet",
+    "control",
     "proxy",
     "proxy_run",
     "proxy_bad_days",
