@@ -1,5 +1,5 @@
 //! `towpath ip` and `stats` on running stacks: programs see changes, traffic follows them, and
-//! connections live through them. What needs a TAP device is left out without root.
+//! connections live through them. Tests with a TAP device are left out without root.
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
 use serde_json::Value;
@@ -111,7 +111,7 @@ impl Obedient {
         Some(Self { lab, fifo, _scratch: scratch })
     }
 
-    /// What came of a line.
+    /// Result of a line.
     fn tell(&self, line: &str) -> String {
         let before = self.lab.run.stdout().len();
         let text = format!("{line}\n");
@@ -294,7 +294,10 @@ fn the_output_is_that_of_ip() {
         "addr add 10.5.0.2/32 dev eth0",
         "route add 10.8.0.0/16 via 10.77.0.7 metric 7",
         "route add 10.9.0.0/24 dev eth0",
+        "route add blackhole 10.11.0.0/16",
+        "route add unreachable 10.12.0.0/16 metric 3",
         "-6 route add fd00:9::/64 via fd00:77::9",
+        "-6 route add prohibit fd00:a::/64",
         "neigh add 10.77.0.3 lladdr 02:00:00:00:00:03 dev eth0 nud permanent",
         "neigh add fd00:77::3 lladdr 02:00:00:00:00:04 dev eth0",
         "neigh replace 10.77.0.3 lladdr 02:00:00:00:00:05 dev eth0",
@@ -320,6 +323,7 @@ fn the_output_is_that_of_ip() {
         "route show 10.8.0.0/16",
         "route list dev eth0",
         "-6 route show fd00:9::/64",
+        "-6 route show fd00:a::/64",
         "neigh show 10.77.0.3",
         "neigh show dev eth0 nud permanent",
         "-br link show eth0",
@@ -327,7 +331,7 @@ fn the_output_is_that_of_ip() {
         "a s eth0",
         "r",
     ] {
-        // `nud` selects states of the kernel's many; the stack's permanent entries are listed by address.
+        // `nud` selects states of the kernel; of the stack a word does.
         let ours = line.replace(" nud permanent", "");
         let ours = plain(&lab.ip(&ours).ok().stdout);
         let theirs = plain(&kernels(line).ok().stdout);
@@ -366,7 +370,7 @@ fn the_output_is_that_of_ip() {
         "link set eth0 mtu 20",
         "frobnicate",
     ] {
-        // Of ip's own statuses of wrong words, 1 and 255, a command has one.
+        // ip has two statuses of wrong words, 1 and 255; `towpath ip` has one.
         let theirs = match kernels(line).code() {
             255 => 1,
             code => code,

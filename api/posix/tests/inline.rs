@@ -278,8 +278,8 @@ fn a_time_limit_ends_a_wait_at_the_wheel() {
     assert!(begin.elapsed() >= Duration::from_millis(30));
 }
 
-/// Threads that answer each other, each of them waiting as it likes. Without a thread that stands by, a wake-up that is
-/// lost is lost for ever.
+/// Threads that answer each other, each of them waiting as it likes. Without a thread that stands
+/// by, a wake-up that is lost is lost for ever.
 fn ping_pong(posix: &'static Posix, pairs: usize, rounds: usize) {
     let listener = listen(posix, 81);
     let count = AtomicUsize::new(0);
@@ -394,8 +394,8 @@ fn a_time_limit_ends_a_wait_while_others_are_busy() {
     });
 }
 
-/// One thread goes off with its own event, and does no more. Nobody else turns the engine but the one that waits still: who
-/// sends does not wait.
+/// One thread goes off with its own event, and does no more. Nobody else turns the engine but the
+/// one that waits still: who sends does not wait.
 #[test]
 fn who_waits_takes_over_from_who_leaves() {
     static POSIX: Posix = Posix::new();

@@ -140,6 +140,15 @@ pub(crate) struct Rootless {
     pub(crate) program: IpAddr,
 }
 
+/// A link that is open, for an engine in PROGRAM's process, and the stack behind it.
+struct Parted {
+    link: Link,
+    shape: Shape,
+    /// Descriptors of the link.
+    descriptors: Vec<OwnedFd>,
+    facts: String,
+}
+
 /// A device, and the stack behind it.
 struct Tapped {
     /// Queues of the device, for each shard one.
@@ -279,21 +288,31 @@ impl Plan {
     /// # Errors
     /// As for [`Self::build`].
     pub fn pack(&self, library: OsString) -> Result<Packed> {
-        let strict = self.strict;
-        if let LinkKind::Packet(name) = &self.link {
-            let (socket, shape, facts) = self.open_interface(name)?;
-            let (fd, interface) = socket.into_parts();
-            let outfit = Outfit { shape, link: Link::Packet(interface), strict, library };
-            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
-        }
-        if let LinkKind::Tap(name) = &self.link {
-            let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name.clone())?)?;
-            let tap = queues.pop().expect("a device is opened with a queue");
-            let Parts { fd, name, udp_segmentation } = tap.into_parts();
-            let link = Link::Tap { name, udp_segmentation };
-            let outfit = Outfit { shape, link, strict, library };
-            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
-        }
+        let Parted { link, shape, descriptors, facts } = match &self.link {
+            LinkKind::Gateway => self.parted_gateway(),
+            LinkKind::Tap(name) => self.parted_tap(name.clone()),
+            LinkKind::Packet(name) => self.parted_interface(name),
+        }?;
+        let outfit = Outfit { shape, link, strict: self.strict, library };
+        Ok(Packed { outfit, descriptors, facts })
+    }
+
+    fn parted_interface(&self, name: &str) -> Result<Parted> {
+        let (socket, shape, facts) = self.open_interface(name)?;
+        let (fd, interface) = socket.into_parts();
+        let link = Link::Packet(interface);
+        Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
+    }
+
+    fn parted_tap(&self, name: Option<String>) -> Result<Parted> {
+        let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name)?)?;
+        let tap = queues.pop().expect("a device is opened with a queue");
+        let Parts { fd, name, udp_segmentation } = tap.into_parts();
+        let link = Link::Tap { name, udp_segmentation };
+        Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
+    }
+
+    fn parted_gateway(&self) -> Result<Parted> {
         let Rootless { config, shape, program } = self.rootless()?;
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
@@ -303,7 +322,7 @@ impl Plan {
         let link = Link::Gateway { config: Box::new(config), forwards };
         let own = |bound: Bound| Arc::into_inner(bound.socket).expect("nobody else has it yet");
         let descriptors = bound.into_iter().map(|bound| own(bound).into()).collect();
-        Ok(Packed { outfit: Outfit { shape, link, strict, library }, descriptors, facts })
+        Ok(Parted { link, shape, descriptors, facts })
     }
 
     pub(crate) fn rootless(&self) -> Result<Rootless> {

@@ -28,8 +28,8 @@ pub struct Uplink {
 }
 
 impl Outfit {
-    /// Makes the port over `descriptors`, which are those of the link; it may open so `many` more. What the user should
-    /// know later is said to `home`.
+    /// Makes the port over `descriptors`, which are those of the link; it may open so `many` more.
+    /// What the user should know later is said to `home`.
     ///
     /// # Errors
     /// Descriptors are missing, or the system gives no more of them, nor a thread.

@@ -2,6 +2,7 @@
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
+mod device;
 mod netem;
 mod values;
 
@@ -19,6 +20,7 @@ use towpath_wire::Prefix;
 
 use crate::error::{ExitCode, Failure};
 
+pub use device::DeviceArgs;
 pub use netem::NetemOption;
 use values::parse_shards;
 pub use values::{
@@ -78,9 +80,9 @@ pub struct RunArgs {
     /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
     /// port to other machines over IPv4, [::] over IPv6. Without HOSTPORT (80, 0.0.0.0::80) the host
     /// chooses a free port, which is told on standard error when the run starts. Ranges of one length
-    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with --tap or
-    /// --packet, where the stack has an address of its own that others reach directly.
-    #[arg(short, long, value_name = "PORTS", conflicts_with_all = ["tap", "packet"])]
+    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with a
+    /// device, as --tap, where the stack has an address of its own that others reach directly.
+    #[arg(short, long, value_name = "PORTS", conflicts_with = "device")]
     pub publish: Vec<Ports>,
 
     /// Name of the run, for `towpath ip --name` and `towpath stats --name`
@@ -89,21 +91,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<Word>,
 
-    /// Use a TAP device instead of the rootless gateway
-    ///
-    /// Makes the device NAME (towpath0 or the next free name unless given), or takes over one
-    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. A device that
-    /// towpath made vanishes with the run, with its addresses and routes, also when towpath is killed.
-    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    pub tap: Option<String>,
-
-    /// Use an Ethernet interface of this host, beside the kernel, as a host of its network
-    ///
-    /// The stack has the --address that is given, in the interface's network, and an Ethernet
-    /// address of its own. The kernel keeps the interface with its addresses and its traffic. Other
-    /// hosts reach the stack; this host does not, by this interface. Needs CAP_NET_RAW.
-    #[arg(long, value_name = "INTERFACE", conflicts_with = "tap", requires = "address")]
-    pub packet: Option<String>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
 
     /// Address of the stack with the length of its network, IPv4 or IPv6
     ///
@@ -184,7 +173,7 @@ pub struct RunArgs {
     pub quiet: bool,
 
     /// Do not let the program reach services of this host through the gateway address
-    #[arg(long, conflicts_with_all = ["tap", "packet"])]
+    #[arg(long, conflicts_with = "device")]
     pub no_host_loopback: bool,
 
     /// Nameserver for the program: an address, or `none`
@@ -396,7 +385,8 @@ change: every one is made, or none. Changes end with the run. They are for its o
 
   addr   show [dev DEV] [to PREFIX] | add ADDRESS/LENGTH dev DEV | del ADDRESS[/LENGTH] dev DEV
   route  show [dev DEV] [PREFIX] [via ADDRESS]
-         | add|replace|change|del PREFIX|default [via ADDRESS] [dev DEV] [metric NUMBER]
+         | add|replace|change|del [blackhole|unreachable|prohibit] PREFIX|default [via ADDRESS] [dev DEV]
+           [metric NUMBER]
   neigh  show [dev DEV] [ADDRESS] | add|replace|change ADDRESS lladdr MAC dev DEV | del ADDRESS dev DEV
   link   show [DEV] | set DEV [up|down] [mtu BYTES]
 
@@ -495,6 +485,8 @@ Print a completion script for a shell to standard output.
 
 #[cfg(test)]
 mod tests {
+    use towpath_uplink::LinkKind;
+
     use super::*;
 
     #[test]
@@ -523,11 +515,15 @@ mod tests {
     #[test]
     fn values_that_may_be_left_out_need_an_equals_sign() {
         let args = run(&["--tap", "--stats", "prog"]).unwrap();
-        assert_eq!((args.tap.as_deref(), args.stats), (Some(""), Some(StatsFormat::Text)));
+        assert_eq!(
+            (args.device.link(), args.stats),
+            (LinkKind::Tap(None), Some(StatsFormat::Text))
+        );
         let args = run(&["--tap=t0", "--stats=json", "prog"]).unwrap();
-        assert_eq!((args.tap.as_deref(), args.stats), (Some("t0"), Some(StatsFormat::Json)));
+        let named = LinkKind::Tap(Some("t0".into()));
+        assert_eq!((args.device.link(), args.stats), (named, Some(StatsFormat::Json)));
         let args = run(&["prog"]).unwrap();
-        assert_eq!((args.tap, args.stats, args.mtu), (None, None, None));
+        assert_eq!((args.device.link(), args.stats, args.mtu), (LinkKind::Gateway, None, None));
     }
 
     #[test]
@@ -553,6 +549,7 @@ mod tests {
             (&["--shards", "3", "x"], "1, 2, 4, 8, 16 or auto"),
             (&["--busy-poll", "1001", "x"], "0..=1000"),
             (&["-p", "1:2", "--tap", "x"], "cannot be used with"),
+            (&["--tap", "--packet", "e0", "--address", "10.0.0.2/24", "x"], "cannot be used with"),
             (&[], "PROGRAM"),
         ];
         for (words, wanted) in cases {

@@ -167,7 +167,7 @@ fn put_stats(
 /// The error about PROGRAM; where it was meant as the value of an option, with a word about that.
 fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     let [value, dashes, ..] = &args.program[..] else { return error };
-    let options = [("--tap", args.tap.is_some()), ("--stats", args.stats.is_some())];
+    let options = [("--tap", args.device.is_tap()), ("--stats", args.stats.is_some())];
     match options.into_iter().find(|(_, given)| *given && dashes == "--") {
         Some((option, _)) => {
             let value = value.to_string_lossy();

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use towpath_pcap::CaptureFile;
-use towpath_uplink::{LinkKind, NetemSpec, Plan, PlanError, Remark, Tell, random};
+use towpath_uplink::{NetemSpec, Plan, PlanError, Remark, Tell, random};
 
 use crate::args::{Congestion, RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
@@ -13,12 +13,7 @@ use crate::messages::Messages;
 /// # Errors
 /// They contradict each other, with the sentence for the user.
 pub fn plan(args: &RunArgs, capture: Option<CaptureFile>, messages: &Messages) -> Result<Plan> {
-    let link = match (&args.tap, &args.packet) {
-        (Some(name), _) => LinkKind::Tap(Some(name.clone()).filter(|name| !name.is_empty())),
-        (None, Some(interface)) => LinkKind::Packet(interface.clone()),
-        (None, None) => LinkKind::Gateway,
-    };
-    let mut plan = Plan::new(link, listener(messages.clone()));
+    let mut plan = Plan::new(args.device.link(), listener(messages.clone()));
     plan.publish = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
     if let Some(netem) = netem(args)? {
         plan.set_netem(netem);

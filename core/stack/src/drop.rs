@@ -118,6 +118,22 @@ drop_reasons! {
     Martian = "martian",
     /// To an address of another host: this one does not forward.
     NotLocal = "not_local",
+    /// To be sent on, and its TTL or hop limit ends here.
+    TransitTtl = "transit_ttl",
+    /// To be sent on, and the check of its source by the routes refuses it (RFC 3704).
+    TransitSource = "transit_source",
+    /// To be sent on, and one of its addresses is for one link only.
+    TransitScope = "transit_scope",
+    /// To be sent on, and no route leads to its destination.
+    TransitNoRoute = "transit_no_route",
+    /// To be sent on, and the route to its destination is a blackhole.
+    TransitBlackhole = "transit_blackhole",
+    /// To be sent on, and the route says that its destination is unreachable.
+    TransitUnreachable = "transit_unreachable",
+    /// To be sent on, and the route prohibits it.
+    TransitProhibited = "transit_prohibited",
+    /// To be sent on, and too big for the next link, where routers may not cut it.
+    TransitTooBig = "transit_too_big",
     /// To a group that nobody here joined.
     NotJoined = "not_joined",
     /// A fragment that contradicts the others of its datagram, or that could never fit.
@@ -210,6 +226,14 @@ impl DropReason {
             | Self::IpSourceRoute
             | Self::Martian
             | Self::NotLocal
+            | Self::TransitTtl
+            | Self::TransitSource
+            | Self::TransitScope
+            | Self::TransitNoRoute
+            | Self::TransitBlackhole
+            | Self::TransitUnreachable
+            | Self::TransitProhibited
+            | Self::TransitTooBig
             | Self::NotJoined
             | Self::FragmentInvalid
             | Self::FragmentOverlap

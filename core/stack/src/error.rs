@@ -120,7 +120,7 @@ refusals! {
 impl From<RouteError> for ConnectError {
     fn from(error: RouteError) -> Self {
         match error {
-            RouteError::LoopbackSource => ConnectError::Invalid,
+            RouteError::LoopbackSource | RouteError::Blackhole => ConnectError::Invalid,
             _ => ConnectError::NetUnreachable,
         }
     }
@@ -129,7 +129,7 @@ impl From<RouteError> for ConnectError {
 impl From<RouteError> for SendError {
     fn from(error: RouteError) -> Self {
         match error {
-            RouteError::LoopbackSource => SendError::Invalid,
+            RouteError::LoopbackSource | RouteError::Blackhole => SendError::Invalid,
             _ => SendError::NetUnreachable,
         }
     }

@@ -57,7 +57,7 @@ impl Hop {
     }
 }
 
-const _: () = assert!(limits::NEXT_HOPS_MAX < Hop::PLACE as usize);
+const _: () = assert!(limits::NEIGHBORS_MOST < Hop::PLACE as usize);
 
 impl Path {
     /// Longest IP packet in bytes that gets through, as far as the connection knows.

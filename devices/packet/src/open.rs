@@ -28,45 +28,32 @@ pub struct PacketSocket {
     missed: Cell<u64>,
 }
 
-/// Declares counters and their names in one place.
-macro_rules! counters {
-    ($( $(#[$doc:meta])* $name:ident, )*) => {
-        /// Frames, and the losses among them.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        pub struct Counters { $( $(#[$doc])* pub $name: u64, )* }
-
-        impl Counters {
-            /// Names and values, in a fixed order.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [ $( (stringify!($name), self.$name), )* ].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
-    /// Frames received, merged ones as one.
-    rx_frames,
-    /// Bytes of received frames.
-    rx_bytes,
-    /// Drops by the kernel, because the socket's queue was full.
-    rx_missed,
-    /// Drops of frames whose virtio header contradicts itself or the frame.
-    rx_malformed,
-    /// Drops of frames that are longer than any buffer.
-    rx_too_long,
-    /// Reads that failed, as while the interface is down.
-    rx_errors,
-    /// Frames sent, those to be segmented as one.
-    tx_frames,
-    /// Bytes of sent frames.
-    tx_bytes,
-    /// Drops of frames that the kernel refused: the interface is down, or memory is short.
-    tx_refused,
-    /// Drops of frames to be segmented whose checksum is complete.
-    tx_malformed,
-    /// Calls after which the socket took no more for now.
-    tx_blocked,
+towpath_pool::counters! {
+    /// Frames, and the losses among them.
+    pub struct Counters {
+        /// Frames received, merged ones as one.
+        rx_frames,
+        /// Bytes of received frames.
+        rx_bytes,
+        /// Drops by the kernel, because the socket's queue was full.
+        rx_missed,
+        /// Drops of frames whose virtio header contradicts itself or the frame.
+        rx_malformed,
+        /// Drops of frames that are longer than any buffer.
+        rx_too_long,
+        /// Reads that failed, as while the interface is down.
+        rx_errors,
+        /// Frames sent, those to be segmented as one.
+        tx_frames,
+        /// Bytes of sent frames.
+        tx_bytes,
+        /// Drops of frames that the kernel refused: the interface is down, or memory is short.
+        tx_refused,
+        /// Drops of frames to be segmented whose checksum is complete.
+        tx_malformed,
+        /// Calls after which the socket took no more for now.
+        tx_blocked,
+    }
 }
 
 /// Why an interface could not be opened, and what helps.

@@ -183,8 +183,8 @@ fn sigpipe() {
     drop(client);
 }
 
-/// A thread waits again and again, and each time a signal comes just after `disturb` has woken it for
-/// nothing. `wait` gives the errno of the call, which does not return when the signal is lost.
+/// A thread waits again and again, and each time a signal comes just after `disturb` has woken it
+/// for nothing. `wait` gives the errno of the call, which does not return when the signal is lost.
 fn is_interrupted_each_time(wait: impl Fn() -> i32 + Sync, disturb: impl Fn()) {
     const ROUNDS: u32 = 60;
     install(libc::SIGUSR1, 0);
@@ -337,8 +337,8 @@ fn a_handler_gets_what_the_kernel_gives() {
     assert_eq!(SENDER.load(Ordering::SeqCst), std::process::id());
 }
 
-/// A listener of its own, which asks the engine for each call: socket, bind and listen are async-signal-safe
-/// (signal-safety(7)).
+/// A listener of its own, which asks the engine for each call: socket, bind and listen are
+/// async-signal-safe (signal-safety(7)).
 extern "C" fn listen_and_close(_: i32) {
     // SAFETY: calls that a handler may make, with a structure of its own.
     unsafe {

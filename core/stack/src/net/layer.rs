@@ -7,6 +7,7 @@ use std::sync::Arc;
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 
+use super::config::NetConfig;
 use super::control::Control;
 use super::data::{Data, Load, Output};
 use super::iface::IfaceId;
@@ -16,20 +17,6 @@ use super::seat::{Seat, Shared};
 use super::told::{News, Order, Parts};
 use super::trace::{ControlCounters, Dropped, NetCounters, Traffic};
 use crate::drop::DropReason;
-
-/// What the owner of a [`Net`] decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NetConfig {
-    /// Keep copies of dropped packets for [`Net::take_dropped`].
-    pub trace_drops: bool,
-}
-
-impl Default for NetConfig {
-    /// No trace.
-    fn default() -> Self {
-        Self { trace_drops: false }
-    }
-}
 
 /// The IP layer of a host, or that of one of its shards. See the [module](super).
 ///
@@ -56,14 +43,14 @@ pub struct Net {
 impl Net {
     /// A host with nothing but the loopback interface.
     pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
-        let control = Box::new(host_control(&keys, now));
+        let control = Box::new(host_control(config, &keys, now));
         Self::assemble(config, &keys, now, (0, 1), Seat::Alone(control))
     }
 
     /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one runs control.
     pub(crate) fn shards(config: NetConfig, keys: &[Keys], now: Instant) -> Vec<Self> {
         let [first, ..] = keys else { return Vec::new() };
-        let shared = Arc::new(Shared::new(host_control(first, now)));
+        let shared = Arc::new(Shared::new(host_control(config, first, now)));
         let assemble = |(n, own): (usize, &Keys)| {
             let shared = Arc::clone(&shared);
             let seat = if n == 0 { Seat::First(shared) } else { Seat::Other(shared) };
@@ -79,8 +66,7 @@ impl Net {
         place: (usize, usize),
         seat: Seat,
     ) -> Self {
-        let mut data = Data::new(keys, now, place);
-        data.set_trace_drops(config.trace_drops);
+        let mut data = Data::new(config, keys, now, place);
         data.follow(&seat.snapshot());
         let woken_for = data.snapshot.generation;
         let (hurries_seen, hurries_first) = (0, false);
@@ -308,8 +294,8 @@ impl Net {
 }
 
 /// Control of a host with nothing but the loopback interface.
-fn host_control(keys: &Keys, now: Instant) -> Control {
-    let mut control = Control::new(keys);
+fn host_control(config: NetConfig, keys: &Keys, now: Instant) -> Control {
+    let mut control = Control::new(config, keys);
     control.add_loopback(now);
     control
 }

@@ -32,6 +32,9 @@ pub(super) const LOOPBACK_MTU: u32 = 65535;
 /// recently used goes, so that a scan of a large prefix costs a bounded amount of memory (RFC 6583); counter
 /// `neighbors_displaced`.
 pub const NEIGHBORS_MAX: usize = 1024;
+/// Most that [`NEIGHBORS_MAX`] may be replaced by ([`super::NetConfig::neighbors_max`]): a
+/// connection names the place of its next hop by 14 bits.
+pub const NEIGHBORS_MOST: usize = 16_000;
 /// Of those that are asked for and have not answered, so many: they have places of their own, so that who sends to hosts
 /// that are not there, or has answers sent to them, displaces none that is (RFC 6583 §7.1).
 pub const NEIGHBORS_ASKED_MAX: usize = 512;

@@ -34,7 +34,7 @@
 //! first one to all. Of a snapshot each shard learns by a word that it looks at once a batch. Joins of groups and changes by
 //! the owner are made by control at once, whichever thread calls: that is what its lock is for (`seat`).
 //!
-//! Reading order: [`Net`] in `layer`, with its `seat`; `told`, `snapshot`; `relay` for several shards; then `data` and
+//! Reading order: [`Net`] in `layer`, with its `config` and `seat`; `told`, `snapshot`; `relay` for several shards; then `data` and
 //! `control`, whose pages go on. `owner` and
 //! `transport` are what the two are called for. `iface`, `route`, `received` and `ip` are what is asked, given and
 //! told. `locals` has the addresses of a snapshot, `fib` its routes, in a `trie`, with the `failures` of routers;
@@ -45,6 +45,7 @@
 //! no lock.
 
 mod changes;
+mod config;
 mod control;
 mod data;
 mod failures;
@@ -73,15 +74,19 @@ mod transport;
 mod trie;
 
 pub use changes::{Change, Fault, How, Refused, RouteSpec};
+pub use config::{Forwarding, NetConfig, SourceCheck};
 pub use control::{Neighbor, NeighborState};
 pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
 pub(crate) use data::{connection, datagrams, mtu, place, quoted_flow};
 pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
 pub use keys::Keys;
-pub use layer::{Net, NetConfig};
+pub use layer::Net;
 pub use received::{Echo, IcmpError, Local, Looped, Received};
-pub use route::{HopId, Route, RouteEntry, RouteError};
+pub use route::{
+    HopId, NewRoute, Route, RouteChange, RouteEntry, RouteError, RouteKind, RouteRefusal,
+    RoutesRefused,
+};
 pub use snapshot::Link as Interface;
 pub(crate) use told::{HopKey, News, ToControl};
 pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters, Traffic};

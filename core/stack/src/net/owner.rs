@@ -11,7 +11,7 @@ use towpath_wire::Prefix;
 use super::control::{Control, Neighbor};
 use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
-use super::route::RouteEntry;
+use super::route::{RouteChange, RouteEntry, RoutesRefused};
 use super::seat::Seat;
 use super::snapshot::Link;
 
@@ -59,6 +59,14 @@ impl Net {
         metric: u32,
     ) -> bool {
         self.decide(|control| control.add_route(prefix, next_hop, iface, metric))
+    }
+
+    /// Makes all of several changes of routes, for packets at one moment.
+    ///
+    /// # Errors
+    /// None of them was made: one cannot be, or there might be too many routers.
+    pub fn change_routes(&mut self, changes: &[RouteChange]) -> Result<(), RoutesRefused> {
+        self.decide(|control| control.change_routes(changes))
     }
 
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
@@ -142,6 +150,16 @@ impl Net {
     /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.
     pub fn is_local(&self, ip: IpAddr) -> bool {
         self.data.is_local(ip)
+    }
+
+    /// Whether packets to other hosts are sent on.
+    pub(crate) fn is_router(&self) -> bool {
+        self.data.is_router()
+    }
+
+    /// Whether packets to `dst` that come in by `iface` are for another host.
+    pub(crate) fn is_beyond(&self, iface: IfaceId, dst: IpAddr) -> bool {
+        self.data.is_beyond(iface, dst)
     }
 
     /// The interface that a packet to `local` came in on, as sockets see it. What this host sends to an address of

@@ -47,6 +47,12 @@ pub enum RouteError {
     NoInterface,
     /// The given source is of 127.0.0.0/8, and the destination is not this host.
     LoopbackSource,
+    /// The route is a blackhole.
+    Blackhole,
+    /// The route says that the destination is unreachable.
+    Unreachable,
+    /// The route prohibits it.
+    Prohibited,
 }
 
 /// An entry of the routing table.
@@ -62,6 +68,72 @@ pub struct RouteEntry {
     pub metric: u32,
     /// Who made it.
     pub origin: Origin,
+    /// Fate of packets that take it.
+    pub kind: RouteKind,
+}
+
+/// Fate of packets to the destinations of a route. The kinds are those of ip-route(8).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RouteKind {
+    /// Packets are sent to the next hop.
+    #[default]
+    Unicast,
+    /// Packets are dropped in silence.
+    Blackhole,
+    /// Packets are dropped, and their sender is told that the host is unreachable.
+    Unreachable,
+    /// Packets are dropped, and their sender is told that communication is prohibited.
+    Prohibit,
+}
+
+/// A route that an operator makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewRoute {
+    /// Destinations that it is for.
+    pub prefix: Prefix,
+    /// The router; `None` when the destinations are on the link, or for a kind other than unicast.
+    pub next_hop: Option<IpAddr>,
+    /// The interface that packets leave by; the loopback interface for a kind other than unicast.
+    pub iface: IfaceId,
+    /// Rank among routes to equal prefixes: the smallest is used.
+    pub metric: u32,
+    /// Fate of packets that take it.
+    pub kind: RouteKind,
+}
+
+/// A change of routes that takes effect together with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteChange {
+    /// Adds a route; the same one again replaces its metric.
+    Add(NewRoute),
+    /// Removes an operator's routes to a prefix, all or those through `next_hop`.
+    Remove {
+        /// Destinations of the routes.
+        prefix: Prefix,
+        /// The router of those that go; `None` for all.
+        next_hop: Option<IpAddr>,
+    },
+}
+
+/// Why none of several changes of routes was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoutesRefused {
+    /// Place of the change that is to blame.
+    pub nth: usize,
+    /// The fault.
+    pub why: RouteRefusal,
+}
+
+/// Fault of a change of routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RouteRefusal {
+    /// The router is of the other family.
+    OtherFamily,
+    /// There is no such interface.
+    NoInterface,
+    /// There may be no more routers ([`super::limits::GATEWAYS_MAX`]).
+    TooManyRouters,
 }
 
 impl RouteEntry {
@@ -70,6 +142,7 @@ impl RouteEntry {
             && self.next_hop == other.next_hop
             && self.iface == other.iface
             && self.origin == other.origin
+            && self.kind == other.kind
     }
 }
 

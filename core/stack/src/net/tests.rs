@@ -20,6 +20,7 @@ use super::*;
 use crate::drop::DropReason;
 
 mod changes;
+mod forward;
 mod groups;
 mod neighbors;
 mod next_hops;
@@ -54,7 +55,7 @@ impl Host {
     fn new(mac: MacAddr, addresses: &[&str], change: impl FnOnce(&mut InterfaceConfig)) -> Self {
         let now = Instant(1_000_000_000);
         let keys = Keys::derive(&[mac.0[5]; 32]);
-        let mut net = Net::new(NetConfig { trace_drops: true }, keys, now);
+        let mut net = Net::new(NetConfig { trace_drops: true, ..NetConfig::default() }, keys, now);
         let mut config = InterfaceConfig {
             name: "eth0".to_string(),
             link: LinkType::Ethernet,

@@ -41,6 +41,10 @@ pub struct DataCounters {
     pub received_bytes: u64,
     /// Transport packets given to the sockets.
     pub delivered: u64,
+    /// Packets to other hosts sent on, or kept until their neighbour is known.
+    pub forwarded: u64,
+    /// Bytes of them, from the IP header on.
+    pub forwarded_bytes: u64,
     /// Packets put into an output or onto the loopback queue.
     pub sent: u64,
     /// Bytes of them.
@@ -97,6 +101,8 @@ impl DataCounters {
             received,
             received_bytes,
             delivered,
+            forwarded,
+            forwarded_bytes,
             sent,
             sent_bytes,
             output_bytes_full,
@@ -125,6 +131,8 @@ impl DataCounters {
             ("received", received),
             ("received_bytes", received_bytes),
             ("delivered", delivered),
+            ("forwarded", forwarded),
+            ("forwarded_bytes", forwarded_bytes),
             ("sent", sent),
             ("sent_bytes", sent_bytes),
             ("output_bytes_full", output_bytes_full),

@@ -61,6 +61,13 @@ impl<H: Host> Stack<H> {
     ) {
         let interface = self.net.interfaces().get(iface.index());
         let link = interface.map_or(LinkType::Ip, |interface| interface.link());
+        // A packet to another host has no owner here: the shard where it came in sends it on.
+        if self.net.is_router()
+            && let Some(dst) = Subject::destination(link, packet.linear())
+            && self.net.is_beyond(iface, dst)
+        {
+            return self.receive_here(now, host, iface, packet, None, pool);
+        }
         let subject = Subject::of_frame(link, packet.linear());
         let is_fragment = matches!(subject, Subject::Fragment { .. });
         match self.verdict(iface, subject) {

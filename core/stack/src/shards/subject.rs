@@ -44,6 +44,22 @@ impl Subject {
         }
     }
 
+    /// The destination of an IP packet that a device gave.
+    pub fn destination(link: LinkType, frame: &[u8]) -> Option<IpAddr> {
+        let packet = match link {
+            LinkType::Ip => frame,
+            LinkType::Ethernet => match ethernet::Header::parse(frame) {
+                Ok((header, at)) if is_ip(header.ethertype) => frame.get(at..)?,
+                _ => return None,
+            },
+        };
+        match packet.first()? >> 4 {
+            4 => Some(ipv4::Header::parse_quoted(packet).ok()?.0.dst.into()),
+            6 => Some(ipv6::Header::parse_quoted(packet).ok()?.0.dst.into()),
+            _ => None,
+        }
+    }
+
     /// Of an IP packet, whose payload may end early.
     #[inline(always)]
     pub fn of_ip(packet: &[u8]) -> Self {
@@ -125,6 +141,10 @@ impl Subject {
             _ => Self::Any,
         }
     }
+}
+
+fn is_ip(ethertype: EtherType) -> bool {
+    matches!(ethertype, EtherType::IPV4 | EtherType::IPV6)
 }
 
 /// Where the transport header is.

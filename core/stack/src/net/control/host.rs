@@ -14,7 +14,9 @@ use super::tables::{Changed, Control};
 use crate::net::iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 use crate::net::limits::LOOPBACK_MTU;
 use crate::net::locals::Roles;
-use crate::net::route::RouteEntry;
+use crate::net::route::{
+    NewRoute, RouteChange, RouteEntry, RouteKind, RouteRefusal, RoutesRefused,
+};
 use crate::net::snapshot::{Host, Snapshot};
 use crate::net::source;
 
@@ -113,6 +115,7 @@ impl Control {
                 iface,
                 metric: 0,
                 origin: Origin::Link,
+                kind: RouteKind::Unicast,
             });
         }
     }
@@ -150,14 +153,56 @@ impl Control {
         iface: IfaceId,
         metric: u32,
     ) -> bool {
-        let other_family = next_hop.is_some_and(|hop| hop.is_ipv4() != prefix.addr().is_ipv4());
-        if other_family || iface.index() >= self.ifaces.len() {
-            return false;
+        let route = NewRoute { prefix, next_hop, iface, metric, kind: RouteKind::Unicast };
+        self.change_routes(&[RouteChange::Add(route)]).is_ok()
+    }
+
+    /// Makes all of several changes of routes, for packets at one moment; or none of them.
+    pub(in crate::net) fn change_routes(
+        &mut self,
+        changes: &[RouteChange],
+    ) -> Result<(), RoutesRefused> {
+        let mut room = self.routes.room_for_routers();
+        for (nth, change) in changes.iter().enumerate() {
+            self.check_change(change, &mut room).map_err(|why| RoutesRefused { nth, why })?;
         }
-        let origin = Origin::Static;
-        let added = self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin });
+        for change in changes {
+            match *change {
+                RouteChange::Add(NewRoute { prefix, next_hop, iface, metric, kind }) => {
+                    let origin = Origin::Static;
+                    let added = self.routes.add(RouteEntry {
+                        prefix,
+                        next_hop,
+                        iface,
+                        metric,
+                        origin,
+                        kind,
+                    });
+                    debug_assert!(added, "there was room for all routers");
+                }
+                RouteChange::Remove { prefix, next_hop } => {
+                    self.remove_static(prefix, next_hop);
+                }
+            }
+        }
         self.publish();
-        added
+        Ok(())
+    }
+
+    /// Whether a change can be made while there is `room` for so many more routers.
+    fn check_change(&self, change: &RouteChange, room: &mut usize) -> Result<(), RouteRefusal> {
+        let RouteChange::Add(route) = change else { return Ok(()) };
+        if route.next_hop.is_some_and(|hop| hop.is_ipv4() != route.prefix.addr().is_ipv4()) {
+            return Err(RouteRefusal::OtherFamily);
+        }
+        if route.iface.index() >= self.ifaces.len() {
+            return Err(RouteRefusal::NoInterface);
+        }
+        let hop = route.next_hop.map(|hop| (route.iface, hop));
+        if hop.is_some_and(|hop| !self.routes.leads_through(&hop)) {
+            *room = room.checked_sub(1).ok_or(RouteRefusal::TooManyRouters)?;
+        }
+        Ok(())
     }
 
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
@@ -166,9 +211,7 @@ impl Control {
         prefix: Prefix,
         next_hop: Option<IpAddr>,
     ) -> usize {
-        let count = self.routes.remove(prefix, |route| {
-            route.origin == Origin::Static && (next_hop.is_none() || route.next_hop == next_hop)
-        });
+        let count = self.remove_static(prefix, next_hop);
         self.publish();
         count
     }
@@ -176,6 +219,12 @@ impl Control {
     /// The addresses of an interface.
     pub(in crate::net) fn addresses_of(&self, iface: IfaceId) -> Vec<Address> {
         self.ifaces.get(iface.index()).map(|known| known.addresses.to_vec()).unwrap_or_default()
+    }
+
+    fn remove_static(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
+        self.routes.remove(prefix, |route| {
+            route.origin == Origin::Static && (next_hop.is_none() || route.next_hop == next_hop)
+        })
     }
 
     /// All routes, in order of adding.

@@ -83,7 +83,7 @@ impl Control {
             self.heard_from(now, key, pool);
         }
         let answer = Message::NeighborAdvert {
-            router: false,
+            router: self.forwards,
             solicited: !src.is_unspecified(),
             override_: state != AddressState::Optimistic,
             target,

@@ -24,7 +24,7 @@ use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{
     ARP_LOCK_TIME, DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_USE_INTERVAL,
-    NEIGHBORS_ASKED_MAX, NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
+    NEIGHBORS_ASKED_MAX, NEIGHBORS_HEARD_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
 };
 use crate::net::lru::Lru;
 use crate::net::told::{HopKey, News, Parts};
@@ -141,9 +141,10 @@ enum State {
 }
 
 impl Neighbors {
-    pub(super) fn new(keys: Keyed) -> Self {
+    /// With room for `neighbors_max` that are known, and for those that are asked.
+    pub(super) fn new(keys: Keyed, neighbors_max: usize) -> Self {
         Self {
-            used: Lru::new(NEIGHBORS_MAX + NEIGHBORS_ASKED_MAX, keys),
+            used: Lru::new(neighbors_max + NEIGHBORS_ASKED_MAX, keys),
             asked: Lru::new(NEIGHBORS_ASKED_MAX, keys),
             heard: Lru::new(NEIGHBORS_HEARD_MAX, keys),
             permanent: BTreeMap::new(),
@@ -599,6 +600,7 @@ pub(super) fn reachable_time(base: Duration, draw: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::limits::NEIGHBORS_MAX;
 
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -638,7 +640,7 @@ mod tests {
 
     #[test]
     fn asks_three_times_a_second_apart_and_then_fails() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
         assert!(neighbors.on_used(at(0), key(), Parts::FIRST));
         assert!(!neighbors.on_used(at(1), key(), Parts::FIRST));
         assert!(neighbors.on_timeout(at(999)).is_empty());
@@ -655,7 +657,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_told_and_use_after_its_time_probes() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
         neighbors.on_used(at(0), key(), Parts::FIRST);
         assert!(neighbors.is_asked(&key()));
         assert!(!neighbors.on_advert(at(10), key(), ANSWER, at(30_000)));
@@ -679,7 +681,7 @@ mod tests {
 
     #[test]
     fn an_unanswered_probe_forgets_the_neighbour() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
         neighbors.on_question(at(0), key(), MAC, true);
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
         assert!(!neighbors.on_used(at(0), key(), Parts::FIRST));
@@ -693,7 +695,7 @@ mod tests {
 
     #[test]
     fn the_transport_confirms_instead_of_a_probe() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
         neighbors.on_question(at(0), key(), MAC, true);
         neighbors.on_used(at(0), key(), Parts::FIRST);
         neighbors.confirm(at(0), Parts::FIRST, (key(), OTHER), at(20_000));
@@ -709,7 +711,7 @@ mod tests {
 
     #[test]
     fn unasked_answers_make_no_entry_and_only_override_changes_one() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
         neighbors.on_advert(at(0), key(), ANSWER, at(1));
         neighbors.on_question(at(0), key(), MAC, false);
         assert_eq!(state(&neighbors), None);
@@ -729,7 +731,7 @@ mod tests {
     /// Of four shards that use a neighbour each hears what is new, and no other hears that one of them uses it still.
     #[test]
     fn users_hear_what_has_changed_and_who_asks_is_answered() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
         let part = |n| Parts::FIRST.and(Parts::one(n));
         let all = (1..4).fold(Parts::FIRST, |all, n| all.and(part(n)));
         let to = |neighbors: &mut Neighbors| {
@@ -760,7 +762,7 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
         let nth = |n: u32| (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()));
         for n in 0..NEIGHBORS_MAX as u32 * 2 {
             assert!(neighbors.on_used(at(0), nth(n), Parts::FIRST));

@@ -180,6 +180,7 @@ mod tests {
 
     use super::*;
     use crate::net::iface::{IfaceId, Origin};
+    use crate::net::route::RouteKind;
 
     fn entry(prefix: &str, next_hop: Option<&str>, iface: u16, metric: u32) -> RouteEntry {
         RouteEntry {
@@ -188,6 +189,7 @@ mod tests {
             iface: IfaceId(iface),
             metric,
             origin: Origin::Static,
+            kind: RouteKind::Unicast,
         }
     }
 
@@ -292,7 +294,14 @@ mod tests {
                 IpAddr::V6(_) => "fe80::1".parse().unwrap(),
             };
             let (iface, next_hop) = (IfaceId(iface), routed.then_some(router));
-            RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static }
+            RouteEntry {
+                prefix,
+                next_hop,
+                iface,
+                metric,
+                origin: Origin::Static,
+                kind: RouteKind::Unicast,
+            }
         })
     }
 

@@ -18,7 +18,7 @@ use crate::net::limits::{
     ADDRESSES_MAX, DAD_RETRIES_MAX, DAD_TRANSMITS, RETRANS_TIME_MAX, RETRANS_TIME_MIN,
     ROUTER_SOLICIT_DELAY, ROUTER_SOLICIT_INTERVAL, ROUTER_SOLICITS_MAX,
 };
-use crate::net::route::RouteEntry;
+use crate::net::route::{RouteEntry, RouteKind};
 
 /// An address keeps at least this long against an advertisement that would end it (RFC 4862 §5.5.3 e).
 const VALID_MIN: Duration = Duration::from_secs(2 * 60 * 60);
@@ -351,7 +351,14 @@ impl Control {
             }
         }
         let (next_hop, origin) = (router.map(IpAddr::V6), Origin::Router);
-        if !self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin }) {
+        if !self.routes.add(RouteEntry {
+            prefix,
+            next_hop,
+            iface,
+            metric,
+            origin,
+            kind: RouteKind::Unicast,
+        }) {
             self.ifaces[iface.index()].discovery.learnt.forget((prefix, router));
             self.counters.router_routes_refused += 1;
         }

@@ -10,6 +10,7 @@ use super::neighbor::Neighbors;
 use super::routes::RouteTable;
 use super::schedule::Schedule;
 use crate::drop::DropReason;
+use crate::net::config::NetConfig;
 use crate::net::hash::{Cheap, Keyed, Random};
 use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
@@ -20,6 +21,8 @@ use crate::net::trace::ControlCounters;
 /// The one that knows what this host is, and who is on its links. See the [folder](super).
 #[derive(Debug)]
 pub(in crate::net) struct Control {
+    /// The host is a router.
+    pub(super) forwards: bool,
     pub(in crate::net) counters: ControlCounters,
     pub(super) ifaces: Vec<Interface>,
     pub(super) routes: RouteTable,
@@ -45,13 +48,14 @@ pub(super) struct Changed {
 
 impl Control {
     /// Of a host without interfaces.
-    pub(in crate::net) fn new(keys: &Keys) -> Self {
+    pub(in crate::net) fn new(config: NetConfig, keys: &Keys) -> Self {
         let (tables, addresses_hash) = (Keyed(keys.tables), Cheap(keys.addresses));
         Self {
+            forwards: config.forwarding.is_some(),
             counters: ControlCounters::default(),
             ifaces: Vec::new(),
             routes: RouteTable::new(tables),
-            neighbors: Neighbors::new(tables),
+            neighbors: Neighbors::new(tables, config.neighbors()),
             schedule: Schedule::default(),
             interface_ids: Keyed(keys.interface_ids),
             random: Random::new(keys.random),

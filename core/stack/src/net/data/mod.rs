@@ -11,6 +11,7 @@
 //! ```
 //!
 //! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has what both use.
+//! `forward` sends packets to other hosts on, with `option_stamp` and `refragment`.
 //! `verdict` says what becomes of what comes in, `way` which way a packet goes, `mtu` how big it may be. `next_hop`
 //! has what goes in front of the packets to each neighbour, and what waits for one; `output` is the queue in front of a
 //! device; `orders` has what control tells.
@@ -22,6 +23,7 @@
 //! about it, and the others are told, so that each shard knows what a host with one would.
 
 mod error_limit;
+mod forward;
 mod fragment;
 mod gro;
 mod icmp;
@@ -29,10 +31,12 @@ mod ident;
 pub(crate) mod mtu;
 mod next_hop;
 mod offload;
+mod option_stamp;
 mod orders;
 mod output;
 mod reassembly;
 mod receive;
+mod refragment;
 mod report;
 mod send;
 mod tables;

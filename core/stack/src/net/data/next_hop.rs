@@ -28,7 +28,7 @@ use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{
     NEIGHBOR_NOTICES_MAX, NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX,
-    NEIGHBOR_QUEUES_BYTES_MAX, NEXT_HOPS_MAX,
+    NEIGHBOR_QUEUES_BYTES_MAX, NEIGHBORS_MOST,
 };
 use crate::net::link_header::LinkHeader;
 use crate::net::route::{Epoch, HopId};
@@ -120,6 +120,8 @@ pub(in crate::net) struct NextHops {
     queued: usize,
     /// What they may: this data part's share of [`NEIGHBOR_QUEUES_BYTES_MAX`].
     queued_max: usize,
+    /// Most places.
+    places_max: usize,
     /// At most [`NEIGHBOR_NOTICES_MAX`].
     notices: VecDeque<Notice>,
     /// The router that was told to be avoided last, and from when on it is told again.
@@ -134,8 +136,8 @@ pub(in crate::net) struct NextHops {
 }
 
 impl NextHops {
-    /// Of one of `shards` data parts.
-    pub(super) fn new(keys: Keyed, shards: usize) -> Self {
+    /// Next hops of one of `shards` data parts, with room for `places_max` neighbours.
+    pub(super) fn new(keys: Keyed, places_max: usize, shards: usize) -> Self {
         Self {
             index: HashMap::with_hasher(keys),
             places: Vec::new(),
@@ -143,6 +145,7 @@ impl NextHops {
             epoch: Epoch::default(),
             queued: 0,
             queued_max: NEIGHBOR_QUEUES_BYTES_MAX / shards,
+            places_max,
             notices: VecDeque::new(),
             avoided: None,
             gone: VecDeque::new(),
@@ -171,7 +174,7 @@ impl NextHops {
 
     fn begin(&mut self, key: HopKey) -> u16 {
         let index = match self.places.len() {
-            len if len < NEXT_HOPS_MAX => {
+            len if len < self.places_max => {
                 self.places.push(Place {
                     key,
                     since: self.epoch,
@@ -400,7 +403,7 @@ impl NextHops {
     }
 }
 
-const _: () = assert!(NEXT_HOPS_MAX < u16::MAX as usize);
+const _: () = assert!(NEIGHBORS_MOST < u16::MAX as usize);
 
 /// The index of a place.
 fn index(id: HopId) -> usize {
@@ -422,6 +425,7 @@ mod tests {
     use towpath_pool::Pool;
 
     use super::*;
+    use crate::net::limits::NEXT_HOPS_MAX;
 
     const LINK: LinkHeader = LinkHeader::NONE;
 
@@ -434,7 +438,7 @@ mod tests {
     }
 
     fn table() -> NextHops {
-        NextHops::new(Keyed([1, 2]), 1)
+        NextHops::new(Keyed([1, 2]), NEXT_HOPS_MAX, 1)
     }
 
     fn waiting(pool: &mut Pool, len: usize) -> Waiting {
@@ -570,7 +574,8 @@ mod tests {
     /// All data parts together keep as much as one would, and each of them what one neighbour may have.
     #[test]
     fn shards_have_a_part_of_what_waits_each() {
-        let (mut hops, mut pool) = (NextHops::new(Keyed([1, 2]), 16), Pool::default());
+        let (mut hops, mut pool) =
+            (NextHops::new(Keyed([1, 2]), NEXT_HOPS_MAX, 16), Pool::default());
         for n in 0..500 {
             let id = hops.at(nth(n));
             send(&mut hops, id, waiting(&mut pool, 1400));

@@ -34,7 +34,7 @@ impl Data {
                     self.transmit(iface, link, packet, mtu, pool);
                 }
             }
-            News::Failed(key) => self.on_next_hop_failed(key, pool),
+            News::Failed(key) => self.on_next_hop_failed(now, key, pool),
             News::Forgotten(key) => self.on_next_hop_forgotten(key, pool),
             News::AllForgotten => {
                 for key in self.next_hops.on_all_lost() {
@@ -55,9 +55,13 @@ impl Data {
 
     //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.1
     //# If the address resolution fails, it SHOULD be reported
-    fn on_next_hop_failed(&mut self, key: HopKey, pool: &mut Pool) {
+    fn on_next_hop_failed(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
         let iface = key.0;
         for Waiting { packet, .. } in self.next_hops.on_lost(key) {
+            if self.forwarding.is_some() && self.report_unreached(now, iface, &packet, pool) {
+                self.drop(iface, packet, DropReason::NeighborUnreachable, pool);
+                continue;
+            }
             let error = self.error_about_own(iface, &packet);
             self.errors.extend(error.filter(|_| self.errors.len() < ERRORS_MAX));
             self.drop(iface, packet, DropReason::NeighborUnreachable, pool);

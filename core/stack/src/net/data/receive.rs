@@ -29,23 +29,26 @@ struct Link {
 
 /// What the IP headers say.
 #[derive(Debug, Clone, Copy)]
-struct IpPacket {
-    src: IpAddr,
-    dst: IpAddr,
-    protocol: IpProtocol,
-    ttl: u8,
+pub(super) struct IpPacket {
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    pub protocol: IpProtocol,
+    pub ttl: u8,
     tos: u8,
-    ip_offset: usize,
-    offset: usize,
-    end: usize,
-    fragment: Option<Piece>,
+    /// Place of the IP header.
+    pub ip_offset: usize,
+    /// Place of what follows the headers of IP, as far as they were read.
+    pub offset: usize,
+    /// End of the IP packet.
+    pub end: usize,
+    pub fragment: Option<Piece>,
 }
 
 /// What the headers of a fragment say.
 #[derive(Debug, Clone, Copy)]
-struct Piece {
-    offset: usize,
-    more: bool,
+pub(super) struct Piece {
+    pub offset: usize,
+    pub more: bool,
     ident: u32,
     next_header: Option<(usize, u8)>,
 }
@@ -54,7 +57,15 @@ struct Piece {
 #[derive(Debug)]
 enum Refused {
     Silently(DropReason),
-    Problem { report: Report, ip: IpPacket },
+    Problem {
+        report: Report,
+        ip: IpPacket,
+    },
+    /// Extension headers that only their receiver has to understand: a router sends them on.
+    Unread {
+        reason: DropReason,
+        ip: IpPacket,
+    },
 }
 
 impl From<DropReason> for Refused {
@@ -97,9 +108,17 @@ impl Data {
             Ok(ip) => (ip, None),
             Err(Refused::Silently(reason)) => return self.refuse(iface, packet, reason, pool),
             Err(Refused::Problem { report, ip }) => (ip, Some(report)),
+            Err(Refused::Unread { reason, ip }) => {
+                self.receive_unread(now, iface, (ip, link.group), (packet, reason), pool);
+                return None;
+            }
         };
         let group = match (self.verdict(iface, (ip.src, ip.dst), link.group), problem) {
             (Verdict::Local { group }, None) => group,
+            (Verdict::Forward, problem) => {
+                self.forward(now, iface, &ip, problem, packet, pool);
+                return None;
+            }
             (Verdict::Local { group }, Some(report)) => {
                 return self.refuse_for(now, iface, (ip, group), packet, report, pool);
             }
@@ -139,6 +158,29 @@ impl Data {
                 self.hand_over(now, local, pool)
             }
             Verdict::Drop(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
+            // `verdict_of_looped` never says so.
+            Verdict::Forward => self.refuse(IfaceId::LOOPBACK, packet, DropReason::NotLocal, pool),
+        }
+    }
+
+    /// A packet whose extension headers this host cannot read: it is dropped, unless it is for
+    /// another host, which may be able to.
+    //= https://www.rfc-editor.org/rfc/rfc7045#section-2.1
+    //# Any forwarding node along an IPv6 packet's path, which forwards the
+    //# packet for any reason, SHOULD do so regardless of any extension
+    //# headers that are present
+    #[cold]
+    fn receive_unread(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (ip, link_group): (IpPacket, bool),
+        (packet, reason): (Packet, DropReason),
+        pool: &mut Pool,
+    ) {
+        match self.verdict(iface, (ip.src, ip.dst), link_group) {
+            Verdict::Forward => self.forward(now, iface, &ip, None, packet, pool),
+            Verdict::Local { .. } | Verdict::Drop(_) => self.drop(iface, packet, reason, pool),
         }
     }
 
@@ -276,7 +318,9 @@ impl Data {
             }
             Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, (ip, group), packet, pool),
             Ok(_) => self.refuse(iface, packet, DropReason::FragmentInvalid, pool),
-            Err(Refused::Silently(reason)) => self.refuse(iface, packet, reason, pool),
+            Err(Refused::Silently(reason) | Refused::Unread { reason, .. }) => {
+                self.refuse(iface, packet, reason, pool)
+            }
             Err(Refused::Problem { report, ip }) => {
                 self.refuse_for(now, iface, (ip, group), packet, report, pool)
             }
@@ -431,12 +475,12 @@ fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, Refused> {
             };
             return Err(Refused::Problem { report, ip });
         }
-        Err(_) => return Err(DropReason::IpMalformed.into()),
+        Err(_) => return Err(Refused::Unread { reason: DropReason::IpMalformed, ip }),
     };
     ip.protocol = chain.upper;
     ip.offset = at + chain.upper_at;
     if chain.fragment.is_some_and(|fragment| fragment.is_atomic()) && is_discovery(packet, &ip) {
-        return Err(DropReason::NeighborMalformed.into());
+        return Err(Refused::Unread { reason: DropReason::NeighborMalformed, ip });
     }
     ip.fragment = chain.fragment.filter(|fragment| !fragment.is_atomic()).map(|fragment| Piece {
         offset: usize::from(fragment.offset),

@@ -65,6 +65,49 @@ pub(super) enum Report {
     V6EvenGroup(icmpv6::Message),
 }
 
+impl Report {
+    /// The error for `why`; `named_at` is the place of the field that names a transport.
+    pub(super) fn unreachable(
+        is_v4: bool,
+        why: Unreachable,
+        named_at: impl FnOnce() -> usize,
+    ) -> Self {
+        if is_v4 {
+            let code = match why {
+                Unreachable::Net => icmpv4::UNREACHABLE_NET,
+                Unreachable::Host => icmpv4::UNREACHABLE_HOST,
+                Unreachable::Protocol => icmpv4::UNREACHABLE_PROTOCOL,
+                Unreachable::Port => icmpv4::UNREACHABLE_PORT,
+                Unreachable::AdminProhibited => icmpv4::UNREACHABLE_PROHIBITED,
+            };
+            return Self::V4(icmpv4::Message::DestUnreachable { code, next_hop_mtu: 0 });
+        }
+        Self::V6(match why {
+            Unreachable::Net => unreachable_v6(icmpv6::UNREACHABLE_NO_ROUTE),
+            Unreachable::Host => unreachable_v6(icmpv6::UNREACHABLE_ADDRESS),
+            Unreachable::Port => unreachable_v6(icmpv6::UNREACHABLE_PORT),
+            Unreachable::AdminProhibited => unreachable_v6(icmpv6::UNREACHABLE_PROHIBITED),
+            Unreachable::Protocol => icmpv6::Message::ParamProblem {
+                code: icmpv6::PARAM_UNKNOWN_NEXT_HEADER,
+                pointer: named_at() as u32,
+            },
+        })
+    }
+}
+
+/// Whether this is "fragmentation needed" or "packet too big".
+fn is_too_big(report: Report) -> bool {
+    match report {
+        Report::V4(icmpv4::Message::DestUnreachable { code, .. }) => {
+            code == icmpv4::UNREACHABLE_FRAG_NEEDED
+        }
+        Report::V6(message) | Report::V6EvenGroup(message) => {
+            matches!(message, icmpv6::Message::PacketTooBig { .. })
+        }
+        Report::V4(_) => false,
+    }
+}
+
 impl Data {
     /// Tells the sender of `to` that it could not be delivered, unless the rules forbid it.
     pub(in crate::net) fn unreachable(
@@ -74,27 +117,7 @@ impl Data {
         why: Unreachable,
         pool: &mut Pool,
     ) {
-        let report = if to.src.is_ipv4() {
-            let code = match why {
-                Unreachable::Net => icmpv4::UNREACHABLE_NET,
-                Unreachable::Host => icmpv4::UNREACHABLE_HOST,
-                Unreachable::Protocol => icmpv4::UNREACHABLE_PROTOCOL,
-                Unreachable::Port => icmpv4::UNREACHABLE_PORT,
-                Unreachable::AdminProhibited => icmpv4::UNREACHABLE_PROHIBITED,
-            };
-            Report::V4(icmpv4::Message::DestUnreachable { code, next_hop_mtu: 0 })
-        } else {
-            Report::V6(match why {
-                Unreachable::Net => unreachable_v6(icmpv6::UNREACHABLE_NO_ROUTE),
-                Unreachable::Host => unreachable_v6(icmpv6::UNREACHABLE_ADDRESS),
-                Unreachable::Port => unreachable_v6(icmpv6::UNREACHABLE_PORT),
-                Unreachable::AdminProhibited => unreachable_v6(icmpv6::UNREACHABLE_PROHIBITED),
-                Unreachable::Protocol => icmpv6::Message::ParamProblem {
-                    code: icmpv6::PARAM_UNKNOWN_NEXT_HEADER,
-                    pointer: next_header_at(to) as u32,
-                },
-            })
-        };
+        let report = Report::unreachable(to.src.is_ipv4(), why, || next_header_at(to));
         self.send_error(now, &to.packet, &Offender::of(to), report, pool);
     }
 
@@ -114,7 +137,7 @@ impl Data {
         let from_dst = self.is_local(about.dst) || self.is_any_address(about.iface) && !about.group;
         let src = from_dst.then_some(about.dst);
         let Ok(route) = self.route(now, src, about.src, scope) else { return };
-        if !self.may_send_error(now, about) {
+        if !self.may_send_error(now, about, report) {
             return;
         }
         self.counters.icmp_errors_sent += 1;
@@ -140,13 +163,16 @@ impl Data {
         );
     }
 
-    /// Whether the limits let one more error go. A host's own is asked first: what it is refused costs others
-    /// nothing. Behind an any-address interface is one host, whose every connect may need an answer.
-    fn may_send_error(&mut self, now: Instant, about: &Offender) -> bool {
+    /// Whether the limits let one more error go. A host's own is asked first: what it is refused
+    /// costs others nothing. Behind an any-address interface is one host, whose every connect may
+    /// need an answer. Reports of a path MTU count for all hosts together alone, as with Linux:
+    /// without them a host's connections stand still.
+    fn may_send_error(&mut self, now: Instant, about: &Offender, report: Report) -> bool {
         if about.iface == IfaceId::LOOPBACK {
             return true;
         }
-        if !self.is_any_address(about.iface) && !self.error_limit.take_for(now, about.src) {
+        let has_share = self.is_any_address(about.iface) || is_too_big(report);
+        if !has_share && !self.error_limit.take_for(now, about.src) {
             self.counters.icmp_errors_limited_host += 1;
             return false;
         }

@@ -522,7 +522,7 @@ fn fit_segments(packet: &mut Packet, max: usize) {
 }
 
 /// Tells what travels with the packet that `n` bytes were put in front.
-fn shift_offsets(packet: &mut Packet, n: usize) {
+pub(super) fn shift_offsets(packet: &mut Packet, n: usize) {
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
         *start += n as u16;
     }

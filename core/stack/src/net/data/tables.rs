@@ -13,6 +13,7 @@ use super::next_hop::NextHops;
 use super::output::Output;
 use super::reassembly::Reassembly;
 use crate::drop::DropReason;
+use crate::net::config::{Forwarding, NetConfig};
 use crate::net::hash::{Cheap, Keyed, Random};
 use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
@@ -25,6 +26,8 @@ use crate::net::trace::{DataCounters, Dropped, Traffic};
 /// What moves packets in and out, by the [`Snapshot`] that it was given last. See the [folder](super).
 #[derive(Debug)]
 pub(in crate::net) struct Data {
+    /// Packets to other hosts are sent on.
+    pub(super) forwarding: Option<Forwarding>,
     /// Keep copies of dropped packets.
     pub(super) trace_drops: bool,
     pub(in crate::net) counters: DataCounters,
@@ -49,13 +52,19 @@ impl Data {
     /// The part of shard `n` of a host of which nothing is known yet. Of several each has keys of its own: what one sends
     /// says nothing of the identifications of another. What this host may do as a whole is divided among as many parts as
     /// there are `shards`.
-    pub(in crate::net) fn new(keys: &Keys, now: Instant, (n, shards): (usize, usize)) -> Self {
+    pub(in crate::net) fn new(
+        config: NetConfig,
+        keys: &Keys,
+        now: Instant,
+        (n, shards): (usize, usize),
+    ) -> Self {
         let tables = Keyed(keys.tables);
         Self {
-            trace_drops: false,
+            forwarding: config.forwarding,
+            trace_drops: config.trace_drops,
             counters: DataCounters::default(),
             snapshot: Arc::new(Snapshot::empty(Cheap(keys.addresses))),
-            next_hops: NextHops::new(tables, shards),
+            next_hops: NextHops::new(tables, config.neighbors(), shards),
             mtus: PathMtus::new(tables, shards),
             reassembly: Reassembly::new(tables),
             idents: Idents::new(Keyed(keys.idents), (n, shards)),

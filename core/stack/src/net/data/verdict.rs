@@ -1,7 +1,7 @@
 //! What becomes of a packet that came in and whose headers are valid: the one place that says so.
 //!
-//! A host that forwards would say it here, too: where a packet is [`NotLocal`](DropReason::NotLocal), the routes say
-//! whether there is a way on.
+//! A host drops a packet to another one as [`NotLocal`](DropReason::NotLocal). A router sends it on
+//! ([`Verdict::Forward`]); whether there is a way, `forward` says.
 
 use core::net::IpAddr;
 
@@ -20,6 +20,8 @@ pub(super) enum Verdict {
         /// It was sent to a group or broadcast address, of IP or of the link.
         group: bool,
     },
+    /// Another host is its destination, and this one is a router.
+    Forward,
     /// It is for nobody here, or its addresses may not be where they are.
     Drop(DropReason),
 }
@@ -55,7 +57,26 @@ impl Data {
         if self.link(iface).any_address || role.owner.is_some() {
             return Verdict::Local { group: link_group };
         }
-        Verdict::Drop(DropReason::NotLocal)
+        self.verdict_of_transit((src, dst), link_group)
+    }
+
+    /// The verdict on a packet whose unicast destination is another host.
+    #[cold]
+    fn verdict_of_transit(&self, (src, dst): (IpAddr, IpAddr), link_group: bool) -> Verdict {
+        if self.forwarding.is_none() {
+            return Verdict::Drop(DropReason::NotLocal);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.4
+        //# A router MUST NOT forward any packet that the router received as a
+        //# Link Layer broadcast
+        if link_group || src.is_unspecified() {
+            return Verdict::Drop(DropReason::Martian);
+        }
+        // A directed broadcast of another link of this router ends here (RFC 2644).
+        if self.here().locals.anywhere(dst).broadcast {
+            return Verdict::Drop(DropReason::TransitScope);
+        }
+        Verdict::Forward
     }
 
     /// The same of a packet of this host to itself. Nobody else sent it, so that its source and a unicast destination

@@ -13,7 +13,7 @@ use crate::net::fib::Choice;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{LOOPBACK_MTU, PATH_MTU_MIN_V6};
 use crate::net::locals::is_of_all_hosts;
-use crate::net::route::{Route, RouteError};
+use crate::net::route::{Route, RouteError, RouteKind};
 use crate::net::source;
 use crate::net::told::HopKey;
 
@@ -21,6 +21,20 @@ impl Data {
     /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.
     pub(in crate::net) fn is_local(&self, ip: IpAddr) -> bool {
         ip.is_loopback() || self.here().locals.anywhere(ip).owner.is_some()
+    }
+
+    /// Whether packets to other hosts are sent on.
+    pub(in crate::net) fn is_router(&self) -> bool {
+        self.forwarding.is_some()
+    }
+
+    /// Whether packets to `dst` that come in by `iface` are for another host: no address of this
+    /// one, no group and no broadcast address.
+    pub(in crate::net) fn is_beyond(&self, iface: IfaceId, dst: IpAddr) -> bool {
+        let here = self.here();
+        let role = here.locals.on(iface, dst);
+        let is_here = role.owner.is_some() || role.broadcast || dst.is_multicast();
+        !is_here && !self.is_any_address(iface)
     }
 
     /// The interface that a packet to `local` came in on, as sockets see it. What this host sends to an address of
@@ -150,6 +164,7 @@ impl Data {
             return Ok(direct(iface));
         }
         if let Some(Choice { entry, avoids }) = self.snapshot.fib.lookup(dst, iface) {
+            refuse_by_kind(entry.kind)?;
             return Ok(match entry.next_hop {
                 Some(next_hop) if !on_link => FirstHop { iface: entry.iface, next_hop, avoids },
                 // A group is reached on the link, whatever router the route names.
@@ -162,7 +177,7 @@ impl Data {
     }
 
     /// The address to send from to `dst` by way of a next hop.
-    fn source_for(&self, out: IfaceId, next_hop: IpAddr, dst: IpAddr) -> Option<IpAddr> {
+    pub(super) fn source_for(&self, out: IfaceId, next_hop: IpAddr, dst: IpAddr) -> Option<IpAddr> {
         let links = self.here().links.iter().zip(0..).skip(1);
         let others = links.filter(|(_, other)| IfaceId(*other) != out);
         let others = others.map(|(link, _)| &link.addresses[..]);
@@ -241,6 +256,16 @@ struct FirstHop {
     iface: IfaceId,
     next_hop: IpAddr,
     avoids: bool,
+}
+
+/// Packets of this host by a route that is for none. Linux fails with EINVAL, EHOSTUNREACH, EACCES.
+fn refuse_by_kind(kind: RouteKind) -> Result<(), RouteError> {
+    match kind {
+        RouteKind::Unicast => Ok(()),
+        RouteKind::Blackhole => Err(RouteError::Blackhole),
+        RouteKind::Unreachable => Err(RouteError::Unreachable),
+        RouteKind::Prohibit => Err(RouteError::Prohibited),
+    }
 }
 
 fn is_limited_broadcast(dst: IpAddr) -> bool {

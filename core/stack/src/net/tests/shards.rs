@@ -17,7 +17,7 @@ impl Sharded {
     fn new() -> Self {
         let now = Instant(1_000_000_000);
         let keys = Keys::derive(&[7; 32]);
-        let mut control = Control::new(&keys);
+        let mut control = Control::new(NetConfig::default(), &keys);
         control.add_loopback(now);
         let config = InterfaceConfig {
             name: "eth0".to_string(),
@@ -32,7 +32,9 @@ impl Sharded {
             in_process: false,
         };
         assert_eq!(control.add_interface(now, config), ETH);
-        let shards = [0, 1].map(|n| Data::new(&Keys::derive(&[8 + n as u8; 32]), now, (n, 2)));
+        let shards = [0, 1].map(|n| {
+            Data::new(NetConfig::default(), &Keys::derive(&[8 + n as u8; 32]), now, (n, 2))
+        });
         let mut host = Self { control, shards, pool: Pool::default(), now };
         host.exchange();
         host

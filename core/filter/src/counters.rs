@@ -1,0 +1,99 @@
+//! Packets and bytes by rule: each shard counts in [`Counters`] of its own; a reader adds them.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::fields::Hook;
+use crate::rules::{Judgement, Rules};
+
+/// Packets and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of these packets.
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Counts of one shard for one [`Rules`]: a cell for each rule, and one for each hook's default.
+///
+/// # The caller's duty
+/// [`on_judged`](Self::on_judged) and [`is_log_due`](Self::is_log_due) are for the shard's thread
+/// alone. A second thread would lose counts, because a count is a load and a store without a lock.
+/// Any thread may read.
+#[derive(Debug)]
+pub struct Counters {
+    rules: Box<[Cell]>,
+    defaults: [Cell; Hook::ALL.len()],
+    /// Earliest time of each rule's next log entry, in ns of the caller's clock.
+    next_log_ns: Box<[AtomicU64]>,
+}
+
+impl Counters {
+    /// Counters for `rules`, all 0.
+    #[must_use]
+    pub fn new(rules: &Rules) -> Self {
+        Self {
+            rules: (0..rules.len()).map(|_| Cell::default()).collect(),
+            defaults: Default::default(),
+            next_log_ns: (0..rules.len()).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Counts a packet of `bytes` that was judged at `hook`.
+    #[inline]
+    pub fn on_judged(&self, hook: Hook, judgement: &Judgement, bytes: usize) {
+        let cell = match judgement.rule {
+            Some(index) => self.rules.get(index as usize),
+            None => Some(&self.defaults[hook as usize]),
+        };
+        // Counters of other rules have no such cell: nothing is counted, and nothing panics.
+        let Some(cell) = cell else { return };
+        add(&cell.packets, 1);
+        add(&cell.bytes, bytes as u64);
+    }
+
+    /// Whether the rule's rate lets it log a packet now, which uses up an entry.
+    pub fn is_log_due(&self, rules: &Rules, judgement: &Judgement, now_ns: u64) -> bool {
+        let Some(index) = judgement.rule else { return false };
+        let Some(log) = rules.rule(index).and_then(|rule| rule.log) else { return false };
+        let Some(rate) = log.rate else { return true };
+        let Some(next) = self.next_log_ns.get(index as usize) else { return false };
+        let is_due = now_ns >= next.load(Ordering::Relaxed);
+        if is_due {
+            next.store(now_ns + 1_000_000_000 / u64::from(rate.max(1)), Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Count of the rule at this place.
+    #[must_use]
+    pub fn of_rule(&self, index: u32) -> Count {
+        self.rules.get(index as usize).map(Cell::read).unwrap_or_default()
+    }
+
+    /// Count of packets at `hook` that no rule matched.
+    #[must_use]
+    pub fn of_default(&self, hook: Hook) -> Count {
+        self.defaults[hook as usize].read()
+    }
+}
+
+impl Cell {
+    fn read(&self) -> Count {
+        Count {
+            packets: self.packets.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[inline]
+fn add(cell: &AtomicU64, more: u64) {
+    cell.store(cell.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
