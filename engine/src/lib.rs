@@ -78,4 +78,4 @@ pub use remote::{Gone, Remote};
 pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};
 pub use run::Next;
 pub use shard::DroppedPacket;
-pub use towpath_stack::net::{Change, Fault, How, Refused, RouteSpec};
+pub use towpath_stack::net::{Change, Fault, How, Refused, RouteKind, RouteSpec};

@@ -95,7 +95,8 @@ mod tests {
 
     fn route(to: &str, via: &str) -> Change {
         let next_hop = Some(via.parse().expect("an address"));
-        let route = RouteSpec { prefix: prefix(to), next_hop, iface: None, metric: None };
+        let route =
+            RouteSpec { prefix: prefix(to), next_hop, iface: None, metric: None, kind: None };
         Change::SetRoute(route, How::Add)
     }
 

@@ -109,6 +109,16 @@ pub fn program(name: &str) -> String {
     format!("{}/programs/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Starts `towpath run` with a name and a program in a namespace. No port is published.
+pub fn start_named(ns: &Namespace, mode: Mode, name: &str, command: &[&str]) -> Process {
+    let (towpath, options) = (towpath(), mode.options(&[]));
+    let mut line = vec![towpath.as_str(), "run", "--name", name];
+    line.extend(options.iter().map(String::as_str));
+    line.push("--");
+    line.extend(command);
+    ns.spawn(&line)
+}
+
 /// Starts `towpath run` with a program in a namespace.
 pub fn start(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Process {
     let towpath = towpath();

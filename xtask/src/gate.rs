@@ -47,6 +47,7 @@ const SMOKE: &[&str] = &[
     "packet",
     "dpdk",
     "replay",
+    "control",
     "proxy",
     "proxy_run",
     "proxy_bad_days",

@@ -397,7 +397,8 @@ change: every one is made, or none. Changes end with the run. They are for its o
 
   addr   show [dev DEV] [to PREFIX] | add ADDRESS/LENGTH dev DEV | del ADDRESS[/LENGTH] dev DEV
   route  show [dev DEV] [PREFIX] [via ADDRESS]
-         | add|replace|change|del PREFIX|default [via ADDRESS] [dev DEV] [metric NUMBER]
+         | add|replace|change|del [blackhole|unreachable|prohibit] PREFIX|default [via ADDRESS] [dev DEV]
+           [metric NUMBER]
   neigh  show [dev DEV] [ADDRESS] | add|replace|change ADDRESS lladdr MAC dev DEV | del ADDRESS dev DEV
   link   show [DEV] | set DEV [up|down] [mtu BYTES]
 

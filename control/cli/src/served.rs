@@ -3,7 +3,7 @@
 use towpath_engine::{Applied, InterfaceState, NetState, Remote, SocketEntry};
 use towpath_model::{
     Address, AddressState, Call, Change, Fault, How, Interface, Kind, Layer, Neighbor,
-    NeighborState, Net, Origin, Proto, Reply, Route, Socket, Traffic, Word,
+    NeighborState, Net, Origin, Proto, Reply, Route, RouteKind, Socket, Traffic, Word,
 };
 use towpath_pool::LinkType;
 use towpath_stack::net::{self, IfaceId};
@@ -104,7 +104,14 @@ fn spec(
     find: impl Fn(&Word) -> Result<IfaceId, Fault>,
 ) -> Result<net::RouteSpec, Fault> {
     let iface = route.dev.as_ref().map(find).transpose()?;
-    Ok(net::RouteSpec { prefix: route.to, next_hop: route.via, iface, metric: route.metric })
+    let kind = route.kind.map(|kind| match kind {
+        RouteKind::Unicast => net::RouteKind::Unicast,
+        RouteKind::Blackhole => net::RouteKind::Blackhole,
+        RouteKind::Unreachable => net::RouteKind::Unreachable,
+        RouteKind::Prohibit => net::RouteKind::Prohibit,
+    });
+    let (prefix, next_hop, metric) = (route.to, route.via, route.metric);
+    Ok(net::RouteSpec { prefix, next_hop, iface, metric, kind })
 }
 
 fn kind(how: How) -> net::How {
@@ -127,6 +134,7 @@ fn shown(state: &NetState) -> Net {
             via: entry.next_hop,
             dev: Some(name(entry.iface)?),
             metric: Some(entry.metric),
+            kind: Some(route_kind(entry.kind)),
             origin: origin(entry.origin),
         })
     });
@@ -194,6 +202,15 @@ fn origin(of: net::Origin) -> Origin {
         net::Origin::Static => Origin::Static,
         net::Origin::Link => Origin::Link,
         net::Origin::Router => Origin::Router,
+    }
+}
+
+fn route_kind(of: net::RouteKind) -> RouteKind {
+    match of {
+        net::RouteKind::Unicast => RouteKind::Unicast,
+        net::RouteKind::Blackhole => RouteKind::Blackhole,
+        net::RouteKind::Unreachable => RouteKind::Unreachable,
+        net::RouteKind::Prohibit => RouteKind::Prohibit,
     }
 }
 

@@ -50,7 +50,7 @@ pub use ask::{NoAnswer, Run, Told, ask_all, runs};
 pub use client::{Client, Error, Several};
 pub use net::{
     Address, AddressState, Change, How, Interface, Kind, Neighbor, NeighborState, Net, Origin,
-    Route, Traffic,
+    Route, RouteKind, Traffic,
 };
 pub use request::{Call, Fault, Layer, Reply, RunKind, VERSION};
 pub use server::{Instance, Listening, NoInstance, is_name};

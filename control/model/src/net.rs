@@ -128,6 +128,10 @@ pub struct Route {
     /// The metric; none: the default, or, to delete, any.
     #[serde(default)]
     pub metric: Option<u32>,
+    /// Fate of packets that take it; none: unicast, or, to delete, any. Routes that are not unicast
+    /// have neither a router nor an interface.
+    #[serde(default)]
+    pub kind: Option<RouteKind>,
     /// The maker of a route that is there. Changes do not look at it.
     #[serde(default)]
     pub origin: Origin,
@@ -137,8 +141,23 @@ pub struct Route {
 impl Default for Route {
     fn default() -> Self {
         let (to, origin) = (Prefix::ALL_V4, Origin::Static);
-        Self { to, via: None, dev: None, metric: None, origin }
+        Self { to, via: None, dev: None, metric: None, kind: None, origin }
     }
+}
+
+/// Fate of packets that take a route, as ip-route(8) names it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RouteKind {
+    /// Sent to the router, or on the link.
+    #[default]
+    Unicast,
+    /// Dropped in silence.
+    Blackhole,
+    /// Refused: the host is unreachable.
+    Unreachable,
+    /// Refused: communication is prohibited.
+    Prohibit,
 }
 
 /// A neighbour.

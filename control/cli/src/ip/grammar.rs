@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use towpath_model::{Change, How, MacAddr, Prefix, Route, Word};
+use towpath_model::{Change, How, MacAddr, Prefix, Route, RouteKind, Word};
 
 /// A command.
 #[derive(Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ fn addresses(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -
 
 fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
     let verb = verb(word, &["add", "change", "chg", "replace", "delete"], "route")?;
-    let mut route = Route { origin: Default::default(), ..Route::default() };
+    let mut route = Route::default();
     let (mut to, mut via, mut metric) = (None, None, None);
     let mut dev: Option<&str> = None;
     let mut default = false;
@@ -192,10 +192,14 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
                 let number = text.parse::<u32>();
                 set(&mut metric, number.map_err(|_| wrong("metric", text))?)?;
             }
-            "to" | "exact" | "unicast" => {}
+            "unicast" => set(&mut route.kind, RouteKind::Unicast)?,
+            "blackhole" => set(&mut route.kind, RouteKind::Blackhole)?,
+            "unreachable" => set(&mut route.kind, RouteKind::Unreachable)?,
+            "prohibit" => set(&mut route.kind, RouteKind::Prohibit)?,
+            "to" | "exact" => {}
             "default" | "any" | "all" => default = true,
             "proto" | "scope" | "table" | "src" | "mtu" | "onlink" | "nexthop" | "nhid"
-            | "append" | "blackhole" | "unreachable" | "prohibit" | "root" | "match" | "type" => {
+            | "append" | "root" | "match" | "type" => {
                 return Err(format!("\"{word}\" is not among what `towpath ip route` knows"));
             }
             text => set(&mut to, prefix(text, family)?)?,
@@ -336,4 +340,60 @@ fn prefix(text: &str, family: Option<Family>) -> Parsed<Prefix> {
         Some(Family::V6) => "inet6",
     };
     parsed.ok_or_else(|| format!("{name} prefix is expected rather than \"{text}\"."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(line: &str) -> Change {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match parse(&words, None) {
+            Ok(Command::Change(mut changes)) if changes.len() == 1 => changes.remove(0),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn error(line: &str) -> String {
+        let words: Vec<_> = line.split_whitespace().collect();
+        parse(&words, None).expect_err(line)
+    }
+
+    #[test]
+    fn words_may_be_shortened_and_stand_in_any_order() {
+        let added = change("address add 10.5.0.1/24 dev eth0");
+        assert_eq!(change("a a dev eth0 local 10.5.0.1/24"), added);
+        let host = change("addr del 10.5.0.1 dev eth0");
+        assert!(matches!(host, Change::DeleteAddress { length: None, .. }), "{host:?}");
+        let route = change("route add default via fe80::1 dev eth0 metric 0");
+        let Change::SetRoute { route, how: How::Add } = route else { panic!("{route:?}") };
+        assert_eq!((route.to, route.metric), (Prefix::ALL_V6, None));
+        let hole = change("r d blackhole 10.0.0.0/8");
+        let Change::DeleteRoute { route } = hole else { panic!("{hole:?}") };
+        assert_eq!(route.kind, Some(RouteKind::Blackhole));
+        let words = ["link", "set", "eth0", "mtu", "1400", "up"];
+        let Ok(Command::Change(both)) = parse(&words, None) else { panic!("{words:?}") };
+        assert_eq!(both.len(), 2);
+        assert_eq!(parse(&["n"], None), parse(&["neighbour", "show"], None));
+    }
+
+    #[test]
+    fn words_that_mean_nothing_here_are_refused_by_name() {
+        for (line, wanted) in [
+            ("addr add 10.0.0.1/24 dev eth0 scope link", "\"scope\""),
+            ("addr add 10.0.0.1/24 10.0.0.2/24 dev eth0", "stands there twice"),
+            ("addr change 10.0.0.1/24 dev eth0", "use add and del"),
+            ("route add 10.0.0.0/8 via 10.0.0.1 src 10.0.0.2", "\"src\""),
+            ("route add 10.0.0.0/8 metric x", "argument \"x\" is wrong"),
+            ("route get 10.0.0.1", "Command \"get\" is unknown"),
+            ("neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev eth0 nud stale", "nud stale"),
+            ("neigh add 10.0.0.1 dev eth0", "\"lladdr\""),
+            ("link set eth0 address 02:00:00:00:00:01", "\"address\" is a garbage"),
+            ("link add dummy0 type dummy", "Command \"add\" is unknown"),
+            ("rule", "Object \"rule\" is unknown"),
+        ] {
+            let why = error(line);
+            assert!(why.contains(wanted), "{line}: {why}");
+        }
+    }
 }

@@ -122,12 +122,15 @@ fn full_address(address: &Address, interface: &Interface) -> Value {
 fn route(route: &Route, look: &Look, net: &Net) -> Value {
     let mut row = Map::new();
     let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));
+    if let Some(kind) = text::kind(route) {
+        put("type", kind.into());
+    }
     put("dst", text::destination(route.to).into());
     if let Some(via) = route.via {
         put("gateway", via.to_string().into());
     }
-    if let (Some(dev), None) = (&route.dev, look.dev()) {
-        put("dev", dev.as_str().into());
+    if let (Some(dev), None) = (text::device(route), look.dev()) {
+        put("dev", dev.into());
     }
     if let Some(protocol) = text::protocol(route) {
         put("protocol", protocol.into());

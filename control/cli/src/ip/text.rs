@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use towpath_model::{
     Address, AddressState, Interface, Kind, MacAddr, Neighbor, NeighborState, Net, Origin, Prefix,
-    Route,
+    Route, RouteKind, Word,
 };
 
 use super::grammar::{Family, Look};
@@ -188,6 +188,23 @@ pub(super) fn metric(route: &Route) -> u32 {
     }
 }
 
+/// Kind of a route, unless it is a unicast one.
+pub(super) fn kind(route: &Route) -> Option<&'static str> {
+    match route.kind? {
+        RouteKind::Unicast => None,
+        RouteKind::Blackhole => Some("blackhole"),
+        RouteKind::Unreachable => Some("unreachable"),
+        RouteKind::Prohibit => Some("prohibit"),
+    }
+}
+
+/// Interface of a route. Linux has none of an IPv4 route that leads nowhere, and `lo` of an IPv6
+/// one.
+pub(super) fn device(route: &Route) -> Option<&str> {
+    let leads_nowhere = kind(route).is_some() && route.to.addr().is_ipv4();
+    route.dev.as_ref().filter(|_| !leads_nowhere).map(Word::as_str)
+}
+
 /// Maker of a route, unless it is the operator.
 pub(super) fn protocol(route: &Route) -> Option<&'static str> {
     match route.origin {
@@ -199,7 +216,8 @@ pub(super) fn protocol(route: &Route) -> Option<&'static str> {
 
 /// Scope of a route, unless it is a global one.
 pub(super) fn route_scope(route: &Route) -> Option<&'static str> {
-    (route.via.is_none() && route.to.addr().is_ipv4()).then_some("link")
+    let is_on_link = route.via.is_none() && kind(route).is_none();
+    (is_on_link && route.to.addr().is_ipv4()).then_some("link")
 }
 
 /// The address that an IPv4 route to a link comes from, which is its source as well.
@@ -346,11 +364,14 @@ fn statistics(out: &mut String, interface: &Interface) {
 }
 
 fn route(out: &mut String, route: &Route, look: &Look, net: &Net) {
+    if let Some(kind) = kind(route) {
+        let _ = write!(out, "{kind} ");
+    }
     let _ = write!(out, "{} ", destination(route.to));
     if let Some(via) = route.via {
         let _ = write!(out, "via {via} ");
     }
-    if let (Some(dev), None) = (&route.dev, look.dev()) {
+    if let (Some(dev), None) = (device(route), look.dev()) {
         let _ = write!(out, "dev {dev} ");
     }
     if let Some(protocol) = protocol(route) {

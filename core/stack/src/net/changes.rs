@@ -12,6 +12,7 @@ use towpath_wire::{MacAddr, Prefix};
 
 use super::iface::IfaceId;
 use super::layer::Net;
+use super::route::RouteKind;
 
 /// A change of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub struct RouteSpec {
     pub iface: Option<IfaceId>,
     /// The metric; `None`: Linux's default, 0 for IPv4 and 1024 for IPv6, or any.
     pub metric: Option<u32>,
+    /// Fate of packets that take it; `None`: unicast, or any. Others than unicast lead nowhere.
+    pub kind: Option<RouteKind>,
 }
 
 /// Meaning of an entry that is there already.

@@ -164,7 +164,9 @@ impl<'a> Draft<'a> {
         (0..=bits).rev().find_map(|len| {
             let network = Prefix::new(hop, len)?.trunc();
             let is_on = |route: &&RouteEntry| {
-                route.next_hop.is_none() && iface.is_none_or(|iface| iface == route.iface)
+                route.next_hop.is_none()
+                    && route.kind == RouteKind::Unicast
+                    && iface.is_none_or(|iface| iface == route.iface)
             };
             let found = match self.routes.get(&network) {
                 Some(routes) => routes.iter().find(is_on).copied(),
@@ -208,7 +210,8 @@ impl<'a> Draft<'a> {
 
     /// The route that an operator names, in full.
     fn route(&mut self, spec: RouteSpec) -> Result<RouteEntry, Fault> {
-        let RouteSpec { prefix, next_hop, iface, metric } = spec;
+        let RouteSpec { prefix, next_hop, iface, metric, kind } = spec;
+        let kind = kind.unwrap_or_default();
         if next_hop.is_some_and(|hop| hop.is_ipv4() != prefix.addr().is_ipv4()) {
             return Err(Fault::Invalid);
         }
@@ -221,13 +224,16 @@ impl<'a> Draft<'a> {
             return Err(Fault::Down);
         }
         let iface = match next_hop {
+            hop if kind != RouteKind::Unicast => match hop.is_some() || iface.is_some() {
+                true => return Err(Fault::Invalid),
+                false => IfaceId::LOOPBACK,
+            },
             Some(hop) if !addr::is_unicast(hop) => return Err(Fault::GatewayUnreachable),
             Some(hop) => self.link_of(hop, iface).ok_or(Fault::GatewayUnreachable)?,
             None => iface.ok_or(Fault::NoInterface)?,
         };
         let default = if prefix.addr().is_ipv4() { 0 } else { METRIC_V6 };
         let metric = metric.unwrap_or(default);
-        let kind = RouteKind::Unicast;
         Ok(RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static, kind })
     }
 
@@ -241,6 +247,7 @@ impl<'a> Draft<'a> {
             spec.next_hop.is_none_or(|hop| route.next_hop == Some(hop))
                 && spec.iface.is_none_or(|iface| route.iface == iface)
                 && spec.metric.is_none_or(|metric| route.metric == metric)
+                && spec.kind.is_none_or(|kind| route.kind == kind)
         };
         let at = routes.iter().position(is_it).ok_or(Fault::NoRoute)?;
         let entry = routes.remove(at);
@@ -345,8 +352,8 @@ impl<'a> Draft<'a> {
 
 fn link_route(iface: IfaceId, prefix: Prefix) -> RouteEntry {
     let prefix = prefix.trunc();
-    let kind = RouteKind::Unicast;
-    RouteEntry { prefix, next_hop: None, iface, metric: 0, origin: Origin::Link, kind }
+    let (origin, kind) = (Origin::Link, RouteKind::Unicast);
+    RouteEntry { prefix, next_hop: None, iface, metric: 0, origin, kind }
 }
 
 /// Puts a route behind those that are as good, as [`super::routes::RouteTable::add`] does.

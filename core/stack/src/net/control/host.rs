@@ -216,15 +216,15 @@ impl Control {
         count
     }
 
+    /// The addresses of an interface.
+    pub(in crate::net) fn addresses_of(&self, iface: IfaceId) -> Vec<Address> {
+        self.ifaces.get(iface.index()).map(|known| known.addresses.to_vec()).unwrap_or_default()
+    }
+
     fn remove_static(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
         self.routes.remove(prefix, |route| {
             route.origin == Origin::Static && (next_hop.is_none() || route.next_hop == next_hop)
         })
-    }
-
-    /// The addresses of an interface.
-    pub(in crate::net) fn addresses_of(&self, iface: IfaceId) -> Vec<Address> {
-        self.ifaces.get(iface.index()).map(|known| known.addresses.to_vec()).unwrap_or_default()
     }
 
     /// All routes, in order of adding.

@@ -4,7 +4,7 @@ use super::*;
 
 fn route(to: &str, via: Option<&str>) -> RouteSpec {
     let next_hop = via.map(ip);
-    RouteSpec { prefix: prefix(to), next_hop, iface: None, metric: None }
+    RouteSpec { prefix: prefix(to), next_hop, iface: None, metric: None, kind: None }
 }
 
 fn add(to: &str, via: &str) -> Change {
@@ -110,6 +110,30 @@ fn routes_are_added_replaced_and_removed_by_what_is_named() {
     let default_v6 = RouteSpec { iface: Some(ETH), ..route("::/0", Some("fe80::9")) };
     assert_eq!(apply(&mut a, &[Change::SetRoute(default_v6, How::Add)]), Ok(()));
     assert_eq!(a.net.routes().last().expect("it was added").metric, 1024);
+}
+
+#[test]
+fn a_route_may_lead_nowhere() {
+    let mut a = Host::a().settled();
+    let to = |kind| RouteSpec { kind: Some(kind), ..route("10.0.0.128/25", None) };
+    let way = |a: &Host| a.net.route(a.now, None, ip("10.0.0.200"), None).map(|way| way.next_hop);
+    assert_eq!(way(&a), Ok(ip("10.0.0.200")));
+    for (kind, error) in [
+        (RouteKind::Blackhole, RouteError::Blackhole),
+        (RouteKind::Unreachable, RouteError::Unreachable),
+        (RouteKind::Prohibit, RouteError::Prohibited),
+    ] {
+        assert_eq!(apply(&mut a, &[Change::SetRoute(to(kind), How::Replace)]), Ok(()));
+        assert_eq!(way(&a), Err(error));
+    }
+    let through = add("10.9.0.0/16", "10.0.0.200");
+    assert_eq!(apply(&mut a, &[through]), Ok(()), "the link is there all the same");
+    let on_link = RouteSpec { iface: Some(ETH), ..to(RouteKind::Blackhole) };
+    assert_eq!(apply(&mut a, &[Change::SetRoute(on_link, How::Add)]), Err((0, Fault::Invalid)));
+    let other = Change::RemoveRoute(to(RouteKind::Blackhole));
+    assert_eq!(apply(&mut a, &[other]), Err((0, Fault::NoRoute)));
+    assert_eq!(apply(&mut a, &[Change::RemoveRoute(route("10.0.0.128/25", None))]), Ok(()));
+    assert_eq!(way(&a), Ok(ip("10.0.0.200")));
 }
 
 #[test]
