@@ -21,6 +21,7 @@ use crate::drop::DropReason;
 
 mod forward;
 mod groups;
+mod hooks;
 mod neighbors;
 mod next_hops;
 mod routers;
