@@ -29,6 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("apps/gateway", &["core/", "memory/"]),
     ("api/towpath", &["client", "memory/", "engine", "apps/uplink", "devices/channel"]),
     ("apps/load", &[]),
+    ("apps/router", &["core/", "memory/"]),
     ("apps/sim", &["core/", "memory/", "devices/pcap"]),
     ("api/inline", &["client", "api/posix", "api/symbols", "memory/", "engine", "apps/uplink"]),
     ("apps/uplink", &["engine", "core/", "memory/", "devices/", "apps/gateway"]),
@@ -56,6 +57,7 @@ const NO_UNSAFE: &[&str] = &[
     "devices/shape",
     "devices/virtio",
     "apps/load",
+    "apps/router",
     "apps/sim",
 ];
 

@@ -3,7 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
 mod netem;
-mod values;
+pub mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,7 +20,9 @@ use crate::error::{ExitCode, Failure};
 
 pub use netem::NetemOption;
 use values::parse_shards;
-pub use values::{Shards, parse_dns, parse_mtu, parse_seconds, parse_size, parse_snaplen};
+pub use values::{
+    Shards, StatsFormat, parse_dns, parse_mtu, parse_seconds, parse_size, parse_snaplen,
+};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -48,6 +50,9 @@ pub enum Command {
     /// Carry the traffic of a TUN device, of any program, by connections of this host
     #[command(long_about = crate::proxy::args::ABOUT, after_long_help = crate::proxy::args::AFTER)]
     Proxy(crate::proxy::args::Proxy),
+    /// Forward packets between networks, as a router
+    #[command(long_about = crate::router::ABOUT, after_long_help = crate::router::AFTER)]
+    Router(crate::router::RouterArgs),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
     Completions {
@@ -256,15 +261,6 @@ impl RunArgs {
             shards => Ok(shards.count()),
         }
     }
-}
-
-/// `--stats`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum StatsFormat {
-    /// One counter per line
-    Text,
-    /// One JSON object
-    Json,
 }
 
 /// `--congestion`.

@@ -6,6 +6,7 @@
 //! between it and the outside until all have ended (`supervise`, `signals`).
 //!
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace.
+//! `router` forwards packets between networks (`apps/router`).
 //! `ss` asks running instances over a
 //! socket (`instance`), `load` measures servers, `sim` simulates networks. Files lie in folders that
 //! are this user's alone (`folder`); messages go by way of `messages`, which nothing waits for.
@@ -29,6 +30,7 @@ mod preload;
 mod program;
 mod proxy;
 mod recording;
+mod router;
 mod run;
 mod signals;
 mod sim;
@@ -49,6 +51,7 @@ fn main() -> std::process::ExitCode {
     let result = match parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
         Command::Proxy(args) => unprivileged().and_then(|()| proxy::proxy(&args)),
+        Command::Router(args) => unprivileged().and_then(|()| router::router(&args)).map(|()| 0),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),

@@ -2,7 +2,8 @@
 
 use towpath_filter::{Count, Counters, Hook, Rules};
 
-/// Rules by which packets are judged. Unchangeable, so that no packet is judged by parts of two sets.
+/// Rules by which packets are judged. Unchangeable, so that no packet is judged by parts of two
+/// sets.
 #[derive(Debug)]
 pub struct RuleSet {
     rules: Rules,

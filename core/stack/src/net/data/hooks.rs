@@ -5,9 +5,9 @@
 //!  send ────► judge_sent: output, postrouting
 //! ```
 //!
-//! Each call stands behind one look at `Snapshot::rules`, so that a host without rules pays a branch.
-//! ARP and neighbour discovery are not judged: without them there is no link. A rule that rejects a
-//! packet of this host drops it, for its sender is here.
+//! Each call stands behind one look at `Snapshot::rules`, so that a host without rules pays a
+//! branch. ARP and neighbour discovery are not judged: without them there is no link. A rule that
+//! rejects a packet of this host drops it, for its sender is here.
 
 use core::net::IpAddr;
 
@@ -37,8 +37,8 @@ pub(super) enum Refused {
 }
 
 impl Data {
-    /// Has rules judge a packet that came in by `iface`, before routing, and as one for this host if
-    /// that is what it is.
+    /// Has rules judge a packet that came in by `iface`, before routing, and as one for this host
+    /// if that is what it is.
     #[cold]
     pub(super) fn judge_received(
         &mut self,
@@ -89,7 +89,8 @@ impl Data {
         Ok(())
     }
 
-    /// Has rules judge a packet of this host that leaves by `out`, and starts with its transport header.
+    /// Has rules judge a packet of this host that leaves by `out`, and starts with its transport
+    /// header.
     #[cold]
     pub(super) fn judge_sent(
         &mut self,

@@ -32,7 +32,8 @@ pub(in crate::net) struct Data {
     /// Number of the shard, of as many.
     pub(super) shard: usize,
     pub(in crate::net) shards: usize,
-    /// Packets that rules want to be told of, at most [`LOGGED_MAX`](crate::net::limits::LOGGED_MAX).
+    /// Packets that rules want to be told of, at most
+    /// [`LOGGED_MAX`](crate::net::limits::LOGGED_MAX).
     pub(in crate::net) logged: VecDeque<Logged>,
     /// Keep copies of dropped packets.
     pub(super) trace_drops: bool,

@@ -49,7 +49,7 @@ fn each_hook_sees_its_packets_once() {
         let mut router = router();
         put(&mut router, [rule(1, hook, Action::Drop)]);
         let at = |hooks: &[Hook]| u64::from(hooks.contains(&hook));
-        // Of another host to another host.
+        // A packet of another host to another host.
         router.transit(&v4(9, 8, |_| {}));
         let transit = at(&[Hook::Prerouting, Hook::Forward, Hook::Postrouting]);
         assert_eq!((counts(&router)[0], router.out().len() as u64), (transit, 1 - transit));
