@@ -52,6 +52,7 @@ const NO_UNSAFE: &[&str] = &[
     "bench/load",
     "xtask",
     "memory/pool",
+    "bench/filter",
     "bench/packets",
     "devices/channel",
     "devices/shape",

@@ -1,8 +1,10 @@
 //! Packets and bytes by rule: each shard counts in [`Counters`] of its own; a reader adds them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 
 use crate::fields::Hook;
+use crate::rule::RuleList;
 use crate::rules::{Judgement, Rules};
 
 /// Packets and their bytes.
@@ -66,7 +68,8 @@ impl Counters {
         let Some(next) = self.next_log_ns.get(index as usize) else { return false };
         let is_due = now_ns >= next.load(Ordering::Relaxed);
         if is_due {
-            next.store(now_ns + 1_000_000_000 / u64::from(rate.max(1)), Ordering::Relaxed);
+            let pause_ns = 1_000_000_000 / u64::from(rate.max(1));
+            next.store(now_ns.saturating_add(pause_ns), Ordering::Relaxed);
         }
         is_due
     }
@@ -81,6 +84,49 @@ impl Counters {
     #[must_use]
     pub fn of_default(&self, hook: Hook) -> Count {
         self.defaults[hook as usize].read()
+    }
+}
+
+/// Counts by the numbers of rules, for a user: of several shards, and of lists replaced since.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    rules: BTreeMap<u32, Count>,
+    defaults: [Count; Hook::ALL.len()],
+}
+
+impl Totals {
+    /// Adds the counts of a shard for `rules`.
+    pub fn add(&mut self, rules: &Rules, counters: &Counters) {
+        for (index, rule) in (0..).zip(rules.iter()) {
+            self.rules.entry(rule.id).or_default().add(counters.of_rule(index));
+        }
+        for hook in Hook::ALL {
+            self.defaults[hook as usize].add(counters.of_default(hook));
+        }
+    }
+
+    /// Forgets the rules that `list` lacks, so that a new rule of the same number begins at 0.
+    pub fn retain(&mut self, list: &RuleList) {
+        self.rules.retain(|id, _| list.rule(*id).is_some());
+    }
+
+    /// Count of the rule with this number.
+    #[must_use]
+    pub fn of_rule(&self, id: u32) -> Count {
+        self.rules.get(&id).copied().unwrap_or_default()
+    }
+
+    /// Count of packets at `hook` that no rule matched.
+    #[must_use]
+    pub const fn of_default(&self, hook: Hook) -> Count {
+        self.defaults[hook as usize]
+    }
+}
+
+impl Count {
+    const fn add(&mut self, more: Self) {
+        self.packets = self.packets.wrapping_add(more.packets);
+        self.bytes = self.bytes.wrapping_add(more.bytes);
     }
 }
 

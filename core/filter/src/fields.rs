@@ -74,6 +74,12 @@ impl Hooks {
     }
 }
 
+impl From<Hook> for Hooks {
+    fn from(hook: Hook) -> Self {
+        Self::NONE.with(hook)
+    }
+}
+
 /// A packet as rules see it, filled in by the caller from headers that are validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {

@@ -1,0 +1,280 @@
+//! Rules and packets after the published shapes of real lists.
+//!
+//! ClassBench (Taylor and Turner, INFOCOM 2005) describes three kinds of lists: access lists of
+//! routers, firewalls, and chains of Linux's ipchains. The parts of wildcards, lengths of prefixes
+//! and classes of ports here are rounded from its tables. `worst` has no model: wide prefixes and
+//! ranges of any length in all four dimensions, so that each packet matches many rules.
+
+use std::cmp::Reverse;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use towpath_filter::{Action, Fields, Hook, Ports, Rule, RuleList};
+use towpath_wire::Prefix;
+
+/// Packets that are judged in turn: more than a branch predictor learns by heart.
+pub const PACKETS: usize = 16_384;
+
+/// A kind of list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Router: mostly long prefixes in both addresses, exact destination ports.
+    Acl,
+    /// The same over IPv6.
+    Acl6,
+    /// Firewall: many wildcards, port ranges on both sides.
+    Firewall,
+    /// ipchains: a mixture of both.
+    Chains,
+    /// Overlaps everywhere.
+    Worst,
+}
+
+/// Parts of a shape, in percent.
+struct Parts {
+    any_src: u64,
+    any_dst: u64,
+    any_sport: u64,
+    exact_dport: u64,
+    any_dport: u64,
+    tcp: u64,
+    udp: u64,
+}
+
+impl Shape {
+    pub const ALL: [Self; 5] = [Self::Acl, Self::Acl6, Self::Firewall, Self::Chains, Self::Worst];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Acl => "acl",
+            Self::Acl6 => "acl6",
+            Self::Firewall => "firewall",
+            Self::Chains => "chains",
+            Self::Worst => "worst",
+        }
+    }
+
+    const fn parts(self) -> Parts {
+        match self {
+            Self::Acl | Self::Acl6 => Parts {
+                any_src: 5,
+                any_dst: 2,
+                any_sport: 98,
+                exact_dport: 60,
+                any_dport: 25,
+                tcp: 70,
+                udp: 20,
+            },
+            Self::Firewall => Parts {
+                any_src: 45,
+                any_dst: 20,
+                any_sport: 60,
+                exact_dport: 50,
+                any_dport: 25,
+                tcp: 60,
+                udp: 25,
+            },
+            Self::Chains => Parts {
+                any_src: 15,
+                any_dst: 10,
+                any_sport: 75,
+                exact_dport: 45,
+                any_dport: 40,
+                tcp: 50,
+                udp: 30,
+            },
+            Self::Worst => Parts {
+                any_src: 10,
+                any_dst: 10,
+                any_sport: 10,
+                exact_dport: 10,
+                any_dport: 10,
+                tcp: 30,
+                udp: 30,
+            },
+        }
+    }
+
+    /// A list of this shape.
+    pub fn list(self, len: u32) -> RuleList {
+        let mut dice = Dice(u64::from(len));
+        let mut list = RuleList::new();
+        // A site has networks that many of its rules are about.
+        let sites: Vec<u32> = (0..(len / 50).max(4)).map(|_| dice.next() as u32).collect();
+        let mut rules: Vec<Rule> = Vec::new();
+        while rules.len() < len as usize {
+            let rule = self.rule(&mut dice, &sites);
+            // A rule for everything would end the list; real lists have it last, as the default.
+            if prefix_len(rule.src) + prefix_len(rule.dst) > 0 {
+                rules.push(rule);
+            }
+        }
+        if self != Self::Worst {
+            // People put exceptions above what these are exceptions of, as ClassBench does.
+            rules.sort_by_key(|rule| Reverse(prefix_len(rule.src) + prefix_len(rule.dst)));
+        }
+        for (id, rule) in (0..).zip(rules) {
+            list.insert(Rule { id, ..rule });
+        }
+        list
+    }
+
+    fn rule(self, dice: &mut Dice, sites: &[u32]) -> Rule {
+        let parts = self.parts();
+        let action = if dice.percent(50) { Action::Accept } else { Action::Drop };
+        let mut rule = Rule::new(0, action);
+        rule.hooks = Hook::Forward.into();
+        rule.src = (!dice.percent(parts.any_src)).then(|| self.prefix(dice, sites));
+        rule.dst = (!dice.percent(parts.any_dst)).then(|| self.prefix(dice, sites));
+        let of_tcp = parts.tcp;
+        match dice.below(100) {
+            n if n < of_tcp => rule.protocol = Some(6),
+            n if n < of_tcp + parts.udp => rule.protocol = Some(17),
+            n if n < 95 && self != Self::Acl6 => {
+                rule.protocol = Some(1);
+                return rule;
+            }
+            _ => return rule,
+        }
+        if !dice.percent(parts.any_sport) {
+            rule.sport = Some(self.range(dice));
+        }
+        rule.dport = match dice.below(100) {
+            n if n < parts.exact_dport => {
+                let port = dice.pick(&[22, 25, 53, 80, 123, 443, 993, 1433, 3306, 5432, 8080]);
+                let other = dice.below(65_536) as u16;
+                let port = if dice.percent(70) { port } else { other };
+                Some(Ports { first: port, last: port })
+            }
+            n if n < parts.exact_dport + parts.any_dport => None,
+            _ => Some(self.range(dice)),
+        };
+        rule
+    }
+
+    fn range(self, dice: &mut Dice) -> Ports {
+        if self == Self::Worst {
+            let (a, b) = (dice.below(65_536) as u16, dice.below(65_536) as u16);
+            return Ports { first: a.min(b), last: a.max(b) };
+        }
+        match dice.below(10) {
+            0..6 => Ports { first: 1024, last: 65_535 },
+            6 => Ports { first: 0, last: 1023 },
+            _ => {
+                let first = dice.below(65_000) as u16;
+                Ports { first, last: first + 1 + dice.below(500) as u16 }
+            }
+        }
+    }
+
+    fn prefix(self, dice: &mut Dice, sites: &[u32]) -> Prefix {
+        let site = dice.pick(sites);
+        // Below the site's /16 (IPv6: /48), hosts and small networks are near each other.
+        let host = dice.next() as u32 & 0xffff;
+        match self {
+            Self::Worst => {
+                let (addr, len) = (dice.next() as u32, 1 + dice.below(24) as u8);
+                new_prefix(IpAddr::V4(Ipv4Addr::from_bits(addr)), len)
+            }
+            Self::Acl6 => {
+                let site = u128::from(site) << 80 | 0x2001 << 112;
+                let host = u128::from(host) << 64 | u128::from(dice.next() & 0xffff);
+                let len = dice.pick(&[48, 56, 64, 64, 64, 128, 128, 128]);
+                new_prefix(IpAddr::V6(Ipv6Addr::from_bits(site | host)), len)
+            }
+            _ => {
+                let len =
+                    dice.pick(&[16, 20, 22, 23, 24, 24, 24, 25, 26, 27, 28, 30, 32, 32, 32, 32]);
+                let addr = (site & 0xffff_0000) | host;
+                new_prefix(IpAddr::V4(Ipv4Addr::from_bits(addr)), len)
+            }
+        }
+    }
+
+    /// Packets: nine of ten within a rule, as ClassBench's trace generator has them.
+    pub fn packets(self, list: &RuleList) -> Vec<Fields> {
+        let mut dice = Dice(7);
+        let rules: Vec<&Rule> = list.iter().collect();
+        let any = Rule::new(0, Action::Drop);
+        let packet = |_| {
+            let rule = if dice.percent(10) { &any } else { dice.pick(&rules) };
+            self.packet(&mut dice, rule)
+        };
+        (0..PACKETS).map(packet).collect()
+    }
+
+    fn packet(self, dice: &mut Dice, rule: &Rule) -> Fields {
+        let protocol = rule.protocol.unwrap_or(if dice.percent(80) { 6 } else { 17 });
+        let port = |dice: &mut Dice, ports: Option<Ports>| {
+            let Ports { first, last } = ports.unwrap_or(Ports { first: 0, last: 65_535 });
+            first + dice.below(u64::from(last - first) + 1) as u16
+        };
+        let ports = (port(dice, rule.sport), port(dice, rule.dport));
+        Fields {
+            hook: Hook::Forward,
+            src: self.address(dice, rule.src),
+            dst: self.address(dice, rule.dst),
+            protocol,
+            ports: (protocol != 1).then_some(ports),
+            tcp_flags: 0x10,
+            icmp: (protocol == 1).then_some((8, 0)),
+            iface_in: Some(1),
+            iface_out: Some(2),
+        }
+    }
+
+    fn address(self, dice: &mut Dice, prefix: Option<Prefix>) -> IpAddr {
+        let any = if self == Self::Acl6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 };
+        let prefix = prefix.unwrap_or(any);
+        let noise = u128::from(dice.next()) << 64 | u128::from(dice.next());
+        match (prefix.network(), prefix.last()) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                let free = last.to_bits() ^ first.to_bits();
+                IpAddr::V4(Ipv4Addr::from_bits(first.to_bits() | noise as u32 & free))
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) => {
+                let free = last.to_bits() ^ first.to_bits();
+                IpAddr::V6(Ipv6Addr::from_bits(first.to_bits() | noise & free))
+            }
+            _ => prefix.addr(),
+        }
+    }
+}
+
+/// Bits that a condition on an address fixes.
+fn prefix_len(prefix: Option<Prefix>) -> u32 {
+    prefix.map_or(0, |prefix| prefix.len().into())
+}
+
+/// Rules have no interfaces here.
+pub fn iface(_name: &str) -> Option<u16> {
+    None
+}
+
+fn new_prefix(addr: IpAddr, len: u8) -> Prefix {
+    Prefix::new(addr, len).expect("the length fits the version").trunc()
+}
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn percent(&mut self, part: u64) -> bool {
+        self.below(100) < part
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}

@@ -1,0 +1,106 @@
+//! Tuple space search with priorities (Srinivasan 1999; Open vSwitch): another structure for lists.
+//!
+//! Rules with prefixes of the same two lengths are in one hash table. A search asks the tables in
+//! the order of their best rules, and ends where no table can have a better one. The rest of a rule
+//! is compared one by one.
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::net::IpAddr;
+
+use hashbrown::HashMap;
+use towpath_filter::{Fields, Rule, RuleList};
+use towpath_wire::Prefix;
+
+/// Masks of both addresses, as 128 bits each.
+type Masks = (u128, u128);
+type Table = HashMap<Masks, Vec<(u32, Rule)>, BuildHasherDefault<Multiply>>;
+
+pub struct Tuples {
+    /// The best rule, the masks and the rules of each tuple.
+    tuples: Vec<(u32, Masks, Table)>,
+}
+
+impl Tuples {
+    pub fn new(list: &RuleList) -> Self {
+        let mut tuples: Vec<(u32, Masks, Table)> = Vec::new();
+        let mut places = HashMap::<Masks, usize, BuildHasherDefault<Multiply>>::default();
+        for (order, rule) in (0..).zip(list.iter()) {
+            let ((src, src_mask), (dst, dst_mask)) = (bits_of(rule.src), bits_of(rule.dst));
+            let masks = (src_mask, dst_mask);
+            let place = *places.entry(masks).or_insert_with(|| {
+                tuples.push((order, masks, Table::default()));
+                tuples.len() - 1
+            });
+            tuples[place].2.entry((src, dst)).or_default().push((order, rule.clone()));
+        }
+        tuples.sort_by_key(|tuple| tuple.0);
+        Self { tuples }
+    }
+
+    pub fn len(&self) -> usize {
+        self.tuples.len()
+    }
+
+    pub fn find(&self, fields: &Fields) -> Option<u32> {
+        let (src, dst) = (bits(fields.src), bits(fields.dst));
+        let mut found = None;
+        for (best, (src_mask, dst_mask), table) in &self.tuples {
+            if found.is_some_and(|found| found < *best) {
+                break;
+            }
+            let Some(rules) = table.get(&(src & src_mask, dst & dst_mask)) else { continue };
+            let first = rules.iter().find(|(_, rule)| is_met(rule, fields));
+            let first = first.map(|(order, _)| *order);
+            found = [found, first].into_iter().flatten().min();
+        }
+        found
+    }
+}
+
+fn is_met(rule: &Rule, fields: &Fields) -> bool {
+    let within = |ports: Option<towpath_filter::Ports>, port: Option<u16>| {
+        ports.is_none_or(|it| port.is_some_and(|port| (it.first..=it.last).contains(&port)))
+    };
+    rule.protocol.is_none_or(|protocol| protocol == fields.protocol)
+        && within(rule.sport, fields.ports.map(|ports| ports.0))
+        && within(rule.dport, fields.ports.map(|ports| ports.1))
+}
+
+fn bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+/// First address and mask of a prefix.
+fn bits_of(prefix: Option<Prefix>) -> (u128, u128) {
+    let Some(prefix) = prefix else { return (0, 0) };
+    let (first, last) = (bits(prefix.network()), bits(prefix.last()));
+    (first, !(first ^ last))
+}
+
+/// A fast hash: nobody attacks a benchmark.
+#[derive(Default)]
+struct Multiply(u64);
+
+impl Hasher for Multiply {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(23) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        self.write_u64(number as u64);
+        self.write_u64((number >> 64) as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}

@@ -1,0 +1,166 @@
+//! Packets and rules as numbers: a packet is a point of several lanes, a rule a box around points.
+//!
+//! | lane, IPv4 | lane, IPv6 | number |
+//! |---|---|---|
+//! | 0 | 0 to 3 | source address, its highest bits first |
+//! | 1 | 4 to 7 | destination address |
+//! | 2, 3 | 8, 9 | source and destination port |
+//! | 4 | 10 | protocol |
+//! | 5, 6 | 11, 12 | receiving and sending interface |
+//! | 7 | 13 | ICMP type and code |
+//!
+//! A prefix of IPv6 bounds each of its four lanes by a range of its own. TCP flags are no lane,
+//! because a mask is not a range: they are compared when a packet is in the box.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use towpath_wire::{IpProtocol, Prefix};
+
+use crate::fields::Fields;
+use crate::linear::Resolved;
+use crate::rule::Ports;
+
+/// Lanes of IPv4.
+pub(crate) const LANES_V4: usize = 8;
+/// Lanes of IPv6, of which two are unused: the compiler compares a power of two in vectors.
+pub(crate) const LANES_V6: usize = 16;
+
+/// Number of a header field that a packet lacks: above all that the field can have.
+const ABSENT: u32 = 1 << 16;
+/// Numbers of a 16-bit field that a packet has.
+const PRESENT: Range = Range { first: 0, last: ABSENT - 1 };
+const ANY: Range = Range { first: 0, last: u32::MAX };
+
+/// Numbers from `first` to `last`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Range {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+}
+
+impl Range {
+    const fn one(number: u32) -> Self {
+        Self { first: number, last: number }
+    }
+
+    pub(crate) const fn covers(self, other: Self) -> bool {
+        self.first <= other.first && self.last >= other.last
+    }
+
+    /// Numbers that are in both; the ranges must meet.
+    pub(crate) fn clip(self, other: Self) -> Self {
+        Self { first: self.first.max(other.first), last: self.last.min(other.last) }
+    }
+}
+
+/// A rule as a box, with the flags that are compared besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RuleBox<const LANES: usize> {
+    pub(crate) lanes: [Range; LANES],
+    pub(crate) flags_mask: u8,
+    pub(crate) flags_set: u8,
+}
+
+/// The point of a packet over IPv4.
+#[inline(always)]
+pub(crate) fn point_v4(src: Ipv4Addr, dst: Ipv4Addr, fields: &Fields) -> [u32; LANES_V4] {
+    let [sport, dport, protocol, input, output, icmp] = point_of_rest(fields);
+    [src.to_bits(), dst.to_bits(), sport, dport, protocol, input, output, icmp]
+}
+
+/// The point of a packet over IPv6.
+#[inline(always)]
+pub(crate) fn point_v6(src: Ipv6Addr, dst: Ipv6Addr, fields: &Fields) -> [u32; LANES_V6] {
+    let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (lanes_of(src.to_bits()), lanes_of(dst.to_bits()));
+    let [sport, dport, protocol, input, output, icmp] = point_of_rest(fields);
+    [s0, s1, s2, s3, d0, d1, d2, d3, sport, dport, protocol, input, output, icmp, 0, 0]
+}
+
+#[inline(always)]
+fn point_of_rest(fields: &Fields) -> [u32; 6] {
+    let (sport, dport) = match fields.ports {
+        Some((src, dst)) => (src.into(), dst.into()),
+        None => (ABSENT, ABSENT),
+    };
+    let is_icmp = matches!(IpProtocol(fields.protocol), IpProtocol::ICMP | IpProtocol::ICMPV6);
+    let icmp = match fields.icmp {
+        Some((kind, code)) if is_icmp => u32::from(kind) << 8 | u32::from(code),
+        _ => ABSENT,
+    };
+    let iface = |iface: Option<u16>| iface.map_or(ABSENT, u32::from);
+    let (input, output) = (iface(fields.iface_in), iface(fields.iface_out));
+    [sport, dport, fields.protocol.into(), input, output, icmp]
+}
+
+/// The box of a rule over IPv4. `None` when no packet of IPv4 can match.
+pub(crate) fn box_v4(resolved: &Resolved) -> Option<RuleBox<LANES_V4>> {
+    let address = |prefix: Option<Prefix>| {
+        let Some(prefix) = prefix else { return Some(ANY) };
+        match (prefix.network(), prefix.last()) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                Some(Range { first: first.to_bits(), last: last.to_bits() })
+            }
+            _ => None,
+        }
+    };
+    let (src, dst) = (address(resolved.rule.src)?, address(resolved.rule.dst)?);
+    let [sport, dport, protocol, input, output, icmp] = box_of_rest(resolved)?;
+    Some(with_flags(resolved, [src, dst, sport, dport, protocol, input, output, icmp]))
+}
+
+/// The same over IPv6.
+pub(crate) fn box_v6(resolved: &Resolved) -> Option<RuleBox<LANES_V6>> {
+    let address = |prefix: Option<Prefix>| {
+        let Some(prefix) = prefix else { return Some([ANY; 4]) };
+        match (prefix.network(), prefix.last()) {
+            (IpAddr::V6(first), IpAddr::V6(last)) => {
+                let (first, last) = (lanes_of(first.to_bits()), lanes_of(last.to_bits()));
+                Some([0, 1, 2, 3].map(|lane| Range { first: first[lane], last: last[lane] }))
+            }
+            _ => None,
+        }
+    };
+    let ([s0, s1, s2, s3], [d0, d1, d2, d3]) =
+        (address(resolved.rule.src)?, address(resolved.rule.dst)?);
+    let [sport, dport, protocol, input, output, icmp] = box_of_rest(resolved)?;
+    let lanes =
+        [s0, s1, s2, s3, d0, d1, d2, d3, sport, dport, protocol, input, output, icmp, ANY, ANY];
+    Some(with_flags(resolved, lanes))
+}
+
+fn box_of_rest(resolved: &Resolved) -> Option<[Range; 6]> {
+    let rule = &resolved.rule;
+    let ports = |ports: Option<Ports>| match ports {
+        None => Some(ANY),
+        Some(ports) if ports.first > ports.last => None,
+        Some(ports) => Some(Range { first: ports.first.into(), last: ports.last.into() }),
+    };
+    let mut protocol = rule.protocol.map_or(ANY, |protocol| Range::one(protocol.into()));
+    let (mut sport, dport) = (ports(rule.sport)?, ports(rule.dport)?);
+    if rule.flags.is_some() {
+        let tcp = Range::one(IpProtocol::TCP.0.into());
+        if !protocol.covers(tcp) {
+            return None;
+        }
+        protocol = tcp;
+        sport = sport.clip(PRESENT);
+    }
+    let icmp = rule.icmp.map_or(ANY, |icmp| {
+        let first = u32::from(icmp.kind) << 8;
+        match icmp.code {
+            Some(code) => Range::one(first | u32::from(code)),
+            None => Range { first, last: first | 0xff },
+        }
+    });
+    let iface = |iface: Option<u16>| iface.map_or(ANY, |iface| Range::one(iface.into()));
+    Some([sport, dport, protocol, iface(resolved.iface_in), iface(resolved.iface_out), icmp])
+}
+
+fn with_flags<const LANES: usize>(resolved: &Resolved, lanes: [Range; LANES]) -> RuleBox<LANES> {
+    let (flags_mask, flags_set) = resolved.rule.flags.map_or((0, 0), |it| (it.mask, it.set));
+    RuleBox { lanes, flags_mask, flags_set }
+}
+
+fn lanes_of(address: u128) -> [u32; 4] {
+    [96, 64, 32, 0].map(|shift| (address >> shift) as u32)
+}

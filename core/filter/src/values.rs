@@ -1,0 +1,222 @@
+//! Values of conditions as words, and back: prefixes, ports, flags, ICMP types, rates.
+
+use core::fmt::Display;
+
+use towpath_wire::{IpProtocol, Prefix};
+
+use crate::error::{RuleError, shown};
+use crate::fields::{Hook, Hooks};
+use crate::rule::{Action, Icmp, Ports, TcpFlags};
+
+const ACTIONS: [(&str, Action); 3] =
+    [("accept", Action::Accept), ("drop", Action::Drop), ("reject", Action::Reject)];
+
+/// Protocols with a name in the grammar.
+const PROTOCOLS: [(&str, u8); 4] = [
+    ("tcp", IpProtocol::TCP.0),
+    ("udp", IpProtocol::UDP.0),
+    ("icmp", IpProtocol::ICMP.0),
+    ("icmp6", IpProtocol::ICMPV6.0),
+];
+
+/// Flags of TCP's header by their bits (RFC 9293 section 3.1).
+const FLAGS: [(&str, u8); 8] = [
+    ("fin", 1),
+    ("syn", 2),
+    ("rst", 4),
+    ("psh", 8),
+    ("ack", 16),
+    ("urg", 32),
+    ("ece", 64),
+    ("cwr", 128),
+];
+
+/// Types of ICMP messages with a name (RFC 792), as nft(8) calls them.
+const ICMP_TYPES: [(&str, u8); 6] = [
+    ("echo-reply", 0),
+    ("destination-unreachable", 3),
+    ("redirect", 5),
+    ("echo-request", 8),
+    ("time-exceeded", 11),
+    ("parameter-problem", 12),
+];
+
+/// Types of ICMPv6 messages with a name (RFC 4443, RFC 4861), as nft(8) calls them.
+const ICMPV6_TYPES: [(&str, u8); 11] = [
+    ("destination-unreachable", 1),
+    ("packet-too-big", 2),
+    ("time-exceeded", 3),
+    ("parameter-problem", 4),
+    ("echo-request", 128),
+    ("echo-reply", 129),
+    ("nd-router-solicit", 133),
+    ("nd-router-advert", 134),
+    ("nd-neighbor-solicit", 135),
+    ("nd-neighbor-advert", 136),
+    ("nd-redirect", 137),
+];
+
+/// Longest name of an interface in bytes: four times Linux's IFNAMSIZ, for names of ports.
+const IFACE_NAME_MAX: usize = 64;
+
+type Parsed<T> = Result<T, RuleError>;
+
+/// The value that a name of `table` stands for.
+fn of_name<T: Copy>(table: &[(&str, T)], word: &str) -> Option<T> {
+    table.iter().find(|(name, _)| *name == word).map(|(_, value)| *value)
+}
+
+/// The name of a value in `table`.
+fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], value: T) -> Option<&'static str> {
+    table.iter().find(|(_, known)| *known == value).map(|(name, _)| *name)
+}
+
+fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
+    table.iter().map(|(name, _)| *name).collect()
+}
+
+/// A decimal number without sign or blanks, which `str::parse` alone would let pass.
+fn number<T: core::str::FromStr>(word: &str) -> Option<T> {
+    let is_plain = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    if is_plain { word.parse().ok() } else { None }
+}
+
+fn invalid(word: &str, what: &str, expected: &str) -> RuleError {
+    RuleError::new(format!("\"{}\" is not {what}", shown(word)), format!("expected {expected}"))
+}
+
+pub(crate) fn id(word: &str) -> Parsed<u32> {
+    number(word).ok_or_else(|| invalid(word, "a valid number of a rule", "0 to 4294967295"))
+}
+
+pub(crate) fn action(word: &str) -> Parsed<Action> {
+    let unknown = || RuleError::unknown("action", word, &names(&ACTIONS));
+    of_name(&ACTIONS, word).ok_or_else(unknown)
+}
+
+pub(crate) fn action_name(action: Action) -> &'static str {
+    name_of(&ACTIONS, action).unwrap_or_default()
+}
+
+pub(crate) fn hooks(word: &str) -> Parsed<Hooks> {
+    let known = Hook::ALL.map(Hook::name);
+    word.split(',').try_fold(Hooks::NONE, |hooks, name| {
+        let hook = Hook::ALL.into_iter().find(|hook| hook.name() == name);
+        Ok(hooks.with(hook.ok_or_else(|| RuleError::unknown("hook", name, &known))?))
+    })
+}
+
+pub(crate) fn hook_names(hooks: Hooks) -> String {
+    hooks.iter().map(Hook::name).collect::<Vec<_>>().join(",")
+}
+
+pub(crate) fn prefix(word: &str) -> Parsed<Prefix> {
+    let invalid = || invalid(word, "a valid prefix", "an address or a prefix, as 10.0.0.0/8");
+    Ok(word.parse::<Prefix>().map_err(|_| invalid())?.trunc())
+}
+
+pub(crate) fn protocol(word: &str) -> Parsed<u8> {
+    if let Some(known) = of_name(&PROTOCOLS, word).or_else(|| number(word)) {
+        return Ok(known);
+    }
+    let mut error = RuleError::unknown("protocol", word, &names(&PROTOCOLS));
+    if error.expected.starts_with("expected") {
+        error.expected.push_str(", or a number up to 255");
+    }
+    Err(error)
+}
+
+pub(crate) fn protocol_name(protocol: u8) -> String {
+    name_of(&PROTOCOLS, protocol).map_or_else(|| protocol.to_string(), str::to_owned)
+}
+
+pub(crate) fn ports(word: &str) -> Parsed<Ports> {
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let expected = "a port up to 65535, or a range as 80-90";
+    let ports = match (number(first), number(last)) {
+        (Some(first), Some(last)) => Ports { first, last },
+        _ => return Err(invalid(word, "a valid port", expected)),
+    };
+    if ports.first > ports.last {
+        return Err(invalid(word, "a valid range of ports", "the lower port first"));
+    }
+    Ok(ports)
+}
+
+pub(crate) fn port_range(ports: Ports) -> String {
+    let Ports { first, last } = ports;
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}
+
+pub(crate) fn flags(word: &str) -> Parsed<TcpFlags> {
+    let mut flags = TcpFlags { mask: 0, set: 0 };
+    for name in word.split(',') {
+        let (is_set, name) = name.strip_prefix('!').map_or((true, name), |name| (false, name));
+        let unknown = || RuleError::unknown("flag", name, &names(&FLAGS));
+        let bit = of_name(&FLAGS, name).ok_or_else(unknown)?;
+        if flags.mask & bit != 0 {
+            return Err(RuleError::new(
+                format!("flag \"{name}\" is there twice"),
+                "expected each flag once",
+            ));
+        }
+        flags.mask |= bit;
+        flags.set |= if is_set { bit } else { 0 };
+    }
+    Ok(flags)
+}
+
+pub(crate) fn flag_names(flags: TcpFlags) -> String {
+    let asked = FLAGS.iter().filter(|(_, bit)| flags.mask & bit != 0);
+    let named = asked.map(|(name, bit)| {
+        let not = if flags.set & bit == 0 { "!" } else { "" };
+        format!("{not}{name}")
+    });
+    named.collect::<Vec<_>>().join(",")
+}
+
+/// An ICMP type and code; the names are those of `protocol`.
+pub(crate) fn icmp(word: &str, protocol: u8) -> Parsed<Icmp> {
+    let (kind, code) = word.split_once('/').map_or((word, None), |(kind, code)| (kind, Some(code)));
+    let types = icmp_types(protocol);
+    let unknown = || RuleError::unknown("ICMP type", kind, &names(types));
+    let kind = of_name(types, kind).or_else(|| number(kind)).ok_or_else(unknown)?;
+    let invalid = |code| invalid(code, "a valid ICMP code", "a number up to 255");
+    let code = code.map(|code| number(code).ok_or_else(|| invalid(code))).transpose()?;
+    Ok(Icmp { kind, code })
+}
+
+pub(crate) fn icmp_name(icmp: Icmp, protocol: Option<u8>) -> String {
+    let types = protocol.map(icmp_types).unwrap_or_default();
+    let named = name_of(types, icmp.kind).map_or_else(|| icmp.kind.to_string(), str::to_owned);
+    match icmp.code {
+        Some(code) => format!("{named}/{code}"),
+        None => named,
+    }
+}
+
+fn icmp_types(protocol: u8) -> &'static [(&'static str, u8)] {
+    if protocol == IpProtocol::ICMPV6.0 { &ICMPV6_TYPES } else { &ICMP_TYPES }
+}
+
+pub(crate) fn iface(word: &str) -> Parsed<String> {
+    let is_valid = !word.is_empty()
+        && word.len() <= IFACE_NAME_MAX
+        && !word.contains(|c: char| c.is_whitespace() || c.is_control() || c == '#');
+    let expected = "a name without blanks and #, of at most 64 bytes";
+    if is_valid {
+        Ok(word.to_owned())
+    } else {
+        Err(invalid(word, "a valid name of an interface", expected))
+    }
+}
+
+/// A rate in entries a second.
+pub(crate) fn rate(word: &str) -> Parsed<u32> {
+    let rate = word.strip_suffix("/s").and_then(number).filter(|rate| *rate > 0);
+    rate.ok_or_else(|| invalid(word, "a valid rate", "a number of entries a second, as 10/s"))
+}
+
+pub(crate) fn rate_name(rate: impl Display) -> String {
+    format!("{rate}/s")
+}

@@ -1,0 +1,248 @@
+//! A rule from pairs of a key and a value, and back: the same for lines of text and for JSON.
+
+use core::fmt;
+
+use towpath_wire::{IpProtocol, Prefix};
+
+use crate::error::RuleError;
+use crate::fields::{Hook, Hooks};
+use crate::rule::{Action, Icmp, Log, Ports, Rule, TcpFlags};
+use crate::values;
+
+/// Keys of a rule, in the order in which a rule is written.
+pub(crate) const KEYS: [&str; 14] = [
+    "id", "hook", "proto", "src", "sport", "dst", "dport", "flags", "icmp", "in", "out", "action",
+    LOG, "rate",
+];
+
+/// The only key without a value.
+pub(crate) const LOG: &str = "log";
+
+/// Conditions of a rule that is being read, each at most once.
+#[derive(Debug, Default)]
+pub(crate) struct Draft<'a> {
+    id: Option<u32>,
+    hooks: Option<Hooks>,
+    protocol: Option<u8>,
+    src: Option<Prefix>,
+    sport: Option<Ports>,
+    dst: Option<Prefix>,
+    dport: Option<Ports>,
+    flags: Option<TcpFlags>,
+    /// The word itself: its meaning depends on the protocol, which may follow.
+    icmp: Option<&'a str>,
+    iface_in: Option<String>,
+    iface_out: Option<String>,
+    action: Option<Action>,
+    log: Option<()>,
+    rate: Option<u32>,
+}
+
+impl<'a> Draft<'a> {
+    /// Takes a key with its value, which is empty for [`LOG`].
+    pub(crate) fn take(&mut self, key: &str, value: &'a str) -> Result<(), RuleError> {
+        let is_first = match key {
+            "id" => self.id.replace(values::id(value)?).is_none(),
+            "hook" => self.hooks.replace(values::hooks(value)?).is_none(),
+            "proto" => self.protocol.replace(values::protocol(value)?).is_none(),
+            "src" => self.src.replace(values::prefix(value)?).is_none(),
+            "sport" => self.sport.replace(values::ports(value)?).is_none(),
+            "dst" => self.dst.replace(values::prefix(value)?).is_none(),
+            "dport" => self.dport.replace(values::ports(value)?).is_none(),
+            "flags" => self.flags.replace(values::flags(value)?).is_none(),
+            "icmp" => self.icmp.replace(value).is_none(),
+            "in" => self.iface_in.replace(values::iface(value)?).is_none(),
+            "out" => self.iface_out.replace(values::iface(value)?).is_none(),
+            "action" => self.action.replace(values::action(value)?).is_none(),
+            LOG => self.log.replace(()).is_none(),
+            "rate" => self.rate.replace(values::rate(value)?).is_none(),
+            _ => return Err(RuleError::unknown("word", key, &KEYS)),
+        };
+        if is_first {
+            Ok(())
+        } else {
+            Err(RuleError::new(format!("\"{key}\" is there twice"), "expected each word once"))
+        }
+    }
+
+    /// The finished rule.
+    pub(crate) fn finish(self) -> Result<Rule, RuleError> {
+        let missing = |key: &str, expected: &str| {
+            RuleError::new(format!("\"{key}\" is missing"), format!("expected \"{expected}\""))
+        };
+        let id = self.id.ok_or_else(|| missing("id", "id NUMBER"))?;
+        let action = self.action.ok_or_else(|| missing("action", "action accept|drop|reject"))?;
+        let hooks = self.hooks.unwrap_or(Hooks::INCOMING);
+        self.check_family()?;
+        self.check_ports()?;
+        self.check_interfaces(hooks)?;
+        let icmp = self.icmp()?;
+        if self.rate.is_some() && self.log.is_none() {
+            return Err(RuleError::new("\"rate\" is without \"log\"", "expected \"log rate N/s\""));
+        }
+        Ok(Rule {
+            id,
+            hooks,
+            src: self.src,
+            dst: self.dst,
+            protocol: self.protocol,
+            sport: self.sport,
+            dport: self.dport,
+            flags: self.flags,
+            icmp,
+            iface_in: self.iface_in,
+            iface_out: self.iface_out,
+            action,
+            log: self.log.map(|()| Log { rate: self.rate }),
+        })
+    }
+
+    /// Refuses prefixes of two IP versions, and ICMP of the other version than the prefixes.
+    fn check_family(&self) -> Result<(), RuleError> {
+        let is_v6 = |prefix: Prefix| prefix.addr().is_ipv6();
+        let (src, dst) = (self.src.map(is_v6), self.dst.map(is_v6));
+        if src.is_some() && dst.is_some() && src != dst {
+            return Err(RuleError::new(
+                "\"src\" and \"dst\" are of different IP versions",
+                "expected both of IPv4 or both of IPv6",
+            ));
+        }
+        let of_protocol = match self.protocol.map(IpProtocol) {
+            Some(IpProtocol::ICMP) => Some(false),
+            Some(IpProtocol::ICMPV6) => Some(true),
+            _ => None,
+        };
+        match (of_protocol, src.or(dst)) {
+            (Some(false), Some(true)) => {
+                Err(RuleError::new("IPv6 has no \"proto icmp\"", "expected \"proto icmp6\""))
+            }
+            (Some(true), Some(false)) => {
+                Err(RuleError::new("IPv4 has no \"proto icmp6\"", "expected \"proto icmp\""))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses ports and flags with a protocol that has none: no packet would ever match.
+    fn check_ports(&self) -> Result<(), RuleError> {
+        let Some(protocol) = self.protocol.map(IpProtocol) else { return Ok(()) };
+        let has_ports = protocol == IpProtocol::TCP || protocol == IpProtocol::UDP;
+        let name = values::protocol_name(protocol.0);
+        for (key, is_given) in [("sport", self.sport.is_some()), ("dport", self.dport.is_some())] {
+            if is_given && !has_ports {
+                let what = format!("\"{key}\" does not go with protocol {name}");
+                return Err(RuleError::new(what, "expected \"proto tcp\" or \"proto udp\""));
+            }
+        }
+        if self.flags.is_some() && protocol != IpProtocol::TCP {
+            let what = format!("\"flags\" does not go with protocol {name}");
+            return Err(RuleError::new(what, "expected \"proto tcp\""));
+        }
+        Ok(())
+    }
+
+    /// Refuses an interface that packets do not have at any of the rule's hooks.
+    fn check_interfaces(&self, hooks: Hooks) -> Result<(), RuleError> {
+        let never = |key: &str, lacking: &[Hook], expected: &str| {
+            if hooks.iter().all(|hook| lacking.contains(&hook)) {
+                let what = format!("\"{key}\" never matches at hook {}", values::hook_names(hooks));
+                return Err(RuleError::new(what, expected));
+            }
+            Ok(())
+        };
+        if self.iface_in.is_some() {
+            never(
+                "in",
+                &[Hook::Output],
+                "expected hook prerouting, input, forward or postrouting",
+            )?;
+        }
+        if self.iface_out.is_some() {
+            let lacking = [Hook::Prerouting, Hook::Input];
+            never("out", &lacking, "expected hook forward, output or postrouting")?;
+        }
+        Ok(())
+    }
+
+    fn icmp(&self) -> Result<Option<Icmp>, RuleError> {
+        let Some(word) = self.icmp else { return Ok(None) };
+        let is_icmp =
+            |protocol: &u8| [IpProtocol::ICMP, IpProtocol::ICMPV6].contains(&IpProtocol(*protocol));
+        let Some(protocol) = self.protocol.filter(is_icmp) else {
+            return Err(RuleError::new(
+                "\"icmp\" is without its protocol",
+                "expected \"proto icmp\" or \"proto icmp6\"",
+            ));
+        };
+        values::icmp(word, protocol).map(Some)
+    }
+}
+
+impl Rule {
+    /// The rule as pairs of a key and a value, for JSON and other forms than text. `log` has an
+    /// empty value.
+    #[must_use]
+    pub fn words(&self) -> Vec<(&'static str, String)> {
+        let Self {
+            id,
+            hooks,
+            src,
+            dst,
+            protocol,
+            sport,
+            dport,
+            flags,
+            icmp,
+            iface_in,
+            iface_out,
+            action,
+            log,
+        } = self;
+        let hooks = (*hooks != Hooks::INCOMING).then(|| values::hook_names(*hooks));
+        let all = [
+            ("id", Some(id.to_string())),
+            ("hook", hooks),
+            ("proto", protocol.map(values::protocol_name)),
+            ("src", src.map(|prefix| prefix.to_string())),
+            ("sport", sport.map(values::port_range)),
+            ("dst", dst.map(|prefix| prefix.to_string())),
+            ("dport", dport.map(values::port_range)),
+            ("flags", flags.map(values::flag_names)),
+            ("icmp", icmp.map(|icmp| values::icmp_name(icmp, *protocol))),
+            ("in", iface_in.clone()),
+            ("out", iface_out.clone()),
+            ("action", Some(values::action_name(*action).to_owned())),
+            (LOG, log.map(|_| String::new())),
+            ("rate", log.and_then(|log| log.rate).map(values::rate_name)),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    }
+
+    /// The rule of such pairs, in any order.
+    ///
+    /// # Errors
+    /// An unknown key, a wrong value, or conditions that do not go together.
+    pub fn from_words<'a>(
+        words: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, RuleError> {
+        let mut draft = Draft::default();
+        for (key, value) in words {
+            draft.take(key, value)?;
+        }
+        draft.finish()
+    }
+}
+
+/// The rule in the grammar of access lists, beginning with `id`.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (key, value)) in self.words().into_iter().enumerate() {
+            let blank = if n == 0 { "" } else { " " };
+            match key {
+                LOG => write!(f, "{blank}{key}")?,
+                _ => write!(f, "{blank}{key} {value}")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! Rules and packets by chance, from pools so small that rules overlap much.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use towpath_filter::{Action, Fields, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, TcpFlags};
+use towpath_wire::Prefix;
+
+/// Interfaces by their names.
+pub const IFACES: [(&str, u16); 4] = [("lo", 0), ("eth0", 1), ("eth1", 2), ("wan", 9)];
+
+pub fn iface(name: &str) -> Option<u16> {
+    IFACES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+}
+
+/// Numbers of SplitMix64, so that a seed gives the same lists everywhere.
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+
+    /// An address that has most bits of one of a few others.
+    fn address(&mut self, is_v6: bool) -> IpAddr {
+        let noise = self.next() & self.next() & self.next();
+        if is_v6 {
+            let base = self.pick(&[0x2001_0db8 << 96, 0x2001_0db8 << 96 | 7 << 40, 0, u128::MAX]);
+            let noise = u128::from(noise) << self.pick(&[0, 16, 60, 64]);
+            IpAddr::V6(Ipv6Addr::from_bits(base ^ noise))
+        } else {
+            let base = self.pick(&[0x0a00_0000, 0x0a01_0100, 0xc0a8_0001, 0, u32::MAX]);
+            IpAddr::V4(Ipv4Addr::from_bits(base ^ noise as u32))
+        }
+    }
+
+    fn prefix(&mut self, is_v6: bool) -> Prefix {
+        let lens: &[u8] = if is_v6 {
+            &[0, 1, 16, 32, 33, 48, 63, 64, 65, 96, 120, 128]
+        } else {
+            &[0, 1, 4, 8, 9, 15, 16, 20, 24, 28, 31, 32]
+        };
+        let len = self.pick(lens);
+        Prefix::new(self.address(is_v6), len).expect("the length fits").trunc()
+    }
+
+    fn port(&mut self) -> u16 {
+        let near = self.below(32) as u16;
+        self.pick(&[near, 80, 443, 1023, 1024, 65535 - near, 0])
+    }
+
+    fn ports(&mut self) -> Ports {
+        let (a, b) = (self.port(), self.port());
+        if self.one_in(3) {
+            Ports { first: a, last: a }
+        } else {
+            Ports { first: a.min(b), last: a.max(b) }
+        }
+    }
+
+    pub fn rule(&mut self, id: u32) -> Rule {
+        let mut rule = Rule::new(id, self.pick(&[Action::Accept, Action::Drop, Action::Reject]));
+        let is_v6 = self.one_in(3);
+        if !self.one_in(4) {
+            rule.src = Some(self.prefix(is_v6));
+        }
+        if !self.one_in(4) {
+            rule.dst = Some(self.prefix(is_v6));
+        }
+        match self.below(8) {
+            0 => {
+                rule.protocol = Some(if is_v6 { 58 } else { 1 });
+                let code = if self.one_in(2) { Some(self.below(3) as u8) } else { None };
+                rule.icmp = Some(Icmp { kind: self.pick(&[0, 3, 8, 128]), code });
+                if rule.src.is_none() && rule.dst.is_none() && self.one_in(2) {
+                    rule.protocol = None;
+                }
+            }
+            1 => {
+                rule.protocol = Some(6);
+                let mask = self.below(256) as u8 | 1;
+                rule.flags = Some(TcpFlags { mask, set: mask & self.below(256) as u8 });
+            }
+            2 => rule.protocol = Some(self.pick(&[0, 1, 17, 47, 58, 255])),
+            3 | 4 => rule.protocol = Some(self.pick(&[6, 17])),
+            _ => {}
+        }
+        if matches!(rule.protocol, None | Some(6 | 17)) && rule.icmp.is_none() {
+            if self.one_in(2) {
+                rule.dport = Some(self.ports());
+            }
+            if self.one_in(4) {
+                rule.sport = Some(self.ports());
+            }
+        }
+        if self.one_in(6) {
+            rule.hooks = self.pick(&[Hook::Prerouting, Hook::Input, Hook::Output]).into();
+            rule.hooks = rule.hooks.with(Hook::Forward);
+        }
+        if self.one_in(5) {
+            rule.iface_in = Some(self.pick(&IFACES).0.to_owned());
+        }
+        if self.one_in(8) && rule.hooks == Hooks::INCOMING {
+            rule.iface_out = Some(self.pick(&IFACES).0.to_owned());
+        }
+        if self.one_in(8) {
+            let rate = if self.one_in(2) { Some(1 + self.below(9) as u32) } else { None };
+            rule.log = Some(Log { rate });
+        }
+        rule
+    }
+
+    pub fn list(&mut self, len: u32) -> RuleList {
+        let mut list = RuleList::new();
+        for n in 0..len {
+            // Numbers with gaps: a judgement names places, not numbers.
+            list.insert(self.rule(n * 3));
+        }
+        list.set_default(Hooks::INCOMING, self.pick(&[Action::Accept, Action::Drop]));
+        list
+    }
+
+    /// A packet at a corner of a rule, or just beside it; else any packet.
+    pub fn packet(&mut self, list: &[Rule]) -> Fields {
+        let any = Rule::new(0, Action::Drop);
+        let rule =
+            if list.is_empty() { &any } else { &list[self.below(list.len() as u64) as usize] };
+        let version = rule.src.or(rule.dst).map(|prefix| prefix.addr().is_ipv6());
+        let is_v6 = version.unwrap_or(rule.protocol == Some(58) || self.one_in(4));
+        let src = self.address_of(rule.src, is_v6);
+        let dst = self.address_of(rule.dst, is_v6);
+        let protocol = rule.protocol.filter(|_| !self.one_in(16));
+        let protocol = protocol.unwrap_or_else(|| self.pick(&[1, 6, 17, 47, 58]));
+        let has_ports = matches!(protocol, 6 | 17) && !self.one_in(16);
+        let ports = (self.port_of(rule.sport), self.port_of(rule.dport));
+        let icmp = rule.icmp.map(|icmp| (icmp.kind, icmp.code.unwrap_or(self.below(3) as u8)));
+        let has_icmp = matches!(protocol, 1 | 58) && !self.one_in(16);
+        let flags = rule
+            .flags
+            .map_or(self.below(256) as u8, |flags| flags.set | !flags.mask & self.below(256) as u8);
+        Fields {
+            hook: self.pick(&[
+                Hook::Forward,
+                Hook::Forward,
+                Hook::Input,
+                Hook::Prerouting,
+                Hook::Output,
+            ]),
+            src,
+            dst,
+            protocol,
+            ports: has_ports.then_some(ports),
+            tcp_flags: flags,
+            icmp: has_icmp.then_some(icmp.unwrap_or((self.pick(&[0, 3, 8, 128]), 0))),
+            iface_in: self.iface_of(rule.iface_in.as_deref()),
+            iface_out: self.iface_of(rule.iface_out.as_deref()),
+        }
+    }
+
+    fn address_of(&mut self, prefix: Option<Prefix>, is_v6: bool) -> IpAddr {
+        let Some(prefix) = prefix else { return self.address(is_v6) };
+        let ends = [prefix.network(), prefix.last(), self.address(is_v6)];
+        match (self.pick(&ends), self.below(8)) {
+            // The neighbour of the prefix.
+            (IpAddr::V4(last), 0) => {
+                IpAddr::V4(Ipv4Addr::from_bits(last.to_bits().wrapping_add(1)))
+            }
+            (IpAddr::V6(last), 0) => {
+                IpAddr::V6(Ipv6Addr::from_bits(last.to_bits().wrapping_add(1)))
+            }
+            (end, _) => end,
+        }
+    }
+
+    fn port_of(&mut self, ports: Option<Ports>) -> u16 {
+        let Some(ports) = ports else { return self.port() };
+        let beside = [ports.first.wrapping_sub(1), ports.last.wrapping_add(1)];
+        if self.one_in(6) { self.pick(&beside) } else { self.pick(&[ports.first, ports.last]) }
+    }
+
+    fn iface_of(&mut self, name: Option<&str>) -> Option<u16> {
+        let wanted = name.and_then(iface);
+        wanted
+            .filter(|_| !self.one_in(8))
+            .or_else(|| self.pick(&[None, Some(0), Some(1), Some(77)]))
+    }
+}
