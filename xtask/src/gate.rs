@@ -44,6 +44,7 @@ const SMOKE: &[&str] = &[
     "ports",
     "netem",
     "packet",
+    "router",
     "proxy",
     "proxy_run",
     "proxy_bad_days",

@@ -50,7 +50,7 @@ pub enum Command {
     /// Carry the traffic of a TUN device, of any program, by connections of this host
     #[command(long_about = crate::proxy::args::ABOUT, after_long_help = crate::proxy::args::AFTER)]
     Proxy(crate::proxy::args::Proxy),
-    /// Forward packets between networks, as a router
+    /// Forward packets between networks, as a router with rules
     #[command(long_about = crate::router::ABOUT, after_long_help = crate::router::AFTER)]
     Router(crate::router::RouterArgs),
     /// Print a completion script for a shell

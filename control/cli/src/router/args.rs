@@ -34,6 +34,10 @@ pub struct RouterArgs {
     #[arg(long, value_name = "ROUTE", value_parser = parse_route)]
     pub route: Vec<PlannedRoute>,
 
+    /// File of rules by which packets are judged; without it, all pass
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub acl: Option<PathBuf>,
+
     /// Check of each packet's source by the route to it: off, loose or strict
     ///
     /// strict: the route to the source leads out of the port that the packet came in by. loose:
@@ -46,7 +50,7 @@ pub struct RouterArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=NEIGHBORS_MOST as i64))]
     pub neighbors: u32,
 
-    /// Check the options, and do nothing
+    /// Check options and rules, and do nothing
     #[arg(long)]
     pub check: bool,
 
@@ -73,7 +77,7 @@ pub struct RouterArgs {
     #[arg(default_missing_value = "text")]
     pub stats: Option<StatsFormat>,
 
-    /// Print nothing but errors
+    /// Print nothing but errors, and packets that rules log
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -203,12 +207,12 @@ fn parse_network(text: &str) -> Result<Prefix, String> {
 
 /// Text of `towpath router --help` in front of the options.
 pub const ABOUT: &str = "\
-Forward packets between networks, as a router.
+Forward packets between networks, as a router with rules.
 
 Each port joins a network: an Ethernet interface of this host, or a TAP device. Hosts there use \
 the router's address as their gateway. It forwards IPv4 and IPv6 by the longest prefix, answers \
-ping, ARP and neighbour discovery at its own addresses, and tells senders by ICMP what did not \
-arrive. The kernel's own routes, addresses and settings stay as they \
+ping, ARP and neighbour discovery at its own addresses, tells senders by ICMP what did not arrive, and \
+judges packets by the rules of --acl. The kernel's own routes, addresses and settings stay as they \
 are; nothing is left behind, also when towpath is killed.
 
 It sends no router advertisements and no redirects: hosts are told their gateway by hand.
@@ -219,17 +223,22 @@ Ctrl-C or SIGTERM ends it.";
 pub const AFTER: &str = "\
 Examples:
   sudo towpath router --port lan=packet:eth1,10.1.0.1/24 \\
-      --port wan=packet:eth0,192.0.2.2/24 --route default@192.0.2.1
-      Join the network behind eth1 to that of eth0
+      --port wan=packet:eth0,192.0.2.2/24 --route default@192.0.2.1 --acl rules.txt
+      Join the network behind eth1 to that of eth0, by the rules of a file
   sudo towpath router --port a=packet:eth1,10.1.0.1/24,fd00:1::1/64 \\
       --port b=packet:eth2,10.2.0.1/24,fd00:2::1/64 --stats --pcap r.pcapng
       Join two networks, record all packets, and count
-  towpath router --check --port lan=packet:eth1,10.1.0.1/24
-      Look only whether the options are in order
+  towpath router --check --port lan=packet:eth1,10.1.0.1/24 --acl rules.txt
+      Look only whether options and rules are in order
+
+Rules, one a line; the lowest number that matches decides:
+  acl add id 10 in wan dst 10.1.0.0/24 proto tcp dport 22 action accept
+  acl add id 20 in wan dst 10.1.0.0/24 proto tcp flags syn,!ack action reject
+  acl default hook input action accept
 
 Exit status:
   0    Ctrl-C or a signal ended it; --check found nothing wrong
-  2    an option or argument is wrong
+  2    an option, argument or rule is wrong
   125  it failed: no permission, no such interface, a device was removed";
 
 #[cfg(test)]

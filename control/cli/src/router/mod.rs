@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
+use towpath_filter::RuleList;
 use towpath_pcap::{CaptureFile, Direction};
 use towpath_router::{Ended, Plan, PlannedPort, Router, Runner, Settings};
 use towpath_uplink::{now_ns, random};
@@ -57,17 +58,23 @@ pub fn router(args: &RouterArgs) -> Result<()> {
     result
 }
 
-/// The options as a plan.
+/// The options as a plan, with the rules of their file.
 fn plan(args: &RouterArgs) -> Result<Plan> {
     if args.port.len() > PORTS_MAX {
         let message = format!("{} ports: at most {PORTS_MAX} are possible", args.port.len());
         return Err(Failure::error(ExitCode::Usage, message));
     }
+    let rules = args.acl.as_deref().map(|path| {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("--acl {name}"))?;
+        RuleList::parse(&text)
+            .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))
+    });
     let ports = args
         .port
         .iter()
         .map(|port| PlannedPort { name: port.name.clone(), addresses: port.addresses.clone() });
-    Ok(Plan { ports: ports.collect(), routes: args.route.clone(), rules: None })
+    Ok(Plan { ports: ports.collect(), routes: args.route.clone(), rules: rules.transpose()? })
 }
 
 fn forward(
@@ -117,16 +124,15 @@ fn forward(
     }
 }
 
-/// Records packets that the router dropped, each with the reason. Interface 0 is the loopback,
-/// which is not recorded.
+/// Records packets that the router dropped, each with the reason. Interfaces of both have the same
+/// numbers.
 fn record_drops(router: &mut Router, capture: &CaptureFile) {
     while let Some(dropped) = router.take_dropped() {
-        let Some(iface) = dropped.iface.0.checked_sub(1) else { continue };
         let outbound = dropped.reason.is_outbound();
         let direction = if outbound { Direction::Outbound } else { Direction::Inbound };
         let time_ns = if dropped.arrival_ns > 0 { dropped.arrival_ns } else { now_ns() };
         let reason = dropped.reason.as_str();
-        capture.dropped(time_ns, iface.into(), direction, reason, &dropped.bytes);
+        capture.dropped(time_ns, dropped.iface.0.into(), direction, reason, &dropped.bytes);
     }
 }
 
