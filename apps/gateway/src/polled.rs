@@ -90,7 +90,7 @@ impl PolledPorts {
     /// Asks `kernel` about the next ports, and opens and shuts them. Returns whether any changed.
     ///
     /// # Errors
-    /// Those of `kernel`. Ports that were not answered for stay as they are until the next round.
+    /// Receivers of `kernel`. Ports that were not answered for stay as they are until the next round.
     pub fn look(&mut self, kernel: &mut impl ProgramKernel) -> io::Result<bool> {
         let count = PORTS_PER_LOOK.min(self.ports.len());
         let order = |n| (self.next + n) % self.ports.len();
