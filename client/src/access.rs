@@ -10,8 +10,8 @@ use crate::state::{datagram_readiness, stream_readiness, take_error};
 use crate::{Client, Error};
 
 impl Socket {
-    /// What it is ready for: bits of [`ready`], as Linux computes them in tcp_poll and datagram_poll. A snapshot, taken
-    /// without a lock or a system call.
+    /// What it is ready for: bits of [`ready`], as Linux computes them in tcp_poll and
+    /// datagram_poll. A snapshot, taken without a lock or a system call.
     pub fn readiness(self, client: &Client) -> u32 {
         use ready::{ERR, HUP, IN, OUT, RDHUP};
         if client.is_dead() {
@@ -31,7 +31,8 @@ impl Socket {
         }
     }
 
-    /// Asks for an event when there is room to send. Look at [`Self::readiness`] once more afterwards.
+    /// Asks for an event when there is room to send. Look at [`Self::readiness`] once more
+    /// afterwards.
     pub fn want_room(self, client: &Client) {
         if let Some(slot) = client.slot(self) {
             program_fifo::want_room(slot);
@@ -41,7 +42,8 @@ impl Socket {
     /// Takes the pending error (SO_ERROR), which is 0 from then on: of several threads one gets it.
     ///
     /// # Errors
-    /// `Refused` with the error, if there was one; `Dead` when the slot is another socket's, or the engine is gone.
+    /// `Refused` with the error, if there was one; `Dead` when the slot is another socket's, or the
+    /// engine is gone.
     pub fn take_error(self, client: &Client) -> Result<(), Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
         if slot.error.load(Acquire) == 0 {
@@ -50,9 +52,9 @@ impl Socket {
         self.change(client, take_error)?
     }
 
-    /// Makes sure that the slot stays this socket's until the result is dropped. For those who change it:
-    /// it might become another socket's between the look at its generation and the change. Not to be kept
-    /// while sleeping.
+    /// Makes sure that the slot stays this socket's until the result is dropped. For those who
+    /// change it: it might become another socket's between the look at its generation and the
+    /// change. Not to be kept while sleeping.
     ///
     /// # Errors
     /// `Dead`: it has, or the engine is gone.

@@ -1,10 +1,12 @@
-//! Sockets that the engine has made before the program asks for them, so that a program that opens many does not wait for
-//! each: a request wakes two threads, which takes longer than all the rest of socket(2).
+//! Sockets that the engine has made before the program asks for them, so that a program that opens
+//! many does not wait for each: a request wakes two threads, which takes longer than all the rest
+//! of socket(2).
 //!
-//! A process gets the more of them at once the more it has opened, and has at most [`AT_ONCE`] less one of a kind in each
-//! shard. What it never opens ends with it. A program that it spawns and that does not say what it has holds what the
-//! process held, some seconds longer than that: so what was made before is given back then. They are taken without a lock: a
-//! signal handler may open a socket, too.
+//! A process gets the more of them at once the more it has opened, and has at most [`AT_ONCE`] less
+//! one of a kind in each shard. What it never opens ends with it. A program that it spawns and that
+//! does not say what it has holds what the process held, some seconds longer than that: so what was
+//! made before is given back then. They are taken without a lock: a signal handler may open a
+//! socket, too.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -63,7 +65,8 @@ impl Ahead {
         })
     }
 
-    /// Puts one there. It comes back if there is no room: others have asked for some at the same time.
+    /// Puts one there. It comes back if there is no room: others have asked for some at the same
+    /// time.
     pub fn put(&self, family: u32, protocol: u32, socket: Socket) -> Result<(), Socket> {
         let shelf = self.shelf(family, protocol).ok_or(socket)?;
         let is_in =

@@ -87,7 +87,8 @@ pub struct Cloned {
 pub struct Tokens {
     /// Those that there are, each with the place of its socket among those asked for.
     pub tokens: Vec<(usize, Fd)>,
-    /// The number of sockets, from the first asked for, about which another request would give no more.
+    /// The number of sockets, from the first asked for, about which another request would give no
+    /// more.
     pub dealt_with: usize,
 }
 
@@ -96,8 +97,8 @@ impl Client {
     /// with; None when there can be none.
     ///
     /// # Errors
-    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build; with ENOMEM when this
-    /// process may not have the address space.
+    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build; with
+    /// ENOMEM when this process may not have the address space.
     pub fn attach(
         process: &'static Process,
         control: Fd,
@@ -155,7 +156,8 @@ impl Client {
     /// The wheel of its engine, if that is in this process.
     #[inline]
     pub fn wheel(&self) -> Option<&'static Wheel> {
-        // In a child that a handler has forked on top of a call of its parent's, the engine is the parent's.
+        // In a child that a handler has forked on top of a call of its parent's, the engine is the
+        // parent's.
         self.wheel.filter(|_| !self.is_abandoned())
     }
 
@@ -167,7 +169,8 @@ impl Client {
     /// Tells the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
     ///
     /// # Errors
-    /// `Dead` when the engine is gone. A socket that ended on its way is no error: the calls on it will fail.
+    /// `Dead` when the engine is gone. A socket that ended on its way is no error: the calls on it
+    /// will fail.
     pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
         let (slot, generation) = (socket.slot, socket.generation);
         let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
@@ -177,12 +180,12 @@ impl Client {
         }
     }
 
-    /// A second channel, for a [`towpath_shm::control::purpose`]. It waits until the engine has noted what the new
-    /// channel holds, which takes longer the more sockets this process has.
+    /// A second channel, for a [`towpath_shm::control::purpose`]. It waits until the engine has
+    /// noted what the new channel holds, which takes longer the more sockets this process has.
     ///
     /// # Errors
-    /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many processes or too
-    /// many that are about to be.
+    /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many
+    /// processes or too many that are about to be.
     pub fn clone_channel(&self, purpose: u32) -> Result<Cloned, Error> {
         let request = Request { call: call::CLONE, a: purpose, ..Request::default() };
         let (reply, fds) = self.call_with_descriptors(&request)?;
@@ -195,12 +198,13 @@ impl Client {
         Ok(Cloned { control, number, channels, engine_bells, bell })
     }
 
-    /// In the child after fork: the attachment on the channel that was cloned before. The caller then
+    /// In the child after fork: the attachment on the channel that was cloned before. The caller
+    /// then
     /// [abandons](Self::abandon) the parent's.
     ///
     /// # Errors
-    /// `Refused` with ENOMEM when the channel's memory cannot be mapped, with EMFILE when there are no descriptors
-    /// left, with EPROTO when what came is no channel.
+    /// `Refused` with ENOMEM when the channel's memory cannot be mapped, with EMFILE when there are
+    /// no descriptors left, with EPROTO when what came is no channel.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
         let process = self.process;
         let high = |fd| HighFd::new(fd, &process.descriptors);
@@ -270,7 +274,8 @@ impl Client {
         Ok((reply, fds))
     }
 
-    /// Where nobody else turns the engine, it is this thread that has to, or it would wait for the stand-by thread.
+    /// Where nobody else turns the engine, it is this thread that has to, or it would wait for the
+    /// stand-by thread.
     fn turn_until_answered(&self) {
         if let Some(helm) = self.wheel().and_then(|wheel| wheel.take(Who::Asks)) {
             let control = self.control.get();
@@ -282,7 +287,8 @@ impl Client {
     #[inline]
     fn end(&self, slot: u32) -> &End {
         let shards = self.ends.len() as u32;
-        // Any number may have come in place of a slot's: the first shard knows none like that, either.
+        // Any number may have come in place of a slot's: the first shard knows none like that,
+        // either.
         self.ends.get(shard_of(slot, shards) as usize).unwrap_or(&self.ends[0])
     }
 
@@ -321,7 +327,8 @@ impl Client {
                 towpath_ring::await_answer(&end.channel)
             };
             if let Some(reply) = towpath_ring::answer_to(&end.channel, number) {
-                // It may have been woken by the engine's end, of which no other thread is told then.
+                // It may have been woken by the engine's end, of which no other thread is told
+                // then.
                 self.is_dead();
                 return Ok(reply);
             }
@@ -374,9 +381,10 @@ impl Client {
         &self.blank
     }
 
-    /// Puts a command about a socket into the ring and rings the engine if it sleeps. No answer comes, and there is no
-    /// error: when the engine is gone, the next call finds that out. When the ring is full it waits for the engine. In a
-    /// signal handler that interrupts a command it is a request.
+    /// Puts a command about a socket into the ring and rings the engine if it sleeps. No answer
+    /// comes, and there is no error: when the engine is gone, the next call finds that out. When
+    /// the ring is full it waits for the engine. In a signal handler that interrupts a command it
+    /// is a request.
     pub fn command(&self, command: &Command) {
         self.command_at(self.end(command.slot), command);
     }
@@ -424,26 +432,31 @@ impl Client {
         let mut request =
             Request { call: call::COMMAND, len: bytes.len() as u32, ..Request::default() };
         request.data[..bytes.len()].copy_from_slice(bytes);
-        // Commands have no answer: if the engine is gone, the caller's next wait or request finds that.
+        // Commands have no answer: if the engine is gone, the caller's next wait or request finds
+        // that.
         let _ = self.call_at(end, &request);
     }
 
-    /// [`Self::command`] about a socket: `op` of [`towpath_shm::layout::op`], which says what `a` and `b` are.
+    /// [`Self::command`] about a socket: `op` of [`towpath_shm::layout::op`], which says what `a`
+    /// and `b` are.
     pub fn socket_command(&self, socket: Socket, op: u32, a: u32, b: u64) {
         self.command(&Command { op, slot: socket.slot, generation: socket.generation, a, b, c: 0 });
     }
 
-    /// Tells the engine of an option whose value has been checked: a [`towpath_shm::layout::setting`].
+    /// Tells the engine of an option whose value has been checked: a
+    /// [`towpath_shm::layout::setting`].
     pub fn setting(&self, socket: Socket, setting: u32, value: u64) {
         self.socket_command(socket, op::SETTING, setting, value);
     }
 
-    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the engine knows.
+    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the
+    /// engine knows.
     pub fn datagram_mtu(&self) -> u32 {
         self.ends.iter().map(|end| end.status.datagram_mtu()).min().unwrap_or(0)
     }
 
-    /// Wakes a shard if it sleeps and this process has not rung for that sleep yet: at most one system call a sleep.
+    /// Wakes a shard if it sleeps and this process has not rung for that sleep yet: at most one
+    /// system call a sleep.
     fn ring(&self, end: &End) {
         if self.is_abandoned() {
             return;
@@ -495,14 +508,15 @@ impl Client {
     }
 
     /// The socket to which the engine writes when this process sleeps and there is an event. The
-    /// [reactor](crate::reactor) empties it now and then: full of rings that nobody took, it could not tell of a
-    /// further one. Who waits for it to be readable, and not for a further ring, has to empty it.
+    /// [reactor](crate::reactor) empties it now and then: full of rings that nobody took, it could
+    /// not tell of a further one. Who waits for it to be readable, and not for a further ring, has
+    /// to empty it.
     pub fn bell(&self) -> &HighFd {
         &self.bell
     }
 
-    /// Whether the engine is gone, or hears this process no more. Without a system call: calls that do not
-    /// wait may be all that a program makes.
+    /// Whether the engine is gone, or hears this process no more. Without a system call: calls that
+    /// do not wait may be all that a program makes.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed) || self.has_ended() && self.set_dead()
@@ -515,14 +529,14 @@ impl Client {
         end.status.has_ended(self.number) || towpath_ring::has_ended(&end.channel)
     }
 
-    /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and what it is until then. None:
-    /// a thread that sleeps on it would not be woken.
+    /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and what it is
+    /// until then. None: a thread that sleeps on it would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
         self.ends[0].status.life(self.number)
     }
 
-    /// The same by a system call, for where [`Self::is_dead`] says nothing of an engine that was killed: on
-    /// kernels without robust lists.
+    /// The same by a system call, for where [`Self::is_dead`] says nothing of an engine that was
+    /// killed: on kernels without robust lists.
     pub fn check_alive(&self) -> bool {
         if self.is_dead() || self.is_abandoned() {
             return false;
@@ -540,16 +554,17 @@ impl Client {
         !gone
     }
 
-    /// Whether this thread is in the midst of a command or a call: this is a signal handler, and the interrupted
-    /// call would go on with both in a child, too, as if they were its own.
+    /// Whether this thread is in the midst of a command or a call: this is a signal handler, and
+    /// the interrupted call would go on with both in a child, too, as if they were its own.
     pub fn is_in_midst(&self) -> bool {
         self.ends.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
 
     /// In the child after fork: gives up the parent's control socket and doorbells. Otherwise the
     /// engine would not notice the parent's end. The memory stays mapped: references to it may live
-    /// on the stack of the thread that forked. When that goes on with a call, on top of which a handler forked, it
-    /// must not write into the parent's rings nor take its events, and requests fail with [`Error::Forked`].
+    /// on the stack of the thread that forked. When that goes on with a call, on top of which a
+    /// handler forked, it must not write into the parent's rings nor take its events, and requests
+    /// fail with [`Error::Forked`].
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         let fds = [&self.control, &self.bell, &self.blank, &self.spare];
@@ -576,8 +591,8 @@ impl Client {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Notes that the engine is gone. Of the threads that sleep the kernel has woken one at most, so the first one
-    /// that sees the engine's end wakes the others. True, always.
+    /// Notes that the engine is gone. Of the threads that sleep the kernel has woken one at most,
+    /// so the first one that sees the engine's end wakes the others. True, always.
     #[cold]
     fn set_dead(&self) -> bool {
         if !self.dead.swap(true, Ordering::Relaxed) {
@@ -594,7 +609,8 @@ fn is_readable(control: BorrowedFd<'_>) -> bool {
     !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// The other end speaks another protocol: its answer lacks what ours has, or it is of another build.
+/// The other end speaks another protocol: its answer lacks what ours has, or it is of another
+/// build.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
 /// What leads to each shard. `channels` is the memory of all of them.
@@ -670,7 +686,8 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     let mut bytes = [0; size_of::<Reply>()];
-    // The answer with the most descriptors is that to TOKENS; the kernel closes those that there is no room for.
+    // The answer with the most descriptors is that to TOKENS; the kernel closes those that there is
+    // no room for.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -21,9 +21,9 @@ pub struct Received {
     pub copied: usize,
 }
 
-/// Takes the next datagram (with `keep`: looks at it). What does not fit `buffers` is lost, as recv(2) says of
-/// datagrams; [`Received::header`] has its whole length.
-/// None: shut down for reading. One attempt.
+/// Takes the next datagram (with `keep`: looks at it). What does not fit `buffers` is lost, as
+/// recv(2) says of datagrams; [`Received::header`] has its whole length. None: shut down for
+/// reading. One attempt.
 ///
 /// # Errors
 /// - `WouldBlock`: there is none;
@@ -82,8 +82,8 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
     next_header(client, slot).map_or(0, |header| header.len as usize)
 }
 
-/// Queues one datagram (or, with `header.segment_size`, several in one), all of it or nothing. `header.len` bytes of
-/// `buffers` are its payload. One attempt. Gives `header.len`.
+/// Queues one datagram (or, with `header.segment_size`, several in one), all of it or nothing.
+/// `header.len` bytes of `buffers` are its payload. One attempt. Gives `header.len`.
 ///
 /// # Errors
 /// - `WouldBlock`: there is no room now. An event tells when there is;

@@ -1,9 +1,9 @@
 //! Which of the process's descriptor numbers are ours, and what they stand for.
 //!
-//! Behind each socket's number is a real descriptor of the kernel ([`towpath_shm::token`]), so numbers
-//! cannot collide and close-on-exec is the kernel's business. The table is an array in a static: its pages cost
-//! nothing until touched, and a look-up is one load. It has to change together with the kernel's descriptors:
-//! the API layer has the lock and the order for that.
+//! Behind each socket's number is a real descriptor of the kernel ([`towpath_shm::token`]), so
+//! numbers cannot collide and close-on-exec is the kernel's business. The table is an array in a
+//! static: its pages cost nothing until touched, and a look-up is one load. It has to change
+//! together with the kernel's descriptors: the API layer has the lock and the order for that.
 
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -20,9 +20,9 @@ pub const DESCRIPTORS_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Descriptors {
     table: [AtomicU64; DESCRIPTORS_MAX],
-    /// How many of the process's descriptors stand for a slot; [`MANY`]: so many that they are looked for. A byte each,
-    /// since every process of a run touches the pages of the slots that it has sockets in, and there may be a hundred
-    /// processes.
+    /// How many of the process's descriptors stand for a slot; [`MANY`]: so many that they are
+    /// looked for. A byte each, since every process of a run touches the pages of the slots that it
+    /// has sockets in, and there may be a hundred processes.
     holds: [AtomicU8; SLOTS_MAX as usize],
     /// Descriptors that are about to be entered for slots with that many.
     entering: AtomicU32,
@@ -34,7 +34,8 @@ pub struct Descriptors {
     engines_from: AtomicU32,
 }
 
-/// A slot with as many descriptors, or more, in one process is counted no further until the last of them has gone.
+/// A slot with as many descriptors, or more, in one process is counted no further until the last of
+/// them has gone.
 const MANY: u8 = u8::MAX;
 
 const KIND_SHIFT: u32 = 60;
@@ -92,21 +93,22 @@ impl Descriptors {
         if entry == Entry::Kernel && self.is_engines(fd) { Entry::Internal } else { entry }
     }
 
-    /// An engine in this process has all numbers from `lowest` on, where the program's limit ends. 0: it has none any more,
-    /// as in a child after fork.
+    /// An engine in this process has all numbers from `lowest` on, where the program's limit ends.
+    /// 0: it has none any more, as in a child after fork.
     pub fn give_to_engine(&self, lowest: u32) {
         self.engines_from.store(lowest, Ordering::Relaxed);
     }
 
-    /// In a child after fork: closes what the parent's engine has. Who waits for the parent's end, or for the end of a
-    /// connection that is in there, would not hear of it otherwise.
+    /// In a child after fork: closes what the parent's engine has. Who waits for the parent's end,
+    /// or for the end of a connection that is in there, would not hear of it otherwise.
     pub(crate) fn leave_engine(&self) {
         let lowest = self.engines_from.swap(0, Ordering::Relaxed);
         if lowest == 0 {
             return;
         }
         let all = [lowest as usize, u32::MAX as usize, 0, 0, 0, 0];
-        // SAFETY: numbers that are neither the program's nor this library's, but the engine's, which is not used here.
+        // SAFETY: numbers that are neither the program's nor this library's, but the engine's,
+        // which is not used here.
         if unsafe { syscall(nr::CLOSE_RANGE, all) }.is_err() {
             // A kernel before 5.9.
             (lowest..DESCRIPTORS_MAX as u32).for_each(|fd| syscall::close(fd.cast_signed()));
@@ -118,7 +120,8 @@ impl Descriptors {
         self.engines_from.load(Ordering::Relaxed)
     }
 
-    /// Whether a number is of an engine in this process. Such a descriptor does not move out of the way.
+    /// Whether a number is of an engine in this process. Such a descriptor does not move out of the
+    /// way.
     #[inline]
     pub fn is_engines(&self, fd: i32) -> bool {
         let lowest = self.engines_from();
@@ -142,8 +145,8 @@ impl Descriptors {
         self.replace(fd, Entry::Epoll(index));
     }
 
-    /// Takes out a socket or epoll descriptor that is about to be closed. Of several threads that close
-    /// the same number, one gets it.
+    /// Takes out a socket or epoll descriptor that is about to be closed. Of several threads that
+    /// close the same number, one gets it.
     pub fn take(&self, fd: i32) -> Taken {
         let kernel = Taken { entry: Entry::Kernel, last: false };
         let Some(word) = self.table.get(fd as usize) else {
@@ -157,8 +160,8 @@ impl Descriptors {
         self.taken(word.swap(0, Ordering::AcqRel))
     }
 
-    /// Replaces the entry of a number in one step: a look-up finds the old one or the new one. (An internal
-    /// number stays so: see [`Self::evacuate`].)
+    /// Replaces the entry of a number in one step: a look-up finds the old one or the new one. (An
+    /// internal number stays so: see [`Self::evacuate`].)
     pub fn replace(&self, fd: i32, entry: Entry) -> Taken {
         let before = match entry {
             Entry::Kernel | Entry::Internal => return self.take(fd),
@@ -207,8 +210,9 @@ impl Descriptors {
 
     /// Looks whether a slot that had more descriptors than are counted has any left.
     ///
-    /// A signal handler may do so on top of a thread that is about to enter one, which counts as there already; and
-    /// may enter one, and take another one out, behind the place that the thread below has come to.
+    /// A signal handler may do so on top of a thread that is about to enter one, which counts as
+    /// there already; and may enter one, and take another one out, behind the place that the thread
+    /// below has come to.
     fn is_end_of_many(&self, slot: u32) -> bool {
         loop {
             let entered = self.entered.load(Ordering::Acquire);
@@ -316,7 +320,8 @@ mod tests {
         assert_eq!(OF_TESTS.lookup(i32::MAX), Entry::Kernel);
     }
 
-    /// Of a million sockets in fifty processes that take turns each process has almost every page of this table.
+    /// Of a million sockets in fifty processes that take turns each process has almost every page
+    /// of this table.
     #[test]
     fn a_slot_costs_a_process_a_byte() {
         assert_eq!(size_of_val(&OF_TESTS.holds), SLOTS_MAX as usize);

@@ -8,12 +8,13 @@ pub enum Error {
     Dead,
     /// The call would have to wait, and was asked not to.
     WouldBlock,
-    /// The call was made in a signal handler, and needs what the interrupted call will only give when it goes on.
+    /// The call was made in a signal handler, and needs what the interrupted call will only give
+    /// when it goes on.
     Interrupting,
     /// A signal handler ran while it waited.
     Interrupted,
-    /// A signal handler forked while the call waited, and this is the child: the call is to be begun again, on the
-    /// child's own attachment.
+    /// A signal handler forked while the call waited, and this is the child: the call is to be
+    /// begun again, on the child's own attachment.
     Forked,
     /// The time to wait was up.
     TimedOut,

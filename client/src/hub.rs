@@ -10,20 +10,21 @@ use towpath_shm::layout::SLOTS_MAX;
 use crate::descriptors::DESCRIPTORS_MAX;
 use crate::{Error, HighFd, Socket};
 
-/// The sets and sleeping threads of a process. There is one for all attachments that the process has one after
-/// the other.
+/// The sets and sleeping threads of a process. There is one for all attachments that the process
+/// has one after the other.
 #[derive(Debug)]
 pub struct Reactor {
-    /// None until it is locked first: an empty vector is no zeroed memory, and would make one of a static of megabytes
-    /// a part of the file that is loaded.
+    /// None until it is locked first: an empty vector is no zeroed memory, and would make one of a
+    /// static of megabytes a part of the file that is loaded.
     hub: Lock<Option<Box<Hub>>>,
     /// One more than the index of a slot's first watch; only changed under the lock.
     pub(crate) heads: [AtomicU32; SLOTS_MAX as usize],
-    /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make because the thread
-    /// that they interrupted has the lock. A process has more sets than descriptors only while calls are in closed ones.
+    /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make
+    /// because the thread that they interrupted has the lock. A process has more sets than
+    /// descriptors only while calls are in closed ones.
     pub(crate) owed: [AtomicI32; DESCRIPTORS_MAX],
-    /// A signal handler has closed a descriptor while its thread had the lock: the next call that locks it forgets the
-    /// descriptor.
+    /// A signal handler has closed a descriptor while its thread had the lock: the next call that
+    /// locks it forgets the descriptor.
     pub(crate) overdue: AtomicBool,
 }
 
@@ -35,7 +36,8 @@ pub struct Hub {
     pub(crate) sets: Vec<Option<Set>>,
     /// Threads asleep, or about to be.
     pub(crate) sleepers: u32,
-    /// Rings that may be in the doorbell, at most: so often the engine was asked for one since it was cleared here.
+    /// Rings that may be in the doorbell, at most: so often the engine was asked for one since it
+    /// was cleared here.
     pub(crate) rings: usize,
     /// What wakes threads that wait for a list of sockets.
     pub(crate) list_kicks: Vec<ListKick>,
@@ -67,8 +69,8 @@ pub(crate) struct Watch {
     pub(crate) data: u64,
     /// In the set's ready list.
     pub(crate) queued: bool,
-    /// What happened since it was last looked at: without it, an edge-triggered interest has nothing
-    /// to report.
+    /// What happened since it was last looked at: without it, an edge-triggered interest has
+    /// nothing to report.
     pub(crate) fresh: u32,
     /// Removed; the place is free once it leaves the ready list.
     pub(crate) gone: bool,
@@ -76,8 +78,8 @@ pub(crate) struct Watch {
     pub(crate) next: u32,
 }
 
-/// An epoll set as far as it is about our sockets. Kernel descriptors are in the kernel's set, which
-/// is what the program holds.
+/// An epoll set as far as it is about our sockets. Kernel descriptors are in the kernel's set,
+/// which is what the program holds.
 #[derive(Debug, Default)]
 pub(crate) struct Set {
     /// Descriptors of the process for it.
@@ -96,8 +98,8 @@ pub(crate) struct Set {
     pub(crate) sleepers: u32,
     /// Those of them that take the wheel when they are kicked ([`crate::wheel`]).
     pub(crate) willing: u32,
-    /// Calls that have slept in it and have not returned. The set and its number exist until they do, as in
-    /// the kernel, even if its last descriptor is closed.
+    /// Calls that have slept in it and have not returned. The set and its number exist until they
+    /// do, as in the kernel, even if its last descriptor is closed.
     pub(crate) guests: u32,
     /// Which of all sets that this process ever made: numbers are given again.
     pub(crate) id: u64,
@@ -133,8 +135,8 @@ pub(crate) struct Bed {
 }
 
 impl Reactor {
-    /// Without sets. Most of it is two tables with a place for each slot and each descriptor, which cost nothing until
-    /// they are used where the reactor is a static.
+    /// Without sets. Most of it is two tables with a place for each slot and each descriptor, which
+    /// cost nothing until they are used where the reactor is a static.
     pub(crate) const fn new() -> Self {
         Self {
             hub: Lock::new(None),
@@ -144,8 +146,8 @@ impl Reactor {
         }
     }
 
-    /// Makes what the lock protects. Later the first to lock it may be a signal handler, or a fork for which malloc is
-    /// locked.
+    /// Makes what the lock protects. Later the first to lock it may be a signal handler, or a fork
+    /// for which malloc is locked.
     ///
     /// # Errors
     /// `Refused` with EDEADLK where this thread has the lock.
@@ -161,7 +163,8 @@ impl Reactor {
         drop(hub);
     }
 
-    /// What the lock protects, which is there from now on. What signal handlers had to put off is not done by this: see
+    /// What the lock protects, which is there from now on. What signal handlers had to put off is
+    /// not done by this: see
     /// [`Process::lock_reactor`](crate::Process::lock_reactor).
     pub(crate) fn lock(&self) -> Result<LockGuard<'_, Option<Box<Hub>>>, Error> {
         let mut hub = self.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;

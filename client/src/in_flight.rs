@@ -1,8 +1,8 @@
 //! Sockets on their way to another process, in a message of an AF_UNIX socket.
 //!
 //! The kernel keeps what lies in a message. Our engine does not see messages: without help, the
-//! sender's close after the send would be the last. So the slot counts the messages that it is in, and
-//! the engine keeps a socket that nobody holds for a while when there are any.
+//! sender's close after the send would be the last. So the slot counts the messages that it is in,
+//! and the engine keeps a socket that nobody holds for a while when there are any.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 

@@ -1,23 +1,25 @@
 //! Signal handlers during calls that wait, and the cancellation of threads.
 //!
-//! A call of the kernel's that a handler has interrupted does not go to sleep any more: the signal is pending
-//! while it looks, and the handler runs when it returns. A call of ours looks at shared memory in user space,
-//! where handlers run at any time, also between its last look and its sleep; and it looks often, because much
-//! that wakes it turns out to be nothing for it. So the API layer lets each handler of the program say that it
-//! runs ([`handler_runs`]), on the thread that it interrupts:
+//! A call of the kernel's that a handler has interrupted does not go to sleep any more: the signal
+//! is pending while it looks, and the handler runs when it returns. A call of ours looks at shared
+//! memory in user space, where handlers run at any time, also between its last look and its sleep;
+//! and it looks often, because much that wakes it turns out to be nothing for it. So the API layer
+//! lets each handler of the program say that it runs ([`handler_runs`]), on the thread that it
+//! interrupts:
 //!
 //! ```text
 //!   thread:   set the time limit | has a handler run? | system call: read the limit, sleep
 //!   handler:  ------ counted, and so seen there ------|-- limit 0: back at once --|-- EINTR
 //! ```
 //!
-//! The time limit, which the kernel reads when the system call begins, is in the thread's own storage: handlers
-//! find it there, and it stays if one leaves the call by siglongjmp. Between sleeps it is 0, so that a call in a
-//! handler that itself sleeps leaves nothing behind which would let the interrupted one sleep.
+//! The time limit, which the kernel reads when the system call begins, is in the thread's own
+//! storage: handlers find it there, and it stays if one leaves the call by siglongjmp. Between
+//! sleeps it is 0, so that a call in a handler that itself sleeps leaves nothing behind which would
+//! let the interrupted one sleep.
 //!
 //! A thread that is cancelled (pthread_cancel) gets a signal as well, whose handler says so with
-//! [`cancellation_comes`]. In a call that is a cancellation point it ends the wait, and the API layer acts on
-//! it where no lock is held.
+//! [`cancellation_comes`]. In a call that is a cancellation point it ends the wait, and the API
+//! layer acts on it where no lock is held.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -31,7 +33,8 @@ struct Thread {
     // Handlers that ran, and those of them that were installed without SA_RESTART.
     any: AtomicU32,
     firm: AtomicU32,
-    // The outermost cancellation point that the thread is in; null: none. It may have been left by siglongjmp.
+    // The outermost cancellation point that the thread is in; null: none. It may have been left by
+    // siglongjmp.
     point: AtomicPtr<Point>,
     cancelled: AtomicBool,
     // The thread's number; 0 before its first cancellation point.
@@ -70,7 +73,8 @@ pub fn handler_runs(restarts: bool) {
     });
 }
 
-/// Somebody cancels this thread. False: it is in no cancellation point of ours, and this is not for us.
+/// Somebody cancels this thread. False: it is in no cancellation point of ours, and this is not for
+/// us.
 pub fn cancellation_comes() -> bool {
     THREAD.with(|thread| {
         // libc may end the thread at once (PTHREAD_CANCEL_ASYNCHRONOUS).
@@ -84,8 +88,8 @@ pub fn cancellation_comes() -> bool {
     })
 }
 
-/// A cancellation point: a call of the program's, from whose begin to whose end a cancellation of the thread ends
-/// its waits. It lies in that call's stack frame.
+/// A cancellation point: a call of the program's, from whose begin to whose end a cancellation of
+/// the thread ends its waits. It lies in that call's stack frame.
 ///
 /// ```text
 ///   enter ── waits, cancelled ──► EINTR ── leave: the API layer lets libc end the thread
@@ -110,8 +114,8 @@ impl Point {
         Self { mark: AtomicU32::new(0) }
     }
 
-    /// From here on a cancellation of this thread ends its waits. Within another point, as a call of a handler's
-    /// is, that one goes on to be the one that counts.
+    /// From here on a cancellation of this thread ends its waits. Within another point, as a call
+    /// of a handler's is, that one goes on to be the one that counts.
     #[inline]
     pub fn enter(&self) {
         THREAD.with(|thread| {
@@ -148,8 +152,8 @@ impl Default for Point {
     }
 }
 
-/// Where the number of this thread is, for those who want to send it a signal: 0 if it has never been in a
-/// cancellation point.
+/// Where the number of this thread is, for those who want to send it a signal: 0 if it has never
+/// been in a cancellation point.
 pub fn number_place() -> *const AtomicU32 {
     THREAD.with(|thread| &raw const thread.number)
 }
@@ -165,8 +169,9 @@ pub fn take_cancellation() -> bool {
 }
 
 impl Thread {
-    /// Whether the outermost point was neither ended nor left. What lies in the frame of one that was left has been
-    /// overwritten as a rule; as long as it is not, a cancellation is taken for one of a call that waits.
+    /// Whether the outermost point was neither ended nor left. What lies in the frame of one that
+    /// was left has been overwritten as a rule; as long as it is not, a cancellation is taken for
+    /// one of a call that waits.
     fn is_in_point(&self) -> bool {
         let point = self.point.load(Relaxed);
         if point.is_null() {
@@ -182,7 +187,8 @@ impl Thread {
     /// If it sleeps there: the handler may call siglongjmp, and what it calls may want the wheel.
     fn leave_wheel(&self) {
         let wheel = self.wheel.swap(ptr::null_mut(), Relaxed);
-        // SAFETY: the thread sleeps in `while_at_wheel`, which borrows it, and whose frame this one is on top of.
+        // SAFETY: the thread sleeps in `while_at_wheel`, which borrows it, and whose frame this one
+        // is on top of.
         if let Some(wheel) = unsafe { wheel.as_ref() } {
             wheel.abandon();
         }
@@ -204,7 +210,8 @@ pub(crate) fn while_at_wheel<T>(wheel: &Wheel, sleep: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Whether the mark of a point is there still. The stack that it was on may not be: so the kernel looks.
+/// Whether the mark of a point is there still. The stack that it was on may not be: so the kernel
+/// looks.
 #[cold]
 fn is_marked(point: *const Point) -> bool {
     const FUTEX_WAIT_PRIVATE: usize = 128;
@@ -213,8 +220,8 @@ fn is_marked(point: *const Point) -> bool {
     let at_once = [0i64; 2];
     let limit = at_once.as_ptr().addr();
     let args = [point.addr(), FUTEX_WAIT_PRIVATE, Point::MARK as usize, limit, 0, 0];
-    // SAFETY: the kernel compares the word at the address with the mark (EAGAIN), and refuses an address without
-    // memory (EFAULT). Where they are equal it sleeps, for no time.
+    // SAFETY: the kernel compares the word at the address with the mark (EAGAIN), and refuses an
+    // address without memory (EFAULT). Where they are equal it sleeps, for no time.
     let compared = unsafe { syscall(nr::FUTEX, args) };
     !matches!(compared, Err(EAGAIN | EFAULT))
 }
@@ -233,8 +240,9 @@ impl Handled {
             .with(|thread| Self { any: thread.any.load(Relaxed), firm: thread.firm.load(Relaxed) })
     }
 
-    /// Whether a handler has run since that interrupts a call. One installed with SA_RESTART interrupts only
-    /// what has a time limit (`limited`), and poll, select and epoll_wait always: signal(7).
+    /// Whether a handler has run since that interrupts a call. One installed with SA_RESTART
+    /// interrupts only what has a time limit (`limited`), and poll, select and epoll_wait always:
+    /// signal(7).
     pub fn is_interrupted(self, limited: bool) -> bool {
         let now = Self::so_far();
         let cancelled = THREAD.with(|thread| thread.cancelled.load(Relaxed));
@@ -246,8 +254,9 @@ impl Handled {
         Self::so_far().any != self.any && !self.is_interrupted(limited)
     }
 
-    /// Begins a system call that sleeps, unless the call was interrupted already: then None. `sleep` gets the
-    /// place of the time limit, a struct timespec that is 0 if a handler runs before the kernel reads it.
+    /// Begins a system call that sleeps, unless the call was interrupted already: then None.
+    /// `sleep` gets the place of the time limit, a struct timespec that is 0 if a handler runs
+    /// before the kernel reads it.
     pub fn sleep<T>(
         self,
         limited: bool,

@@ -1,11 +1,13 @@
 //! The end of a process when nobody is left who could end its run.
 //!
-//! Those who can, towpath and its guardian, keep the write end of a pipe that nothing is ever written to. Each
-//! process of the run has a read end, and the kernel is asked to send SIGKILL when something happens to it
-//! (O_ASYNC with F_SETSIG and F_SETOWN, fcntl(2)). When the last of the keepers has gone, however it was ended, the
-//! kernel closes the pipe and so kills all processes of the run. Nothing runs here for that.
+//! Those who can, towpath and its guardian, keep the write end of a pipe that nothing is ever
+//! written to. Each process of the run has a read end, and the kernel is asked to send SIGKILL when
+//! something happens to it (O_ASYNC with F_SETSIG and F_SETOWN, fcntl(2)). When the last of the
+//! keepers has gone, however it was ended, the kernel closes the pipe and so kills all processes of
+//! the run. Nothing runs here for that.
 //!
-//! Whom the signal is for belongs to the open file, which fork shares. So each process opens the pipe anew.
+//! Whom the signal is for belongs to the open file, which fork shares. So each process opens the
+//! pipe anew.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -24,8 +26,8 @@ const SIGKILL: usize = 9;
 
 /// Lets this process end with `pipe`, for as long as the result is not dropped.
 ///
-/// None where the pipe cannot be opened again, without /proc (in a chroot) or without a free descriptor: then the
-/// process has errors when its engine is gone, and lives.
+/// None where the pipe cannot be opened again, without /proc (in a chroot) or without a free
+/// descriptor: then the process has errors when its engine is gone, and lives.
 pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd> {
     let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

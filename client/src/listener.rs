@@ -10,8 +10,8 @@ use crate::state::take_error;
 use crate::{Client, Error, Socket};
 
 /// Takes the next connection. `open` makes the descriptor for it; when it cannot, the connection
-/// stays in the queue. `undo` closes it again: a signal handler has taken the connection meanwhile. One
-/// attempt.
+/// stays in the queue. `undo` closes it again: a signal handler has taken the connection meanwhile.
+/// One attempt.
 ///
 /// # Errors
 /// - `WouldBlock`: no connection waits;

@@ -73,8 +73,9 @@ impl Process {
         self.reactor.close();
     }
 
-    /// Makes the system calls that waiting needs once, for the clock (vDSO), and finds out whether calls are filtered. A
-    /// program that forbids itself system calls later (seccomp) does not expect these.
+    /// Makes the system calls that waiting needs once, for the clock (vDSO), and finds out whether
+    /// calls are filtered. A program that forbids itself system calls later (seccomp) does not
+    /// expect these.
     ///
     /// # Errors
     /// `Refused` with EDEADLK in a signal handler on top of a call that has the reactor's lock.
@@ -86,8 +87,9 @@ impl Process {
         self.reactor.prepare()
     }
 
-    /// To be called in the child after fork, which has its parent's engine no more. Its thread has a new id, which is asked for at once, because a child that
-    /// is about to forbid itself system calls (seccomp) does not expect that.
+    /// To be called in the child after fork, which has its parent's engine no more. Its thread has
+    /// a new id, which is asked for at once, because a child that is about to forbid itself system
+    /// calls (seccomp) does not expect that.
     pub fn forked(&self) {
         self.forks.fetch_add(1, Relaxed);
         self.descriptors.leave_engine();
@@ -95,14 +97,15 @@ impl Process {
         towpath_ring::thread_id();
     }
 
-    /// Changes with each fork that led to this process. What a call has counted in shared memory is its parent's,
-    /// if a handler forked while it waited.
+    /// Changes with each fork that led to this process. What a call has counted in shared memory is
+    /// its parent's, if a handler forked while it waited.
     pub fn forks(&self) -> u32 {
         self.forks.load(Relaxed)
     }
 
-    /// The program begins to filter its system calls (seccomp(2)), or was executed so. It does not know of
-    /// futex_waitv(2), and a filter may end the process for a call that it does not know; futex(2) is in every one.
+    /// The program begins to filter its system calls (seccomp(2)), or was executed so. It does not
+    /// know of futex_waitv(2), and a filter may end the process for a call that it does not know;
+    /// futex(2) is in every one.
     pub fn calls_are_filtered(&self) {
         self.without_waitv.store(true, Relaxed);
     }
@@ -112,8 +115,8 @@ impl Process {
         self.without_waitv.load(Relaxed)
     }
 
-    /// The number of its channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: what its threads own is known by
-    /// it. 0 before it has one.
+    /// The number of its channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: what its threads
+    /// own is known by it. 0 before it has one.
     pub(crate) fn channel(&self) -> u32 {
         self.channel.load(Relaxed)
     }

@@ -2,15 +2,17 @@
 //!
 //! The engine reports events of all sockets of a process through one ring and one doorbell. Every
 //! thread that looks takes what is in the ring, under one lock, and sorts it into the ready lists
-//! of the sets. Threads that wait for a list of sockets, as in poll, keep no lists: they look at their sockets.
+//! of the sets. Threads that wait for a list of sockets, as in poll, keep no lists: they look at
+//! their sockets.
 //!
-//! A *set* is what epoll(7) calls an interest list: sockets with what is wanted of each. Beside it may stand an
-//! epoll set of the kernel, for descriptors of the kernel.
+//! A *set* is what epoll(7) calls an interest list: sockets with what is wanted of each. Beside it
+//! may stand an epoll set of the kernel, for descriptors of the kernel.
 //!
 //! Rules that keep wake-ups from being lost:
-//! - a thread that goes to sleep counts itself first and then empties the ring ([`Locked::begin_sleep`]);
-//! - a thread that empties the ring while others sleep asks for the doorbell again ([`Locked::drain`]), and
-//!   kicks those whose sets became ready.
+//! - a thread that goes to sleep counts itself first and then empties the ring
+//!   ([`Locked::begin_sleep`]);
+//! - a thread that empties the ring while others sleep asks for the doorbell again
+//!   ([`Locked::drain`]), and kicks those whose sets became ready.
 
 mod bed;
 mod sets;
@@ -70,8 +72,9 @@ impl Process {
     /// Waits for the reactor's lock.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that
-    /// a handler may call. The functions that it may call do not need this lock: close leaves the work to the next call.
+    /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions
+    /// are none of those that a handler may call. The functions that it may call do not need this
+    /// lock: close leaves the work to the next call.
     pub fn lock_reactor(&self) -> Result<Locked<'_>> {
         let hub = self.reactor.lock()?;
         let mut locked = Locked { hub, process: self };
@@ -137,9 +140,10 @@ impl Locked<'_> {
                 client.channels().for_each(towpath_ring::cancel_sleep);
                 break;
             }
-            // Each promise to sleep is rung for once at most. A full bell could not be rung, and to clear it after each
-            // ring would cost every wake-up a system call. What is cleared here was rung for events that are in the
-            // rings, or were taken by a thread that has kicked whom they concern.
+            // Each promise to sleep is rung for once at most. A full bell could not be rung, and to
+            // clear it after each ring would cost every wake-up a system call. What is cleared here
+            // was rung for events that are in the rings, or were taken by a thread that has kicked
+            // whom they concern.
             if self.rings >= RINGS {
                 clear(client.bell().get());
                 self.rings = 0;
@@ -187,8 +191,8 @@ impl Locked<'_> {
         self.drain(client);
     }
 
-    /// A kick for a thread that waits for a list of sockets: its number, for [`Self::kick_of`] and [`Self::leave_list`].
-    /// `is_willing`: to take the wheel when it is kicked.
+    /// A kick for a thread that waits for a list of sockets: its number, for [`Self::kick_of`] and
+    /// [`Self::leave_list`]. `is_willing`: to take the wheel when it is kicked.
     ///
     /// # Errors
     /// `Refused` when the kernel has no eventfd to give.
@@ -523,7 +527,8 @@ impl Watch {
         if self.events & EPOLLET != 0 && mask & self.fresh == 0 { 0 } else { mask }
     }
 
-    /// What it is ready for among what is wanted; asks for an event when room is wanted and lacking.
+    /// What it is ready for among what is wanted; asks for an event when room is wanted and
+    /// lacking.
     fn ready_now(&self, client: &Client) -> u32 {
         if self.events & !PRIVATE == 0 {
             return 0;

@@ -83,8 +83,8 @@ pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
     if program_fifo::unread(slot) as usize >= size_of::<DatagramHeader>() {
         mask |= IN;
     }
-    // Unlike Linux, we cannot queue more than the limit: any datagram has to fit, or a program would
-    // be told again and again of room that its datagram does not find.
+    // Unlike Linux, we cannot queue more than the limit: any datagram has to fit, or a program
+    // would be told again and again of room that its datagram does not find.
     let queued = program_fifo::queued(slot);
     let any_fits = program_fifo::room(slot) >= DATAGRAM_FOOTPRINT_MAX;
     if lacks_memory(slot) || slot.tx_cap.load(Acquire) != 0 && (queued == 0 || any_fits) {
@@ -96,7 +96,8 @@ pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
 fn readable(slot: &Slot) -> bool {
     let unread = program_fifo::unread(slot);
     let low_water = slot.rcvlowat.load(Relaxed).max(1);
-    // Half full counts as well: a receive FIFO that is smaller than SO_RCVLOWAT could never reach the mark.
+    // Half full counts as well: a receive FIFO that is smaller than SO_RCVLOWAT could never reach
+    // the mark.
     unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2
 }
 
@@ -104,14 +105,15 @@ fn readable(slot: &Slot) -> bool {
 /// writable too: the write asks for memory.
 fn writable(slot: &Slot) -> bool {
     let (room, queued) = (program_fifo::room(slot), program_fifo::queued(slot));
-    // `tx_goal` is an offer to sockets that have transmit memory; one without any asks for its first.
+    // `tx_goal` is an offer to sockets that have transmit memory; one without any asks for its
+    // first.
     let goal = if slot.tx_cap.load(Acquire) == 0 { 0 } else { slot.tx_goal.load(Relaxed) };
     let more = goal.saturating_sub(queued);
     lacks_memory(slot) || room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2
 }
 
-/// Whether a command TX_WINDOW would help: the socket has no transmit memory and was not told that there is none, or
-/// it may have more.
+/// Whether a command TX_WINDOW would help: the socket has no transmit memory and was not told that
+/// there is none, or it may have more.
 pub(crate) fn lacks_memory(slot: &Slot) -> bool {
     let starved = slot.flags.load(Acquire) & flags::TX_STARVED != 0;
     !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)

@@ -25,7 +25,8 @@ pub enum OnError {
 /// # Errors
 /// - `WouldBlock`: nothing is unread, and more may come;
 /// - `NotConnected`: neither connected nor about to be;
-/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; what came before it is read first;
+/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; what came before it
+///   is read first;
 /// - `Dead`: the engine is gone, or another thread has closed the socket.
 ///
 /// # Safety
@@ -113,8 +114,8 @@ fn why_nothing(slot: &Slot, end: End, on_error: OnError) -> Result<usize, Error>
     Err(Error::WouldBlock)
 }
 
-/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)); gives how many. 0: end
-/// of file. One attempt.
+/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)); gives
+/// how many. 0: end of file. One attempt.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -147,8 +148,8 @@ pub fn discard(
     Ok(n as usize)
 }
 
-/// How many of `n` bytes could be read now, which stay (MSG_PEEK with MSG_TRUNC on a stream). 0: end of file. One
-/// attempt.
+/// How many of `n` bytes could be read now, which stay (MSG_PEEK with MSG_TRUNC on a stream). 0:
+/// end of file. One attempt.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -170,12 +171,13 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
     client.slot(socket).map_or(0, |slot| program_fifo::unread(slot) as usize)
 }
 
-/// Queues bytes `skip..` of `buffers`, as many as there is room for. `more`: further bytes follow at
-/// once, do not send a short segment for these. One attempt. Gives how many bytes were queued: at least one, if there
-/// was one to be queued.
+/// Queues bytes `skip..` of `buffers`, as many as there is room for. `more`: further bytes follow
+/// at once, do not send a short segment for these. One attempt. Gives how many bytes were queued:
+/// at least one, if there was one to be queued.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room, or a connect is under way. An event tells when that has changed;
+/// - `WouldBlock`: there is no room, or a connect is under way. An event tells when that has
+///   changed;
 /// - `Closed`: shut down for writing, or not connected (EPIPE; the signal is the caller's to send);
 /// - `Refused`: the connection's error, such as ECONNRESET, which this takes;
 /// - `Interrupting`: this is a signal handler, on top of a call that fills the rest of the FIFO;
@@ -229,13 +231,14 @@ pub unsafe fn send(
     }
 }
 
-/// Whether the engine has not given it the memory to send from that it may have; it does so within a turn,
-/// or says that there is none.
+/// Whether the engine has not given it the memory to send from that it may have; it does so within
+/// a turn, or says that there is none.
 pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
     client.slot(socket).is_some_and(crate::state::lacks_memory)
 }
 
-/// Bytes queued (SIOCOUTQ: sent and not acknowledged, or not sent yet), and those of them not sent yet (SIOCOUTQNSD).
+/// Bytes queued (SIOCOUTQ: sent and not acknowledged, or not sent yet), and those of them not sent
+/// yet (SIOCOUTQNSD).
 pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     client.slot(socket).map_or((0, 0), |slot| {
         let queued = program_fifo::queued(slot);

@@ -3,8 +3,9 @@
 
 pub use towpath_shm::syscall::{raw, syscall};
 
-/// Numbers of system calls that are made here with [`syscall`] (asm/unistd.h). They differ from one architecture
-/// to another; each constant is the `__NR_` of its name for the one that this is built for.
+/// Numbers of system calls that are made here with [`syscall`] (asm/unistd.h). They differ from one
+/// architecture to another; each constant is the `__NR_` of its name for the one that this is built
+/// for.
 pub mod nr {
     #[cfg(target_arch = "x86_64")]
     #[allow(missing_docs)] // The manual's section 2 has a page for each name.
@@ -41,7 +42,8 @@ pub mod nr {
     pub use arch::*;
     /// close_range(2), since Linux 5.9.
     pub const CLOSE_RANGE: usize = 436;
-    /// futex_waitv(2), since Linux 5.16: ENOSYS before. As all that came after 5.1 it has one number everywhere.
+    /// futex_waitv(2), since Linux 5.16: ENOSYS before. As all that came after 5.1 it has one
+    /// number everywhere.
     pub const FUTEX_WAITV: usize = 449;
 }
 
@@ -54,7 +56,8 @@ pub fn close(fd: i32) {
 /// fcntl(2) with an integer argument.
 ///
 /// # Errors
-/// The errno of fcntl(2): EBADF for a number that is not open, EMFILE of F_DUPFD when there is none left.
+/// The errno of fcntl(2): EBADF for a number that is not open, EMFILE of F_DUPFD when there is none
+/// left.
 pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
     // SAFETY: the commands used here take integers.
     unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
@@ -63,8 +66,8 @@ pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
 /// dup3(2). The caller must own both numbers: what was at `new` is closed silently.
 ///
 /// # Errors
-/// The errno of dup3(2): EINVAL where both are one number, EBADF where `old` is not open, EBUSY when another
-/// thread is just opening `new`.
+/// The errno of dup3(2): EINVAL where both are one number, EBADF where `old` is not open, EBUSY
+/// when another thread is just opening `new`.
 pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
     // SAFETY: integers only.
     unsafe { syscall(nr::DUP3, [old as usize, new as usize, flags as usize, 0, 0, 0]) }.map(drop)
@@ -79,16 +82,18 @@ pub struct SignalsBlocked(u64);
 const LIBCS: u64 = if cfg!(target_env = "musl") { 1 << 33 } else { 1 << 32 };
 
 impl SignalsBlocked {
-    /// From now on, until the result is dropped: the mask is then what it was before. Signals that came meanwhile
-    /// are handled at that point. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
+    /// From now on, until the result is dropped: the mask is then what it was before. Signals that
+    /// came meanwhile are handled at that point. SIGKILL and SIGSTOP cannot be blocked
+    /// (sigprocmask(2)).
     ///
-    /// One that libc keeps for itself goes through: by it setuid(3) and its kin reach all threads, and wait for each.
+    /// One that libc keeps for itself goes through: by it setuid(3) and its kin reach all threads,
+    /// and wait for each.
     pub fn new() -> Self {
         Self(set_mask(!LIBCS))
     }
 
-    /// Where the mask is that was there before, for a system call that sleeps with it. The result is no longer that
-    /// place when this is moved.
+    /// Where the mask is that was there before, for a system call that sleeps with it. The result
+    /// is no longer that place when this is moved.
     pub(crate) fn before(&self) -> usize {
         (&raw const self.0).addr()
     }

@@ -1,10 +1,10 @@
 //! Sleeping until a socket, or one of a few, can go on.
 //!
-//! A thread that waits sleeps on several words at once (futex_waitv(2), Linux 5.16): those of its sockets' slots,
-//! and one that tells of the engine's end ([`towpath_ring::Life`]). It costs nothing while nothing happens. Where
-//! the kernel cannot do that, and where the program filters its system calls, a thread that waits for one socket
-//! sleeps on that slot's word and looks every [`LIVENESS_SLICE`] whether the engine is still there, so that nothing
-//! ever hangs.
+//! A thread that waits sleeps on several words at once (futex_waitv(2), Linux 5.16): those of its
+//! sockets' slots, and one that tells of the engine's end ([`towpath_ring::Life`]). It costs
+//! nothing while nothing happens. Where the kernel cannot do that, and where the program filters
+//! its system calls, a thread that waits for one socket sleeps on that slot's word and looks every
+//! [`LIVENESS_SLICE`] whether the engine is still there, so that nothing ever hangs.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
@@ -26,18 +26,18 @@ const SPINS: u32 = 200;
 /// Looks for the answer to a request, likewise. An engine that is awake has it in less.
 const SPINS_FOR_ANSWER: u32 = 400;
 
-/// Most sockets of one wait. Each costs a write to its slot and a place in a table of the kernel's at every sleep;
-/// those who wait for more are told of all in one place ([`crate::reactor`]).
+/// Most sockets of one wait. Each costs a write to its slot and a place in a table of the kernel's
+/// at every sleep; those who wait for more are told of all in one place ([`crate::reactor`]).
 pub const SOCKETS_MAX: usize = 16;
 
-/// Calls `attempt` until it gives something other than [`Error::WouldBlock`], each time that something happened
-/// to `socket`.
+/// Calls `attempt` until it gives something other than [`Error::WouldBlock`], each time that
+/// something happened to `socket`.
 ///
 /// # Errors
 /// What `attempt` gives; `TimedOut` when the deadline passed, `Interrupted` when a signal handler
-/// ran after `since` (one that was installed with SA_RESTART does not interrupt a wait without deadline,
-/// as on Linux), `Forked` when one has forked and this is the child, whose attachment is another one, `Dead`
-/// when the engine died or the socket was closed.
+/// ran after `since` (one that was installed with SA_RESTART does not interrupt a wait without
+/// deadline, as on Linux), `Forked` when one has forked and this is the child, whose attachment is
+/// another one, `Dead` when the engine died or the socket was closed.
 pub fn until<T>(
     client: &Client,
     socket: Socket,
@@ -51,7 +51,8 @@ pub fn until<T>(
 /// As [`until`], each time that something happened to one of `sockets`, at most [`SOCKETS_MAX`].
 ///
 /// # Errors
-/// As for [`until`]; `Dead` when one of them was closed, and where the kernel cannot wait for more than one.
+/// As for [`until`]; `Dead` when one of them was closed, and where the kernel cannot wait for more
+/// than one.
 pub fn until_any<T>(
     client: &Client,
     sockets: &[Socket],
@@ -85,7 +86,8 @@ pub fn until_any<T>(
         match attempt() {
             Err(Error::WouldBlock) => {}
             done => {
-                // It may have been woken by the engine's end, of which no other thread is told then.
+                // It may have been woken by the engine's end, of which no other thread is told
+                // then.
                 let _ = has_slept && client.is_dead();
                 return done;
             }
@@ -114,8 +116,9 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once, or turns the engine; only that if nobody is asked to wake this thread. `TimedOut`: at the deadline, or when
-/// it is time to look whether the engine lives; `Dead`: not at all, and those of several never can.
+/// Sleeps once, or turns the engine; only that if nobody is asked to wake this thread. `TimedOut`:
+/// at the deadline, or when it is time to look whether the engine lives; `Dead`: not at all, and
+/// those of several never can.
 fn sleep(
     client: &Client,
     waiters: &[Option<Waiter<'_>>],
@@ -167,8 +170,10 @@ fn sleep(
     }
 }
 
-/// Sleeps until a word of the engine's is another than expected, or the engine ends: for a thread with its signals
-/// blocked. It may wake for nothing, and does not sleep if nobody is asked to wake it and it cannot turn the engine. True: nobody tells of the engine's end here, [`Client::check_alive`] does.
+/// Sleeps until a word of the engine's is another than expected, or the engine ends: for a thread
+/// with its signals blocked. It may wake for nothing, and does not sleep if nobody is asked to wake
+/// it and it cannot turn the engine. True: nobody tells of the engine's end here,
+/// [`Client::check_alive`] does.
 pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
     let mut baton = None;
@@ -242,12 +247,13 @@ impl Wait {
     }
 }
 
-/// The kernel begins it again after a handler with SA_RESTART, with the time limit that is in the place then:
-/// none is left where the API layer knows of the handler, so that the caller decides.
+/// The kernel begins it again after a handler with SA_RESTART, with the time limit that is in the
+/// place then: none is left where the API layer knows of the handler, so that the caller decides.
 fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
     const CLOCK_MONOTONIC: usize = 1;
     let args = [words.as_ptr().addr(), words.len(), 0, until, CLOCK_MONOTONIC, 0];
-    // SAFETY: as many structures as said, each of a word that is mapped, and a time limit: all outlive the call.
+    // SAFETY: as many structures as said, each of a word that is mapped, and a time limit: all
+    // outlive the call.
     unsafe { syscall(nr::FUTEX_WAITV, args) }
 }
 

@@ -8,24 +8,28 @@
 //!   the stand-by thread:         tick … nobody there, and no turn since the last tick? take ─► turn ─► sleep there
 //! ```
 //!
-//! [`Relay`] says who is at the wheel, and so who may touch the engine; one thread at a time. Only to wait in a list of
-//! descriptors lends the wheel: such a thread is woken by what it waits for, whoever turns the engine. A thread that waits
-//! for words of sockets would not be, so it keeps the wheel in its sleep.
+//! [`Relay`] says who is at the wheel, and so who may touch the engine; one thread at a time. Only
+//! to wait in a list of descriptors lends the wheel: such a thread is woken by what it waits for,
+//! whoever turns the engine. A thread that waits for words of sockets would not be, so it keeps the
+//! wheel in its sleep.
 //!
 //! Who is woken again and again by what is for others retires: [`Patience`].
 //!
 //! # No wake-up is lost
 //! - Somebody is at the wheel, or the stand-by thread ticks: see [`Relay`].
-//! - Who sleeps at the wheel sleeps on the engine's descriptor, at most until the engine wants a turn, and the engine has said
-//!   on its status page that it sleeps. Commands and requests are written, then the page is looked at; the engine looks
-//!   for them after it has said so ([`towpath_ring::EngineStatus::fall_asleep`]).
-//! - Who leaves while the engine is awake leaves it to one that is told, or to the stand-by thread's ticks. That one
-//!   does not tick while it sleeps at the wheel itself; who takes the wheel from it there wakes it.
-//! - Who retires leaves the wheel first, then says on its words that it is to be woken, and looks at them once more.
+//! - Who sleeps at the wheel sleeps on the engine's descriptor, at most until the engine wants a
+//!   turn, and the engine has said on its status page that it sleeps. Commands and requests are
+//!   written, then the page is looked at; the engine looks for them after it has said so
+//!   ([`towpath_ring::EngineStatus::fall_asleep`]).
+//! - Who leaves while the engine is awake leaves it to one that is told, or to the stand-by
+//!   thread's ticks. That one does not tick while it sleeps at the wheel itself; who takes the
+//!   wheel from it there wakes it.
+//! - Who retires leaves the wheel first, then says on its words that it is to be woken, and looks
+//!   at them once more.
 //!
-//! A request (bind, connect) is answered by the thread that makes it, if the wheel is free or lent. What is only written
-//! (send) is sent when its thread waits next, or by the stand-by thread, which then sleeps on the engine's descriptor and
-//! is rung like an engine on a thread of its own.
+//! A request (bind, connect) is answered by the thread that makes it, if the wheel is free or lent.
+//! What is only written (send) is sent when its thread waits next, or by the stand-by thread, which
+//! then sleeps on the engine's descriptor and is rung like an engine on a thread of its own.
 
 mod engine;
 mod helm;
@@ -72,8 +76,8 @@ pub struct Wheel {
 unsafe impl Sync for Wheel {}
 
 impl Wheel {
-    /// Nobody is at it. [`Self::stand_by`] is to run on a thread of its own, whose end tells other processes of the
-    /// engine's ([`towpath_ring::Life`]).
+    /// Nobody is at it. [`Self::stand_by`] is to run on a thread of its own, whose end tells other
+    /// processes of the engine's ([`towpath_ring::Life`]).
     ///
     /// # Errors
     /// `Refused` when there are no descriptors left, or no memory for a stack.
@@ -98,7 +102,8 @@ impl Wheel {
         self.relay.is_free_for(who)
     }
 
-    /// Takes the wheel. None: somebody else is at it. Who asks, and who stands by, has its signals blocked.
+    /// Takes the wheel. None: somebody else is at it. Who asks, and who stands by, has its signals
+    /// blocked.
     pub fn take(&self, who: Who) -> Option<Helm<'_>> {
         if !self.relay.is_free_for(who) {
             return None;
@@ -112,14 +117,15 @@ impl Wheel {
         Some(Helm::new(self, me, signals))
     }
 
-    /// Counts this thread among those who take the wheel when they are passed the baton, and are about to sleep on that.
-    /// None: it can be taken now.
+    /// Counts this thread among those who take the wheel when they are passed the baton, and are
+    /// about to sleep on that. None: it can be taken now.
     pub(crate) fn follow(&self) -> Option<Following<'_>> {
         self.relay.follow().map(|baton| Following { wheel: self, baton })
     }
 
-    /// Counts this thread among those who take the wheel when they are kicked, and are about to sleep in a list of
-    /// descriptors with a kick in it. None: it can be taken now. Not for the thread that has it.
+    /// Counts this thread among those who take the wheel when they are kicked, and are about to
+    /// sleep in a list of descriptors with a kick in it. None: it can be taken now. Not for the
+    /// thread that has it.
     pub fn lie_down(&self) -> Option<Abed<'_>> {
         let abed = self.count_abed();
         if self.relay.is_free_for(Who::Waits) {
@@ -152,7 +158,8 @@ impl Wheel {
         self.bell.close();
     }
 
-    /// A signal handler begins on a thread that sleeps at the wheel, and may not come back, or turn the engine itself.
+    /// A signal handler begins on a thread that sleeps at the wheel, and may not come back, or turn
+    /// the engine itself.
     pub(crate) fn abandon(&self) {
         if self.relay.abandon(Who::Waits.number(towpath_ring::thread_id())) {
             self.pass_on();
@@ -191,8 +198,8 @@ impl Following<'_> {
         (self.wheel.relay.baton(), self.baton)
     }
 
-    /// After the sleep: the baton that was passed meanwhile costs patience. What the thread itself waits for ends its wait
-    /// in any case.
+    /// After the sleep: the baton that was passed meanwhile costs patience. What the thread itself
+    /// waits for ends its wait in any case.
     pub fn has_slept(&self, patience: &mut Patience) {
         let has_passed = self.wheel.relay.baton().load(Relaxed) != self.baton;
         if has_passed && self.wheel.is_stood_by.load(Relaxed) {

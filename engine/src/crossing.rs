@@ -12,6 +12,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, recvmsg, send,
     shutdown,
 };
+use towpath_qdisc::Dice;
 use towpath_ring::{Channel, push_command};
 use towpath_shm::control::{Reply, Request, call};
 use towpath_shm::layout::{Command, Plain, op};
@@ -20,22 +21,6 @@ use towpath_tcp::Instant;
 use crate::clock::Clock;
 use crate::mail::{Notice, Order};
 use crate::{Engine, EngineConfig};
-
-struct Rng(u64);
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 11) as usize % n
-    }
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
 
 struct Proc {
     control: OwnedFd,
@@ -100,7 +85,7 @@ struct Sim {
     orders: VecDeque<Order>,
     notices: VecDeque<Notice>,
     procs: Vec<Proc>,
-    rng: Rng,
+    dice: Dice,
     answers: u64,
     hostile: bool,
     left: u64,
@@ -132,7 +117,7 @@ impl Sim {
             orders: VecDeque::new(),
             notices: VecDeque::new(),
             procs: Vec::new(),
-            rng: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            dice: Dice::new(seed, 0),
             answers: 0,
             hostile,
             left: 0,
@@ -172,26 +157,26 @@ impl Sim {
     fn turn(&mut self) {
         self.engine.shard.do_turn();
         self.collect();
-        if !self.rng.one_in(3) {
+        if !self.dice.below(3) == 0 {
             self.engine.shard.look();
             self.collect();
         }
     }
 
     fn step(&mut self) {
-        match self.rng.below(12) {
+        match self.dice.index(12) {
             0 | 1 => self.look(),
             2 | 3 => {
-                let n = self.rng.below(4);
+                let n = self.dice.index(4);
                 self.heed(n);
             }
             4 | 5 => {
-                let n = self.rng.below(4);
+                let n = self.dice.index(4);
                 self.obey(n);
             }
             6 | 7 => self.turn(),
-            8 if self.rng.one_in(8) => {
-                let ms = [0, 1, 2, 100, 6000, 31_000][self.rng.below(6)];
+            8 if self.dice.below(8) == 0 => {
+                let ms = [0, 1, 2, 100, 6000, 31_000][self.dice.index(6)];
                 self.pass(ms);
             }
             _ => self.program(),
@@ -218,20 +203,20 @@ impl Sim {
 
     /// A process says or does something, or another one begins.
     fn program(&mut self) {
-        if self.procs.is_empty() || self.rng.one_in(12) {
+        if self.procs.is_empty() || self.dice.below(12) == 0 {
             return self.attach();
         }
-        let (at, what) = (self.rng.below(self.procs.len()), self.rng.below(25));
-        if self.rng.one_in(3) {
+        let (at, what) = (self.dice.index(self.procs.len()), self.dice.index(25));
+        if self.dice.below(3) == 0 {
             self.settle_once();
         }
-        let a = self.rng.below(5) as u32;
+        let a = self.dice.index(5) as u32;
         match what {
             0..=10 => self.ask(at, what, a),
             11..=14 => self.procs[at].tell(what, a),
             15..=18 => self.procs[at].ask_in_cell(a as usize),
             19..=21 if self.hostile => self.procs[at].harm(what, a),
-            22..=24 if self.rng.one_in(2) => {
+            22..=24 if self.dice.below(2) == 0 => {
                 self.died_asking |= self.procs[at].waiting.is_some();
                 drop(self.procs.swap_remove(at));
             }
@@ -241,8 +226,8 @@ impl Sim {
 
     /// On the control socket. An honest process has the answer to the last request by then.
     fn ask(&mut self, at: usize, what: usize, a: u32) {
-        let b = self.rng.below(2) as u32;
-        let rude = self.hostile && self.rng.one_in(8);
+        let b = self.dice.index(2) as u32;
+        let rude = self.hostile && self.dice.below(8) == 0;
         let proc = &mut self.procs[at];
         if proc.waiting.is_some() && !rude {
             return;

@@ -5,12 +5,14 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use towpath_pool::Port;
+use towpath_stack::net::{Change, Refused};
 use towpath_tcp::Instant;
 
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::engine::{Engine, EngineError};
 use crate::ids::ChannelId;
+use crate::net::NetState;
 use crate::report::{Counters, SocketEntry};
 use crate::shard::Shard;
 
@@ -66,6 +68,22 @@ impl Hand {
     pub fn sockets(&self) -> Vec<SocketEntry> {
         let shards = std::iter::once(&self.engine.shard).chain(&self.engine.others);
         shards.flat_map(Shard::sockets).collect()
+    }
+
+    /// Interfaces, routes and neighbours, as [`crate::Remote::net`] tells them.
+    pub fn net(&self) -> NetState {
+        let mut state = NetState::of(&self.engine.shard.stack.net, self.engine.shard.host.now);
+        self.engine.others.iter().for_each(|other| state.add(other.stack.net.traffic()));
+        state
+    }
+
+    /// Makes changes between two turns, as [`crate::Remote::apply`].
+    ///
+    /// # Errors
+    /// None of them was made, and why.
+    pub fn apply(&mut self, changes: &[Change]) -> Result<(), Refused> {
+        let shard = &mut self.engine.shard;
+        shard.stack.net.apply(shard.host.now, changes)
     }
 
     /// Whether the process whose channel has this number, as the answer to

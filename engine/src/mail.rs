@@ -23,6 +23,9 @@ use towpath_shm::control::{Reply, Request};
 use crate::errno::Errno;
 use crate::ids::{ChannelId, Family};
 use crate::link::Link;
+use towpath_stack::net::{Change, Refused, Traffic};
+
+use crate::net::NetState;
 use crate::report::{Counters, SocketEntry};
 
 /// What the registry tells a shard.
@@ -41,6 +44,8 @@ pub(crate) enum Order {
     CutOff(ChannelId),
     /// [`Notice::Told`] is wanted, under the same number.
     Query(u64, Query),
+    /// Changes of the host, for its first shard. [`Told::Applied`] is wanted, under this number.
+    Apply(u64, Vec<Change>),
     /// There is no process any more, or the engine ends with one that is gone: the shard says [`Notice::Left`], with this
     /// number, when nothing of [`Leavers`] is left to be sent.
     Leave(u64, Leavers),
@@ -85,6 +90,8 @@ pub(crate) enum Query {
     Sockets,
     Counters,
     Unsent,
+    /// All that the first shard knows of the net, and what each of the others carried.
+    Net,
     /// Nothing but that all is done that was before.
     Nothing,
 }
@@ -134,6 +141,9 @@ pub(crate) enum Told {
     Counters(Box<Counters>),
     /// Bytes and packets that nobody has taken yet.
     Unsent(u64),
+    Net(Box<NetState>),
+    Traffic(Vec<Traffic>),
+    Applied(Result<(), Refused>),
     Nothing,
 }
 

@@ -9,6 +9,9 @@ use towpath_shm::Fd;
 
 use towpath_ring::doorbell;
 
+use towpath_stack::net::{Change, Refused};
+
+use crate::net::{Applied, NetState};
 use crate::report::{Counters, Left, SocketEntry};
 
 /// A handle on an engine, for other threads than its own; clones are of the same one.
@@ -51,6 +54,8 @@ pub(crate) enum Wish {
     Sockets(Sender<Vec<SocketEntry>>),
     Counters(Sender<Counters>),
     Left(Sender<Left>),
+    Net(Sender<NetState>),
+    Apply(Vec<Change>, Sender<Result<Applied, Refused>>),
 }
 
 impl Remote {
@@ -98,6 +103,46 @@ impl Remote {
     /// The engine does not run any more.
     pub fn left(&self) -> Result<Left, Gone> {
         self.ask(Wish::Left)
+    }
+
+    /// Interfaces, routes and neighbours as they are now.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
+    pub fn net(&self) -> Result<NetState, Gone> {
+        self.ask(Wish::Net)
+    }
+
+    /// Makes all of several changes while packets flow, for each shard at one moment. Every shard
+    /// goes by them when this returns.
+    ///
+    /// # Errors
+    /// The engine does not run any more. The inner error: none of the changes was made, and why.
+    ///
+    /// ```
+    /// use std::thread;
+    ///
+    /// use towpath_engine::{Change, Engine, EngineConfig, EngineError, Fault};
+    /// use towpath_stack::net::IfaceId;
+    ///
+    /// # fn main() -> Result<(), EngineError> {
+    /// let engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32])?;
+    /// let remote = engine.remote();
+    /// let thread = thread::spawn(|| engine.run());
+    /// let prefix = "10.9.0.1/32".parse().expect("a prefix");
+    /// let address = Change::AddAddress { iface: IfaceId::LOOPBACK, prefix };
+    /// assert!(remote.apply(vec![address]).expect("it runs").is_ok());
+    /// let refused = remote.apply(vec![address]).expect("it runs").expect_err("it is there");
+    /// assert_eq!((refused.at, refused.why), (0, Fault::Exists));
+    /// let lo = &remote.net().expect("it runs").interfaces[0];
+    /// assert!(lo.addresses.iter().any(|address| address.prefix == prefix));
+    /// remote.stop();
+    /// # thread.join().expect("it does not panic");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn apply(&self, changes: Vec<Change>) -> Result<Result<Applied, Refused>, Gone> {
+        self.ask(|answer| Wish::Apply(changes, answer))
     }
 
     fn ask<T>(&self, wish: impl FnOnce(Sender<T>) -> Wish) -> Result<T, Gone> {

@@ -276,6 +276,7 @@ impl Case {
         let mut left = Vec::new();
         for _ in 0..CLOSING_MS_MAX {
             (0..20).for_each(|_| self.hand.turn(Duration::from_millis(1)));
+            self.honest.close_strangers();
             self.hand.turn(THE_END);
             left = left_of_programs(&self.hand);
             let has_ended = left.iter().all(|(name, n)| match *name {

@@ -8,11 +8,13 @@
 //!
 //! Reading order: [`connection`] (`core/tcp` alone) and [`stack`] (`core/stack` with FIFOs in shared
 //! memory) drive; `peer` forges segments, `ledger` judges what is sent. [`engine`] is a whole engine, with a
-//! hostile program (`program` has its means) and one that is `honest`. `input` hands out the bytes.
+//! hostile program (`program` has its means) and one that is `honest`. [`device`] has rings and
+//! headers that the other side writes. `input` hands out the bytes.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod connection;
+pub mod device;
 pub mod engine;
 pub mod latency;
 pub mod stack;

@@ -16,8 +16,8 @@ use towpath_ring::{
 use towpath_shm::layout::Slot;
 use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{
-    Budget, DatagramMeta, EchoMeta, Family, Host, Linger, PendingId, SocketEvent, SocketId,
-    SocketKind, SocketOption, Stack, StackConfig,
+    Budget, DatagramMeta, Family, Host, Linger, SocketEvent, SocketId, SocketKind, SocketOption,
+    Stack, StackConfig,
 };
 use towpath_tcp::{
     Config, CongestionKind, Duration, Flags, Info, Instant, KeepAlive, Options, SackBlocks,
@@ -474,15 +474,9 @@ impl Host for Program {
         None
     }
 
-    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
-
     fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
         false
     }
-
-    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
-
-    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
 
     fn event(&mut self, _: u32, _: SocketEvent) {}
 }

@@ -22,6 +22,11 @@ fn a_stack_with_a_hostile_peer() {
 }
 
 #[test]
+fn a_device_with_a_hostile_other_side() {
+    run_cases(2_000, towpath_fuzz::device::run);
+}
+
+#[test]
 fn an_engine_with_a_hostile_program() {
     run_cases(400, towpath_fuzz::engine::run);
 }

@@ -9,8 +9,8 @@ use towpath_ring::{
     Attach, EngineRecv, EngineSend, Payload, Region, Windows, lock_rx, lock_tx, program_fifo,
 };
 use towpath_stack::{
-    BindOptions, Budget, DatagramMeta, EchoMeta, Family, Host, PendingId, SocketEvent, SocketId,
-    SocketKind, Stack, StackConfig,
+    BindOptions, Budget, DatagramMeta, Family, Host, SocketEvent, SocketId, SocketKind, Stack,
+    StackConfig,
 };
 use towpath_tcp::Instant;
 
@@ -62,15 +62,9 @@ impl Host for Program {
         Some((2, recv, EngineSend::new(&self.windows, 2, CAPACITY, CAPACITY)))
     }
 
-    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
-
     fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
         false
     }
-
-    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
-
-    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
 
     fn event(&mut self, _: u32, _: SocketEvent) {}
 }

@@ -9,6 +9,7 @@ mod namespace;
 mod process;
 pub mod proxy_lab;
 mod scratch;
+pub mod veth;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,136 +1,22 @@
 //! `towpath run --packet`: a stack on an end of a veth pair, beside the kernel, and clients in the
 //! other end's namespace. Without root all of it is left out.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
 use rustix::process::Signal;
-use towpath_tests::{
-    Namespace, Output, PATIENCE, Process, eventually, is_inline, towpath, wait_for_port,
-};
-
-/// Two namespaces joined by a veth pair: `here` with clients of the kernel, `there` with towpath
-/// on `vb`, where the kernel is 10.1.0.9.
-struct Lab {
-    here: Namespace,
-    there: Namespace,
-}
+use towpath_tests::veth::{ECHO, FOREIGN, Veth, counter};
+use towpath_tests::{PATIENCE, Process, eventually, is_inline, towpath, wait_for_port};
 
 const ON_VETH: [&str; 6] =
     ["--packet", "vb", "--address", "10.1.0.2/24", "--address", "fd00:1::2/64"];
 
-/// Sends bytes both ways at once over one connection, compares them, and prints how many came back.
-const TRANSFER: &str = "
-import hashlib, socket, sys, threading
-data = hashlib.shake_128(b'seed').digest(8 << 20)
-s = socket.create_connection((sys.argv[1], 7900))
-def send():
-    s.sendall(data); s.shutdown(socket.SHUT_WR)
-threading.Thread(target=send).start()
-got = bytearray()
-while part := s.recv(1 << 20): got += part
-print(got == data, len(got))
-";
-
-/// Sends frames that no stack should take amiss: cut ones, ones with a VLAN tag, ones of unknown
-/// protocols, and lengths that contradict each other.
-const FOREIGN: &str = "
-import socket, struct
-s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-s.bind(('va', 0))
-to = bytes.fromhex(open('/proc/net/arp').read().split('10.1.0.2 ')[1].split()[2].replace(':', ''))
-me = b'\\x02\\0\\0\\0\\0\\x09'
-ip = bytes.fromhex('45000028000000004006') + b'\\0\\0' + bytes([10, 1, 0, 1, 10, 1, 0, 2])
-tail = b'\\0' * 40
-for kind, body in [(0x0800, b''), (0x0800, ip[:7]), (0x0800, b'\\x4f' + ip[1:] + tail),
-                   (0x0800, ip[:2] + b'\\xff\\xff' + ip[4:] + tail), (0x86dd, ip + tail),
-                   (0x8100, struct.pack('>HH', 5, 0x0800) + ip + tail), (0x8100, b'\\0'),
-                   (0x88a8, struct.pack('>HH', 5, 0x8100)), (0x0806, b'\\0\\1'), (0x9999, tail),
-                   (0x0003, tail), (0x0800, b'\\xff' * 1500)]:
-    for mac in (to, b'\\xff' * 6, bytes([to[0] ^ 4]) + to[1:]):
-        s.send(mac + me + struct.pack('>H', kind) + body)
-";
-
-const ECHO: &str = "
-import socket, threading
-listener = socket.create_server(('::', 7900), family=socket.AF_INET6, dualstack_ipv6=True)
-def serve(peer):
-    while part := peer.recv(1 << 20):
-        peer.sendall(part)
-    peer.close()
-while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-";
-
-impl Lab {
-    /// None without root.
-    fn new(mtu: u32) -> Option<Self> {
-        let (here, there) = (Namespace::new(), Namespace::new());
-        let (Some(a), Some(b)) = (here.name(), there.name()) else {
-            eprintln!("left out: needs root");
-            return None;
-        };
-        let commands = format!(
-            "ip link add va mtu {mtu} netns {a} type veth peer name vb mtu {mtu} netns {b}
-             ip -n {a} addr add 10.1.0.1/24 dev va
-             ip -n {a} addr add fd00:1::1/64 dev va nodad
-             ip -n {b} addr add 10.1.0.9/24 dev vb
-             ip -n {a} link set va up
-             ip -n {b} link set vb up"
-        );
-        for line in commands.lines() {
-            let words: Vec<_> = line.split_whitespace().collect();
-            Process::spawn(&words).wait(PATIENCE).ok();
-        }
-        Some(Self { here, there })
-    }
-
-    /// Starts `towpath run` on the veth.
-    fn run(&self, options: &[&str], program: &[&str]) -> Process {
-        let towpath = towpath();
-        let mut line = vec![towpath.as_str(), "run"];
-        line.extend(ON_VETH);
-        line.extend(options);
-        if is_inline() {
-            line.push("--inline");
-        }
-        line.push("--");
-        line.extend(program);
-        self.there.spawn(&line)
-    }
-
-    /// A run that is expected to fail, with these options in place of the usual ones.
-    fn refused(&self, options: &[&str]) -> String {
-        let towpath = towpath();
-        let mut line = vec![towpath.as_str(), "run"];
-        line.extend(options);
-        line.extend(["--", "true"]);
-        let output = self.there.run(&line);
-        assert_eq!(output.code(), 125, "{}", output.stderr);
-        output.stderr
-    }
-
-    fn transfer(&self, host: &str) -> Output {
-        self.here.run(&["python3", "-c", TRANSFER, host])
-    }
-
-    /// Programs that have the interface in promiscuous mode.
-    fn promiscuity(&self) -> u64 {
-        let shown = self.there.run(&["ip", "-d", "-j", "link", "show", "vb"]).ok().stdout;
-        let links: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
-        links[0]["promiscuity"].as_u64().expect("a number")
-    }
-}
-
-/// A counter in the JSON of `--stats=json`.
-fn counter(stats: &str, layer: &str, name: &str) -> u64 {
-    let line = stats.lines().find(|line| line.starts_with('{')).expect("JSON");
-    let all: serde_json::Value = serde_json::from_str(line).expect("JSON");
-    all[layer][name].as_u64().unwrap_or_else(|| panic!("{layer}.{name} in {line}"))
+/// Starts a program on the veth.
+fn start(lab: &Veth, options: &[&str], program: &[&str]) -> Process {
+    lab.run(&[&ON_VETH[..], options].concat(), program)
 }
 
 #[test]
 fn a_stack_is_a_host_of_the_network_and_the_kernel_stays_one() {
-    let Some(lab) = Lab::new(1500) else { return };
-    let run = lab.run(&["--stats=json"], &["python3", "-c", ECHO]);
+    let Some(lab) = Veth::new(1500) else { return };
+    let run = start(&lab, &["--stats=json"], &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     for host in ["10.1.0.2", "fd00:1::2"] {
         let output = lab.transfer(host).ok();
@@ -160,8 +46,8 @@ fn a_stack_is_a_host_of_the_network_and_the_kernel_stays_one() {
 
 #[test]
 fn foreign_frames_do_no_harm() {
-    let Some(lab) = Lab::new(1500) else { return };
-    let run = lab.run(&["--stats=json"], &["python3", "-c", ECHO]);
+    let Some(lab) = Veth::new(1500) else { return };
+    let run = start(&lab, &["--stats=json"], &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     for _ in 0..3 {
         lab.here.run(&["python3", "-c", FOREIGN]).ok();
@@ -178,8 +64,8 @@ fn foreign_frames_do_no_harm() {
 
 #[test]
 fn large_packets_of_the_interface_pass() {
-    let Some(lab) = Lab::new(9000) else { return };
-    let _run = lab.run(&[], &["python3", "-c", ECHO]);
+    let Some(lab) = Veth::new(9000) else { return };
+    let _run = start(&lab, &[], &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     lab.here.run(&["ping", "-c1", "-W5", "-M", "do", "-s", "8972", "10.1.0.2"]).ok();
     lab.transfer("10.1.0.2").ok();
@@ -187,8 +73,8 @@ fn large_packets_of_the_interface_pass() {
 
 #[test]
 fn nothing_is_left_after_a_kill() {
-    let Some(lab) = Lab::new(1500) else { return };
-    let run = lab.run(&[], &["python3", "-c", ECHO]);
+    let Some(lab) = Veth::new(1500) else { return };
+    let run = start(&lab, &[], &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     run.signal(Signal::KILL);
     eventually("promiscuous mode ends", || lab.promiscuity() == 0);
@@ -196,8 +82,8 @@ fn nothing_is_left_after_a_kill() {
 
 #[test]
 fn a_removed_interface_is_told() {
-    let Some(lab) = Lab::new(1500) else { return };
-    let run = lab.run(&[], &["sleep", "60"]);
+    let Some(lab) = Veth::new(1500) else { return };
+    let run = start(&lab, &[], &["sleep", "60"]);
     eventually("the run has begun", || run.stderr().contains("on vb"));
     lab.there.run(&["ip", "link", "del", "vb"]).ok();
     eventually("the removal is told", || run.stderr().contains("the interface vb was deleted"));
@@ -205,8 +91,8 @@ fn a_removed_interface_is_told() {
 
 #[test]
 fn an_interface_that_was_down_goes_on() {
-    let Some(lab) = Lab::new(1500) else { return };
-    let run = lab.run(&[], &["python3", "-c", ECHO]);
+    let Some(lab) = Veth::new(1500) else { return };
+    let run = start(&lab, &[], &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     lab.there.shell("ip link set vb down && ip link set vb up").ok();
     wait_for_port(&lab.here, "10.1.0.2", 7900);
@@ -215,7 +101,7 @@ fn an_interface_that_was_down_goes_on() {
 
 #[test]
 fn what_cannot_be_opened_says_what_to_do() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Veth::new(1500) else { return };
     lab.there
         .shell("ip link add down0 type veth peer name down1; ip tuntap add tun0 mode tun")
         .ok();
@@ -235,10 +121,6 @@ fn what_cannot_be_opened_says_what_to_do() {
     for (options, wanted) in cases {
         let said = lab.refused(options);
         assert!(said.contains(wanted), "{options:?}: {said}");
-    }
-    if !is_inline() {
-        let said = lab.refused(&[&with("vb")[..], &["--shards", "2"]].concat());
-        assert!(said.contains("has one shard: leave out --shards"), "{said}");
     }
     let unprivileged = lab.there.run(&[
         "setpriv",
@@ -261,11 +143,40 @@ fn what_cannot_be_opened_says_what_to_do() {
 
 #[test]
 fn a_link_with_delay_is_around_the_interface() {
-    let Some(lab) = Lab::new(1500) else { return };
-    let _run = lab.run(&["--netem", "delay 20ms"], &["python3", "-c", ECHO]);
+    let Some(lab) = Veth::new(1500) else { return };
+    let _run = start(&lab, &["--netem", "delay 20ms"], &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, "10.1.0.2", 7900);
     let ping = lab.here.run(&["ping", "-c2", "-W5", "10.1.0.2"]).ok().stdout;
     let least = ping.split("min/avg/max/mdev = ").nth(1).and_then(|rest| rest.split('/').next());
     let least: f64 = least.and_then(|text| text.parse().ok()).expect("a time");
     assert!(least >= 40., "{ping}");
+}
+
+#[test]
+fn flows_come_to_the_shard_that_has_them() {
+    let Some(lab) = Veth::new(1500) else { return };
+    // Inline, a stack is one part.
+    if is_inline() {
+        return;
+    }
+    let run = start(&lab, &["--stats=json", "--shards", "2"], &["python3", "-c", ECHO]);
+    wait_for_port(&lab.here, "10.1.0.2", 7900);
+    for host in ["10.1.0.2", "fd00:1::2"].into_iter().cycle().take(8) {
+        let output = lab.transfer(host).ok();
+        assert_eq!(output.stdout, "True 8388608\n", "{host}");
+    }
+    lab.here.run(&["ping", "-c1", "-W5", "10.1.0.2"]).ok();
+    run.signal(Signal::TERM);
+    let output = run.wait(PATIENCE);
+    // A program that chose otherwise than the stack would have half of the flows handed on.
+    let handed_on = counter(&output.stderr, "sockets", "shard_handed_over");
+    let frames = counter(&output.stderr, "packet", "rx_frames");
+    assert!(handed_on < frames / 100, "{handed_on} of {frames}: {}", output.stderr);
+}
+
+#[test]
+fn ports_of_the_kernels_addresses_are_the_stacks() {
+    let Some(lab) = Veth::new(1500) else { return };
+    let options = ["--packet", "vb", "--ports", "tcp:7900,udp:7900", "--stats=json"];
+    towpath_tests::veth::share_ports(&lab, &options, "packet");
 }

@@ -135,6 +135,156 @@ fn clients_of_published_ports_reach_the_program() {
     drop(run);
 }
 
+/// Goes on to the next line of a script when the test makes a file named by its number.
+const STEPS: &str = "
+import os, socket, sys, time
+def step(n):
+    print(n, flush=True)
+    while not os.path.exists(sys.argv[1] + '/' + str(n)): time.sleep(0.01)
+def tcp(ip):
+    s = socket.create_server((ip, 80), family=10 if ':' in ip else 2); return s
+def udp(ip):
+    s = socket.socket(10 if ':' in ip else 2, 2); s.bind((ip, 53)); return s
+";
+
+/// Says how a client of the host fares.
+const CLIENT: &str = "
+import socket, sys
+kind, family, host = (1, 2)[sys.argv[1] == 'udp'], (2, 10)[':' in sys.argv[2]], sys.argv[2]
+s = socket.socket(family, kind); s.settimeout(30)
+try:
+    s.connect((host, int(sys.argv[3])))
+    if kind == 2: s.send(b'x'); s.settimeout(0.3); s.recv(9)
+    print('in')
+except TimeoutError: print('in')
+except ConnectionRefusedError: print('refused')
+";
+
+/// A run with ports that come and go.
+struct Ports {
+    lab: Lab,
+    run: Process,
+}
+
+impl Ports {
+    fn new(script: &str) -> Option<Self> {
+        let lab = Lab::new()?;
+        let folder = lab.folder.path().to_str().expect("plain").to_owned();
+        let ports = ["127.0.0.1:18080:80", "[::1]:18080:80", "127.0.0.1:15353:53/udp"];
+        let options: Vec<_> = ports.iter().flat_map(|port| ["-p", port]).collect();
+        let script = format!("{STEPS}{script}");
+        let run = lab.start(&options, &["python3", "-c", &script, &folder]);
+        Some(Self { lab, run })
+    }
+
+    /// Waits until the program has come to a step.
+    fn at(&self, step: u32) {
+        let wanted = step.to_string();
+        eventually("the step", || self.run.stdout().lines().last() == Some(&wanted));
+    }
+
+    /// Lets the program go on to another step.
+    fn next(&self, step: u32) {
+        self.lab.folder.write(&(step - 1).to_string(), "");
+        self.at(step);
+    }
+
+    fn client(&self, kind: &str, host: &str, port: u16) -> String {
+        let port = port.to_string();
+        let output = self.lab.host.run(&["python3", "-c", CLIENT, kind, host, &port]).ok();
+        output.stdout.trim().to_owned()
+    }
+
+    /// Fates of clients by TCP over IPv4 and IPv6, and by UDP.
+    fn clients(&self) -> [String; 3] {
+        [("tcp", "127.0.0.1", 18080), ("tcp", "::1", 18080), ("udp", "127.0.0.1", 15353)]
+            .map(|(kind, host, port)| self.client(kind, host, port))
+    }
+
+    fn become_all(&self, wanted: &str) {
+        let all = || self.clients().iter().all(|fate| fate == wanted);
+        eventually(&format!("clients are {wanted}"), all);
+    }
+}
+
+#[test]
+fn clients_are_refused_while_the_program_does_not_listen() {
+    let script = "
+step(1)
+for n, ip in (2, '0.0.0.0'), (4, '::'):
+    t, u = tcp(ip), udp(ip); step(n)
+    t.close(); u.close(); step(n + 1)
+";
+    let Some(ports) = Ports::new(script) else { return };
+    ports.at(1);
+    assert_eq!(ports.clients(), ["refused"; 3], "before");
+    for step in [2, 4] {
+        ports.next(step);
+        ports.become_all("in");
+        ports.next(step + 1);
+        ports.become_all("refused");
+    }
+    drop(ports.run);
+}
+
+#[test]
+fn a_port_is_refused_unless_its_clients_reach_the_listener() {
+    let script = "
+step(1)
+t, u = tcp('127.0.0.1'), udp('127.0.0.1'); step(2)
+t.close(); u.close(); t, u = tcp('10.0.2.15'), udp('10.0.2.15'); step(3)
+t.close(); u.close(); t = socket.socket(); t.bind(('0.0.0.0', 80)); step(4)
+for n, device in (5, b'lo'), (6, b'tap0'):
+    t.close(); u.close(); t, u = tcp('0.0.0.0'), udp('0.0.0.0')
+    for s in t, u: s.setsockopt(1, 25, device)
+    step(n)
+";
+    let Some(ports) = Ports::new(script) else { return };
+    ports.at(1);
+    ports.next(2);
+    // Both ports were looked at when the user was told of both.
+    let told = |port: &str| ports.run.stderr().contains(&format!("clients of {port} are refused"));
+    eventually("a word", || told("127.0.0.1:18080") && told("127.0.0.1:15353/udp"));
+    assert_eq!(ports.clients(), ["refused"; 3], "on its loopback");
+    ports.next(3);
+    ports.become_all("in");
+    // From here on: bound but not listening, and bound to the loopback interface.
+    for (step, wanted) in [(4, "refused"), (5, "refused"), (6, "in")] {
+        ports.next(step);
+        ports.become_all(wanted);
+    }
+}
+
+/// As `nc -u -l` does, which takes its first client's address for its peer.
+#[test]
+fn a_udp_server_that_connects_to_its_client_keeps_it() {
+    let script = "
+u = udp('::'); step(1)
+d, a = u.recvfrom(9); u.connect(a)
+while d: u.send(d[::-1]); d = u.recv(9)
+u.close(); step(2)
+";
+    let Some(ports) = Ports::new(script) else { return };
+    ports.at(1);
+    ports.lab.folder.write("1", "");
+    // Looks at the sockets come between these datagrams.
+    let client = "
+import socket, time
+s = socket.socket(2, 2); s.settimeout(30); s.connect(('127.0.0.1', 15353))
+def ask():
+    s.send(b'abc'); assert s.recv(9) == b'cba'
+while True:
+    try: ask(); break
+    except ConnectionRefusedError: time.sleep(0.01)
+for _ in range(25): time.sleep(0.02); ask()
+s.send(b'')
+print('kept')
+";
+    assert_eq!(ports.lab.host.run(&["python3", "-c", client]).ok().stdout, "kept\n");
+    ports.at(2);
+    eventually("an end", || ports.client("udp", "127.0.0.1", 15353) == "refused");
+}
+
 #[test]
 fn the_hosts_loopback_may_be_closed() {
     let Some(lab) = Lab::new() else { return };

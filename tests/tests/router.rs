@@ -1,5 +1,5 @@
-//! `towpath router` between two networks of the kernel: `left` and `right` are hosts, and towpath is
-//! between them on the ends of two veth pairs. Without root all of it is left out.
+//! `towpath router` between two networks of the kernel: `left` and `right` are hosts, and towpath
+//! is between them on the ends of two veth pairs. Without root all of it is left out.
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
 use rustix::process::Signal;
@@ -52,7 +52,8 @@ impl Lab {
         };
         ip(&format!("ip link add l0 netns {left} type veth peer name l1 netns {router}"));
         ip(&format!(
-            "ip link add w0 mtu {wan_mtu} netns {right} type veth peer name w1 mtu {wan_mtu} netns {router}"
+            "ip link add w0 mtu {wan_mtu} netns {right} type veth \
+             peer name w1 mtu {wan_mtu} netns {router}"
         ));
         for (host, dev, n) in [(left, "l0", 1), (right, "w0", 2)] {
             ip(&format!("ip -n {host} addr add 10.{n}.0.2/24 dev {dev}"));
@@ -115,7 +116,7 @@ impl Lab {
         self.left.run(&["ping", "-c1", "-W2", to]).success()
     }
 
-    /// What came of each probe, a line each.
+    /// Fates of the probes, a line each.
     fn probes(&self) -> Vec<String> {
         let left = self.left.name().expect("root");
         let right = self.right.name().expect("root");
@@ -281,7 +282,8 @@ except OSError as error: print(type(error).__name__, error.errno)
 /// State of a namespace that a router could change.
 fn state(namespace: &Namespace) -> String {
     let line = "ip -d -o link | sed 's/promiscuity [0-9]*//; s/allmulti [0-9]*//'; ip -o addr; \
-                ip route show table all; ip -6 route show table all; ip rule; cat /proc/net/packet | wc -l; \
+                ip route show table all; ip -6 route show table all; ip rule; \
+                cat /proc/net/packet | wc -l; \
                 ip -d -j link | grep -o '\"promiscuity\":[0-9]*'; sysctl -a 2>/dev/null | grep -E 'forward|rp_filter'";
     namespace.shell(line).ok().stdout
 }

@@ -26,6 +26,8 @@ pub struct Options {
 enum Target {
     /// A TCP connection whose peer, program and clock are the input.
     Connection,
+    /// Rings of an XDP socket and virtio-net headers, written by the input.
+    Device,
     /// An engine with a program that has attached and does anything, beside an honest one.
     Engine,
     /// A whole stack with one connection, its FIFOs in shared memory.
@@ -36,6 +38,7 @@ impl Target {
     fn name(self) -> &'static str {
         match self {
             Target::Connection => "connection",
+            Target::Device => "device",
             Target::Engine => "engine",
             Target::Stack => "stack",
         }

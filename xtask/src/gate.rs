@@ -4,6 +4,7 @@
 //! chance. [`crate::nightly`] has the others; tests among them have `nightly::` in their paths.
 
 pub mod binaries;
+pub mod dpdk;
 pub mod pool;
 pub mod step;
 
@@ -45,6 +46,8 @@ const SMOKE: &[&str] = &[
     "netem",
     "packet",
     "router",
+    "dpdk",
+    "replay",
     "proxy",
     "proxy_run",
     "proxy_bad_days",
@@ -79,8 +82,10 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         for (name, seconds) in lints? {
             println!("== {name}: {seconds:.0} s, beside the tests");
         }
-        Ok(())
-    })
+        anyhow::Ok(())
+    })?;
+    // The last one: its build stands in the place of the others' for a while.
+    if is_all { dpdk::check(root, &builds, !options.quick) } else { Ok(()) }
 }
 
 /// Steps with tests.

@@ -8,6 +8,7 @@ mod circles;
 mod counts;
 mod crowd;
 mod debian;
+mod devices;
 mod echo;
 mod figures;
 mod findings;
@@ -59,6 +60,8 @@ enum Chore {
     Echo(echo::Options),
     /// Measures TUN proxies and rootless networks of namespaces side by side (needs root).
     Proxies(proxies::Options),
+    /// Measures servers on a veth by each device of `towpath run`, beside the kernel (needs root).
+    Devices(devices::Options),
     /// Two shards on two processors beside one, over a port in memory, and what a packet costs with up to eight.
     Shards(shards::Options),
     /// What a packet costs the core, beside gVisor's netstack and smoltcp (Go for the one, both from the network).
@@ -98,6 +101,7 @@ fn run(root: &Path, chore: Chore) -> Result<()> {
         Chore::Anchor(options) => anchor::run(root, &options),
         Chore::Echo(options) => echo::run(root, &options),
         Chore::Proxies(options) => proxies::run(root, &options),
+        Chore::Devices(options) => devices::run(root, &options),
         Chore::Shards(options) => shards::run(root, &options),
         Chore::Packets(options) => packets::run(root, &options),
         Chore::Sim(options) => sim::run(root, &options),

@@ -1,8 +1,9 @@
 //! What exit(3) waits for: that peers have what the process has written.
 //!
-//! It takes as long as it does while some of that moves, as after a program that ends beside an engine elsewhere. Towpath
-//! hears that it has begun, tells the user, and stops the engine when the user does not want to wait. Other processes that
-//! use the engine are served until then; what they have does not count.
+//! It takes as long as it does while some of that moves, as after a program that ends beside an
+//! engine elsewhere. Towpath hears that it has begun, tells the user, and stops the engine when the
+//! user does not want to wait. Other processes that use the engine are served until then; what they
+//! have does not count.
 //!
 //! After _exit(2), or when a signal ends the process, nothing is sent any more.
 
@@ -52,8 +53,9 @@ pub fn end() {
     towpath_symbols::on_wish_to_end(cut_off);
     home.mention(&Said::Leaves);
     posix.begins_to_end();
-    // The engine takes this process for ended, closes its sockets, and ends when what they leave behind is delivered. The
-    // number stays: other threads may be about to use it, and while one sleeps in a poll with it in its list, it is open.
+    // The engine takes this process for ended, closes its sockets, and ends when what they leave
+    // behind is delivered. The number stays: other threads may be about to use it, and while one
+    // sleeps in a poll with it in its list, it is open.
     let _ = shutdown(client.control().borrow(), Shutdown::Both);
     wheel.drive_to_end(|| !CUT_OFF.load(Relaxed));
     remote.stop();

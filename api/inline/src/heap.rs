@@ -1,13 +1,15 @@
 //! Memory of the library's own.
 //!
-//! A signal handler of the program may interrupt malloc(3) and then make a call that turns the engine; and a malloc that
-//! the program brings along may use sockets. So memory comes from mmap(2), and nobody waits for a lock that its own thread
-//! may have: there are several heaps, and who finds one in use takes another. A handler that interrupts one of these
-//! functions, and leaves by siglongjmp, takes its heap out of use for good.
+//! A signal handler of the program may interrupt malloc(3) and then make a call that turns the
+//! engine; and a malloc that the program brings along may use sockets. So memory comes from
+//! mmap(2), and nobody waits for a lock that its own thread may have: there are several heaps, and
+//! who finds one in use takes another. A handler that interrupts one of these functions, and leaves
+//! by siglongjmp, takes its heap out of use for good.
 //!
-//! Small pieces are of few sizes, and what is freed is used again for the same size, by whichever heap. In a child after
-//! fork, where threads are missing that were in a heap, all heaps are empty: the kernel wipes the page in which they
-//! are (MADV_WIPEONFORK). What the parent had free, the child does without.
+//! Small pieces are of few sizes, and what is freed is used again for the same size, by whichever
+//! heap. In a child after fork, where threads are missing that were in a heap, all heaps are empty:
+//! the kernel wipes the page in which they are (MADV_WIPEONFORK). What the parent had free, the
+//! child does without.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{self, null_mut};
@@ -170,9 +172,9 @@ impl Size {
     }
 }
 
-// SAFETY: pieces are handed out once until they are freed: a heap is changed by who has taken it alone, and the kernel's
-// mappings do not overlap. They are as long and as aligned as their size says, which is what the layout asks for at
-// least, and the same for every call with one layout.
+// SAFETY: pieces are handed out once until they are freed: a heap is changed by who has taken it
+// alone, and the kernel's mappings do not overlap. They are as long and as aligned as their size
+// says, which is what the layout asks for at least, and the same for every call with one layout.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(size) = Size::of(layout) else { return large(layout).unwrap_or(null_mut()) };
@@ -303,11 +305,10 @@ mod tests {
     #[test]
     fn what_threads_have_is_theirs() {
         let work = |seed: u64| {
-            let mut state = seed;
+            let mut dice = towpath_qdisc::Dice::new(seed, 0);
             let mut held: Vec<Vec<u64>> = Vec::new();
             for n in 0..20_000 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
-                let len = (state >> 33) as usize % 1200 + 1;
+                let len = dice.index(1200) + 1;
                 match held.get_mut(n % 61) {
                     Some(old) => {
                         assert!(old.iter().all(|word| *word == old[0]), "{seed}");
@@ -315,7 +316,7 @@ mod tests {
                         old.resize(len, word);
                         old.shrink_to_fit();
                     }
-                    None => held.push(vec![state ^ seed; len]),
+                    None => held.push(vec![dice.next_u64(); len]),
                 }
                 if n % 7 == 0 {
                     held.swap_remove(n % held.len());
@@ -327,7 +328,8 @@ mod tests {
         assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
     }
 
-    /// A thread that is in the middle of one when the process forks is missing in the child, and so is what it would do.
+    /// A thread that is in the middle of one when the process forks is missing in the child, and so
+    /// is what it would do.
     #[test]
     fn a_heap_that_is_in_use_is_passed_over_and_free_in_a_child() {
         let heap = Heap::new();

@@ -79,8 +79,8 @@ impl wheel::Engine for Inside {
     }
 }
 
-/// As long as this is there, a cancellation of the thread waits (pthread_cancel(3)): it would leave the engine at any
-/// system call that is a cancellation point.
+/// As long as this is there, a cancellation of the thread waits (pthread_cancel(3)): it would leave
+/// the engine at any system call that is a cancellation point.
 struct Whole(c_int);
 
 impl Whole {

@@ -1,10 +1,12 @@
 //! `libtowpath_inline.so`: the library for a PROGRAM that has the engine of its run in itself.
 //!
-//! Its functions are those of [`towpath_symbols`], as the library's for all other programs. What TOWPATH_CONTROL names here is
-//! no control socket, but the one to `towpath run` ([`towpath_uplink::Home`]), by which PROGRAM is told of what to make an
-//! engine. `docs/decisions/0009-inline.md` says who turns it.
+//! Its functions are those of [`towpath_symbols`], as the library's for all other programs. What
+//! TOWPATH_CONTROL names here is no control socket, but the one to `towpath run`
+//! ([`towpath_uplink::Home`]), by which PROGRAM is told of what to make an engine.
+//! `docs/decisions/0009-inline.md` says who turns it.
 //!
-//! - `start`: from that socket to an engine that PROGRAM is attached to; `inside`: the engine as who turns it has it;
+//! - `start`: from that socket to an engine that PROGRAM is attached to; `inside`: the engine as
+//!   who turns it has it;
 //! - `desk`: the thread that answers towpath; `end`: what exit(3) waits for;
 //! - `heap`: memory, without the program's malloc.
 

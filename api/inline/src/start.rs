@@ -28,9 +28,11 @@ struct Made {
     control: Fd,
 }
 
-/// Makes the engine, and attaches this process to it. Without TOWPATH_CONTROL, or in a set-user-id program, nothing.
+/// Makes the engine, and attaches this process to it. Without TOWPATH_CONTROL, or in a set-user-id
+/// program, nothing.
 ///
-/// When there can be none towpath is told why, and the process ends with the status of a `towpath run` that failed.
+/// When there can be none towpath is told why, and the process ends with the status of a `towpath
+/// run` that failed.
 ///
 /// # Errors
 /// ENETDOWN when the socket to towpath is not there.
@@ -144,8 +146,8 @@ fn engine(
     Ok((engine, State::new(home.clone(), counters)))
 }
 
-/// In LD_PRELOAD, where this library is the first: programs that this one starts are to load the other one, whichever way
-/// they come by their environment. Gives the path of this one.
+/// In LD_PRELOAD, where this library is the first: programs that this one starts are to load the
+/// other one, whichever way they come by their environment. Gives the path of this one.
 fn replace_library(library: &OsStr) -> Vec<u8> {
     let mut own = Vec::new();
     environment::replace_preload(|before| {
@@ -162,8 +164,9 @@ fn replace_library(library: &OsStr) -> Vec<u8> {
 /// and more where it needs more ([`widen`]).
 const HIGHEST: u64 = 65_536;
 
-/// Makes room for the engine's descriptors above the program's: beyond its soft limit (RLIMIT_NOFILE), which is lowered where
-/// it is as high as the hard one. `program`: the hard limit of what executed this image. Gives the lowest number.
+/// Makes room for the engine's descriptors above the program's: beyond its soft limit
+/// (RLIMIT_NOFILE), which is lowered where it is as high as the hard one. `program`: the hard limit
+/// of what executed this image. Gives the lowest number.
 fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);

@@ -8,10 +8,11 @@ use calls::{Allowed, Library, does_not_call_itself};
 
 /// As for the other library, but for the threads, and for what is done before the program begins.
 const ALLOWED: [Allowed; 7] = [
-    // futex(2), which our syscall(2) hands to the kernel without a look, and gettid(2), which it does not answer either.
+    // futex(2), which our syscall(2) hands to the kernel without a look, and gettid(2), which it
+    // does not answer either.
     ("3std", &["syscall"]),
-    // getrandom(2), likewise; the rest is for a kernel that has none (before Linux 3.17), where /dev/urandom is
-    // opened, a path at which our open does not look.
+    // getrandom(2), likewise; the rest is for a kernel that has none (before Linux 3.17), where
+    // /dev/urandom is opened, a path at which our open does not look.
     ("6random5linux9getrandom", &["open64", "close", "poll", "read"]),
     // Of a message's descriptors that nobody took: all are taken.
     ("Ancillary", &["close", "fcntl"]),

@@ -17,7 +17,8 @@ const INET6_LEN_MIN: usize = 24;
 /// Reads an address that a program passed. AF_UNSPEC gives family 0.
 ///
 /// # Errors
-/// EINVAL when it is too short or too long, EAFNOSUPPORT when it is neither IPv4, IPv6 nor AF_UNSPEC.
+/// EINVAL when it is too short or too long, EAFNOSUPPORT when it is neither IPv4, IPv6 nor
+/// AF_UNSPEC.
 ///
 /// # Safety
 /// `at` must point to `len` readable bytes (or be null).
@@ -53,15 +54,15 @@ pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<Ra
     Ok(addr)
 }
 
-/// Whether there is an address of at least a family, and of no more bytes than any: what connect(2) and
-/// sendto(2) look at before they bind the socket.
+/// Whether there is an address of at least a family, and of no more bytes than any: what connect(2)
+/// and sendto(2) look at before they bind the socket.
 pub fn has_family(at: *const libc::sockaddr, len: libc::socklen_t) -> bool {
     let lens = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
     !at.is_null() && lens.contains(&(len as usize))
 }
 
-/// Whether `len` bytes can hold an address of a socket of `family`, which bind(2) and connect(2) look
-/// at before they look at the address.
+/// Whether `len` bytes can hold an address of a socket of `family`, which bind(2) and connect(2)
+/// look at before they look at the address.
 pub fn is_long_enough(len: libc::socklen_t, family: u32) -> bool {
     let least = if family == INET6 { INET6_LEN_MIN } else { size_of::<libc::sockaddr_in>() };
     len as usize >= least
@@ -77,8 +78,8 @@ pub fn is_v6_host(addr: &RawAddr) -> bool {
     u32::from(addr.family) == INET6 && !is_mapped(addr) && addr.ip != [0; 16]
 }
 
-/// Writes an address where a program wants it, cut to its length, and the true length. Nothing where either pointer is
-/// null.
+/// Writes an address where a program wants it, cut to its length, and the true length. Nothing
+/// where either pointer is null.
 ///
 /// # Errors
 /// EINVAL when the length is negative as an int.
@@ -146,8 +147,8 @@ pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
     }
 }
 
-/// An address as a datagram of a socket of `family` names it. Unlike [`shown`], 0.0.0.0 remains an IPv4
-/// address: it means 127.0.0.1, and `::` means `::1`.
+/// An address as a datagram of a socket of `family` names it. Unlike [`shown`], 0.0.0.0 remains an
+/// IPv4 address: it means 127.0.0.1, and `::` means `::1`.
 pub fn sent_to(addr: RawAddr, family: u32) -> RawAddr {
     let any_v4 = u32::from(addr.family) == INET && addr.ip[..4] == [0; 4];
     let shown = shown(addr, family);

@@ -10,8 +10,8 @@ use crate::{Posix, Result, environment, limit, rights};
 /// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
 ///
 /// # Errors
-/// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the shared memory.
-/// When it fails there is no attachment, which every call says.
+/// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the
+/// shared memory. When it fails there is no attachment, which every call says.
 pub fn from_environment(posix: &'static Posix) -> Result<()> {
     let Some((control, descriptors_max)) = socket_from_environment(posix) else { return Ok(()) };
     if let Some(max) = descriptors_max {
@@ -21,9 +21,9 @@ pub fn from_environment(posix: &'static Posix) -> Result<()> {
     control.map_or(Ok(()), |control| over(posix, control, None))
 }
 
-/// The socket that TOWPATH_CONTROL names, and what this process is to have as its hard limit of descriptors: from now on
-/// there is to be an attachment. No socket: there is none under that number, and every call will fail. None: this process
-/// is to have the kernel's sockets.
+/// The socket that TOWPATH_CONTROL names, and what this process is to have as its hard limit of
+/// descriptors: from now on there is to be an attachment. No socket: there is none under that
+/// number, and every call will fail. None: this process is to have the kernel's sockets.
 pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Option<u64>)> {
     // SAFETY: getauxval only looks.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
@@ -35,17 +35,18 @@ pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Opt
     Some((unsafe { towpath_client::control_from_number(number) }, descriptors_max))
 }
 
-/// Notes what programs that this one starts are to load, as LD_PRELOAD says now. Once, from the constructor.
+/// Notes what programs that this one starts are to load, as LD_PRELOAD says now. Once, from the
+/// constructor.
 pub fn remember_library(posix: &'static Posix) {
     posix.library.remember(environment::preload());
 }
 
-/// Attaches over a control socket, with the sockets that this process image was born with. `wheel`: that of the engine,
-/// if it is in this process. Once in a process.
+/// Attaches over a control socket, with the sockets that this process image was born with. `wheel`:
+/// that of the engine, if it is in this process. Once in a process.
 ///
 /// # Errors
-/// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this process may not have
-/// the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
+/// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this
+/// process may not have the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
 pub fn over(posix: &'static Posix, control: Fd, wheel: Option<&'static Wheel>) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();

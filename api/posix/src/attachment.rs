@@ -11,8 +11,9 @@ use crate::errno::fail;
 /// The attachment that a process has, or is to have.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    /// Where the attachment's pointer is: a page that the kernel wipes in a child that was forked without us (inside
-    /// libc, or by a bare clone). Such a child would share its parent's rings. Null before there is a page.
+    /// Where the attachment's pointer is: a page that the kernel wipes in a child that was forked
+    /// without us (inside libc, or by a bare clone). Such a child would share its parent's rings.
+    /// Null before there is a page.
     page: AtomicPtr<AtomicPtr<Client>>,
     is_active: AtomicBool,
 }
@@ -51,8 +52,8 @@ impl Attachment {
     /// Makes the place of the attachment's pointer. Once, before [`Self::install`].
     pub fn make_page(&self) -> Result<()> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-        // SAFETY: a fresh page, zeroed, which is a null AtomicPtr, and never unmapped. A kernel without
-        // the advice (before 4.14) keeps the page in such children.
+        // SAFETY: a fresh page, zeroed, which is a null AtomicPtr, and never unmapped. A kernel
+        // without the advice (before 4.14) keeps the page in such children.
         let page = unsafe {
             let prot = ProtFlags::READ | ProtFlags::WRITE;
             let page = mmap_anonymous(null_mut(), 4096, prot, MapFlags::PRIVATE)?;

@@ -1,7 +1,7 @@
 //! What becomes of every call that touches sockets: the source of `docs/posix.md`.
 //!
-//! A test holds this list, the option table and the functions of `api/symbols` equal to each other and
-//! to the document. `TOWPATH_BLESS=1 cargo test -p towpath-posix` writes the document anew.
+//! A test holds this list, the option table and the functions of `api/symbols` equal to each other
+//! and to the document. `TOWPATH_BLESS=1 cargo test -p towpath-posix` writes the document anew.
 
 use std::fmt::Write;
 

@@ -177,8 +177,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Messages about the `len` bytes that the program reads from a stream: when the newest byte received so
-/// far arrived, and how many bytes are left to be read (TCP_INQ).
+/// Messages about the `len` bytes that the program reads from a stream: when the newest byte
+/// received so far arrived, and how many bytes are left to be read (TCP_INQ).
 pub(crate) fn write_about_stream(handle: &Handle, len: usize, out: &mut Writer<'_>) {
     let time_ns = handle.slot.rx_time_ns.load(Relaxed);
     if len != 0 && time_ns != 0 {

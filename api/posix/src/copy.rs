@@ -18,12 +18,13 @@ const SPLICE_F_MORE: u32 = 4;
 /// With SPLICE_F_MOVE and SPLICE_F_GIFT.
 const SPLICE_F_ALL: u32 = 15;
 
-/// sendfile(2) to a socket of ours. `offset` None: the file's own position, which moves. Gives how many bytes were
-/// sent, fewer than `count` at the end of the file, and when the socket takes no more.
+/// sendfile(2) to a socket of ours. `offset` None: the file's own position, which moves. Gives how
+/// many bytes were sent, fewer than `count` at the end of the file, and when the socket takes no
+/// more.
 ///
 /// # Errors
-/// EINVAL when `from` is a socket of ours or a folder; others of lseek(2), pread(2) and send(2), if nothing was sent
-/// before.
+/// EINVAL when `from` is a socket of ours or a folder; others of lseek(2), pread(2) and send(2), if
+/// nothing was sent before.
 pub fn sendfile(
     posix: &'static Posix,
     to: i32,
@@ -79,12 +80,12 @@ pub fn sendfile(
     if done == 0 { result.map(|()| 0) } else { Ok(done) }
 }
 
-/// splice(2) between a pipe and a socket of ours. `offsets`: whether the two ends came with one. Gives how many bytes
-/// were moved. SPLICE_F_NONBLOCK is about the pipe alone.
+/// splice(2) between a pipe and a socket of ours. `offsets`: whether the two ends came with one.
+/// Gives how many bytes were moved. SPLICE_F_NONBLOCK is about the pipe alone.
 ///
 /// # Errors
-/// EINVAL when the other end is no pipe, for unknown flags, and for an offset of the socket; ESPIPE for one of the
-/// pipe.
+/// EINVAL when the other end is no pipe, for unknown flags, and for an offset of the socket; ESPIPE
+/// for one of the pipe.
 pub fn splice(
     posix: &'static Posix,
     from: i32,
@@ -197,8 +198,8 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
     Ok(len)
 }
 
-/// Room to send, or a little if there is none now: the first write gets memory, and a write waits for another
-/// thread that took the room.
+/// Room to send, or a little if there is none now: the first write gets memory, and a write waits
+/// for another thread that took the room.
 ///
 /// # Errors
 /// Why nothing can be sent at all, which makes a socket writable too.

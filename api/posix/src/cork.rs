@@ -49,8 +49,8 @@ impl Cork {
         self.corked.lock().get(&socket.slot).is_some_and(is_its)
     }
 
-    /// Appends a part; `begin` makes the header if it is the first. With `more` there is nothing to send
-    /// yet. What gets longer than `most` says of the header is lost altogether, as on Linux.
+    /// Appends a part; `begin` makes the header if it is the first. With `more` there is nothing to
+    /// send yet. What gets longer than `most` says of the header is lost altogether, as on Linux.
     ///
     /// # Safety
     /// The buffers must be valid for reads.

@@ -31,8 +31,8 @@ pub fn is_hidden(posix: &'static Posix, fd: i32) -> bool {
     posix.process.descriptors.lookup(fd) == Entry::Internal
 }
 
-/// Closes a socket, but leaves its number taken: by a socket of the kernel's that is for nothing. For functions
-/// of libc that put a file into its place without us.
+/// Closes a socket, but leaves its number taken: by a socket of the kernel's that is for nothing.
+/// For functions of libc that put a file into its place without us.
 ///
 /// # Errors
 /// EBADF when it was not open any more.
@@ -65,8 +65,8 @@ pub(crate) fn open(
     table::lock(posix).open(client, new, file_flags & libc::SOCK_CLOEXEC != 0)
 }
 
-/// close(2) of a socket or epoll set of ours. The last descriptor of the last process ends the socket; SO_LINGER makes
-/// it wait for that.
+/// close(2) of a socket or epoll set of ours. The last descriptor of the last process ends the
+/// socket; SO_LINGER makes it wait for that.
 ///
 /// # Errors
 /// EBADF for a number that is not ours, also when another thread was faster.
@@ -87,8 +87,8 @@ fn release(posix: &'static Posix, taken: descriptors::Taken) {
     }
 }
 
-/// What is about to get one more descriptor. An epoll set counts them itself, under the hub's lock, which
-/// comes before the table's.
+/// What is about to get one more descriptor. An epoll set counts them itself, under the hub's lock,
+/// which comes before the table's.
 struct Retained(Entry);
 
 impl Retained {
@@ -134,11 +134,12 @@ pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Resul
     }
 }
 
-/// dup2(2), and dup3(2) with its flags: for any two descriptors of which one is ours. What was at `new` is closed in
-/// the same step; a descriptor of this library moves away. Gives `new`.
+/// dup2(2), and dup3(2) with its flags: for any two descriptors of which one is ours. What was at
+/// `new` is closed in the same step; a descriptor of this library moves away. Gives `new`.
 ///
 /// # Errors
-/// EBADF when `old` is not open or `new` is beyond the limit; EINVAL of dup3 when they are one number.
+/// EBADF when `old` is not open or `new` is beyond the limit; EINVAL of dup3 when they are one
+/// number.
 pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
     loop {
         let retained = Retained::new(posix, old)?;
@@ -233,7 +234,8 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
         _ if posix.process.descriptors.lookup(fd) == Entry::Internal => return fail(libc::EBADF),
         libc::F_GETFD => return kernel(),
         libc::F_SETFD => {
-            // An exchange of the token restores the flag that it found: without the lock it could undo this change.
+            // An exchange of the token restores the flag that it found: without the lock it could
+            // undo this change.
             let _table = table::lock(posix);
             return kernel();
         }

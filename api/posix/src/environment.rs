@@ -4,7 +4,8 @@ use std::ffi::{CStr, CString, c_char};
 
 use towpath_shm::control::ENV_CONTROL;
 
-/// Entries of an environment that are looked at, should its end be missing: execve(2) takes far fewer (E2BIG).
+/// Entries of an environment that are looked at, should its end be missing: execve(2) takes far
+/// fewer (E2BIG).
 const ENTRIES_MAX: usize = 1 << 20;
 /// By which the loader is told of this library.
 const PRELOAD: &CStr = c"LD_PRELOAD";
@@ -19,7 +20,8 @@ pub fn current() -> *const *const c_char {
     unsafe { environ.cast() }
 }
 
-/// What a program finds as TOWPATH_CONTROL: a number, and behind a colon what it is to limit itself to.
+/// What a program finds as TOWPATH_CONTROL: a number, and behind a colon what it is to limit itself
+/// to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Of its control socket.
@@ -52,8 +54,9 @@ pub(crate) fn preload() -> Option<&'static CStr> {
     variable(PRELOAD)
 }
 
-/// Gives LD_PRELOAD, which is there, another value, by what it is made of: that of before. In the constructor, while there is
-/// no other thread. In the array itself, for programs (bash) bring along a setenv(3) that is not ready then.
+/// Gives LD_PRELOAD, which is there, another value, by what it is made of: that of before. In the
+/// constructor, while there is no other thread. In the array itself, for programs (bash) bring
+/// along a setenv(3) that is not ready then.
 pub fn replace_preload(value: impl FnOnce(&[u8]) -> Vec<u8>) {
     let mut at = current().cast_mut();
     // SAFETY: the environment, which ends with a null pointer, and changes in no other thread.
@@ -79,8 +82,8 @@ pub(crate) fn search_path() -> Option<&'static CStr> {
 }
 
 fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: getenv, before the program changes its environment, or as execvp calls it: a thread that changes the
-    // environment meanwhile would break execvp, too.
+    // SAFETY: getenv, before the program changes its environment, or as execvp calls it: a thread
+    // that changes the environment meanwhile would break execvp, too.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: a string of the environment, as long as it does not change.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
@@ -94,8 +97,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// For a program that finds its control socket in this place. `preload_with` makes of LD_PRELOAD, as it is in `from`,
-    /// what the program gets.
+    /// For a program that finds its control socket in this place. `preload_with` makes of
+    /// LD_PRELOAD, as it is in `from`, what the program gets.
     ///
     /// # Safety
     /// `from` must be a null-terminated array of C strings, or null.

@@ -13,12 +13,12 @@ use crate::errno::fail;
 use crate::turning::{Next, Turning};
 use crate::{Errno, Posix, Result, table};
 
-/// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it; those of ours are kept
-/// beside it, and [`wait`] brings both together.
+/// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it;
+/// those of ours are kept beside it, and [`wait`] brings both together.
 ///
 /// # Errors
-/// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler that interrupts
-/// a call which has the lock of all sets.
+/// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal
+/// handler that interrupts a call which has the lock of all sets.
 pub fn create(posix: &'static Posix, flags: i32) -> Result<i32> {
     let mut hub = posix.process.lock_reactor()?;
     let _table = table::lock(posix);
@@ -169,7 +169,8 @@ impl Output {
         self.len += 1;
     }
 
-    /// Adds what the kernel's set has, without waiting. Once a call: it would report the same again.
+    /// Adds what the kernel's set has, without waiting. Once a call: it would report the same
+    /// again.
     fn add_kernel(&mut self, epfd: i32, stay: &Stay<'_>, most: usize) {
         let most = most.min(self.most - self.len);
         if most > 0 {
@@ -213,15 +214,16 @@ impl Output {
     }
 }
 
-/// epoll_wait(2) and its kin on a set of ours. `deadline` None: no limit. `sigmask` may be null. Gives how many events
-/// were written, 0 when the deadline passed.
+/// epoll_wait(2) and its kin on a set of ours. `deadline` None: no limit. `sigmask` may be null.
+/// Gives how many events were written, 0 when the deadline passed.
 ///
 /// # Errors
-/// EINVAL when `most` is not positive, EFAULT when `events` is null, EINTR when a signal handler ran, with SA_RESTART
-/// too (signal(7)).
+/// EINVAL when `most` is not positive, EFAULT when `events` is null, EINTR when a signal handler
+/// ran, with SA_RESTART too (signal(7)).
 ///
 /// # Safety
-/// `events` must have room for `most` events, `sigmask` must point to a kernel signal mask or be null.
+/// `events` must have room for `most` events, `sigmask` must point to a kernel signal mask or be
+/// null.
 pub unsafe fn wait(
     posix: &'static Posix,
     epfd: i32,

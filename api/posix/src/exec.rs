@@ -1,5 +1,6 @@
-//! What a new process image needs to find its engine: a channel, and the control socket, of which the environment
-//! ([`crate::environment`]) tells the number. What is known of programs that this one starts is in `spawns`.
+//! What a new process image needs to find its engine: a channel, and the control socket, of which
+//! the environment ([`crate::environment`]) tells the number. What is known of programs that this
+//! one starts is in `spawns`.
 
 use std::ffi::{CStr, c_char};
 
@@ -18,14 +19,16 @@ use crate::{Posix, Result, limit, rights};
 use crate::spawns::Host;
 pub use crate::spawns::Pipe;
 
-/// Where the seat is put: an action that closes all from a number on becomes one for each number up to the seat,
-/// so it is not as high as the library's other descriptors (16384). Small programs use no numbers up there.
+/// Where the seat is put: an action that closes all from a number on becomes one for each number up
+/// to the seat, so it is not as high as the library's other descriptors (16384). Small programs use
+/// no numbers up there.
 const SEAT_LOWEST: i32 = 900;
-/// A number that no descriptor has: the kernel gives none beyond fs.nr_open, which is below 2^31 at most.
+/// A number that no descriptor has: the kernel gives none beyond fs.nr_open, which is below 2^31 at
+/// most.
 const NOWHERE: i32 = i32::MAX;
 
-/// execve and its kin: `real` gets the environment to use, and returns only when it fails. `sockets`: where those of the
-/// program will be.
+/// execve and its kin: `real` gets the environment to use, and returns only when it fails.
+/// `sockets`: where those of the program will be.
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
@@ -44,8 +47,8 @@ pub unsafe fn exec<T>(
         return unsafe { host.exec(posix, sockets, envp, real) };
     }
     list_inheritable(posix, client, false);
-    // With a channel of its own the new image holds what it inherits; ours ends with this image. If the engine has
-    // no further channel, the new image takes over ours.
+    // With a channel of its own the new image holds what it inherits; ours ends with this image. If
+    // the engine has no further channel, the new image takes over ours.
     let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: the caller's promise.
@@ -59,15 +62,16 @@ pub unsafe fn exec<T>(
     result
 }
 
-/// An engine is in this process, which ends with this image. What it executes is to have another one: it finds `socket` in
-/// the place of a control socket, and `library` makes the engine. Once in a process.
+/// An engine is in this process, which ends with this image. What it executes is to have another
+/// one: it finds `socket` in the place of a control socket, and `library` makes the engine. Once in
+/// a process.
 pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
     let socket = HighFd::new(socket, &posix.process.descriptors);
     posix.spawns.set_host(Host { socket, library });
 }
 
-/// In the child after fork: the engine is its parent's, whose end `towpath run` would not hear of as long as this process
-/// had the socket.
+/// In the child after fork: the engine is its parent's, whose end `towpath run` would not hear of
+/// as long as this process had the socket.
 pub(crate) fn leave_host(posix: &'static Posix) {
     if let Some(host) = posix.spawns.host() {
         host.socket.close();
@@ -75,8 +79,8 @@ pub(crate) fn leave_host(posix: &'static Posix) {
 }
 
 impl Host {
-    /// A program without the library does not get the socket: it makes no engine, and would only keep `towpath run` from
-    /// hearing that there is none.
+    /// A program without the library does not get the socket: it makes no engine, and would only
+    /// keep `towpath run` from hearing that there is none.
     ///
     /// # Safety
     /// As for [`exec`].
@@ -107,8 +111,8 @@ impl Host {
     }
 }
 
-/// Tells the engine what a program would have that is executed now, for the next clone, and gives those
-/// descriptors names. With `actions` also those that file actions may pass on.
+/// Tells the engine what a program would have that is executed now, for the next clone, and gives
+/// those descriptors names. With `actions` also those that file actions may pass on.
 fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
     let may_go = posix.process.descriptors.ours(0).filter_map(|(fd, entry)| {
         let Entry::Socket(socket) = entry else { return None };
@@ -128,8 +132,9 @@ pub fn note_in_actions(posix: &'static Posix, fd: i32) {
     posix.spawns.in_actions.add(fd);
 }
 
-/// posix_spawn_file_actions_addclosefrom_np(3): `close` and `close_from` make libc's actions that close one
-/// number, and all from one on. The number where the program finds its control socket stays open.
+/// posix_spawn_file_actions_addclosefrom_np(3): `close` and `close_from` make libc's actions that
+/// close one number, and all from one on. The number where the program finds its control socket
+/// stays open.
 pub fn close_from(
     posix: &'static Posix,
     from: i32,
@@ -169,7 +174,8 @@ struct Spawning {
 }
 
 impl Spawning {
-    /// None without an engine, or descriptors left in this process: the program finds out for itself.
+    /// None without an engine, or descriptors left in this process: the program finds out for
+    /// itself.
     fn new(posix: &'static Posix) -> Result<Option<Self>> {
         let Ok(client) = posix.client() else {
             return Ok(None);
@@ -184,7 +190,8 @@ impl Spawning {
         let seat = lock.as_ref().and_then(|spawns| spawns.seat.as_ref());
         let number = match seat {
             Some(seat) if seat.become_duplicate(&control, true).is_ok() => seat.get(),
-            // Nobody asked for it; or the limit is below it by now, and no other number is left alone.
+            // Nobody asked for it; or the limit is below it by now, and no other number is left
+            // alone.
             _ => {
                 control.set_inheritable(true);
                 control.get()

@@ -1,11 +1,13 @@
 //! fork(2): the child gets a channel of its own, on which it holds what the parent holds.
 //!
-//! The locks of the library are held while the process is copied, so that the child's copies of what they
-//! protect are whole. But the handlers of pthread_atfork(3), which libc runs before and after, may use sockets or
-//! wait for threads that do and that start programs, and those would wait for the locks for ever. So the locks are
-//! taken and given back by such handlers, too ([`prepare`], [`parent`], [`child`]), which are the first that libc
-//! is told of: it runs the first ones innermost. What can make fork fail is done before any ([`fork`]). Where libc
-//! forks by itself it is done in [`prepare`], and a child that cannot have a channel finds that there is none.
+//! The locks of the library are held while the process is copied, so that the child's copies of
+//! what they protect are whole. But the handlers of pthread_atfork(3), which libc runs before and
+//! after, may use sockets or wait for threads that do and that start programs, and those would wait
+//! for the locks for ever. So the locks are taken and given back by such handlers, too
+//! ([`prepare`], [`parent`], [`child`]), which are the first that libc is told of: it runs the
+//! first ones innermost. What can make fork fail is done before any ([`fork`]). Where libc forks by
+//! itself it is done in [`prepare`], and a child that cannot have a channel finds that there is
+//! none.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -22,7 +24,8 @@ use crate::option::remembered;
 use crate::{Posix, cork, exec, limit, signal, spawns, table};
 
 thread_local! {
-    /// The fork that this thread has begun, from before the first handler to the last; leaked, or null.
+    /// The fork that this thread has begun, from before the first handler to the last; leaked, or
+    /// null.
     static UNDER_WAY: Cell<*mut Fork> = const { Cell::new(null_mut()) };
 }
 
@@ -48,9 +51,9 @@ struct Held {
 }
 
 impl Fork {
-    /// The clone. None: there can be no child, as the run has as many processes as it can have, or as this is
-    /// a signal handler on top of another fork, or of a call that has a lock or is at a FIFO: parent and child
-    /// would both go on with it.
+    /// The clone. None: there can be no child, as the run has as many processes as it can have, or
+    /// as this is a signal handler on top of another fork, or of a call that has a lock or is at a
+    /// FIFO: parent and child would both go on with it.
     fn begin(posix: &'static Posix, client: &'static Client) -> Option<Self> {
         // What others have told the engine for their own clone is not for this one.
         let _spawns = posix.spawns.lock()?;
@@ -66,8 +69,8 @@ impl Fork {
         let cloned = match client.clone_channel(purpose::FORK) {
             Ok(cloned) => Some(cloned),
             Err(Error::Refused(libc::EAGAIN)) => return None,
-            // A dead engine cannot clone, nor is there a channel without descriptors left in this process,
-            // which fork needs none of. The child finds out for itself.
+            // A dead engine cannot clone, nor is there a channel without descriptors left in this
+            // process, which fork needs none of. The child finds out for itself.
             Err(_) => None,
         };
         Some(Self { client, cloned, held: None })
@@ -86,8 +89,8 @@ impl Fork {
 }
 
 impl Held {
-    /// In the order in which other calls take them: one that begins a datagram in parts (MSG_MORE) holds the lock of
-    /// these, looks into options and interfaces, and may ask the engine.
+    /// In the order in which other calls take them: one that begins a datagram in parts (MSG_MORE)
+    /// holds the lock of these, looks into options and interfaces, and may ask the engine.
     fn new(posix: &'static Posix) -> Option<Self> {
         let signals = SignalsBlocked::new();
         let spawns = posix.spawns.lock()?;
@@ -183,8 +186,8 @@ pub fn child(posix: &'static Posix) {
     held.hub.forked();
 }
 
-/// In the child after fork: says which process it is and what it has. Other threads of the parent may have opened and closed
-/// sockets since the channel was cloned.
+/// In the child after fork: says which process it is and what it has. Other threads of the parent
+/// may have opened and closed sockets since the channel was cloned.
 fn settle(posix: &'static Posix, client: &Client) {
     for (_, entry) in posix.process.descriptors.ours(0) {
         if let Entry::Socket(socket) = entry {

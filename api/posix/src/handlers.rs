@@ -9,8 +9,8 @@ use towpath_client::Lock;
 /// Signals are 1 to 64.
 const SIGNALS: usize = 65;
 
-/// The program's handler of each signal. What was set last is left when the program goes back to SIG_DFL: the kernel
-/// may have begun to deliver a signal to another thread.
+/// The program's handler of each signal. What was set last is left when the program goes back to
+/// SIG_DFL: the kernel may have begun to deliver a signal to another thread.
 #[derive(Debug)]
 pub(crate) struct Handlers {
     places: [Place; SIGNALS],
@@ -28,8 +28,9 @@ pub(crate) struct Handler(u64);
 
 /// SA_RESTART.
 const RESTART: u64 = 1 << 63;
-/// SA_SIGINFO. The kernel is always given this flag, so that a handler that wants the information finds it even
-/// if another thread is replacing the handler at that moment; handlers that did not ask for it ignore it.
+/// SA_SIGINFO. The kernel is always given this flag, so that a handler that wants the information
+/// finds it even if another thread is replacing the handler at that moment; handlers that did not
+/// ask for it ignore it.
 const INFORMED: u64 = 1 << 62;
 const ADDRESS: u64 = INFORMED - 1;
 
@@ -57,8 +58,8 @@ impl Place {
 }
 
 impl Handler {
-    /// What `new` sets. `entry`, which the kernel has for every handler, stands for what it stood for: a program that
-    /// asked the kernel itself gives it back.
+    /// What `new` sets. `entry`, which the kernel has for every handler, stands for what it stood
+    /// for: a program that asked the kernel itself gives it back.
     pub fn of(new: &libc::sigaction, known: Self, entry: usize) -> Self {
         let address = match new.sa_sigaction {
             at if at == entry => known.0 & ADDRESS,

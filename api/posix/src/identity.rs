@@ -1,5 +1,5 @@
-//! The identity (device and inode number) of each socket, for programs that ask by fstat(2) and the like: to the
-//! kernel the descriptors of all of them are one socket.
+//! The identity (device and inode number) of each socket, for programs that ask by fstat(2) and the
+//! like: to the kernel the descriptors of all of them are one socket.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -45,13 +45,14 @@ pub fn descriptor(path: &CStr) -> Option<i32> {
     i32::try_from(decimal(number)?).ok()
 }
 
-/// Whether the name of a folder's entry is the number of a descriptor of this library, which the program does
-/// not know of.
+/// Whether the name of a folder's entry is the number of a descriptor of this library, which the
+/// program does not know of.
 pub fn is_hidden(posix: &'static Posix, name: &[u8]) -> bool {
     decimal(name).is_some_and(|number| descriptor::is_hidden(posix, number as i32))
 }
 
-/// Whether a folder is the list of this process's descriptors, by the name that the kernel has for it.
+/// Whether a folder is the list of this process's descriptors, by the name that the kernel has for
+/// it.
 pub fn lists_descriptors(folder: i32) -> bool {
     // Nothing is allocated: this may be a child of a process with threads, between fork and exec.
     let (mut path, mut link) = ([0u8; 32], [0u8; 64]);

@@ -72,8 +72,8 @@ pub fn nameindex(posix: &'static Posix) -> Result<*mut libc::if_nameindex> {
     }
     for (n, interface) in interfaces.iter().enumerate() {
         let text = name(interface);
-        // SAFETY: the array holds one entry more than there are interfaces, and the name one byte more
-        // than its text, zeroed.
+        // SAFETY: the array holds one entry more than there are interfaces, and the name one byte
+        // more than its text, zeroed.
         unsafe {
             let copy = libc::calloc(1, text.len() + 1).cast::<u8>();
             if copy.is_null() {
@@ -122,8 +122,8 @@ pub(crate) fn is_broadcast(posix: &'static Posix, addr: &RawAddr) -> bool {
     known.contains(&ip)
 }
 
-/// Whether a datagram can be sent from an address (family 0: any) and over an interface (0: any), which
-/// a control message names.
+/// Whether a datagram can be sent from an address (family 0: any) and over an interface (0: any),
+/// which a control message names.
 ///
 /// # Errors
 /// ENODEV when there is no such interface, ENETUNREACH or EINVAL when there is no such address.
@@ -243,8 +243,9 @@ fn bytes(addr: &towpath_shm::layout::RawAddr) -> [u8; 32] {
     out
 }
 
-/// `ifa_broadaddr`, or `ifa_dstaddr` where the link has no broadcasts: the address itself if it has no peer, as glibc
-/// makes it of the kernel's IFA_ADDRESS. Of IPv6 addresses the kernel tells neither.
+/// `ifa_broadaddr`, or `ifa_dstaddr` where the link has no broadcasts: the address itself if it has
+/// no peer, as glibc makes it of the kernel's IFA_ADDRESS. Of IPv6 addresses the kernel tells
+/// neither.
 fn other_end(interface: &Interface) -> [u8; 32] {
     if interface.addr.family != libc::AF_INET as u16 {
         return [0; 32];
@@ -252,8 +253,8 @@ fn other_end(interface: &Interface) -> [u8; 32] {
     bytes(&broadcast_address(interface).unwrap_or(RawAddr { port: 0, ..interface.addr }))
 }
 
-/// The address with all host bits set, of IPv4 on a link that has broadcasts; a network of up to two addresses has
-/// none (RFC 3021).
+/// The address with all host bits set, of IPv4 on a link that has broadcasts; a network of up to
+/// two addresses has none (RFC 3021).
 pub(crate) fn broadcast_address(interface: &Interface) -> Option<RawAddr> {
     let broadcasts = interface.flags & libc::IFF_BROADCAST as u32 != 0
         && interface.addr.family == libc::AF_INET as u16

@@ -5,27 +5,30 @@
 //! [`Errno`]. Whether a descriptor is ours is for the caller to look up first
 //! ([`descriptor::is_ours`]); these functions answer EBADF (or ENOTSOCK) otherwise.
 //!
-//! What the calls of a process keep from one to the next is in a [`Posix`], which each function is given as its first
-//! argument, or in its [`handle::Handle`]. The crate has no variable of the process of its own.
+//! What the calls of a process keep from one to the next is in a [`Posix`], which each function is
+//! given as its first argument, or in its [`handle::Handle`]. The crate has no variable of the
+//! process of its own.
 //!
 //! # Errors
-//! The errnos are those of the manual page of each call, in the cases that Linux has them for; a page here names
-//! what the manual leaves open, or what is ours. All calls have in common:
+//! The errnos are those of the manual page of each call, in the cases that Linux has them for; a
+//! page here names what the manual leaves open, or what is ours. All calls have in common:
 //! - EBADF and ENOTSOCK, as said above;
-//! - ENETDOWN: the engine is gone, or there is no attachment to one. A caller in a loop is to be slowed down
-//!   ([`Posix::rest_when_engine_is_gone`]; decision 6, `docs/decisions/0006-how-a-run-ends.md`, says why);
+//! - ENETDOWN: the engine is gone, or there is no attachment to one. A caller in a loop is to be
+//!   slowed down ([`Posix::rest_when_engine_is_gone`]; decision 6,
+//!   `docs/decisions/0006-how-a-run-ends.md`, says why);
 //! - EAGAIN: it would block, or SO_RCVTIMEO or SO_SNDTIMEO has passed;
 //! - EINTR: a signal handler ran, as signal(7) has it with and without SA_RESTART;
-//! - ERESTART, which no program may see: a signal handler forked while the call waited, and this is the child.
-//!   The caller begins the call again.
+//! - ERESTART, which no program may see: a signal handler forked while the call waited, and this is
+//!   the child. The caller begins the call again.
 //!
 //! # Reading order
-//! - [`Posix`], [`attach`]; [`mod@fork`]; [`exec`], [`environment`]: what a new process image needs; [`outside`]:
-//!   who cannot have it; [`limit`]: its address space;
+//! - [`Posix`], [`attach`]; [`mod@fork`]; [`exec`], [`environment`]: what a new process image
+//!   needs; [`outside`]: who cannot have it; [`limit`]: its address space;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`handle`]: what a call acts on; [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and
 //!   recvmsg; [`control`]: what their control messages say; [`copy`]: sendfile and splice;
-//! - [`option`], [`ioctl`], [`interface`], [`netlink`], [`resolver`]; [`signal`]: handlers that interrupt calls;
+//! - [`option`], [`ioctl`], [`interface`], [`netlink`], [`resolver`]; [`signal`]: handlers that
+//!   interrupt calls;
 //! - [`poll`], [`epoll`]: waiting for many, by the reactor of `towpath_client`;
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
 

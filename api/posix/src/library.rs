@@ -1,5 +1,5 @@
-//! What the loader of another program needs so that this library is in it: the library's file, which LD_PRELOAD names,
-//! and that of the library that unwinds stacks.
+//! What the loader of another program needs so that this library is in it: the library's file,
+//! which LD_PRELOAD names, and that of the library that unwinds stacks.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -12,8 +12,8 @@ use towpath_shm::image;
 
 /// The library that unwinds stacks, on which Rust's libraries depend.
 const UNWINDER: &str = "libgcc_s.so.1";
-/// Folders where the dynamic loader looks for libraries, whatever its configuration says; Debian's have one for each
-/// processor type in them.
+/// Folders where the dynamic loader looks for libraries, whatever its configuration says; Debian's
+/// have one for each processor type in them.
 const LIBRARY_FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
 unsafe extern "C" {
@@ -35,8 +35,8 @@ impl Library {
         Self { preload: AtomicPtr::new(null_mut()), unwinder: AtomicPtr::new(null_mut()) }
     }
 
-    /// Notes LD_PRELOAD, and where the unwinder came from. Called from the constructor, before the program can change
-    /// the one or the other.
+    /// Notes LD_PRELOAD, and where the unwinder came from. Called from the constructor, before the
+    /// program can change the one or the other.
     pub fn remember(&self, preload: Option<&CStr>) {
         if let Some(value) = preload {
             self.preload.store(value.to_owned().into_raw(), Ordering::Relaxed);
@@ -71,15 +71,17 @@ impl Library {
         (!ours.is_null()).then(|| unsafe { CStr::from_ptr(ours) }.to_bytes())
     }
 
-    /// Whether the loader of another program finds this library, which is the first that it is told of.
+    /// Whether the loader of another program finds this library, which is the first that it is told
+    /// of.
     pub fn is_there(&self) -> bool {
         let Some(ours) = self.preload() else { return true };
         let readable = |path| rustix::fs::access(path, Access::READ_OK).is_ok();
         first(ours).is_none_or(readable)
     }
 
-    /// Whether the loader of another program finds the library that this one needs. It may be elsewhere there than it
-    /// is here: where the loader's configuration (ld.so.conf(5)) names it, or in a usual folder.
+    /// Whether the loader of another program finds the library that this one needs. It may be
+    /// elsewhere there than it is here: where the loader's configuration (ld.so.conf(5)) names it,
+    /// or in a usual folder.
     pub fn unwinder_is_there(&self) -> bool {
         let ours = self.unwinder.load(Ordering::Relaxed);
         if ours.is_null() {

@@ -1,13 +1,14 @@
 //! RLIMIT_AS, which the kernel holds against all mappings of a process, those of this library too.
 //!
-//! The shared memory of a run takes 65 GiB of address space, most of which is never touched: a program that limits
-//! itself to less than that could not map another page, and a program that it executes could not attach. So the
-//! kernel is told as much more, and the program what it has said.
+//! The shared memory of a run takes 65 GiB of address space, most of which is never touched: a
+//! program that limits itself to less than that could not map another page, and a program that it
+//! executes could not attach. So the kernel is told as much more, and the program what it has said.
 //!
-//! And RLIMIT_NOFILE, where an engine is in this process: the highest numbers are its own, and what the program may have
-//! ends below them. So the kernel's hard limit stays as it is, and the program is told its own, which is the kernel's for
-//! what it starts: a child lowers its limit as it is forked (`settle`), and a program that libc spawns as it begins, for
-//! which its environment says so. One without this library has it from its parent ([`lower_of`]).
+//! And RLIMIT_NOFILE, where an engine is in this process: the highest numbers are its own, and what
+//! the program may have ends below them. So the kernel's hard limit stays as it is, and the program
+//! is told its own, which is the kernel's for what it starts: a child lowers its limit as it is
+//! forked (`settle`), and a program that libc spawns as it begins, for which its environment says
+//! so. One without this library has it from its parent ([`lower_of`]).
 
 use towpath_shm::layout::{CHANNEL_LEN, REGION_LEN, STATUS_LEN};
 
@@ -76,7 +77,8 @@ fn lower_by_kernel(pid: libc::pid_t, max: u64) {
     }
 }
 
-/// Whether what is said of a resource is to be translated: of another process we do not know what it has.
+/// Whether what is said of a resource is to be translated: of another process we do not know what
+/// it has.
 pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> bool {
     let own = std::process::id().cast_signed();
     let has_ours = match resource {
@@ -90,8 +92,8 @@ pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> 
 /// What the kernel is told; `before` is what it says now.
 ///
 /// # Errors
-/// EPERM for more descriptors than the program was told that it may have; a privileged one may have what is below the
-/// engine's.
+/// EPERM for more descriptors than the program was told that it may have; a privileged one may have
+/// what is below the engine's.
 pub fn to_kernel(
     posix: &'static Posix,
     resource: u32,

@@ -159,8 +159,8 @@ pub unsafe fn sendmmsg(
     Ok(done)
 }
 
-/// recvmmsg(2). The time limit is looked at after each message, as Linux does. Gives how many messages came, 1024
-/// (UIO_MAXIOV) at most.
+/// recvmmsg(2). The time limit is looked at after each message, as Linux does. Gives how many
+/// messages came, 1024 (UIO_MAXIOV) at most.
 ///
 /// # Errors
 /// Those of [`recvmsg`], when no message had come before; EINVAL for an invalid time limit.

@@ -193,8 +193,8 @@ fn too_short(name: &[u8], room: libc::socklen_t) -> bool {
     !name.is_empty() && (room as usize) < libc::IFNAMSIZ
 }
 
-/// The errno for a level that the socket does not have: ip_getsockopt gives EOPNOTSUPP for those of other
-/// protocols, where ip_setsockopt gives ENOPROTOOPT.
+/// The errno for a level that the socket does not have: ip_getsockopt gives EOPNOTSUPP for those of
+/// other protocols, where ip_setsockopt gives ENOPROTOOPT.
 fn foreign(handle: &Handle, level: i32, errno: Errno) -> Errno {
     let own = if handle.is_tcp() { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
     let is_v4 = handle.slot.family.load(Relaxed) == address::INET;
@@ -230,7 +230,8 @@ fn wants_a_byte(level: i32, name: i32) -> bool {
         )
 }
 
-/// Whether getsockopt gives a byte where there is no room for an int: at the IP level, but for an address.
+/// Whether getsockopt gives a byte where there is no room for an int: at the IP level, but for an
+/// address.
 fn is_byte_enough(level: i32, name: i32) -> bool {
     level == libc::IPPROTO_IP && name != libc::IP_MULTICAST_IF
 }

@@ -1,7 +1,8 @@
-//! Programs that leave the stack: noticed before they are executed, because afterwards nobody is there to.
+//! Programs that leave the stack: noticed before they are executed, because afterwards nobody is
+//! there to.
 //!
-//! The engine is told, which tells the user, and may not allow it. What cannot be looked at (a file that may be
-//! executed and not read, a path that changes meanwhile) is executed as ever.
+//! The engine is told, which tells the user, and may not allow it. What cannot be looked at (a file
+//! that may be executed and not read, a path that changes meanwhile) is executed as ever.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};

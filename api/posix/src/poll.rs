@@ -37,8 +37,9 @@ pub fn any_ours(posix: &'static Posix, fds: &[libc::pollfd]) -> bool {
         .any(|entry| entry.fd >= 0 && posix.process.descriptors.lookup(entry.fd) != Entry::Kernel)
 }
 
-/// poll(2) and ppoll(2), for lists in which some are ours; the others are the kernel's to answer. `deadline` None:
-/// no limit. `sigmask` may be null. Gives how many entries have events; 0: the deadline passed.
+/// poll(2) and ppoll(2), for lists in which some are ours; the others are the kernel's to answer.
+/// `deadline` None: no limit. `sigmask` may be null. Gives how many entries have events; 0: the
+/// deadline passed.
 ///
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
@@ -111,8 +112,8 @@ fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::po
     any
 }
 
-/// What was ours when the call began, and is the kernel's now: closed, as a rule, which Linux tells when it looks again
-/// because of something else. Whether there is any.
+/// What was ours when the call began, and is the kernel's now: closed, as a rule, which Linux tells
+/// when it looks again because of something else. Whether there is any.
 fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter().zip(kernel).filter(|(entry, _)| entry.fd >= 0) {
@@ -154,9 +155,10 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
     count
 }
 
-/// The sockets of ours in a list that names nothing else, and not many. A thread that waits for a few sockets, as a
-/// runtime with time limits does before each recv and a server with select(2), sleeps on the sockets' own words: in
-/// the hub, every event of the process would wake it, and to wake it there costs the engine more.
+/// The sockets of ours in a list that names nothing else, and not many. A thread that waits for a
+/// few sockets, as a runtime with time limits does before each recv and a server with select(2),
+/// sleeps on the sockets' own words: in the hub, every event of the process would wake it, and to
+/// wake it there costs the engine more.
 struct Few {
     sockets: [Socket; wait::SOCKETS_MAX],
     count: usize,
@@ -184,8 +186,8 @@ impl Few {
     }
 }
 
-/// Sleeps until one of a few sockets is ready or the time is up. False: one of them was closed meanwhile, which
-/// does not end a poll, or nobody can sleep on several.
+/// Sleeps until one of a few sockets is ready or the time is up. False: one of them was closed
+/// meanwhile, which does not end a poll, or nobody can sleep on several.
 fn sleep_on_few(
     posix: &'static Posix,
     client: &Client,
@@ -302,7 +304,8 @@ unsafe fn sleep<'a>(
 /// Between two looks of a signal handler at sockets of ours.
 const NAP: Duration = Duration::from_millis(1);
 
-/// In a signal handler on top of a call that has the hub, which tells of events: only looking helps.
+/// In a signal handler on top of a call that has the hub, which tells of events: only looking
+/// helps.
 ///
 /// # Safety
 /// As for [`sleep`].
@@ -332,7 +335,8 @@ fn kernel_look(list: &mut [libc::pollfd]) -> Result<usize> {
 }
 
 /// # Safety
-/// `limit` must be the address of a timespec, and `sigmask` point to a kernel signal mask or be null.
+/// `limit` must be the address of a timespec, and `sigmask` point to a kernel signal mask or be
+/// null.
 unsafe fn kernel_poll(
     list: &mut [libc::pollfd],
     limit: usize,
@@ -409,7 +413,8 @@ impl Sets {
     /// select(2).
     ///
     /// # Safety
-    /// The sets must hold `count` bits, and `sigmask` must point to a kernel signal mask or be null.
+    /// The sets must hold `count` bits, and `sigmask` must point to a kernel signal mask or be
+    /// null.
     pub unsafe fn select(
         &self,
         posix: &'static Posix,
@@ -440,7 +445,8 @@ impl Sets {
         // SAFETY: as above.
         unsafe { poll(posix, list, deadline, sigmask) }?;
         for entry in list.iter_mut().filter(|entry| entry.revents & libc::POLLNVAL != 0) {
-            // Closed under the call: as Linux (since 5.17), whatever is tried with it does not block.
+            // Closed under the call: as Linux (since 5.17), whatever is tried with it does not
+            // block.
             entry.revents = GIVEN[0] | GIVEN[1] | GIVEN[2];
         }
         let mut count = 0;

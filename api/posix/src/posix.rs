@@ -1,14 +1,16 @@
 //! What the calls of this crate keep from one to the next.
 //!
-//! There is one [`Posix`] a process, and no other variable of a process in this crate. Each function of the crate that
-//! needs one is given it, as `posix` or in its handle, and passes it on; the library that is loaded into a program has
-//! it, in a static of its own, which handlers of signals and of fork reach as all other calls do. So what a function
-//! depends on can be seen where it is called, and a test has as many processes as it likes. (A symbol that the library
-//! defines and this crate names would be shorter, but still be one for everything that is linked together.) To the calls
-//! that move bytes it is an address in a register.
+//! There is one [`Posix`] a process, and no other variable of a process in this crate. Each
+//! function of the crate that needs one is given it, as `posix` or in its handle, and passes it on;
+//! the library that is loaded into a program has it, in a static of its own, which handlers of
+//! signals and of fork reach as all other calls do. So what a function depends on can be seen where
+//! it is called, and a test has as many processes as it likes. (A symbol that the library defines
+//! and this crate names would be shorter, but still be one for everything that is linked together.)
+//! To the calls that move bytes it is an address in a register.
 //!
-//! A part that is no plain lock or number has its type in a file that knows neither of this one nor of the calls: what
-//! needs one part alone is a method of it, and a call is a function that takes the whole.
+//! A part that is no plain lock or number has its type in a file that knows neither of this one nor
+//! of the calls: what needs one part alone is a method of it, and a call is a function that takes
+//! the whole.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -56,18 +58,20 @@ pub struct Posix {
     pub(crate) remembered: Remembered,
     pub(crate) cork: Cork,
     pub(crate) known: Known,
-    /// Numbers that were given to netlink sockets that show the stack. The kernel says whether they still are.
+    /// Numbers that were given to netlink sockets that show the stack. The kernel says whether they
+    /// still are.
     pub(crate) netlink: Numbers,
     /// One answer at a time: a netlink socket has one peer.
     pub(crate) answering: Lock<()>,
 }
 
-/// Every call reads where the attachment is: not in the line of cache that threads write which accept and close.
+/// Every call reads where the attachment is: not in the line of cache that threads write which
+/// accept and close.
 const _: () = assert!(offset_of!(Posix, attachment) / 64 != offset_of!(Posix, changes) / 64);
 
 impl Posix {
-    /// That of a process without an attachment. All of it is zeroed memory, as [`Process::new`] has it: one byte that
-    /// is not would make all of a static a part of the file that is loaded.
+    /// That of a process without an attachment. All of it is zeroed memory, as [`Process::new`] has
+    /// it: one byte that is not would make all of a static a part of the file that is loaded.
     #[expect(clippy::new_without_default, reason = "it would be built on the stack")]
     pub const fn new() -> Self {
         Self {
@@ -91,8 +95,8 @@ impl Posix {
     /// The attachment.
     ///
     /// # Errors
-    /// ENETDOWN when there was to be one and it did not come about: nothing falls back to the kernel
-    /// in silence.
+    /// ENETDOWN when there was to be one and it did not come about: nothing falls back to the
+    /// kernel in silence.
     #[inline]
     pub fn client(&self) -> Result<&'static Client> {
         self.attachment.client()
@@ -111,8 +115,8 @@ impl Posix {
         }
     }
 
-    /// Whether AF_INET and AF_INET6 sockets are the engine's. Also where attaching to it failed, and every call gives
-    /// ENETDOWN.
+    /// Whether AF_INET and AF_INET6 sockets are the engine's. Also where attaching to it failed,
+    /// and every call gives ENETDOWN.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.attachment.is_active()
@@ -120,8 +124,9 @@ impl Posix {
 
     /// Lets a call wait before it tells that the engine has gone, if it has.
     ///
-    /// A server that logs an error of accept(2) and calls it again would otherwise fill a disk: nothing that it
-    /// does can help, and nothing makes it wait. Nobody waits for a network that is not there.
+    /// A server that logs an error of accept(2) and calls it again would otherwise fill a disk:
+    /// nothing that it does can help, and nothing makes it wait. Nobody waits for a network that is
+    /// not there.
     pub fn rest_when_engine_is_gone(&self) {
         let gone = self.is_active() && self.client().is_ok_and(|client| !client.check_alive());
         if gone {
@@ -129,7 +134,8 @@ impl Posix {
         }
     }
 
-    /// Before a call returns: lets the thread wait while another one ends the process ([`Self::begins_to_end`]).
+    /// Before a call returns: lets the thread wait while another one ends the process
+    /// ([`Self::begins_to_end`]).
     #[inline]
     pub fn wait_while_it_ends(&self) {
         if self.ends.load(Relaxed) != 0 {
@@ -144,9 +150,10 @@ impl Posix {
         }
     }
 
-    /// From now on until [`Self::ends_no_more`] the calling thread ends the process, which has left its engine. Other
-    /// threads do not return from their calls meanwhile: in a process that ends at once they would see no error of that
-    /// either, and one that gives up for it would end the process in its own way, with its own status.
+    /// From now on until [`Self::ends_no_more`] the calling thread ends the process, which has left
+    /// its engine. Other threads do not return from their calls meanwhile: in a process that ends
+    /// at once they would see no error of that either, and one that gives up for it would end the
+    /// process in its own way, with its own status.
     pub fn begins_to_end(&self) {
         self.ends.store(thread_id(), Relaxed);
     }

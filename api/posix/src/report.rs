@@ -17,7 +17,8 @@ const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
 /// SO_EE_ORIGIN_TIMESTAMPING.
 const ORIGIN_TIMESTAMPING: u8 = 4;
-/// Bytes of the reporter's address at the front of the engine's answer, and of its scope id behind it.
+/// Bytes of the reporter's address at the front of the engine's answer, and of its scope id behind
+/// it.
 const REPORTER: usize = 16;
 const SCOPE: usize = 4;
 

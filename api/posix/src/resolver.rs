@@ -1,9 +1,10 @@
 //! The program's /etc/resolv.conf.
 //!
-//! A host with systemd-resolved, or another resolver of its own, names a nameserver on its loopback. That is
-//! not the stack's, where nobody answers: programs with a resolver of their own (c-ares in Node.js, dig, nginx
-//! and haproxy that are given the file) would resolve nothing. They read the file with the nameserver that the
-//! run has for them in its place. libc's resolver reads it past us, and asks over the kernel's network.
+//! A host with systemd-resolved, or another resolver of its own, names a nameserver on its
+//! loopback. That is not the stack's, where nobody answers: programs with a resolver of their own
+//! (c-ares in Node.js, dig, nginx and haproxy that are given the file) would resolve nothing. They
+//! read the file with the nameserver that the run has for them in its place. libc's resolver reads
+//! it past us, and asks over the kernel's network.
 
 use std::ffi::CStr;
 
@@ -15,18 +16,20 @@ use crate::{Errno, Posix, Result};
 
 /// What resolvers read.
 const PATH: &CStr = c"/etc/resolv.conf";
-/// Longer files are left as they are. Three nameservers and six domains of full length take half of it.
+/// Longer files are left as they are. Three nameservers and six domains of full length take half of
+/// it.
 const FILE_MAX: usize = 4096;
 
-/// Whether a call that opens `path` with `flags` reads the nameservers of the run instead of the file.
+/// Whether a call that opens `path` with `flags` reads the nameservers of the run instead of the
+/// file.
 pub fn is_wanted(posix: &'static Posix, path: &CStr, flags: i32) -> bool {
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
     let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
     path == PATH && posix.is_active() && reads && flags & others == 0
 }
 
-/// The program has just opened /etc/resolv.conf as `fd`: puts a file in memory there if the file names a
-/// nameserver that the program cannot reach.
+/// The program has just opened /etc/resolv.conf as `fd`: puts a file in memory there if the file
+/// names a nameserver that the program cannot reach.
 ///
 /// # Errors
 /// Those of memfd_create(2); `fd` is closed then.

@@ -1,8 +1,8 @@
 //! Sockets on their way between programs: over exec, posix_spawn, or SCM_RIGHTS.
 //!
 //! Before a descriptor goes, the token behind it is exchanged for one with the socket's name
-//! ([`towpath_shm::token`]), in place: to other threads both are the same, and nothing has to be undone if
-//! it does not go after all. Where it arrives the name is read.
+//! ([`towpath_shm::token`]), in place: to other threads both are the same, and nothing has to be
+//! undone if it does not go after all. Where it arrives the name is read.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering::Acquire;
@@ -32,7 +32,8 @@ pub fn inherited() -> Vec<Claim> {
     }
 }
 
-/// The descriptors of this process as /proc has them. (Not by std: its functions call libc's, and so ours.)
+/// The descriptors of this process as /proc has them. (Not by std: its functions call libc's, and
+/// so ours.)
 fn listed() -> Option<Vec<i32>> {
     use rustix::fs::{Mode, OFlags, RawDir, open};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -54,15 +55,16 @@ fn limit() -> i32 {
     soft.unwrap_or(u64::MAX).min(DESCRIPTORS_MAX as u64) as i32
 }
 
-/// Whether a descriptor of a socket has no name. Otherwise it has its name already, or is no socket any more:
-/// functions of libc put descriptors in the place of others without us, as login_tty(3) a terminal in that of
-/// standard input.
+/// Whether a descriptor of a socket has no name. Otherwise it has its name already, or is no socket
+/// any more: functions of libc put descriptors in the place of others without us, as login_tty(3) a
+/// terminal in that of standard input.
 fn is_blank(client: &Client, fd: i32) -> bool {
     // SAFETY: borrowed for the time of one call, which says so if it is not open.
     token::is_same(unsafe { BorrowedFd::borrow_raw(fd) }, client.blank().borrow())
 }
 
-/// Gives descriptors that may go to another program their sockets' names, many with one question to the engine.
+/// Gives descriptors that may go to another program their sockets' names, many with one question to
+/// the engine.
 pub(crate) fn name(
     posix: &'static Posix,
     client: &Client,
@@ -94,9 +96,9 @@ fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -
     }
     let _signals = SignalsBlocked::new();
     let table = table::lock(posix);
-    // Otherwise the engine is gone, or has no descriptor left; or other threads took all numbers that came
-    // free. Of a socket that it has ended there is no token, and nothing that the other program could do
-    // with it.
+    // Otherwise the engine is gone, or has no descriptor left; or other threads took all numbers
+    // that came free. Of a socket that it has ended there is no token, and nothing that the other
+    // program could do with it.
     let mut named = 1;
     if let Ok(Tokens { tokens, dealt_with }) = given {
         for (n, token) in &tokens {

@@ -1,9 +1,10 @@
 //! Handlers of the program's signals: each says that it runs before it does
-//! ([`towpath_client::interrupt`]), as a call that waits in user space learns of it in no other way.
+//! ([`towpath_client::interrupt`]), as a call that waits in user space learns of it in no other
+//! way.
 //!
-//! In the kernel an entry of ours stands for each handler of the program; which one it stands for is in a table
-//! here. The program is told what it has set. What it sets without libc goes to the kernel: such handlers run,
-//! but a call that they interrupt between two sleeps goes on.
+//! In the kernel an entry of ours stands for each handler of the program; which one it stands for
+//! is in a table here. The program is told what it has set. What it sets without libc goes to the
+//! kernel: such handlers run, but a call that they interrupt between two sleeps goes on.
 
 use libc::c_int;
 use towpath_client::syscall::{SignalsBlocked, syscall};
@@ -12,11 +13,12 @@ use towpath_client::{LockGuard, interrupt};
 use crate::Posix;
 use crate::handlers::{Handler, Place};
 
-/// The first real-time signal, by which libcs tell a thread that it is cancelled. sigaction(3) refuses it.
+/// The first real-time signal, by which libcs tell a thread that it is cancelled. sigaction(3)
+/// refuses it.
 const SIGCANCEL: c_int = 32;
 
-/// With signals blocked. None in a child that was made without us (by a raw clone, say): the thread that held the
-/// lock may not exist in it.
+/// With signals blocked. None in a child that was made without us (by a raw clone, say): the thread
+/// that held the lock may not exist in it.
 pub(crate) fn lock(posix: &'static Posix) -> Option<LockGuard<'static, ()>> {
     posix.client().ok().map(|_| posix.handlers.changes.lock())
 }
@@ -45,7 +47,8 @@ pub unsafe fn sigaction(
         return failed;
     }
     let known = handler.load();
-    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same place.
+    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same
+    // place.
     if let Some(mut new) = unsafe { new.as_ref() }.copied() {
         let is_handler = !matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
         if is_handler {

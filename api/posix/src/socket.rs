@@ -22,11 +22,12 @@ pub fn is_ours(posix: &'static Posix, domain: i32) -> bool {
     matches!(domain, libc::AF_INET | libc::AF_INET6) && posix.is_active()
 }
 
-/// socket(2) for AF_INET and AF_INET6: streams (TCP), datagrams (UDP) and echo sockets (ICMP, ICMPv6 as datagrams).
+/// socket(2) for AF_INET and AF_INET6: streams (TCP), datagrams (UDP) and echo sockets (ICMP,
+/// ICMPv6 as datagrams).
 ///
 /// # Errors
-/// EPERM for SOCK_RAW, as Linux has it without CAP_NET_RAW; ESOCKTNOSUPPORT for other types, EPROTONOSUPPORT for
-/// other protocols of a type, EINVAL for unknown flags.
+/// EPERM for SOCK_RAW, as Linux has it without CAP_NET_RAW; ESOCKTNOSUPPORT for other types,
+/// EPROTONOSUPPORT for other protocols of a type, EINVAL for unknown flags.
 pub fn socket(posix: &'static Posix, domain: i32, kind: i32, protocol: i32) -> Result<i32> {
     let file_flags = kind & !TYPE_MASK;
     if file_flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
@@ -80,7 +81,8 @@ pub unsafe fn bind(
     if u32::from(addr.family) != family {
         return fail(libc::EAFNOSUPPORT);
     }
-    // The engine says EINVAL if it is bound. What the slot says may be old: a refused connect lets a port go.
+    // The engine says EINVAL if it is bound. What the slot says may be old: a refused connect lets
+    // a port go.
     handle.call(call::BIND, |request| request.addr = addr)?;
     if address::is_v6_host(&addr) {
         // As Linux: from then on it is a socket of IPv6 alone.
@@ -89,8 +91,9 @@ pub unsafe fn bind(
     Ok(())
 }
 
-/// Binds a datagram socket that has no port to a free one, as Linux does at the beginning of every connect and
-/// send (inet_autobind), however these end: to the address that a bind named, if its port has been let go of.
+/// Binds a datagram socket that has no port to a free one, as Linux does at the beginning of every
+/// connect and send (inet_autobind), however these end: to the address that a bind named, if its
+/// port has been let go of.
 ///
 /// # Errors
 /// EAGAIN when no port is free.
@@ -107,7 +110,8 @@ pub(crate) fn bind_any(handle: &Handle) -> Result<()> {
     }
 }
 
-/// listen(2). The backlog counts finished connections, 4096 at most (Linux's somaxconn); a negative one is as many.
+/// listen(2). The backlog counts finished connections, 4096 at most (Linux's somaxconn); a negative
+/// one is as many.
 ///
 /// # Errors
 /// EOPNOTSUPP for what is no TCP socket, EINVAL for one that is connected or about to be.
@@ -127,8 +131,8 @@ pub fn listen(posix: &'static Posix, fd: i32, backlog: i32) -> Result<()> {
 /// accept4(2). `file_flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
 ///
 /// # Errors
-/// EINVAL for a socket that does not listen and for unknown flags, EOPNOTSUPP for one of datagrams. When there is no
-/// descriptor left (EMFILE, ENFILE) the connection stays in the queue.
+/// EINVAL for a socket that does not listen and for unknown flags, EOPNOTSUPP for one of datagrams.
+/// When there is no descriptor left (EMFILE, ENFILE) the connection stays in the queue.
 ///
 /// # Safety
 /// `addr` must point to `*len` writable bytes; both may be null.
@@ -166,8 +170,8 @@ pub unsafe fn accept4(
     Ok(new)
 }
 
-/// What was shut of a stream before it listened is shut of the connections that it accepts, as on Linux, where
-/// they begin as copies of it.
+/// What was shut of a stream before it listened is shut of the connections that it accepts, as on
+/// Linux, where they begin as copies of it.
 fn inherit_shut(listener: &Handle, accepted: Socket) {
     let shut = listener.slot.shut.load(Relaxed);
     if shut != 0
@@ -180,9 +184,10 @@ fn inherit_shut(listener: &Handle, accepted: Socket) {
 /// connect(2). AF_UNSPEC takes a datagram socket's peer away, and makes a stream unconnected.
 ///
 /// # Errors
-/// EINPROGRESS of a non-blocking stream, and when SO_SNDTIMEO has passed; EALREADY while it is under way; EISCONN of
-/// one that is connected or listens. EAFNOSUPPORT and ENETUNREACH where the socket cannot reach the address's family.
-/// How it ended is told once: ECONNREFUSED, ETIMEDOUT and others.
+/// EINPROGRESS of a non-blocking stream, and when SO_SNDTIMEO has passed; EALREADY while it is
+/// under way; EISCONN of one that is connected or listens. EAFNOSUPPORT and ENETUNREACH where the
+/// socket cannot reach the address's family. How it ended is told once: ECONNREFUSED, ETIMEDOUT and
+/// others.
 ///
 /// # Safety
 /// `addr` must point to `len` readable bytes.
@@ -222,8 +227,8 @@ pub unsafe fn connect(
 /// A peer as a socket reaches it.
 ///
 /// # Errors
-/// ENETUNREACH where the socket knows IPv6 alone and the peer is one of IPv4, EAFNOSUPPORT where the socket
-/// is bound to an IPv4 address and the peer is one of IPv6.
+/// ENETUNREACH where the socket knows IPv6 alone and the peer is one of IPv4, EAFNOSUPPORT where
+/// the socket is bound to an IPv4 address and the peer is one of IPv6.
 pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAddr> {
     let family = slot.family.load(Relaxed);
     if family != address::INET6 {
@@ -273,9 +278,9 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
     match handle.blocking(patience, attempt) {
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(Errno(errno @ (libc::EINTR | libc::ERESTART))) => fail(errno),
-        // This call tells how it ended; the next one is another connect. As __inet_stream_connect, which calls
-        // tcp_disconnect after one that failed: the socket is as new, and what was shut is open. What can go
-        // wrong is that it was closed meanwhile, or the engine has ended.
+        // This call tells how it ended; the next one is another connect. As __inet_stream_connect,
+        // which calls tcp_disconnect after one that failed: the socket is as new, and what was shut
+        // is open. What can go wrong is that it was closed meanwhile, or the engine has ended.
         Err(errno) => {
             let _ = disconnect(handle, IF_FAILED);
             Err(errno)
@@ -287,7 +292,8 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
     }
 }
 
-/// A stream socket becomes unconnected, and can connect or listen again. `when`: 0, or [`IF_FAILED`].
+/// A stream socket becomes unconnected, and can connect or listen again. `when`: 0, or
+/// [`IF_FAILED`].
 fn disconnect(handle: &Handle, when: u32) -> Result<()> {
     handle.call(call::CONNECT, |request| {
         (request.addr, request.a) = (RawAddr::default(), when);
@@ -298,8 +304,8 @@ fn disconnect(handle: &Handle, when: u32) -> Result<()> {
     })
 }
 
-/// shutdown(2). A listener that is shut down for reading listens no more, and a connect that is under way is given up:
-/// the socket is unconnected then.
+/// shutdown(2). A listener that is shut down for reading listens no more, and a connect that is
+/// under way is given up: the socket is unconnected then.
 ///
 /// # Errors
 /// ENOTCONN without a peer: it is shut down all the same, as on Linux. EINVAL for an unknown `how`.
@@ -320,10 +326,11 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
         Kind::Stream => handle.is_open_stream(),
         _ => seen & flags::CONNECTED != 0,
     };
-    // As inet_shutdown: a socket without a peer is shut down as well, although the call fails. Threads that wait at
-    // it wake up, and the direction stays shut when it is connected later.
+    // As inet_shutdown: a socket without a peer is shut down as well, although the call fails.
+    // Threads that wait at it wake up, and the direction stays shut when it is connected later.
     handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
-    // Of a stream without a peer the engine has nothing to end, and nobody waits at one: poll(2) says POLLHUP.
+    // Of a stream without a peer the engine has nothing to end, and nobody waits at one: poll(2)
+    // says POLLHUP.
     if connected || !handle.is_tcp() {
         handle.client.socket_command(handle.socket, op::SHUTDOWN, bits, 0);
     }

@@ -26,9 +26,9 @@ pub(crate) struct Spawns {
     started: Lock<Started>,
     /// Length of [`Started::pipes`], so that closing any other stream takes no lock.
     pipes: AtomicUsize,
-    /// Each number that a file action of posix_spawn was ever told to duplicate. libc carries the actions out in the
-    /// new process, and posix_spawn_file_actions_t is opaque, so at the spawn nobody can look which are in it. A
-    /// descriptor that gets a name without need costs a token.
+    /// Each number that a file action of posix_spawn was ever told to duplicate. libc carries the
+    /// actions out in the new process, and posix_spawn_file_actions_t is opaque, so at the spawn
+    /// nobody can look which are in it. A descriptor that gets a name without need costs a token.
     pub in_actions: Numbers,
     /// Leaked; null: no engine is in this process.
     host: AtomicPtr<Host>,
@@ -46,9 +46,10 @@ pub(crate) struct Host {
 /// What the lock of [`Spawns`] protects.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// The number at which a spawned program finds its control socket. `None` until the program uses
-    /// posix_spawn_file_actions_addclosefrom_np(3): the actions made since then leave this number open, and any
-    /// will do before. While nothing is being spawned the blank token is there.
+    /// The number at which a spawned program finds its control socket. `None` until the program
+    /// uses posix_spawn_file_actions_addclosefrom_np(3): the actions made since then leave this
+    /// number open, and any will do before. While nothing is being spawned the blank token is
+    /// there.
     pub seat: Option<HighFd>,
     /// By the addresses of their streams.
     pipes: BTreeMap<usize, Pipe>,
@@ -73,9 +74,11 @@ impl Spawns {
         self.host.store(Box::into_raw(Box::new(host)), Release);
     }
 
-    /// Held while a channel is cloned, or while a control socket is open that a program to be started inherits.
+    /// Held while a channel is cloned, or while a control socket is open that a program to be
+    /// started inherits.
     ///
-    /// `None` in a signal handler that has interrupted such a call: it would wait for its own thread.
+    /// `None` in a signal handler that has interrupted such a call: it would wait for its own
+    /// thread.
     pub fn lock(&self) -> Option<LockGuard<'_, Started>> {
         self.started.lock_unless_mine()
     }

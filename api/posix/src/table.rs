@@ -1,25 +1,28 @@
 //! The order of things when descriptors change.
 //!
 //! A number has two sides: the entry in [`descriptors`], which is looked at first, and the kernel's
-//! descriptor, on which calls act that find no entry, or do not look. Other threads may use, close, replace
-//! and take numbers all the time. So:
+//! descriptor, on which calls act that find no entry, or do not look. Other threads may use, close,
+//! replace and take numbers all the time. So:
 //!
-//! - Behind a socket of ours the kernel has a [`towpath_shm::token`], on which everything fails with EBADF.
-//!   A thread that finds the entry gone, but not the descriptor, gets the error that it would get a moment later.
-//! - Both sides change under this lock, which the other changes of *our* numbers wait for: an entry is never
-//!   left over for a number that is somebody else's by now. The kernel gives numbers without asking us, so
-//!   an entry goes before its descriptor is closed, and comes after its descriptor is there: what we are told
-//!   to close we close as the kernel would, even if another thread closed it a moment before.
-//! - Nothing is waited for under it, neither another lock nor the engine. close(2) lingers when the number
-//!   is free, as in the kernel.
-//! - A signal handler may close descriptors on top of a thread that has the lock: it then goes on without,
-//!   which is as if its whole change came between two steps of the other one. Those bear that of every number
-//!   but their own, and to change a number that the interrupted call is closing or replacing is as wrong on
-//!   the kernel. Only [`Guard::exchange`] acts on numbers whose owner does not know of it: signals are blocked
-//!   there. They are not everywhere, for that takes two system calls, which a program that has forbidden itself
-//!   all but a few (seccomp) could not make.
-//! - It is held while a process forks. The child's copy of the entries, which is memory, and that of the
-//!   descriptors, which is the kernel's, are then of one moment.
+//! - Behind a socket of ours the kernel has a [`towpath_shm::token`], on which everything fails
+//!   with EBADF. A thread that finds the entry gone, but not the descriptor, gets the error that it
+//!   would get a moment later.
+//! - Both sides change under this lock, which the other changes of *our* numbers wait for: an entry
+//!   is never left over for a number that is somebody else's by now. The kernel gives numbers
+//!   without asking us, so an entry goes before its descriptor is closed, and comes after its
+//!   descriptor is there: what we are told to close we close as the kernel would, even if another
+//!   thread closed it a moment before.
+//! - Nothing is waited for under it, neither another lock nor the engine. close(2) lingers when the
+//!   number is free, as in the kernel.
+//! - A signal handler may close descriptors on top of a thread that has the lock: it then goes on
+//!   without, which is as if its whole change came between two steps of the other one. Those bear
+//!   that of every number but their own, and to change a number that the interrupted call is
+//!   closing or replacing is as wrong on the kernel. Only [`Guard::exchange`] acts on numbers whose
+//!   owner does not know of it: signals are blocked there. They are not everywhere, for that takes
+//!   two system calls, which a program that has forbidden itself all but a few (seccomp) could not
+//!   make.
+//! - It is held while a process forks. The child's copy of the entries, which is memory, and that
+//!   of the descriptors, which is the kernel's, are then of one moment.
 
 use towpath_client::descriptors::{self, Descriptors, Entry};
 use towpath_client::syscall;
@@ -37,8 +40,8 @@ pub(crate) struct Guard {
 
 /// Waits for the lock.
 pub(crate) fn lock(posix: &'static Posix) -> Guard {
-    // In a child that was made without us, where there is no client, the thread that held the lock may not exist.
-    // That child needs none: it has a single thread.
+    // In a child that was made without us, where there is no client, the thread that held the lock
+    // may not exist. That child needs none: it has a single thread.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
     Guard { descriptors: &posix.process.descriptors, _lock: lock }
 }
@@ -61,7 +64,8 @@ impl Guard {
     pub fn duplicate(&self, fd: i32, command: i32, lowest: usize) -> Result<i32> {
         let new = match syscall::fcntl(fd, command, lowest) {
             Ok(new) => new as i32,
-            // Of RLIMIT_NOFILE 0, under which 0 is no valid lowest number; dup(2) and socket(2) have none.
+            // Of RLIMIT_NOFILE 0, under which 0 is no valid lowest number; dup(2) and socket(2)
+            // have none.
             Err(libc::EINVAL) if lowest == 0 => return fail(libc::EMFILE),
             Err(errno) => return fail(errno),
         };
@@ -83,10 +87,10 @@ impl Guard {
 
     /// dup3(2), and the entry with it. The caller then ends what `new` stood for, without the lock.
     ///
-    /// A thread that uses `new` from now on must find what it was or what it becomes. The entry hides the
-    /// descriptor: so the descriptor changes first where there is an entry before, and last where there is
-    /// one only after. (Between a file and a socket, a call that has looked at the entry and not acted yet
-    /// is told EBADF.)
+    /// A thread that uses `new` from now on must find what it was or what it becomes. The entry
+    /// hides the descriptor: so the descriptor changes first where there is an entry before, and
+    /// last where there is one only after. (Between a file and a socket, a call that has looked at
+    /// the entry and not acted yet is told EBADF.)
     pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::Taken> {
         self.descriptors.evacuate(new);
         if self.descriptors.lookup(new) == Entry::Internal {
@@ -112,8 +116,8 @@ impl Guard {
         Ok(self.descriptors.replace(new, entry))
     }
 
-    /// Puts another token behind the number of a socket, if it still is this one's. With signals blocked since
-    /// before the lock was taken.
+    /// Puts another token behind the number of a socket, if it still is this one's. With signals
+    /// blocked since before the lock was taken.
     pub fn exchange(&self, fd: i32, socket: Socket, token: i32) -> Result<()> {
         if self.descriptors.socket(fd) != Some(socket) {
             return Ok(());

@@ -22,11 +22,13 @@ const MEMORY_PATIENCE: std::time::Duration = std::time::Duration::from_millis(10
 pub const BUFFERS_MAX: usize = 1024;
 /// UDP_MAX_SEGMENTS: how many datagrams one call makes with UDP_SEGMENT.
 const SEGMENTS_MAX: usize = 128;
-/// Longest payload of UDP over IPv4: what the packet's length can say (RFC 791 §3.1), without both headers.
+/// Longest payload of UDP over IPv4: what the packet's length can say (RFC 791 §3.1), without both
+/// headers.
 const PAYLOAD_MAX_V4: usize = 65535 - 20 - 8;
 /// The same over IPv6, of which the length says what follows the header (RFC 8200 §3).
 const PAYLOAD_MAX_V6: usize = 65535 - 8;
-/// What UDP's length field can say: udp_sendmsg refuses more before it looks for a route. udpv6_sendmsg does not.
+/// What UDP's length field can say: udp_sendmsg refuses more before it looks for a route.
+/// udpv6_sendmsg does not.
 const LENGTH_MAX: usize = 65535;
 /// The least that IPV6_MTU can bound the packets of datagrams to (RFC 8200 §5).
 const FRAGMENT_SIZE_MIN: u32 = 1280;
@@ -187,7 +189,8 @@ unsafe fn recv_datagram(
     // SAFETY: the caller's promise.
     let attempt = || unsafe { datagram::recv(handle.client, handle.socket, buffers, keep) };
     let Some(received) = handle.blocking(patience, attempt)? else {
-        // Shut down for reading: 0 for a call that would wait, as on Linux, and EAGAIN for one that would not.
+        // Shut down for reading: 0 for a call that would wait, as on Linux, and EAGAIN for one that
+        // would not.
         return if patience.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
     };
     let whole = received.header.len as usize;
@@ -200,7 +203,8 @@ unsafe fn recv_datagram(
 /// Where a message is to go, as sendto(2) and sendmsg(2) are told. A stream knows.
 ///
 /// # Errors
-/// EINVAL for what is too short or too long for the socket, EAFNOSUPPORT for another family than its own.
+/// EINVAL for what is too short or too long for the socket, EAFNOSUPPORT for another family than
+/// its own.
 ///
 /// # Safety
 /// `at` must point to `len` readable bytes (or be null: there is no address).
@@ -277,8 +281,8 @@ pub unsafe fn send(
     result
 }
 
-/// MSG_OOB is refused by udp_sendmsg, which udpv6_sendmsg calls for IPv4 peers, and by ping sockets; over IPv6
-/// udpv6_sendmsg does not look at it. We have none on streams.
+/// MSG_OOB is refused by udp_sendmsg, which udpv6_sendmsg calls for IPv4 peers, and by ping
+/// sockets; over IPv6 udpv6_sendmsg does not look at it. We have none on streams.
 fn ignores_urgent(handle: &Handle, to: Option<RawAddr>) -> bool {
     let over_v4 = || matches!(towards(handle, &to.unwrap_or_default()), Some(IpAddr::V4(_)));
     let family = handle.slot.family.load(Relaxed);
@@ -334,8 +338,9 @@ fn wait_for_memory<T>(
     }
     let deadline = Some(Deadline::after(MEMORY_PATIENCE));
     let patience = Patience { nonblocking: false, deadline, since: Handled::so_far() };
-    // The engine answers with memory, or says that there is none: then the socket lacks none, and the attempt was
-    // the last. Memory that comes after an attempt that lacked it is for the next attempt.
+    // The engine answers with memory, or says that there is none: then the socket lacks none, and
+    // the attempt was the last. Memory that comes after an attempt that lacked it is for the next
+    // attempt.
     let mut once = || {
         let lacked = stream::lacks_memory(handle.client, handle.socket);
         match attempt() {
@@ -422,8 +427,8 @@ unsafe fn send_whole(
     }
 }
 
-/// Whether a datagram is too long is told by the call that sends it. Most are too short for the question, and
-/// the engine alone knows what each way carries.
+/// Whether a datagram is too long is told by the call that sends it. Most are too short for the
+/// question, and the engine alone knows what each way carries.
 fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
     let longest = match header.segment_size {
         0 => header.len,
@@ -448,8 +453,8 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
         .map(drop)
 }
 
-/// Bytes of the headers that a datagram is sent behind: of IP without options (RFC 791 §3.1, RFC 8200 §3), and of
-/// UDP; a ping brings that of ICMP along.
+/// Bytes of the headers that a datagram is sent behind: of IP without options (RFC 791 §3.1, RFC
+/// 8200 §3), and of UDP; a ping brings that of ICMP along.
 fn headers_len(handle: &Handle, header: &DatagramHeader) -> u32 {
     let ip = match towards(handle, &header.remote) {
         Some(IpAddr::V4(_)) => 20,
@@ -514,7 +519,8 @@ fn datagram_header(
         // As udp_send_skb: what cuts a datagram makes checksums.
         return fail(libc::EINVAL);
     }
-    // What is set now goes with the datagram: the engine may hear of a later setting before it sends this one.
+    // What is set now goes with the datagram: the engine may hear of a later setting before it
+    // sends this one.
     let tos = match control.tos {
         DatagramHeader::DEFAULT => class_towards(handle, &remote),
         tos => tos,
@@ -536,8 +542,8 @@ fn datagram_header(
     })
 }
 
-/// IP_TTL or IPV6_UNICAST_HOPS, as the address's family has it. Not to groups: the engine alone knows what
-/// counts for them.
+/// IP_TTL or IPV6_UNICAST_HOPS, as the address's family has it. Not to groups: the engine alone
+/// knows what counts for them.
 fn ttl_towards(handle: &Handle, remote: &RawAddr) -> u16 {
     let set = match towards(handle, remote) {
         Some(ip) if ip.is_multicast() => None,

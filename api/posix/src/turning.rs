@@ -1,4 +1,5 @@
-//! Calls that wait in lists of descriptors, where the engine is in this very process ([`towpath_client::wheel`]).
+//! Calls that wait in lists of descriptors, where the engine is in this very process
+//! ([`towpath_client::wheel`]).
 
 use towpath_client::wheel::{Abed, Helm, Patience, Turned, Who};
 use towpath_client::{Client, Deadline};
@@ -15,12 +16,14 @@ pub(crate) struct Turning<'a> {
 pub(crate) enum Next<'a> {
     /// Something has come, perhaps for it.
     Look,
-    /// The sleep. Not at the wheel of an engine in this process it is counted among those who would take it.
+    /// The sleep. Not at the wheel of an engine in this process it is counted among those who would
+    /// take it.
     Sleep(Option<Abed<'a>>),
 }
 
 impl<'a> Turning<'a> {
-    /// Before a sleep is prepared, until `deadline` at most: turns the engine if nobody else does. False: there are events.
+    /// Before a sleep is prepared, until `deadline` at most: turns the engine if nobody else does.
+    /// False: there are events.
     pub fn turn(&mut self, client: &'a Client, deadline: Option<Deadline>) -> bool {
         let Some(wheel) = client.wheel() else { return true };
         if self.helm.is_none() && self.is_willing() {

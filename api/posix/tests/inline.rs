@@ -14,6 +14,7 @@ use towpath_client::{Buffer, Deadline};
 use towpath_engine::Remote;
 use towpath_posix::control::Control;
 use towpath_posix::{Errno, Posix, attach, epoll, poll, socket, transfer};
+use towpath_qdisc::Dice;
 
 /// A test that runs longer hangs. The gate's runner has a limit of its own, which is shorter.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -278,8 +279,8 @@ fn a_time_limit_ends_a_wait_at_the_wheel() {
     assert!(begin.elapsed() >= Duration::from_millis(30));
 }
 
-/// Threads that answer each other, each of them waiting as it likes. Without a thread that stands by, a wake-up that is
-/// lost is lost for ever.
+/// Threads that answer each other, each of them waiting as it likes. Without a thread that stands
+/// by, a wake-up that is lost is lost for ever.
 fn ping_pong(posix: &'static Posix, pairs: usize, rounds: usize) {
     let listener = listen(posix, 81);
     let count = AtomicUsize::new(0);
@@ -292,19 +293,15 @@ fn ping_pong(posix: &'static Posix, pairs: usize, rounds: usize) {
                     let (idle, _writer) = std::io::pipe().expect("a pipe");
                     let kernels = idle.as_raw_fd();
                     let set = set_of(posix, fd);
-                    let mut dice =
-                        0x9e37_79b9_7f4a_7c15u64.wrapping_mul((n * 2 + which + 1) as u64);
+                    let mut dice = Dice::new(n as u64, which as u64);
                     for round in 0..rounds {
-                        dice ^= dice << 13;
-                        dice ^= dice >> 7;
-                        dice ^= dice << 17;
                         if which == 0 {
                             send(posix, fd, &round.to_ne_bytes());
                         }
-                        let bytes = How::of(dice as usize).recv(posix, fd, set, kernels);
+                        let bytes = How::of(dice.next_u64() as usize).recv(posix, fd, set, kernels);
                         assert_eq!(bytes, round.to_ne_bytes());
-                        if dice >> 8 & 63 == 0 {
-                            thread::sleep(Duration::from_micros(dice >> 16 & 511));
+                        if dice.below(64) == 0 {
+                            thread::sleep(Duration::from_micros(dice.below(512)));
                         }
                         if which == 1 {
                             send(posix, fd, &bytes);
@@ -394,8 +391,8 @@ fn a_time_limit_ends_a_wait_while_others_are_busy() {
     });
 }
 
-/// One thread goes off with its own event, and does no more. Nobody else turns the engine but the one that waits still: who
-/// sends does not wait.
+/// One thread goes off with its own event, and does no more. Nobody else turns the engine but the
+/// one that waits still: who sends does not wait.
 #[test]
 fn who_waits_takes_over_from_who_leaves() {
     static POSIX: Posix = Posix::new();

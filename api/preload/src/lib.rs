@@ -1,7 +1,7 @@
 //! `libtowpath_preload.so`: the library that is loaded into the programs of a run.
 //!
-//! Its functions are those of [`towpath_symbols`]. Without TOWPATH_CONTROL in the environment, and in set-user-id
-//! programs, all goes to libc.
+//! Its functions are those of [`towpath_symbols`]. Without TOWPATH_CONTROL in the environment, and
+//! in set-user-id programs, all goes to libc.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! A process that has the engine, and a program that it starts: that one finds its engine as all programs do.
+//! A process that has the engine, and a program that it starts: that one finds its engine as all
+//! programs do.
 
 #[path = "../../posix/tests/host/mod.rs"]
 mod host;

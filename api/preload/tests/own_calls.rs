@@ -10,8 +10,8 @@ use calls::{Allowed, Library, does_not_call_itself, output, reached};
 const ALLOWED: [Allowed; 3] = [
     // futex(2), which our syscall(2) hands to the kernel without a look.
     ("3std3sys4sync", &["syscall"]),
-    // getrandom(2), likewise; the rest is for a kernel that has none (before Linux 3.17), where /dev/urandom is
-    // opened, a path at which our open does not look.
+    // getrandom(2), likewise; the rest is for a kernel that has none (before Linux 3.17), where
+    // /dev/urandom is opened, a path at which our open does not look.
     ("6random5linux9getrandom", &["syscall", "open64", "close", "poll", "read"]),
     // Of a message's descriptors that nobody took: recv_reply takes all.
     ("Ancillary", &["close", "fcntl"]),
@@ -24,8 +24,8 @@ fn the_library_does_not_call_itself() {
     does_not_call_itself(&LIBRARY, &ALLOWED);
 }
 
-/// It has tables of megabytes, which are to be zeroed memory that is not there before it is touched: one byte that is
-/// not zero makes all of a static a part of the file.
+/// It has tables of megabytes, which are to be zeroed memory that is not there before it is
+/// touched: one byte that is not zero makes all of a static a part of the file.
 #[test]
 fn tables_are_no_part_of_the_file() {
     let sections = output("objdump", &["-h", &LIBRARY.file]);
@@ -38,8 +38,9 @@ fn tables_are_no_part_of_the_file() {
     assert!(size(".data") < 64 << 10 && size(".bss") > 16 << 20, "{sections}");
 }
 
-/// A libc may lack functions that are younger than the system calls of their names (before glibc 2.33 fstat, stat
-/// and fstatat, before 2.28 statx, before 2.34 execveat): what a program asks for by number needs none of them.
+/// A libc may lack functions that are younger than the system calls of their names (before glibc
+/// 2.33 fstat, stat and fstatat, before 2.28 statx, before 2.34 execveat): what a program asks for
+/// by number needs none of them.
 #[test]
 fn calls_by_number_need_no_young_function() {
     const YOUNG: [&str; 5] = ["fstat", "stat", "fstatat", "statx", "execveat"];

@@ -1,9 +1,10 @@
 //! Cancellation of threads (pthread_cancel).
 //!
-//! libc ends a thread that is cancelled by unwinding its stack, from the system call in which it waits. Calls
-//! of ours wait with locks and counts of their own in between, which nobody would give back. So within them the
-//! signal of cancellation only ends the wait ([`towpath_client::interrupt`]), the call returns as if it were
-//! interrupted, and here, where nothing is held any more, libc looks whether the thread is to end.
+//! libc ends a thread that is cancelled by unwinding its stack, from the system call in which it
+//! waits. Calls of ours wait with locks and counts of their own in between, which nobody would give
+//! back. So within them the signal of cancellation only ends the wait
+//! ([`towpath_client::interrupt`]), the call returns as if it were interrupted, and here, where
+//! nothing is held any more, libc looks whether the thread is to end.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -17,10 +18,11 @@ use crate::{POSIX, real, signals};
 // A thread was cancelled in this process.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-// From a pthread_t to the place of that thread's number. A library that is there when the program starts has
-// its storage of each thread at one distance from the thread pointer (the TLS ABI calls it static), and in
-// glibc and musl a pthread_t is the address of what the thread pointer belongs to. It stands for as long as the
-// thread may be cancelled: until it is joined. 0: there is no attachment.
+// From a pthread_t to the place of that thread's number. A library that is there when the program
+// starts has its storage of each thread at one distance from the thread pointer (the TLS ABI calls
+// it static), and in glibc and musl a pthread_t is the address of what the thread pointer belongs
+// to. It stands for as long as the thread may be cancelled: until it is joined. 0: there is no
+// attachment.
 static DISTANCE: AtomicUsize = AtomicUsize::new(0);
 
 /// In the constructor.
@@ -30,9 +32,9 @@ pub fn prepare() {
     DISTANCE.store(number_place().addr().wrapping_sub(me), Relaxed);
 }
 
-// The library that is shipped is built to abort where it panics: its functions have nothing to do when a
-// stack is unwound, and libc goes past them from any instruction. Of one that unwinds, as for its tests, it
-// finds the way out only from calls that are known to unwind.
+// The library that is shipped is built to abort where it panics: its functions have nothing to do
+// when a stack is unwound, and libc goes past them from any instruction. Of one that unwinds, as
+// for its tests, it finds the way out only from calls that are known to unwind.
 #[cfg(panic = "abort")]
 unsafe extern "C" {
     fn pthread_testcancel();
@@ -42,8 +44,8 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// Runs a call that is a cancellation point: it does not return if the thread is cancelled before it or while
-/// it waits. The call gives what C functions give: -1 and errno.
+/// Runs a call that is a cancellation point: it does not return if the thread is cancelled before
+/// it or while it waits. The call gives what C functions give: -1 and errno.
 #[inline]
 pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
     let point = Point::new();
@@ -61,18 +63,18 @@ pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
         // SAFETY: errno's own place in this thread.
         let errno = unsafe { *libc::__errno_location() };
         if result != T::from(-1) || errno != libc::EINTR {
-            // The program is told what was done. One that may be cancelled at any point is so here, and
-            // others are at the next that they come to.
+            // The program is told what was done. One that may be cancelled at any point is so here,
+            // and others are at the next that they come to.
             signal::send_cancellation(towpath_client::thread_id());
             return result;
         }
-        // Back to where libc looks. If it does not end the thread, that has cancellation disabled, and the
-        // call goes on.
+        // Back to where libc looks. If it does not end the thread, that has cancellation disabled,
+        // and the call goes on.
     }
 }
 
-/// Runs a call that may wait. A signal handler that it runs on top of may fork: in the child the call begins
-/// again, on the child's own attachment.
+/// Runs a call that may wait. A signal handler that it runs on top of may fork: in the child the
+/// call begins again, on the child's own attachment.
 #[inline]
 pub fn restarted<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
     loop {
@@ -100,8 +102,8 @@ pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
         let place = (thread as usize).wrapping_add(distance) as *const AtomicU32;
         // SAFETY: the thread was not joined, as called; see DISTANCE.
         let number = unsafe { (*place).load(Relaxed) };
-        // libc may have sent the signal when its own handler was the only one, or not at all, as to a thread
-        // that is in no call of libc's that waits.
+        // libc may have sent the signal when its own handler was the only one, or not at all, as to
+        // a thread that is in no call of libc's that waits.
         if number != 0 && number != towpath_client::thread_id() {
             signal::send_cancellation(number);
         }

@@ -20,8 +20,8 @@ enum About {
 }
 
 impl About {
-    /// The kernel has read the path by then: if there were none at that address, the call would have failed
-    /// (EFAULT).
+    /// The kernel has read the path by then: if there were none at that address, the call would
+    /// have failed (EFAULT).
     unsafe fn path(path: *const c_char) -> Self {
         // SAFETY: a path, see above.
         identity::descriptor(unsafe { CStr::from_ptr(path) }).map_or(Self::Other, Self::Linked)
@@ -50,8 +50,8 @@ impl About {
     }
 }
 
-/// The answer of stat(2) and its kin. Programs ask whether a descriptor is a socket, and whether two are the same
-/// one. `about` is asked when the call has succeeded.
+/// The answer of stat(2) and its kin. Programs ask whether a descriptor is a socket, and whether
+/// two are the same one. `about` is asked when the call has succeeded.
 unsafe fn correct(about: impl FnOnce() -> About, to: *mut libc::stat, result: c_int) -> c_int {
     if result != 0 {
         return result;

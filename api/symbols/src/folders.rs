@@ -1,8 +1,8 @@
-//! Listings of /proc/self/fd, which leave out the library's own descriptors: the program has not opened them, and
-//! close(2), fcntl(2) and fstat(2) say of them that they are not open.
+//! Listings of /proc/self/fd, which leave out the library's own descriptors: the program has not
+//! opened them, and close(2), fcntl(2) and fstat(2) say of them that they are not open.
 //!
-//! An entry is looked at twice only if its name is the number of such a descriptor. Then the kernel is asked which
-//! folder it is in, so that it does not matter how the program came to the folder.
+//! An entry is looked at twice only if its name is the number of such a descriptor. Then the kernel
+//! is asked which folder it is in, so that it does not matter how the program came to the folder.
 
 use std::ffi::CStr;
 
@@ -17,7 +17,8 @@ const NAME_AT: usize = 19;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readdir(folder: *mut DIR) -> *mut dirent {
-    // SAFETY: as called, here and in every function of this file: an entry that libc gives has a name.
+    // SAFETY: as called, here and in every function of this file: an entry that libc gives has a
+    // name.
     unsafe {
         loop {
             let entry = real::readdir(folder);
@@ -110,8 +111,8 @@ unsafe fn is_hidden(folder: *mut DIR, name: &[libc::c_char]) -> bool {
         && identity::lists_descriptors(unsafe { libc::dirfd(folder) })
 }
 
-/// Takes entries out that are hidden, and gives the length of the others. `in_list` says whether they are of a
-/// list of descriptors.
+/// Takes entries out that are hidden, and gives the length of the others. `in_list` says whether
+/// they are of a list of descriptors.
 fn without_hidden(entries: &mut [u8], mut in_list: impl FnMut() -> bool) -> usize {
     let (mut at, mut left) = (0, 0);
     while let Some(entry) = entries.get(at..).filter(|rest| rest.len() > NAME_AT) {

@@ -1,14 +1,17 @@
 //! The C functions of the libraries that put themselves between a program and libc (`api/preload`).
 //!
 //! Every function here has the name and the meaning of one of libc's. It looks whether the
-//! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function.
-//! A shared library that depends on this crate exports all of them, and calls [`start`] when it is loaded.
+//! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function. A
+//! shared library that depends on this crate exports all of them, and calls [`start`] when it is
+//! loaded.
 //!
-//! - `state`: what the calls of the process keep; `real`: libc's functions, found once; `cancel`: which of them are
-//!   cancellation points; `complaint`: what the library itself says;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`, `opening`, `files`,
-//!   `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`, `sandbox`, `signals`: the functions, by kind;
-//! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
+//! - `state`: what the calls of the process keep; `real`: libc's functions, found once; `cancel`:
+//!   which of them are cancellation points; `complaint`: what the library itself says;
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`,
+//!   `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
+//!   `sandbox`, `signals`: the functions, by kind;
+//! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by
+//!   number.
 
 #![warn(missing_docs)]
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
@@ -45,8 +48,8 @@ use state::POSIX;
 pub use signals::on_wish_to_end;
 pub use stdio::write_out_streams;
 
-/// To be run by the dynamic loader, before the program's own constructors. `attach` leads to the engine, if there is to be
-/// one.
+/// To be run by the dynamic loader, before the program's own constructors. `attach` leads to the
+/// engine, if there is to be one.
 pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {
     real::resolve_all();
     std::panic::set_hook(Box::new(report_panic));
@@ -62,8 +65,8 @@ pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {
     }
 }
 
-/// A defect of this library. std's own hook would print by libc's functions, in whose place are ours, which
-/// may want what the panicking call has locked.
+/// A defect of this library. std's own hook would print by libc's functions, in whose place are
+/// ours, which may want what the panicking call has locked.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     use std::io::Write;
     let mut text = [0; 512];

@@ -16,7 +16,8 @@ unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) ->
     let mut before = rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a structure that outlives the call.
     unsafe { ask(resource, 0, (&raw mut before).addr()) }?;
-    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same place.
+    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same
+    // place.
     if let Some(new) = unsafe { new.as_ref() } {
         let told = to_program(&POSIX, resource, before);
         let kernels = to_kernel(&POSIX, resource, *new, before)?;

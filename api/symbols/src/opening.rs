@@ -9,7 +9,8 @@ use crate::{POSIX, answer, real};
 
 /// The descriptor that the program gets of a file that it has opened.
 ///
-/// The kernel has read the path by then: if there were none at that address, opening would have failed (EFAULT).
+/// The kernel has read the path by then: if there were none at that address, opening would have
+/// failed (EFAULT).
 pub(crate) unsafe fn opened(fd: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: a path, see above.
     if fd < 0 || !resolver::is_wanted(&POSIX, unsafe { CStr::from_ptr(path) }, flags) {
@@ -18,8 +19,9 @@ pub(crate) unsafe fn opened(fd: c_int, path: *const c_char, flags: c_int) -> c_i
     answer::int(resolver::put_in_place(&POSIX, fd).map(|()| fd))
 }
 
-/// The mode is there when the flags ask for it; it is in a register or on the stack where a third parameter
-/// would be, and the kernel does not look at it otherwise. In every function of this file.
+/// The mode is there when the flags ask for it; it is in a register or on the stack where a third
+/// parameter would be, and the kernel does not look at it otherwise. In every function of this
+/// file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: as called, here and in every function of this file.

@@ -16,8 +16,8 @@ const UNKNOWN: u8 = 0;
 const THERE: u8 = 1;
 const NONE: u8 = 2;
 
-/// Whether libc runs our handlers when it forks. It is told of them before it is told of any other, which may
-/// be in the constructor of a library that is begun before this one.
+/// Whether libc runs our handlers when it forks. It is told of them before it is told of any other,
+/// which may be in the constructor of a library that is begun before this one.
 pub fn has_handlers() -> bool {
     if HANDLERS.load(Relaxed) == UNKNOWN {
         // Of musl there is no such function: fork is done without handlers there.
@@ -46,9 +46,9 @@ extern "C" fn child() {
     fork::child(&POSIX);
 }
 
-/// jemalloc, tcmalloc and others take their locks in handlers of their own. Ours run inside of those, where
-/// nothing can be allocated or freed then: with such a malloc everything is done around all handlers, and
-/// those of the program cannot use sockets.
+/// jemalloc, tcmalloc and others take their locks in handlers of their own. Ours run inside of
+/// those, where nothing can be allocated or freed then: with such a malloc everything is done
+/// around all handlers, and those of the program cannot use sockets.
 fn malloc_is_libcs() -> bool {
     let object = |function: *const c_void| {
         // SAFETY: a structure of pointers, which may be null, and which the call fills in.
@@ -193,7 +193,8 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     }
 }
 
-/// Where a program's sockets will be, which is told if they leave the stack; an error when they may not.
+/// Where a program's sockets will be, which is told if they leave the stack; an error when they may
+/// not.
 unsafe fn told<'a>(
     name: *const c_char,
     program: impl FnOnce(&'a CStr) -> Program<'a>,

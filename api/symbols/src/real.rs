@@ -37,8 +37,8 @@ impl Symbol {
         at
     }
 
-    /// Ends the program. It was linked against a libc that has the function, or it would not call it: this is
-    /// an older one.
+    /// Ends the program. It was linked against a libc that has the function, or it would not call
+    /// it: this is an older one.
     #[cold]
     fn missing(&self) -> ! {
         let text = b"towpath: this libc lacks a function that the program calls\n";
@@ -66,7 +66,8 @@ macro_rules! reals {
                 if at == 0 {
                     symbols::$name.missing();
                 }
-                // SAFETY: libc's function of that name has this type; the caller keeps its contract.
+                // SAFETY: libc's function of that name has this type; the caller keeps its
+                // contract.
                 unsafe {
                     let function: unsafe extern "C" fn($($kind),*) $(-> $ret)? = std::mem::transmute(at);
                     function($($arg),*)

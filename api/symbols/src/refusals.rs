@@ -1,7 +1,7 @@
 //! What files can do and sockets cannot.
 //!
-//! What the kernel has behind a socket's number is open for nothing (`towpath_shm::token`), so that it would
-//! say EBADF; here a program is told what the kernel says of its own sockets.
+//! What the kernel has behind a socket's number is open for nothing (`towpath_shm::token`), so that
+//! it would say EBADF; here a program is told what the kernel says of its own sockets.
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t, termios};
 use towpath_posix::{Errno, descriptor};

@@ -1,10 +1,12 @@
-//! Programs that forbid themselves system calls: see [`towpath_client::Process::calls_are_filtered`].
+//! Programs that forbid themselves system calls: see
+//! [`towpath_client::Process::calls_are_filtered`].
 
 use libc::{c_int, c_ulong};
 
 use crate::{POSIX, real};
 
-/// Libc's has a variable number of arguments. All are passed in registers, so it does no harm to pass five always.
+/// Libc's has a variable number of arguments. All are passed in registers, so it does no harm to
+/// pass five always.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(
     option: c_int,

@@ -7,8 +7,8 @@ use towpath_posix::{Errno, signal as posix};
 
 use crate::{POSIX, answer, real};
 
-/// What the kernel calls: `begin` says which handler is meant, and that gets what the kernel gave. It comes
-/// to its end as if the kernel had called it, also if an exception leaves it.
+/// What the kernel calls: `begin` says which handler is meant, and that gets what the kernel gave.
+/// It comes to its end as if the kernel had called it, also if an exception leaves it.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
     #[cfg(target_arch = "x86_64")]
@@ -74,8 +74,9 @@ pub unsafe extern "C" fn __sigaction(
 /// Signals by which a process is asked to end.
 const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// In exit(3), when the program's own handlers are over: from now on `handler` is called by signals that ask the process to
-/// end, unless the program ignores them. Their default action would replace its exit status.
+/// In exit(3), when the program's own handlers are over: from now on `handler` is called by signals
+/// that ask the process to end, unless the program ignores them. Their default action would replace
+/// its exit status.
 pub fn on_wish_to_end(handler: extern "C" fn(c_int)) {
     for signal in ENDING {
         // SAFETY: plain structures.

@@ -1,5 +1,6 @@
-//! FILE streams that programs open on sockets of ours, and printing to a descriptor. libc's own functions look
-//! at the file behind the number first, by calls that nobody can interpose, and refuse it.
+//! FILE streams that programs open on sockets of ours, and printing to a descriptor. libc's own
+//! functions look at the file behind the number first, by calls that nobody can interpose, and
+//! refuse it.
 
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use towpath_posix::descriptor;
@@ -103,15 +104,16 @@ unsafe fn give_up_socket(stream: *mut FILE) {
     unsafe {
         let fd = libc::fileno(stream);
         if descriptor::is_socket(&POSIX, fd) {
-            // What was written goes to the socket still. As in freopen, whether it could is not asked.
+            // What was written goes to the socket still. As in freopen, whether it could is not
+            // asked.
             libc::fflush(stream);
             let _ = descriptor::give_up(&POSIX, fd);
         }
     }
 }
 
-/// Where libc's own streams cannot be made to work on sockets ([`crate::streams`]): a program that was started
-/// with a socket as standard input or output (as inetd does) gets streams that do.
+/// Where libc's own streams cannot be made to work on sockets ([`crate::streams`]): a program that
+/// was started with a socket as standard input or output (as inetd does) gets streams that do.
 pub fn wrap_standard_streams() {
     // SAFETY: in the constructor nobody else uses them yet; programs read these variables when they
     // use a stream.
@@ -132,8 +134,8 @@ pub fn wrap_standard_streams() {
 type Do = unsafe extern "C" fn();
 type Next = unsafe extern "C" fn(*mut FILE) -> *mut FILE;
 
-/// Writes out what streams hold back, as exit(3) does: but for those that another thread uses. fflush(3) waits for them, and
-/// with it for whoever reads from a terminal.
+/// Writes out what streams hold back, as exit(3) does: but for those that another thread uses.
+/// fflush(3) waits for them, and with it for whoever reads from a terminal.
 pub fn write_out_streams() {
     let names = [c"_IO_list_lock", c"_IO_list_unlock", c"_IO_iter_begin", c"_IO_iter_next"];
     // SAFETY: names.
@@ -144,7 +146,8 @@ pub fn write_out_streams() {
         unsafe { libc::fflush(std::ptr::null_mut()) };
         return;
     }
-    // SAFETY: glibc's way to all its streams, which has not changed since glibc 2.2: each is there while the list is locked.
+    // SAFETY: glibc's way to all its streams, which has not changed since glibc 2.2: each is there
+    // while the list is locked.
     unsafe {
         let lock: Do = std::mem::transmute(lock);
         let unlock: Do = std::mem::transmute(unlock);

@@ -1,13 +1,13 @@
 //! libc's own streams, on descriptors that are or become sockets of ours.
 //!
-//! A FILE reads and writes by functions inside libc that nobody can replace by name. `dup2` may put a socket
-//! under any of them at any time, as a shell's redirection does with standard output. glibc calls the last step
-//! of a stream through a table of functions: read, write, seek and close in the tables of its files are ours,
-//! and go on to glibc's own unless the number is a socket.
+//! A FILE reads and writes by functions inside libc that nobody can replace by name. `dup2` may put
+//! a socket under any of them at any time, as a shell's redirection does with standard output.
+//! glibc calls the last step of a stream through a table of functions: read, write, seek and close
+//! in the tables of its files are ours, and go on to glibc's own unless the number is a socket.
 //!
-//! The tables are read-only and glibc checks that a stream points to one of them, so they are changed in place,
-//! in the constructor. What they look like has not changed since glibc 2.1 ([`Jumps`]); they are left alone
-//! unless each of the four is found where it is expected.
+//! The tables are read-only and glibc checks that a stream points to one of them, so they are
+//! changed in place, in the constructor. What they look like has not changed since glibc 2.1
+//! ([`Jumps`]); they are left alone unless each of the four is found where it is expected.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -25,13 +25,14 @@ type Close = unsafe extern "C" fn(*mut FILE) -> c_int;
 /// `struct _IO_jump_t` of glibc's libio.
 #[repr(C)]
 struct Jumps {
-    // dummy, dummy2, finish, overflow, underflow, uflow, pbackfail, xsputn, xsgetn, seekoff, seekpos, setbuf,
-    // sync, doallocate.
+    // dummy, dummy2, finish, overflow, underflow, uflow, pbackfail, xsputn, xsgetn, seekoff,
+    // seekpos, setbuf, sync, doallocate.
     before: [usize; 14],
     own: [usize; 4],
 }
 
-/// `struct _IO_FILE_plus`: a FILE, which has had 216 bytes on 64-bit machines since glibc 2.1, and its table.
+/// `struct _IO_FILE_plus`: a FILE, which has had 216 bytes on 64-bit machines since glibc 2.1, and
+/// its table.
 #[repr(C)]
 struct Plus {
     flags: c_int,
@@ -107,7 +108,8 @@ impl Pages {
     /// Those of a table.
     fn around(at: usize) -> Option<Self> {
         let mut found = (at, 0);
-        // SAFETY: the function looks at what it is given, and writes to `found`, which lives until it is over.
+        // SAFETY: the function looks at what it is given, and writes to `found`, which lives until
+        // it is over.
         unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
         let (_, page) = found;
         let start = at / page.max(1) * page;

@@ -330,7 +330,8 @@ pub unsafe extern "C" fn sendmmsg(
     }
 }
 
-/// sendmmsg on a netlink socket that shows the stack: an error counts when nothing was sent before it.
+/// sendmmsg on a netlink socket that shows the stack: an error counts when nothing was sent before
+/// it.
 unsafe fn send_netlink_messages(fd: c_int, messages: *mut mmsghdr, count: c_uint) -> c_int {
     for n in 0..count as usize {
         // SAFETY: as the program called sendmmsg.

@@ -145,9 +145,9 @@ macro_rules! take_apart {
     };
 }
 
-/// Saves the argument registers and builds a va_list at the stack pointer that needs only its offset
-/// into the general registers: 24 bytes and the save area behind them on x86_64 (System V ABI, 3.5.7),
-/// 32 bytes on aarch64 (AAPCS64, appendix B).
+/// Saves the argument registers and builds a va_list at the stack pointer that needs only its
+/// offset into the general registers: 24 bytes and the save area behind them on x86_64 (System V
+/// ABI, 3.5.7), 32 bytes on aarch64 (AAPCS64, appendix B).
 #[cfg(target_arch = "x86_64")]
 macro_rules! save_registers {
     () => {

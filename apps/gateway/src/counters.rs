@@ -1,98 +1,87 @@
 //! What happened, in numbers.
 
-/// Declares counters and their names in one place.
-macro_rules! counters {
-    ($( $(#[$doc:meta])* $field:ident, )*) => {
-        /// Counts since the start.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Counters { $( $(#[$doc])* pub $field: u64, )* }
-
-        impl Counters {
-            /// Names and counts, in a fixed order.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [ $( (stringify!($field), self.$field), )* ].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
-    /// Flows that the program opened and the host connected.
-    tcp_connected,
-    /// Flows that the program opened and the host refused or could not reach.
-    tcp_refused,
-    /// Connections taken from forwarded ports.
-    tcp_accepted,
-    /// Of these, the ones that the program refused.
-    tcp_accepted_refused,
-    /// Flows that ended in both directions.
-    tcp_finished,
-    /// Flows that either side reset.
-    tcp_reset,
-    /// Flows not made because of `TCP_FLOWS_MAX` or descriptors: clients that were refused, and
-    /// SYNs of the program that were not answered.
-    tcp_flows_full,
-    /// Directions of flows that got little memory because of `FIFOS_LARGE_MAX`.
-    tcp_fifos_small,
-    /// SYNs of the program given up before the host had connected: it did not repeat them for long, or
-    /// `pending_max` of the inner stack was reached.
-    tcp_forgotten,
-    /// Bytes from the program to the host.
-    tcp_bytes_to_host,
-    /// Bytes from the host to the program.
-    tcp_bytes_to_program,
-    /// Times that a connection waited for those of its client which another gateway had.
-    accept_waited,
-    /// Times that accepting paused because descriptors or flows ran out.
-    accept_paused,
-    /// UDP flows made.
-    udp_flows,
-    /// UDP flows ended for being idle.
-    udp_expired,
-    /// UDP flows of the program's making ended to make room.
-    udp_evicted,
-    /// UDP flows of clients of published ports ended to make room.
-    udp_clients_evicted,
-    /// Datagrams of clients of published ports that the program refused: it does not listen there.
-    udp_clients_refused,
-    /// Datagrams from the program to the host, those to the forwarder of DNS apart.
-    udp_to_host,
-    /// Datagrams from the host to the program, answers of the forwarder apart.
-    udp_to_program,
-    /// Datagrams lost in either direction: the host's socket was full or gave an error, or the inner stack could not
-    /// send.
-    udp_dropped,
-    /// Questions of the program to the forwarder of DNS, by UDP.
-    dns_questions,
-    /// Of these, the ones that repeated a question which a nameserver was being asked.
-    dns_repeated,
-    /// Answers passed to the program.
-    dns_answers,
-    /// Questions asked again, mostly of the next nameserver: the one before did not help, or not in time.
-    dns_next,
-    /// Questions that no nameserver answered.
-    dns_unanswered,
-    /// Questions given up because of `DNS_QUERIES_MAX`.
-    dns_displaced,
-    /// Datagrams of the program to the forwarder that are no question, dropped.
-    dns_malformed,
-    /// Datagrams that came to a question's socket and do not answer it, dropped.
-    dns_mismatched,
-    /// Flows of the gateway's own sockets that a route of the host led back to it, refused.
-    loops_refused,
-    /// Errors of the host passed to the program as ICMP.
-    icmp_errors,
-    /// Errors not passed on: about a group, or because of `ERRORS_MAX`.
-    icmp_errors_dropped,
-    /// Echo requests passed to the host.
-    echo_requests,
-    /// Echo replies passed to the program.
-    echo_replies,
-    /// Echo requests dropped: this process may not send them (`net.ipv4.ping_group_range`).
-    echo_not_permitted,
-    /// Echo requests lost for another reason.
-    echo_dropped,
-    /// Echo flows ended to make room.
-    echo_evicted,
+towpath_pool::counters! {
+    /// Counts since the start.
+    #[non_exhaustive]
+    pub struct Counters {
+        /// Flows that the program opened and the host connected.
+        tcp_connected,
+        /// Flows that the program opened and the host refused or could not reach.
+        tcp_refused,
+        /// Connections taken from forwarded ports.
+        tcp_accepted,
+        /// Of these, the ones that the program refused.
+        tcp_accepted_refused,
+        /// Flows that ended in both directions.
+        tcp_finished,
+        /// Flows that either side reset.
+        tcp_reset,
+        /// Flows not made because of `TCP_FLOWS_MAX` or descriptors: clients that were refused, and
+        /// SYNs of the program that were not answered.
+        tcp_flows_full,
+        /// Directions of flows that got little memory because of `FIFOS_LARGE_MAX`.
+        tcp_fifos_small,
+        /// SYNs of the program given up before the host had connected: it did not repeat them for
+        /// long, or `pending_max` of the inner stack was reached.
+        tcp_forgotten,
+        /// Bytes from the program to the host.
+        tcp_bytes_to_host,
+        /// Bytes from the host to the program.
+        tcp_bytes_to_program,
+        /// Times that a connection waited for those of its client which another gateway had.
+        accept_waited,
+        /// Times that accepting paused because descriptors or flows ran out.
+        accept_paused,
+        /// UDP flows made.
+        udp_flows,
+        /// UDP flows ended for being idle.
+        udp_expired,
+        /// UDP flows of the program's making ended to make room.
+        udp_evicted,
+        /// UDP flows of clients of published ports ended to make room.
+        udp_clients_evicted,
+        /// Datagrams of clients of published ports that the program refused: it does not listen
+        /// there.
+        udp_clients_refused,
+        /// Datagrams from the program to the host, those to the forwarder of DNS apart.
+        udp_to_host,
+        /// Datagrams from the host to the program, answers of the forwarder apart.
+        udp_to_program,
+        /// Datagrams lost in either direction: the host's socket was full or gave an error, or the
+        /// inner stack could not send.
+        udp_dropped,
+        /// Questions of the program to the forwarder of DNS, by UDP.
+        dns_questions,
+        /// Of these, the ones that repeated a question which a nameserver was being asked.
+        dns_repeated,
+        /// Answers passed to the program.
+        dns_answers,
+        /// Questions asked again, mostly of the next nameserver: the one before did not help, or
+        /// not in time.
+        dns_next,
+        /// Questions that no nameserver answered.
+        dns_unanswered,
+        /// Questions given up because of `DNS_QUERIES_MAX`.
+        dns_displaced,
+        /// Datagrams of the program to the forwarder that are no question, dropped.
+        dns_malformed,
+        /// Datagrams that came to a question's socket and do not answer it, dropped.
+        dns_mismatched,
+        /// Flows of the gateway's own sockets that a route of the host led back to it, refused.
+        loops_refused,
+        /// Errors of the host passed to the program as ICMP.
+        icmp_errors,
+        /// Errors not passed on: about a group, or because of `ERRORS_MAX`.
+        icmp_errors_dropped,
+        /// Echo requests passed to the host.
+        echo_requests,
+        /// Echo replies passed to the program.
+        echo_replies,
+        /// Echo requests dropped: this process may not send them (`net.ipv4.ping_group_range`).
+        echo_not_permitted,
+        /// Echo requests lost for another reason.
+        echo_dropped,
+        /// Echo flows ended to make room.
+        echo_evicted,
+    }
 }

@@ -151,3 +151,7 @@ pub const PLAIN_TTL: u8 = 64;
 
 /// How long the host's sockets are not asked by a stack that never sleeps, in ns.
 pub const LISTEN_EVERY_NS: u64 = 20_000;
+
+/// Published ports that one look at a kernel's sockets asks about (`polled`). Their questions take
+/// half a millisecond together.
+pub const PORTS_PER_LOOK: usize = 64;

@@ -1,4 +1,4 @@
-//! PublishWatch ports that come and go with the program's sockets.
+//! Published ports that come and go with the program's sockets in its stack.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,14 +32,14 @@ struct Port {
 
 /// A published port of the host.
 #[derive(Debug)]
-struct Door {
+pub(crate) struct Door {
     /// The socket that the gateways have.
     socket: Arc<Fd>,
     protocol: ForwardProtocol,
     host: SocketAddr,
     /// Addresses of the program to which clients are presented.
-    programs: Vec<SocketAddr>,
-    is_open: bool,
+    pub(crate) programs: Vec<SocketAddr>,
+    pub(crate) is_open: bool,
 }
 
 /// Clients of the network (RFC 5737, RFC 3849), to ask how such are presented.
@@ -93,20 +93,19 @@ impl Port {
             door.set(sockets.values().any(|at| door.leads_to(at)), tell);
         }
         let in_vain = !sockets.is_empty() && sockets.values().all(ReceiverAt::is_loopback);
-        if let Some(Door { protocol, host, programs, .. }) = doors.first()
-            && let Some(program) = programs.first()
-            && in_vain
-            && !std::mem::replace(told, true)
+        if in_vain
+            && !*told
+            && let Some(notice) = doors.first().and_then(Door::loopback_only)
         {
-            let (protocol, host, program) = (*protocol, *host, *program);
-            tell(Notice::LoopbackOnly { protocol, host, program });
+            *told = true;
+            tell(notice);
         }
     }
 }
 
 impl Door {
     /// Shut, also where an earlier program of this process has left it open.
-    fn new(config: &GatewayConfig, bound: &Bound) -> Self {
+    pub(crate) fn new(config: &GatewayConfig, bound: &Bound) -> Self {
         let Bound { which, socket, host } = bound;
         door::shut(socket, *host, which.protocol);
         let loopback: IpAddr = match host {
@@ -131,17 +130,24 @@ impl Door {
         self.programs.iter().any(|program| at.is_reached_at(program.ip()))
     }
 
-    fn set(&mut self, is_open: bool, tell: &dyn Fn(Notice)) {
+    /// The program listens on its loopback only.
+    pub(crate) fn loopback_only(&self) -> Option<Notice> {
+        let (protocol, host, program) = (self.protocol, self.host, *self.programs.first()?);
+        Some(Notice::LoopbackOnly { protocol, host, program })
+    }
+
+    /// Opens or shuts the door; false: as before.
+    pub(crate) fn set(&mut self, is_open: bool, tell: &dyn Fn(Notice)) -> bool {
         if std::mem::replace(&mut self.is_open, is_open) == is_open {
-            return;
+            return false;
         }
         let Self { socket, protocol, host, .. } = self;
         if !is_open {
-            return door::shut(socket, *host, *protocol);
-        }
-        if let Err(error) = door::open(socket, *protocol) {
+            door::shut(socket, *host, *protocol);
+        } else if let Err(error) = door::open(socket, *protocol) {
             let (protocol, host, errno) = (*protocol, *host, error.raw_os_error());
             tell(Notice::NotOpened { protocol, host, errno });
         }
+        true
     }
 }

@@ -11,29 +11,25 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use towpath_gateway::{Forward, ForwardProtocol, Gateway, GatewayConfig};
+use towpath_link::Dice;
 use towpath_stack::{BindOptions, DropReason, Family, SocketKind};
 use world::{PATIENCE, Sock, USERS_OF_A_SHARD, World, in_namespace};
 
 /// A host of several shards, and what decides which of them is turned next.
 struct Shards {
     worlds: Vec<World>,
-    dice: u64,
+    dice: Dice,
 }
 
 impl Shards {
     fn new(count: usize, seed: u64) -> Self {
-        Self { worlds: World::shards(count), dice: seed }
-    }
-
-    fn roll(&mut self, below: usize) -> usize {
-        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.dice >> 33) as usize % below
+        Self { worlds: World::shards(count), dice: Dice::new(seed, 0) }
     }
 
     /// Turns some of them, one more often than another.
     fn turn(&mut self, times: usize) {
         for _ in 0..times {
-            let shard = self.roll(self.worlds.len());
+            let shard = self.dice.index(self.worlds.len());
             self.worlds[shard].turn();
         }
     }
@@ -139,7 +135,7 @@ fn arrive_in_order(count: usize, from: Ipv4Addr, turns: usize) -> Vec<usize> {
     let (mut clients, mut accepted) = (Vec::new(), Vec::new());
     for name in 0..CLIENTS {
         clients.push(client(from, port, name));
-        let turns = shards.roll(turns + 1);
+        let turns = shards.dice.index(turns + 1);
         shards.turn(turns);
         shards.accept(shard, listener, &mut accepted);
     }

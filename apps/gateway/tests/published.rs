@@ -6,56 +6,21 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use towpath_direct::Direct;
 use towpath_gateway::{Bound, Forward, ForwardProtocol, GatewayConfig, Notice, PublishWatch};
 use towpath_pool::{LinkType, Offloads};
-use towpath_ring::{HeapRecv, HeapSend, Payload};
 use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{
-    BindOptions, DatagramMeta, EchoMeta, Family, Host, IfaceId, Linger, PendingId, SocketEvent,
-    SocketId, SocketKind, SocketOption, Stack, StackConfig,
+    BindOptions, Family, IfaceId, Linger, SocketId, SocketKind, SocketOption, Stack, StackConfig,
 };
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
 const NOW: Instant = Instant(1_000_000_000);
 
-/// An owner whose stack moves no packets.
-struct Nobody;
-
-impl Host for Nobody {
-    type Recv = HeapRecv;
-    type Send = HeapSend;
-
-    fn recv_room(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn accept(
-        &mut self,
-        _: u32,
-        _: SocketId,
-        _: SocketAddr,
-        _: SocketAddr,
-    ) -> Option<(u32, HeapRecv, HeapSend)> {
-        None
-    }
-
-    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
-
-    fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
-        false
-    }
-
-    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
-
-    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
-
-    fn event(&mut self, _: u32, _: SocketEvent) {}
-}
-
 /// Shards of a program's stack, and ports of the host that lead to it.
 struct World {
-    shards: Vec<Stack<Nobody>>,
+    shards: Vec<Stack<Direct>>,
     hosts: Vec<SocketAddr>,
     notices: Receiver<Notice>,
     _bound: Vec<Bound>,

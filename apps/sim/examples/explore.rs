@@ -76,7 +76,11 @@ fn check_file(file: &str, pcap: Option<&str>) -> Result<(), String> {
     if let Some(folder) = pcap {
         let plans = read(&text).map_err(|error| format!("{file}: {error}"))?;
         let captures = Some(Path::new(folder));
-        run_all(&plans, BatchOptions { seed: None, runs: 1, captures, threads: 1 }, &|_| {})?;
+        run_all(
+            &plans,
+            BatchOptions { seed: None, runs: 1, captures, traces: false, threads: 1 },
+            &|_| {},
+        )?;
     }
     let outcome = check_text(&text, ExtraRules::default()).map_err(|fault| fault.to_string())?;
     say(&format!("sim: {file} is in order: {outcome:?}"));

@@ -17,6 +17,8 @@ pub struct BatchOptions<'a> {
     pub runs: usize,
     /// Folder for captures of all links.
     pub captures: Option<&'a Path>,
+    /// Whether the segments of the first connections are kept, for the charts of a page.
+    pub traces: bool,
     /// Threads; the result does not depend on their number.
     pub threads: usize,
 }
@@ -53,7 +55,7 @@ pub fn run_all(
                 done[at] = share;
                 progress(done.iter().sum::<f64>() / done.len() as f64);
             };
-            let result = run(plan, *seed, options.captures, &mut tell);
+            let result = run(plan, *seed, options, &mut tell);
             let failed = result.is_err();
             *results[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             if failed {

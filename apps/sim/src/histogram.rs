@@ -31,6 +31,13 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// The same histogram with values of 0 beside its own, so that it has `count` in all.
+    #[must_use]
+    pub fn with_zeros(&self, count: u64) -> Self {
+        let more = count.saturating_sub(self.count);
+        Self { zeros: self.zeros + more, count: self.count + more, ..self.clone() }
+    }
+
     /// Number of values.
     pub fn count(&self) -> u64 {
         self.count

@@ -7,9 +7,10 @@
 //!
 //! # Reading order
 //! `scenario` makes a [`Plan`] of a file, with `units` and `queue` for its values. `world` is the
-//! event loop, with `wire` and `packet` for what moves and `traffic` for the programs of the hosts.
-//! `trace` and `capture` look on. `run` samples a world, `batch` has several, `result` is what they
-//! find, and `output` shows it. `explore` makes random worlds and holds each step against rules.
+//! event loop over a `schedule`, with `wire` and `packet` for what moves and `traffic` for the
+//! programs of the hosts. `trace` and `capture` look on. `run` samples a world, `batch` has
+//! several, `result` is what they find, and `output` shows it. `explore` makes random worlds and
+//! holds each step against rules.
 //!
 //! # Example
 //! ```
@@ -21,7 +22,8 @@
 //!     topology = { kind = "pair", rate = "10mbit", delay = "10ms" }
 //!     flow = [{ kind = "bulk", from = "a", to = "b", bytes = "1MB" }]
 //! "#)?;
-//! let options = BatchOptions { seed: None, runs: 1, captures: None, threads: 1 };
+//! let options =
+//!     BatchOptions { seed: None, runs: 1, captures: None, traces: false, threads: 1 };
 //! let report = run_all(&plans, options, &|_| {})?;
 //! let flow = &report.runs[0].flows[0];
 //! assert_eq!(flow.bytes, 1_000_000);
@@ -44,6 +46,7 @@ mod queue;
 mod result;
 mod run;
 mod scenario;
+mod schedule;
 mod trace;
 mod traffic;
 mod units;

@@ -94,6 +94,11 @@ impl QueueSpec {
         }
     }
 
+    /// Whether packets leave in the order in which they came, and none is dropped after that.
+    pub fn is_fifo(&self) -> bool {
+        matches!(self, Self::Pfifo(_) | Self::Bfifo(_))
+    }
+
     /// The discipline, empty, whose packets are timed. `key` is for hashes and draws.
     pub fn build(&self, key: u64, sojourns: &Sojourns) -> Box<dyn Qdisc<SimPacket>> {
         let dice = || Dice::new(key, 0);
@@ -288,8 +293,8 @@ pub struct Sojourns(Arc<Mutex<SojournTimes>>);
 /// Times that packets waited.
 #[derive(Debug, Default)]
 pub struct SojournTimes {
-    /// All of a run.
-    pub all: Histogram,
+    /// All of a run but those of 0: most packets of most queues, which the discipline counts.
+    pub waits: Histogram,
     /// Largest since the last sample.
     pub max_ns: u64,
 }
@@ -321,10 +326,12 @@ impl<Q: Qdisc<SimPacket>> Qdisc<SimPacket> for Observed<Q> {
     fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<SimPacket>>) -> Option<SimPacket> {
         let item = self.inner.dequeue(now_ns, drops)?;
         let waited = now_ns.saturating_sub(item.entered_ns);
-        self.sojourns.with(|times| {
-            times.all.record(waited);
-            times.max_ns = times.max_ns.max(waited);
-        });
+        if waited > 0 {
+            self.sojourns.with(|times| {
+                times.waits.record(waited);
+                times.max_ns = times.max_ns.max(waited);
+            });
+        }
         Some(item)
     }
 

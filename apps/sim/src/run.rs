@@ -1,12 +1,12 @@
 //! A run: a world, its samples, and the result.
 
-use std::path::Path;
-
+use crate::batch::BatchOptions;
 use crate::capture::Captures;
 use crate::result::{
     DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, fairness,
 };
 use crate::scenario::{FlowPlan, Plan, Traffic};
+use crate::trace::Traces;
 use crate::traffic::Tally;
 use crate::units::Time;
 use crate::world::World;
@@ -24,19 +24,21 @@ struct Ends {
     tcp: Option<Info>,
 }
 
-/// Runs a plan with a seed. `captures` is a folder for files of all links. `progress` gets the
-/// share that is done, some hundred times.
+/// Runs a plan with a seed. `progress` gets the share that is done, some hundred times.
 ///
 /// # Errors
 /// A limit that was reached, or a file that could not be written.
 pub fn run(
     plan: &Plan,
     seed: u64,
-    captures: Option<&Path>,
+    options: BatchOptions<'_>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<RunResult, String> {
-    let captures = captures.map(|folder| Captures::create(folder, plan, seed)).transpose()?;
-    let mut world = World::new(plan, seed, captures);
+    let captures = options.captures.map(|folder| Captures::create(folder, plan, seed));
+    let mut world = World::new(plan, seed, captures.transpose()?);
+    if options.traces {
+        world.traces = Traces::new(plan);
+    }
     let mut recorder = Recorder::new(plan);
     let samples = plan.duration_ns.div_ceil(plan.sample_ns);
     for number in 1..=samples {
@@ -270,7 +272,7 @@ fn link_result(
         lost: stats.lost,
         marked: wire.queue().stats().ecn_mark + stats.marked,
         utilization: rate_bps.map(|rate| stats.delivered_bytes as f64 * 8. / whole_s / rate as f64),
-        sojourn: wire.sojourns.with(|times| (&times.all).into()),
+        sojourn: wire.sojourn_times(),
         series,
         device,
     }

@@ -92,6 +92,11 @@ impl Traces {
         all
     }
 
+    /// Whether no connection is traced.
+    pub fn is_empty(&self) -> bool {
+        self.traces.is_empty()
+    }
+
     /// A frame that leaves a host, or arrives there.
     pub fn on_frame(&mut self, at_ns: u64, frame: &[u8], is_sent: bool) {
         let Some(segment) = parse(frame) else { return };

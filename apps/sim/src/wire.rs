@@ -9,6 +9,7 @@ use towpath_qdisc::{Qdisc, TransmitPath, TransmitQueue};
 
 use crate::packet::SimPacket;
 use crate::queue::{QueueSpec, Sojourns};
+use crate::result::Times;
 use crate::scenario::{DevicePlan, Outage, Place, WayPlan};
 
 /// Packets that wait in the device of a host without a discipline: enough that it is never idle.
@@ -33,8 +34,13 @@ pub struct Wire {
     pub to: Place,
     link: Link<SimPacket>,
     device: Option<TransmitPath<SimPacket, RingDevice<SimPacket>>>,
+    /// The host at the start has more to send than there was room for.
+    pub sender_waits: bool,
     /// The host keeps its packets while the device is busy.
     has_ring: bool,
+    /// Packets come out in the order in which they go in, after the same delay, and none is dropped
+    /// between.
+    keeps_order: bool,
     /// Properties of the link while the direction is up.
     config: LinkConfig,
     /// Outages that are not over, the next one first.
@@ -53,6 +59,13 @@ impl Wire {
             (None, false) => QueueSpec::Pfifo(usize::MAX).build(0, &sojourns),
         };
         let has_ring = way.queue.is_none() && !is_switch;
+        let is_fifo = way.queue.as_ref().is_none_or(QueueSpec::is_fifo);
+        let LinkConfig { jitter_ns, reorder, .. } = way.config;
+        let keeps_order = is_fifo
+            && way.device.is_none()
+            && way.outages.is_empty()
+            && jitter_ns == 0
+            && reorder.probability == Probability::NEVER;
         let (link, device) = match way.device {
             None => (Link::with_queue(way.config, queue, dice), None),
             Some(device) => {
@@ -61,7 +74,19 @@ impl Wire {
             }
         };
         let (config, outages) = (*link.config(), way.outages.iter().copied().collect());
-        Self { sojourns, from, to, link, device, has_ring, config, outages }
+        let sender_waits = false;
+        Self {
+            sojourns,
+            from,
+            to,
+            link,
+            device,
+            sender_waits,
+            has_ring,
+            keeps_order,
+            config,
+            outages,
+        }
     }
 
     /// A packet goes in.
@@ -87,8 +112,18 @@ impl Wire {
 
     /// Time at which [`Wire::poll_packet`] has work.
     pub fn next_timeout_ns(&self, now: u64) -> Option<u64> {
+        let link = self.link.next_timeout_ns();
+        if self.device.is_none() && self.outages.is_empty() {
+            return link;
+        }
         let device = self.device.as_ref().and_then(TransmitPath::next_timeout_ns);
-        [self.link.next_timeout_ns(), device, self.next_switch(now)].into_iter().flatten().min()
+        [link, device, self.next_switch(now)].into_iter().flatten().min()
+    }
+
+    /// Whether nothing has to be done before the first packet comes out, although others wait for
+    /// the rate. The next call sends them at the times that were theirs.
+    pub fn may_sleep(&self) -> bool {
+        self.keeps_order && !self.sender_waits
     }
 
     /// Takes the direction down, or brings it up again.
@@ -112,7 +147,7 @@ impl Wire {
         (at != u64::MAX).then_some(at)
     }
 
-    /// Packets that the host at the start may send now.
+    /// Packets that the host at the start may send now, after [`Wire::poll_packet`] at this time.
     pub fn room(&self) -> usize {
         match &self.device {
             _ if !self.has_ring => usize::MAX,
@@ -121,9 +156,9 @@ impl Wire {
         }
     }
 
-    /// Whether the host at the start, which has more to send, is to be called.
+    /// Whether the host at the start has more to send, and is to be called.
     pub fn wakes_sender(&self) -> bool {
-        self.has_ring && (self.device.is_none() || self.room() > 0)
+        self.sender_waits && self.has_ring && (self.device.is_none() || self.room() > 0)
     }
 
     /// The link behind the queue.
@@ -139,6 +174,12 @@ impl Wire {
     /// The discipline.
     pub fn queue(&self) -> &dyn Qdisc<SimPacket> {
         self.device.as_ref().map_or(self.link.queue(), |path| path.qdisc())
+    }
+
+    /// Times that packets waited in the queue.
+    pub fn sojourn_times(&self) -> Times {
+        let sent = self.queue().stats().sent_packets;
+        self.sojourns.with(|times| (&times.waits.with_zeros(sent)).into())
     }
 
     /// Bits per second that the direction carries.

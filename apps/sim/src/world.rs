@@ -1,24 +1,24 @@
 //! The event loop: hosts and links, in the order of their times.
 //!
-//! Links and hosts are actors. Each has one time at which it wants to be called, and a heap gives
-//! the earliest. Several actors of the same time are called in the order of their numbers. Links
-//! come before hosts, so that a host finds all packets of a moment. Nothing depends on anything
-//! but the plan and the seed.
+//! Links and hosts are actors. Each has one time at which it wants to be called, and [`Schedule`]
+//! gives the earliest. Several actors of the same time are called in the order of their numbers.
+//! Links come before hosts, so that a host finds all packets of a moment. Nothing depends on
+//! anything but the plan and the seed.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use towpath_direct::{DirectConfig, Node, NodeConfig, SocketHandle};
 use towpath_link::{Carried, Dice, Dropped};
 use towpath_pool::{Batch, LinkType, Offloads, Pool};
 use towpath_stack::net::InterfaceConfig;
-use towpath_stack::{Instant, StackConfig, Usage};
+use towpath_stack::{IfaceId, Instant, StackConfig, Usage};
 use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
 use crate::packet::{SimPacket, SimPort, Towards};
 use crate::scenario::{HostPlan, NET, Place, Plan};
+use crate::schedule::Schedule;
 use crate::trace::Traces;
 use crate::traffic::Programs;
 use crate::watch::Watch;
@@ -35,7 +35,24 @@ struct SimHost {
     programs: Programs,
     /// The wire to the network.
     wire: usize,
+    /// The stack has more to send than the wire had room for.
+    is_waiting: bool,
 }
+
+impl SimHost {
+    /// Time of the next turn of the node; `u64::MAX` for none.
+    fn node_due(&self) -> u64 {
+        self.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS))
+    }
+
+    /// Whether a turn of the node now has an effect though nothing arrives.
+    fn has_work(&self, now: u64) -> bool {
+        self.node_due() <= now || self.node.stack.net.output_load(ETH0).packets > 0
+    }
+}
+
+/// The interface of a host: loopback has number 0.
+const ETH0: IfaceId = IfaceId(1);
 
 struct Switch {
     /// Wires that lead away.
@@ -52,7 +69,7 @@ pub struct World {
     pub events: u64,
     /// Directions of links: the two of link `i` are `2 i` and `2 i + 1`.
     pub wires: Vec<Wire>,
-    /// Segments of some connections.
+    /// Segments of some connections; of none unless their owner asks for them.
     pub traces: Traces,
     /// Onlooker that holds the world against its rules.
     pub watch: Option<Watch>,
@@ -60,12 +77,16 @@ pub struct World {
     switches: Vec<Switch>,
     by_address: BTreeMap<Ipv4Addr, usize>,
     captures: Option<Captures>,
-    /// Time of each actor, and the entries of the heap: an entry with another time is void.
-    armed: Vec<u64>,
-    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    schedule: Schedule,
+    /// Packets that the host at the start of each wire may send when the wire is at rest. None:
+    /// there is a device, whose limit changes.
+    rooms: Vec<Option<usize>>,
     pool: Pool,
     /// Packets that switches copied.
     copies: u64,
+    /// Packets that a host has sent: empty between two events, and kept for its memory.
+    outbox: Batch,
+    /// Packets that a link has dropped, likewise.
     drops: Vec<Dropped<SimPacket>>,
 }
 
@@ -98,23 +119,32 @@ impl World {
             node: node(host, number, seed),
             programs: Programs::new(plan, number, seed),
             wire: first_wires[number],
+            is_waiting: false,
         });
         let hosts: Vec<SimHost> = hosts.collect();
-        let switches = (0..plan.switches.len()).map(|number| switch(number, &wires, hosts.len()));
+        let mut leaving = vec![Vec::new(); plan.switches.len()];
+        for (at, wire) in wires.iter().enumerate() {
+            if let Place::Switch(switch) = wire.from {
+                leaving[switch].push(at);
+            }
+        }
+        let switches =
+            (0..leaving.len()).map(|number| switch(number, &wires, &leaving, hosts.len()));
         let switches = switches.collect();
         let actors = wires.len() + hosts.len();
         let mut world = Self {
             now: 0,
             events: 0,
-            traces: Traces::new(plan),
+            traces: Traces::default(),
             watch: None,
             switches,
             by_address: plan.hosts.iter().map(|host| host.address).zip(0..).collect(),
             captures,
-            armed: vec![u64::MAX; actors],
-            heap: BinaryHeap::new(),
+            schedule: Schedule::new(actors),
+            rooms: wires.iter().map(|it| it.device().is_none().then(|| it.room())).collect(),
             pool: Pool::default(),
             copies: 0,
+            outbox: Batch::new(),
             drops: Vec::new(),
             wires,
             hosts,
@@ -127,40 +157,41 @@ impl World {
         world
     }
 
-    /// Runs up to a time; false when `events_max` is reached before.
+    /// Runs up to a time; false when `events_max` is reached before. Queues are as they are at that
+    /// time.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
-        while self.next_event().is_some_and(|at| at <= end) {
+        while let Some((at, actor)) = self.schedule.pop(end) {
             if self.events >= events_max {
                 return false;
             }
-            self.step();
+            self.call(at, actor);
         }
         self.now = end;
+        let mut drops = std::mem::take(&mut self.drops);
+        for wire in 0..self.wires.len() {
+            self.settle(wire, &mut drops);
+        }
+        self.drops = drops;
         true
     }
 
     /// Time of the next event; none in a world at rest.
     pub fn next_event(&mut self) -> Option<u64> {
-        while let Some(Reverse((at, actor))) = self.heap.peek().copied() {
-            if self.armed[actor as usize] == at {
-                return Some(at);
-            }
-            self.heap.pop();
-        }
-        None
+        self.schedule.next()
     }
 
     /// Calls the next actor at its time.
     pub fn step(&mut self) {
-        if self.next_event().is_none() {
-            return;
+        if let Some((at, actor)) = self.schedule.pop(u64::MAX) {
+            self.call(at, actor);
         }
-        let Some(Reverse((at, actor))) = self.heap.pop() else { return };
-        self.armed[actor as usize] = u64::MAX;
+    }
+
+    fn call(&mut self, at: u64, actor: usize) {
         self.events += 1;
         self.now = at;
-        match (actor as usize).checked_sub(self.wires.len()) {
-            None => self.run_wire(actor as usize),
+        match actor.checked_sub(self.wires.len()) {
+            None => self.run_wire(actor),
             Some(host) => self.run_host(host),
         }
     }
@@ -236,20 +267,37 @@ impl World {
         self.captures.take().map_or(Ok(()), Captures::finish)
     }
 
-    fn arm(&mut self, actor: usize, at: u64) {
-        if at < self.armed[actor] {
-            self.armed[actor] = at;
-            self.heap.push(Reverse((at, actor as u32)));
-        }
-    }
-
     fn arm_host(&mut self, host: usize, at: u64) {
-        self.arm(self.wires.len() + host, at);
+        self.schedule.arm(self.wires.len() + host, at);
     }
 
     fn arm_wire(&mut self, wire: usize) {
         if let Some(at) = self.wires[wire].next_timeout_ns(self.now) {
-            self.arm(wire, at.max(self.now));
+            self.schedule.arm(wire, at.max(self.now));
+        }
+    }
+
+    /// Sends what the rate of a link has let pass by now. Nothing comes out now: its time would
+    /// have been an event.
+    fn settle(&mut self, at: usize, drops: &mut Vec<Dropped<SimPacket>>) {
+        let first = drops.len();
+        let out = self.wires[at].poll_packet(self.now, drops);
+        debug_assert!(out.is_none(), "wire {at} slept over a packet");
+        self.give_up(at, first, drops);
+    }
+
+    /// Packets that the host at the start of a wire may send now. A wire at rest has room, which
+    /// needs no look at it: its memory is often far away.
+    fn room(&mut self, wire: usize, drops: &mut Vec<Dropped<SimPacket>>) -> usize {
+        match self.rooms[wire] {
+            Some(room) if self.schedule.at(wire) == u64::MAX => room,
+            _ => {
+                // A wire with a packet that comes out at once was looked at when that went in.
+                if self.schedule.at(wire) > self.now {
+                    self.settle(wire, drops);
+                }
+                self.wires[wire].room()
+            }
         }
     }
 
@@ -266,18 +314,18 @@ impl World {
                 Place::Switch(switch) => self.forward(switch, at, item, &mut drops),
             }
         }
-        self.give_up(at, &mut drops);
+        self.give_up(at, 0, &mut drops);
         self.drops = drops;
         self.arm_wire(at);
-        if let (true, Place::Host(host)) = (self.wires[at].wakes_sender(), self.wires[at].from)
-            && self.hosts[host].node.ports.first().is_some_and(|port| port.is_blocked)
-        {
+        if let (true, Place::Host(host)) = (self.wires[at].wakes_sender(), self.wires[at].from) {
             self.arm_host(host, self.now);
         }
     }
 
     fn deliver(&mut self, host: usize, item: SimPacket) {
-        self.traces.on_frame(self.now, item.frame(), false);
+        if !self.traces.is_empty() {
+            self.traces.on_frame(self.now, item.frame(), false);
+        }
         if let Some(watch) = &mut self.watch {
             watch.on_frame(self.now, host, item.frame(), false);
         }
@@ -320,14 +368,16 @@ impl World {
         item.entered_ns = self.now;
         let before = drops.len();
         self.wires[wire].on_packet(self.now, item, drops);
-        let mut own = drops.split_off(before);
-        self.give_up(wire, &mut own);
-        self.arm_wire(wire);
+        self.give_up(wire, before, drops);
+        // The packet comes out behind the one that the wire is called for.
+        if self.schedule.at(wire) == u64::MAX || !self.wires[wire].may_sleep() {
+            self.arm_wire(wire);
+        }
     }
 
-    /// Notes the drops of a wire, and takes their memory back.
-    fn give_up(&mut self, wire: usize, drops: &mut Vec<Dropped<SimPacket>>) {
-        for Dropped { item, cause } in drops.drain(..) {
+    /// Notes the drops of a wire from number `first` on, and takes their memory back.
+    fn give_up(&mut self, wire: usize, first: usize, drops: &mut Vec<Dropped<SimPacket>>) {
+        for Dropped { item, cause } in drops.drain(first..) {
             if let Some(captures) = &mut self.captures {
                 captures.dropped(wire, self.now, cause.name(), item.frame());
             }
@@ -339,12 +389,13 @@ impl World {
     fn run_host(&mut self, at: usize) {
         let (now, wire) = (self.now, self.hosts[at].wire);
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
-        let mut outbox = Batch::new();
+        let mut outbox = std::mem::take(&mut self.outbox);
         let mut drops = std::mem::take(&mut self.drops);
         for _ in 0..ROUNDS_MAX {
+            let room = self.room(wire, &mut drops);
             let host = &mut self.hosts[at];
             if let Some(port) = host.node.ports.first_mut() {
-                port.room = self.wires[wire].room();
+                port.room = room;
             }
             let turn = host.node.turn(Instant(EPOCH_NS + now));
             if let Some(port) = host.node.ports.first_mut() {
@@ -353,7 +404,9 @@ impl World {
             let sent = !outbox.is_empty();
             for packet in outbox.drain(..) {
                 let item = SimPacket::new(packet, &mut self.hosts[at].node.pool, now);
-                self.traces.on_frame(now, item.frame(), true);
+                if !self.traces.is_empty() {
+                    self.traces.on_frame(now, item.frame(), true);
+                }
                 if let Some(watch) = &mut self.watch {
                     watch.on_frame(now, at, item.frame(), true);
                 }
@@ -361,25 +414,34 @@ impl World {
             }
             let host = &mut self.hosts[at];
             let mut called = host.programs.on_timeout(&mut host.node, now);
+            let mut has_heard = false;
             while let Some(event) = host.node.poll_event() {
                 host.programs.on_event(&mut host.node, now, event);
-                called = true;
+                has_heard = true;
             }
             called |= host.programs.on_timeout(&mut host.node, now);
             let has_more =
                 turn.more || (sent && host.node.ports.iter().any(|port| port.is_blocked));
-            if !called && !has_more {
+            // Most programs that hear of bytes only read them: the stack has nothing to do then.
+            let has_more = called || has_more || has_heard && host.has_work(now);
+            if !has_more {
                 break;
             }
         }
-        self.drops = drops;
+        (self.drops, self.outbox) = (drops, outbox);
+        let host = &mut self.hosts[at];
+        let is_waiting = host.node.ports.iter().any(|port| port.is_blocked);
+        if is_waiting || host.is_waiting {
+            host.is_waiting = is_waiting;
+            self.wires[wire].sender_waits = is_waiting;
+            self.arm_wire(wire);
+        }
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
         let host = &self.hosts[at];
         if let Some(watch) = &mut self.watch {
             watch.on_turn(now, at, &host.node);
         }
-        let due = host.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS));
-        let due = due.min(host.programs.due());
+        let due = host.node_due().min(host.programs.due());
         if due != u64::MAX {
             self.arm_host(at, due.max(now));
         }
@@ -429,24 +491,21 @@ fn mac_of(host: usize) -> MacAddr {
     MacAddr([2, 0, 0, 0, high, low])
 }
 
-/// A switch with the way to each host: links make no loop, so there is one.
-fn switch(number: usize, wires: &[Wire], hosts: usize) -> Switch {
-    let own = |(at, wire): (usize, &Wire)| (wire.from == Place::Switch(number)).then_some(at);
-    let leaving: Vec<usize> = wires.iter().enumerate().filter_map(own).collect();
+/// A switch with the way to each host: links make no loop, so there is one. `leaving` are the wires
+/// that lead away from each switch.
+fn switch(number: usize, wires: &[Wire], leaving: &[Vec<usize>], hosts: usize) -> Switch {
     let mut towards = vec![usize::MAX; hosts];
-    for &first in &leaving {
+    for &first in &leaving[number] {
         let mut stack = vec![first];
         while let Some(at) = stack.pop() {
             match wires[at].to {
                 Place::Host(host) => towards[host] = first,
-                next => {
-                    let onward = wires.iter().enumerate();
-                    let onward =
-                        onward.filter(|(other, wire)| wire.from == next && *other != at ^ 1);
-                    stack.extend(onward.map(|(other, _)| other));
+                // The direction back on the same link has the number beside.
+                Place::Switch(next) => {
+                    stack.extend(leaving[next].iter().filter(|other| **other != at ^ 1));
                 }
             }
         }
     }
-    Switch { wires: leaving, towards }
+    Switch { wires: leaving[number].clone(), towards }
 }

@@ -207,7 +207,13 @@ fn the_scenario_of_an_example_gives_the_same_runs() {
     for example in [ping("codel").example(), tc("fq_codel", Transport::Udp).example()] {
         let example = example.expect("it fits");
         let plans = read(example.scenario.as_deref().expect("a scenario")).expect("it is read");
-        let options = towpath_sim::BatchOptions { seed: None, runs: 1, captures: None, threads: 2 };
+        let options = towpath_sim::BatchOptions {
+            seed: None,
+            runs: 1,
+            captures: None,
+            traces: false,
+            threads: 2,
+        };
         let report = towpath_sim::run_all(&plans, options, &|_| {}).expect("a run");
         let own = example.run(None, 2, &|_| {}).expect("a run");
         assert_eq!(towpath_sim::csv(&report), towpath_sim::csv(&own.report));

@@ -37,7 +37,7 @@ fn a_seed_gives_the_same_world_each_time() {
 fn a_random_world_is_a_scenario_of_towpath_sim() {
     let text = Scene::draw(3).to_toml();
     let plans = read(&text).expect("a scenario");
-    let options = BatchOptions { seed: None, runs: 1, captures: None, threads: 1 };
+    let options = BatchOptions { seed: None, runs: 1, captures: None, traces: false, threads: 1 };
     let report = run_all(&plans, options, &|_| {}).expect("a run");
     assert_eq!(report.runs[0].flows.len(), plans[0].flows.len());
 }

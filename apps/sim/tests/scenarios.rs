@@ -15,7 +15,7 @@ fn report(name: &str) -> Report {
     let path = folder().join(format!("{name}.toml"));
     let text = std::fs::read_to_string(&path).expect("the scenario");
     let plans = read(&text).unwrap_or_else(|error| panic!("{name}.toml: {error}"));
-    let options = BatchOptions { seed: None, runs: 1, captures: None, threads: 1 };
+    let options = BatchOptions { seed: None, runs: 1, captures: None, traces: false, threads: 1 };
     run_all(&plans, options, &|_| {}).expect("no limit is reached")
 }
 
@@ -57,6 +57,7 @@ scenarios! {
     flash_crowd_gives_what_it_gave = "flash-crowd",
     idle_gives_what_it_gave = "idle",
     incast_gives_what_it_gave = "incast",
+    parking_lot_gives_what_it_gave = "parking-lot",
     policer_gives_what_it_gave = "policer",
     reno_cubic_gives_what_it_gave = "reno-cubic",
     reordering_gives_what_it_gave = "reordering",

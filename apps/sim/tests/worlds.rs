@@ -8,7 +8,8 @@ fn run(text: &str, options: BatchOptions<'_>) -> Result<Report, String> {
     run_all(&read(text).expect("a scenario"), options, &|_| {})
 }
 
-const ONE: BatchOptions<'_> = BatchOptions { seed: None, runs: 1, captures: None, threads: 1 };
+const ONE: BatchOptions<'_> =
+    BatchOptions { seed: None, runs: 1, captures: None, traces: true, threads: 1 };
 
 fn pair(link: &str, flow: &str) -> String {
     format!(

@@ -61,6 +61,33 @@ impl Counted for towpath_packet::PacketSocket {
     }
 }
 
+impl Counted for towpath_xdp::XdpSocket {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        vec![("xdp", self.counters().iter().collect())]
+    }
+}
+
+#[cfg(feature = "dpdk")]
+impl Counted for towpath_dpdk::Queue {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        let mut all = vec![("dpdk", self.counters().iter().collect())];
+        // Names come from the driver, once in a run.
+        let name = |name: String| -> &'static str { name.leak() };
+        let port: List =
+            self.driver_counters().into_iter().map(|(key, value)| (name(key), value)).collect();
+        if !port.is_empty() {
+            all.push(("dpdk_port", port));
+        }
+        all
+    }
+}
+
+impl Counted for towpath_replay::Replay {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        vec![("replay", self.stats().counters().iter().collect())]
+    }
+}
+
 impl<P: Port + Send> Counted for Shaped<P> {
     fn counted(&self) -> Vec<(&'static str, List)> {
         let [egress, ingress] = self.stats();

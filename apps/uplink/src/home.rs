@@ -9,8 +9,8 @@
 //!                                                 which begins again
 //! ```
 //!
-//! Each message is a packet of JSON; the outfit, which may be long, is a memory file. Nothing here calls libc: in PROGRAM's
-//! process its functions are those of the stack.
+//! Each message is a packet of JSON; the outfit, which may be long, is a memory file. Nothing here
+//! calls libc: in PROGRAM's process its functions are those of the stack.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -35,11 +35,12 @@ use crate::shape::{Link, Shape};
 
 /// Descriptors of one packet, at most (the kernel's SCM_MAX_FD is 253).
 const PASSED_MAX: usize = 250;
-/// Longest packet, in bytes; a socket takes 212992 unless it is told otherwise (net.core.wmem_default).
+/// Longest packet, in bytes; a socket takes 212992 unless it is told otherwise
+/// (net.core.wmem_default).
 const PACKET_MAX: usize = 160 << 10;
 
-/// The parts of an engine in PROGRAM's process. Descriptors go with an outfit: the read end of the run's lifeline, and
-/// those of the link.
+/// The parts of an engine in PROGRAM's process. Descriptors go with an outfit: the read end of the
+/// run's lifeline, and those of the link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outfit {
     /// The stack.
@@ -187,7 +188,8 @@ impl Home {
         Ok((serde_json::from_slice(&text)?, descriptors))
     }
 
-    /// Says something, if the other end takes it without a wait: for a thread that has other things to do.
+    /// Says something, if the other end takes it without a wait: for a thread that has other things
+    /// to do.
     pub fn mention(&self, what: &impl Serialize) {
         let text = serde_json::to_vec(what).unwrap_or_default();
         let _ = send(&**self.0, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
@@ -269,8 +271,17 @@ mod tests {
             ingress: words("loss 1%"),
             seed: u64::MAX,
         });
-        let shape =
-            Shape { mac, addresses, mtu, routes, resolver: None, newreno, busy_poll_us: 20, netem };
+        let shape = Shape {
+            mac,
+            addresses,
+            mtu,
+            routes,
+            resolver: None,
+            newreno,
+            busy_poll_us: 20,
+            netem,
+            in_process: true,
+        };
         let forwards = (1..=ports).map(forward).collect();
         let link = Link::Gateway { config: Box::new(GatewayConfig::default()), forwards };
         Outfit { shape, link, strict: true, library: "/lib.so".into() }

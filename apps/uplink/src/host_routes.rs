@@ -15,7 +15,8 @@ pub struct HostRoute {
     pub gateway: Option<IpAddr>,
 }
 
-/// All routes of both versions. A table that cannot be read is left out: there may be no /proc, or no IPv6.
+/// All routes of both versions. A table that cannot be read is left out: there may be no /proc, or
+/// no IPv6.
 pub fn all() -> Vec<HostRoute> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (v4, v6) = (read("/proc/net/route"), read("/proc/net/ipv6_route"));
@@ -31,7 +32,8 @@ fn is_used(flags: u32) -> bool {
     flags & UP != 0 && flags & REJECT == 0
 }
 
-/// `eth0 00000000 0102A8C0 0003 0 0 100 00000000 ...`: addresses in the order of their bytes in memory.
+/// `eth0 00000000 0102A8C0 0003 0 0 100 00000000 ...`: addresses in the order of their bytes in
+/// memory.
 fn parse_v4(line: &str) -> Option<HostRoute> {
     let words: Vec<_> = line.split_whitespace().collect();
     let [interface, dst, gateway, flags, _, _, _, mask, ..] = words[..] else { return None };
@@ -45,8 +47,8 @@ fn parse_v4(line: &str) -> Option<HostRoute> {
     })?
 }
 
-/// `fd00...00 40 00...00 00 00...00 00000100 00000001 00000000 00000001 eth0`: destination and its length,
-/// source and its length, router, metric, references, uses, flags, interface.
+/// `fd00...00 40 00...00 00 00...00 00000100 00000001 00000000 00000001 eth0`: destination and its
+/// length, source and its length, router, metric, references, uses, flags, interface.
 fn parse_v6(line: &str) -> Option<HostRoute> {
     let words: Vec<_> = line.split_whitespace().collect();
     let [dst, len, _, _, gateway, _, _, _, flags, interface] = words[..] else { return None };

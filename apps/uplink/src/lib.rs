@@ -15,16 +15,20 @@
 #![warn(missing_docs)]
 
 mod address;
+mod coalescing;
 mod counting;
+mod dpdk;
 mod facts;
 mod home;
 mod host_routes;
+mod interface;
 mod namespace;
 mod netem;
 mod plan;
 mod plan_error;
 mod publish;
 mod record;
+mod replay;
 mod shape;
 mod tap_network;
 mod uplink;
@@ -39,4 +43,5 @@ pub use plan_error::PlanError;
 pub use publish::{Ports, Protocol, Publish};
 pub use record::{Recording, record_drops};
 pub use shape::{Link, Resolver, Route, Shape};
+pub use towpath_bpf::{PortRange, Transport};
 pub use uplink::{Uplink, now_ns};

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use towpath_gateway::{Bound, Gateway, GatewayConfig};
+use towpath_gateway::{Bound, ForwardProtocol, Gateway, GatewayConfig, Notice, PolledPorts};
 use towpath_wire::Prefix;
 
 use crate::facts::facts;
@@ -28,6 +28,13 @@ pub struct BoundPorts {
     bound: Vec<Bound>,
     /// A line for the user. Empty where no port is published.
     pub facts: String,
+}
+
+impl BoundPorts {
+    /// Whether a port of this protocol is published.
+    pub fn has(&self, protocol: ForwardProtocol) -> bool {
+        self.bound.iter().any(|bound| bound.which.protocol == protocol)
+    }
 }
 
 impl Plan {
@@ -60,15 +67,32 @@ impl Plan {
         Ok(BoundPorts { bound, facts: facts(&self.publish, &places, program) })
     }
 
-    /// Has the gateway serve ports that are bound. Clients get in from then on: the kernel of the
-    /// namespace does not tell whether the program listens.
+    /// Has the gateway serve ports that are bound. Each refuses clients until [`Self::polled`]
+    /// opens it.
     ///
     /// # Errors
-    /// The host cannot listen on one or watch it, for want of memory.
+    /// The host cannot watch one, for want of memory.
     pub fn serve(&self, gateway: &mut Gateway, published: BoundPorts) -> Result<(), PlanError> {
-        let opened = published.bound.iter().try_for_each(Bound::open);
-        let served = opened
-            .and_then(|()| Gateway::serve_bound(std::slice::from_mut(gateway), published.bound));
+        let served = Gateway::serve_bound(std::slice::from_mut(gateway), published.bound);
         served.map_err(|error| self.port_taken(error))
+    }
+
+    /// Ports to be opened and shut as the kernel of the namespace says. Where this kernel does not
+    /// answer for a protocol, ports of that are opened for good.
+    ///
+    /// # Errors
+    /// The host cannot listen on one, for want of memory.
+    pub fn polled(
+        &self,
+        namespaced: &Namespaced,
+        published: &BoundPorts,
+        answers: impl Fn(ForwardProtocol) -> bool,
+        tell: impl Fn(Notice) + Send + 'static,
+    ) -> Result<PolledPorts, PlanError> {
+        let (asked, others): (Vec<_>, Vec<_>) =
+            published.bound.iter().partition(|bound| answers(bound.which.protocol));
+        let opened = others.into_iter().try_for_each(Bound::open);
+        opened.map_err(|error| self.port_taken(error))?;
+        Ok(PolledPorts::new(&namespaced.config, asked, tell))
     }
 }

@@ -5,17 +5,19 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use towpath_bpf::PortRange;
 use towpath_engine::{BUSY_POLL, EngineConfig};
 use towpath_gateway::{
     Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
     Notice, PublishWatch,
 };
-use towpath_packet::PacketSocket;
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
+use towpath_replay::{Replay, ReplayError};
 use towpath_stack::Owners;
 use towpath_tap::{OpenError, Parts, Steering, Tap};
 use towpath_wire::Prefix;
@@ -28,8 +30,9 @@ use crate::host_routes::{self, HostRoute};
 use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
+use crate::replay::StartWatch;
 use crate::shape::{Link, Resolver, Route, Shape};
-use crate::tap_network::{Choosing, own_address};
+use crate::tap_network::Choosing;
 use crate::uplink::now_ns;
 
 type Result<T> = std::result::Result<T, PlanError>;
@@ -51,6 +54,8 @@ pub enum Remark {
     Warning(String),
     /// The device was removed: "the TAP device tw0", or "the interface veth1".
     DeviceGone(String),
+    /// All packets of the capture in this file have come.
+    ReplayEnded(PathBuf),
 }
 
 /// Kind of the link of a plan.
@@ -62,6 +67,22 @@ pub enum LinkKind {
     Tap(Option<String>),
     /// An Ethernet interface of this machine, by its name, which the kernel uses as well.
     Packet(String),
+    /// The same by XDP.
+    Xdp(String),
+    /// The port that DPDK finds when it is started with these arguments of EAL.
+    Dpdk(String),
+    /// Packets of a capture in this file, which come once a program takes any.
+    Replay(PathBuf),
+}
+
+impl LinkKind {
+    /// Name of the interface that the kernel uses as well.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Packet(name) | Self::Xdp(name) => Some(name),
+            Self::Gateway | Self::Tap(_) | Self::Dpdk(_) | Self::Replay(_) => None,
+        }
+    }
 }
 
 /// A function that is told remarks, from any thread.
@@ -77,6 +98,9 @@ pub struct Plan {
     pub link: LinkKind,
     /// Addresses of the stack; empty: not asked for.
     pub addresses: Vec<Prefix>,
+    /// Ports of the addresses that the kernel has on the interface; empty: the stack has addresses
+    /// and an Ethernet address of its own.
+    pub ports: Vec<PortRange>,
     /// Longest IP packet of the link, in bytes; None: the link's own.
     pub mtu: Option<u32>,
     /// Whether the gateway's address leads to this host's loopback.
@@ -140,6 +164,15 @@ pub(crate) struct Rootless {
     pub(crate) program: IpAddr,
 }
 
+/// A link that is open, for an engine in PROGRAM's process, and the stack behind it.
+pub(crate) struct Parted {
+    pub(crate) link: Link,
+    pub(crate) shape: Shape,
+    /// Descriptors of the link.
+    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) facts: String,
+}
+
 /// A device, and the stack behind it.
 struct Tapped {
     /// Queues of the device, for each shard one.
@@ -169,7 +202,7 @@ impl Tell {
         Self(Arc::new(listener))
     }
 
-    fn remark(&self, remark: Remark) {
+    pub(crate) fn remark(&self, remark: Remark) {
         (self.0)(remark);
     }
 }
@@ -188,6 +221,7 @@ impl Plan {
             mtu: None,
             link,
             addresses: Vec::new(),
+            ports: Vec::new(),
             host_loopback: true,
             dns: None,
             newreno: false,
@@ -220,12 +254,14 @@ impl Plan {
     ///
     /// # Errors
     /// [`PlanError::Mtu`], [`PlanError::PublishWithDevice`], [`PlanError::GivenTwice`],
-    /// [`PlanError::NoAddress`], [`PlanError::OneShard`].
+    /// [`PlanError::NoAddress`], [`PlanError::OneShard`], [`PlanError::PortsWithoutInterface`].
     pub fn check(&mut self) -> Result<()> {
         let (most, link) = match &self.link {
             LinkKind::Gateway => (*MTUS.end(), "the gateway"),
             LinkKind::Tap(_) => (MTU_TAP_MAX, "a TAP device"),
-            LinkKind::Packet(name) => (*MTUS.end(), name.as_str()),
+            LinkKind::Packet(name) | LinkKind::Xdp(name) => (*MTUS.end(), name.as_str()),
+            LinkKind::Dpdk(_) => (*MTUS.end(), "a port of DPDK"),
+            LinkKind::Replay(_) => (*MTUS.end(), "a replay"),
         };
         let mtu = self.mtu();
         if !MTUS.contains(&mtu) || mtu > most {
@@ -236,12 +272,29 @@ impl Plan {
         {
             return Err(PlanError::PublishWithDevice(*publish));
         }
-        if let LinkKind::Packet(name) = &self.link {
+        match self.link.interface() {
+            Some(name) if self.addresses.is_empty() && self.ports.is_empty() => {
+                return Err(PlanError::NoAddress { interface: name.into() });
+            }
+            None if !self.ports.is_empty() => return Err(PlanError::PortsWithoutInterface),
+            _ => {}
+        }
+        if let LinkKind::Xdp(name) = &self.link
+            && self.shards > 1
+            && !self.auto
+        {
+            return Err(PlanError::OneShard { interface: name.clone() });
+        }
+        if matches!(self.link, LinkKind::Dpdk(_)) && self.addresses.is_empty() {
+            return Err(PlanError::NoAddress { interface: "the port".into() });
+        }
+        if let LinkKind::Replay(file) = &self.link {
+            let name = file.display().to_string();
             if self.addresses.is_empty() {
-                return Err(PlanError::NoAddress { interface: name.clone() });
+                return Err(PlanError::NoReplayAddress);
             }
             if self.shards > 1 && !self.auto {
-                return Err(PlanError::OneShard { interface: name.clone() });
+                return Err(PlanError::OneShard { interface: name });
             }
         }
         self.publish.sort_by_key(Publish::at_free_port);
@@ -267,7 +320,10 @@ impl Plan {
                 self.over_gateway(self.rootless()?, Owners::new(seed, self.shards))
             }
             LinkKind::Tap(name) => self.over_tap(name.clone(), seed),
-            LinkKind::Packet(name) => self.beside_kernel(name),
+            LinkKind::Packet(name) => self.by_packets(name, seed),
+            LinkKind::Xdp(name) => self.by_xdp(name),
+            LinkKind::Dpdk(arguments) => self.over_dpdk(arguments),
+            LinkKind::Replay(file) => self.over_replay(file),
         }?;
         uplink.config.threads_by_need = self.auto;
         Ok(uplink)
@@ -279,21 +335,35 @@ impl Plan {
     /// # Errors
     /// As for [`Self::build`].
     pub fn pack(&self, library: OsString) -> Result<Packed> {
-        let strict = self.strict;
-        if let LinkKind::Packet(name) = &self.link {
-            let (socket, shape, facts) = self.open_interface(name)?;
-            let (fd, interface) = socket.into_parts();
-            let outfit = Outfit { shape, link: Link::Packet(interface), strict, library };
-            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
-        }
-        if let LinkKind::Tap(name) = &self.link {
-            let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name.clone())?)?;
-            let tap = queues.pop().expect("a device is opened with a queue");
-            let Parts { fd, name, udp_segmentation } = tap.into_parts();
-            let link = Link::Tap { name, udp_segmentation };
-            let outfit = Outfit { shape, link, strict, library };
-            return Ok(Packed { outfit, descriptors: vec![fd.into()], facts });
-        }
+        let Parted { link, shape, descriptors, facts } = match &self.link {
+            LinkKind::Gateway => self.parted_gateway(),
+            LinkKind::Tap(name) => self.parted_tap(name.clone()),
+            LinkKind::Packet(name) => self.parted_packets(name),
+            LinkKind::Xdp(name) => self.parted_xdp(name),
+            LinkKind::Dpdk(_) => Err(PlanError::DpdkInside),
+            LinkKind::Replay(file) => self.parted_replay(file),
+        }?;
+        let outfit = Outfit { shape, link, strict: self.strict, library };
+        Ok(Packed { outfit, descriptors, facts })
+    }
+
+    fn parted_replay(&self, path: &Path) -> Result<Parted> {
+        self.open_replay(path)?;
+        let file = std::fs::File::open(path).map_err(|error| in_capture(path, error.into()))?;
+        let (shape, facts) = self.on_replay(path);
+        let link = Link::Replay(path.to_owned());
+        Ok(Parted { link, shape, descriptors: vec![file.into()], facts })
+    }
+
+    fn parted_tap(&self, name: Option<String>) -> Result<Parted> {
+        let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name)?)?;
+        let tap = queues.pop().expect("a device is opened with a queue");
+        let Parts { fd, name, udp_segmentation } = tap.into_parts();
+        let link = Link::Tap { name, udp_segmentation };
+        Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
+    }
+
+    fn parted_gateway(&self) -> Result<Parted> {
         let Rootless { config, shape, program } = self.rootless()?;
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
@@ -303,7 +373,7 @@ impl Plan {
         let link = Link::Gateway { config: Box::new(config), forwards };
         let own = |bound: Bound| Arc::into_inner(bound.socket).expect("nobody else has it yet");
         let descriptors = bound.into_iter().map(|bound| own(bound).into()).collect();
-        Ok(Packed { outfit: Outfit { shape, link, strict, library }, descriptors, facts })
+        Ok(Parted { link, shape, descriptors, facts })
     }
 
     pub(crate) fn rootless(&self) -> Result<Rootless> {
@@ -432,7 +502,7 @@ impl Plan {
     }
 
     /// A host on an Ethernet, whose router has the first other address of a network.
-    fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
+    pub(crate) fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
         // There is no forwarder: the nameserver is reached as other hosts are.
         let resolver = match self.dns {
             Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
@@ -452,31 +522,31 @@ impl Plan {
     ) -> Shape {
         let (newreno, busy_poll_us) = (self.newreno, self.busy_poll_us);
         let netem = self.netem.clone();
-        Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem }
+        let in_process = true;
+        Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem, in_process }
     }
 
-    /// Opens an interface that the kernel uses as well, and makes the stack a host of its network.
-    fn open_interface(&self, name: &str) -> Result<(PacketSocket, Shape, String)> {
-        if let Some((own, interface)) = own_address(&self.addresses)? {
-            let why = format!("this host has it on {interface} already");
-            return Err(PlanError::AddressTaken { own, why });
-        }
-        let mac = random_mac()?;
-        let socket = PacketSocket::open(name, mac)?;
-        let most = socket.interface().mtu;
-        let mtu = self.mtu.unwrap_or(most);
-        if mtu > most {
-            return Err(PlanError::Mtu { mtu, most, link: name.into() });
-        }
-        let facts = format!("{} on {name}", list(self.addresses.iter().map(Prefix::addr)));
-        Ok((socket, self.on_ethernet(mac, self.addresses.clone(), mtu), facts))
+    fn open_replay(&self, path: &Path) -> Result<Replay> {
+        Replay::open(path).map_err(|error| in_capture(path, error))
     }
 
-    fn beside_kernel(&self, name: &str) -> Result<Connected> {
-        let (mut socket, shape, facts) = self.open_interface(name)?;
-        let (tell, gone) = (self.tell.clone(), format!("the interface {name}"));
-        socket.on_gone(move || tell.remark(Remark::DeviceGone(gone)));
-        self.finish(vec![socket], &shape, facts)
+    /// The stack on which a replay's packets come, and a line for the user.
+    fn on_replay(&self, path: &Path) -> (Shape, String) {
+        let routes = Shape::default_routes(&self.addresses, LinkType::Ip, |_| None);
+        let mut shape = self.shape([0; 6], self.addresses.clone(), self.mtu(), routes, None);
+        shape.in_process = false;
+        let own = list(self.addresses.iter().map(Prefix::addr));
+        (shape, format!("{own} in the packets of {}", path.display()))
+    }
+
+    fn over_replay(&self, path: &Path) -> Result<Connected> {
+        let (mut replay, (shape, facts)) = (self.open_replay(path)?, self.on_replay(path));
+        let (tell, file) = (self.tell.clone(), path.to_owned());
+        replay.on_end(move || tell.remark(Remark::ReplayEnded(file)));
+        let watch = Arc::new(StartWatch(replay.wait_for_start()));
+        let mut connected = self.finish(vec![replay], &shape, facts)?;
+        connected.config.stack.receivers = Some(watch);
+        Ok(connected)
     }
 
     fn over_tap(&self, name: Option<String>, seed: &[u8; 32]) -> Result<Connected> {
@@ -512,7 +582,7 @@ impl Plan {
     }
 
     /// A stack whose shards have these ports.
-    fn finish<P: Port + Counted + 'static>(
+    pub(crate) fn finish<P: Port + Counted + 'static>(
         &self,
         ports: Vec<P>,
         shape: &Shape,
@@ -565,6 +635,11 @@ impl Plan {
     }
 }
 
+/// An error of the capture that is to be replayed.
+fn in_capture(path: &Path, source: ReplayError) -> PlanError {
+    PlanError::Replay { file: path.to_owned(), source }
+}
+
 /// The only port of each shard.
 fn boxed(ports: Vec<impl Port + Send + 'static>) -> Vec<Vec<Box<dyn Port + Send>>> {
     ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port + Send>]).collect()
@@ -583,18 +658,18 @@ pub fn random() -> Result<[u8; 32]> {
 }
 
 /// An Ethernet address that no other host is likely to have: 02 is locally administered, unicast.
-fn random_mac() -> Result<[u8; 6]> {
+pub(crate) fn random_mac() -> Result<[u8; 6]> {
     let [a, b, c, d, e, ..] = random()?;
     Ok([0x02, a, b, c, d, e])
 }
 
 /// Addresses in a sentence.
-fn list(ips: impl Iterator<Item = IpAddr>) -> String {
+pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
     ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
 }
 
 /// An error of a step, as the kernel gives it.
-fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
+pub(crate) fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
     move |source| PlanError::System { step, source }
 }
 

@@ -1,6 +1,7 @@
 //! Why a link cannot be opened.
 
 use std::io::{self, ErrorKind};
+use std::path::PathBuf;
 
 use towpath_tap::{HostError, OpenError};
 use towpath_wire::Prefix;
@@ -33,6 +34,28 @@ pub enum PlanError {
          one, as 192.0.2.7/24"
     )]
     NoAddress {
+        /// The interface.
+        interface: String,
+    },
+    /// Ports of the kernel's addresses were asked for, and the link is no interface.
+    #[error("ports of the kernel's addresses need an interface: leave them out, or give one")]
+    PortsWithoutInterface,
+    /// An address whose ports are to be shared is not the kernel's.
+    #[error(
+        "{own}: the kernel does not have it on {interface}, and ports are those of its addresses"
+    )]
+    AddressMissing {
+        /// The address that was asked for.
+        own: Prefix,
+        /// The interface.
+        interface: String,
+    },
+    /// The kernel has no address on the interface.
+    #[error(
+        "the kernel has no address on {interface}, whose ports the stack could have: \
+         `sudo ip addr add 192.0.2.7/24 dev {interface}`"
+    )]
+    NoKernelAddress {
         /// The interface.
         interface: String,
     },
@@ -76,7 +99,35 @@ pub enum PlanError {
     Tap(#[from] OpenError),
     /// The interface cannot be opened.
     #[error(transparent)]
-    Interface(#[from] towpath_packet::OpenError),
+    Packet(#[from] towpath_packet::OpenError),
+    /// The interface cannot be opened by XDP.
+    #[error(transparent)]
+    Xdp(#[from] towpath_xdp::OpenError),
+    /// Build of towpath without DPDK.
+    #[error(
+        "this build of towpath has no DPDK: build it with \
+         `sudo apt-get install libdpdk-dev && cargo build --release --features dpdk`"
+    )]
+    NoDpdk,
+    /// DPDK starts in no process but this one.
+    #[error("DPDK drives its port from this process, and not from PROGRAM's")]
+    DpdkInside,
+    /// The port of DPDK cannot be opened.
+    #[error(transparent)]
+    Dpdk(Box<dyn std::error::Error + Send + Sync>),
+    /// The link is a replay, and the stack has no address that packets could be for.
+    #[error(
+        "a replay needs an address that packets of the capture are for: give one, as 192.0.2.7/24"
+    )]
+    NoReplayAddress,
+    /// The capture cannot be replayed.
+    #[error("{}: {source}", file.display())]
+    Replay {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: towpath_replay::ReplayError,
+    },
     /// The end of the TAP device on this host cannot be set up.
     #[error(transparent)]
     Host(#[from] HostError),

@@ -1,13 +1,14 @@
 //! The stack's side of its link.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use towpath_engine::{BUSY_POLL, EngineConfig, ResolverConfig, RouteConfig};
 use towpath_gateway::limits::DESCRIPTORS_USED_MAX;
 use towpath_gateway::{Forward, GatewayConfig};
-use towpath_packet::Interface;
+use towpath_interface::Interface;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::InterfaceConfig;
 use towpath_tcp::CongestionKind;
@@ -38,6 +39,8 @@ pub struct Shape {
     pub busy_poll_us: u32,
     /// Links with delay and loss in front of the port.
     pub netem: Option<NetemSpec>,
+    /// Whether the other end of an IP link is in this process.
+    pub in_process: bool,
 }
 
 /// A route by way of the interface.
@@ -78,6 +81,10 @@ pub enum Link {
     },
     /// An Ethernet interface of this machine, whose packet socket goes with this.
     Packet(Interface),
+    /// A capture whose packets come, and whose file goes with this.
+    Replay(PathBuf),
+    /// The same by an XDP socket, whose descriptors go with this.
+    Xdp(towpath_xdp::Facts),
 }
 
 impl Link {
@@ -85,7 +92,7 @@ impl Link {
     pub fn descriptors_used_max(&self) -> usize {
         match self {
             Self::Gateway { .. } => DESCRIPTORS_USED_MAX,
-            Self::Tap { .. } | Self::Packet(_) => 0,
+            Self::Tap { .. } | Self::Packet(_) | Self::Xdp(_) | Self::Replay(_) => 0,
         }
     }
 }
@@ -105,6 +112,7 @@ impl Shape {
             newreno: false,
             busy_poll_us: BUSY_POLL.as_micros() as u32,
             netem: None,
+            in_process: true,
         }
     }
 
@@ -128,7 +136,7 @@ impl Shape {
     /// The configuration of an engine with this stack, whose interface is driven by `port`. The
     /// engine ends with its last program.
     pub fn config(&self, port: &dyn Port) -> EngineConfig {
-        let on_ip_link = port.link_type() == LinkType::Ip;
+        let in_process = port.link_type() == LinkType::Ip && self.in_process;
         let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
         config.resolver = self
             .resolver
@@ -152,8 +160,8 @@ impl Shape {
             slaac: false,
             any_address: false,
             // The gateway's sockets are the host's.
-            kernel_cuts: on_ip_link,
-            in_process: on_ip_link && self.netem.is_none(),
+            kernel_cuts: in_process,
+            in_process: in_process && self.netem.is_none(),
         });
         config
     }

@@ -116,6 +116,17 @@ pub(crate) fn own_address(asked: &[Prefix]) -> Result<Option<(Prefix, String)>> 
     Ok(asked.iter().find_map(|own| Some((*own, has(own)?.interface.clone()))))
 }
 
+/// Addresses that this host has on an interface, but for those of the link alone.
+pub(crate) fn own_addresses(interface: &str) -> Result<Vec<Prefix>> {
+    let held = held_by_host()?;
+    let own = held.iter().filter(|held| held.interface == interface && held.own.is_some());
+    let link_local = |prefix: &&Prefix| match prefix.addr() {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    Ok(own.map(|held| &held.network).filter(|prefix| !link_local(prefix)).copied().collect())
+}
+
 /// The networks of this host's interfaces, and its routes but the default ones.
 fn held_by_host() -> Result<Vec<Held>> {
     let all = nix::ifaddrs::getifaddrs().map_err(|errno| system(errno.into()))?;

@@ -7,14 +7,18 @@ use std::sync::{Arc, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::EngineConfig;
 use towpath_gateway::{Bound, Gateway, GatewayConfig, PublishWatch};
-use towpath_packet::PacketSocket;
+use towpath_packet::{PacketSocket, Parts as PacketParts};
 use towpath_pool::Port;
+use towpath_replay::Replay;
 use towpath_shm::Fd;
 use towpath_stack::ReceiverWatch;
 use towpath_tap::{Parts, Tap};
+use towpath_xdp::{Parts as XdpParts, XdpSocket};
 
+use crate::coalescing::Coalescing;
 use crate::counting::{Counting, PortCounters};
 use crate::home::{Home, Outfit, Said};
+use crate::replay::StartWatch;
 use crate::shape::Link;
 
 /// An engine to be.
@@ -28,8 +32,8 @@ pub struct Uplink {
 }
 
 impl Outfit {
-    /// Makes the port over `descriptors`, which are those of the link; it may open so `many` more. What the user should
-    /// know later is said to `home`.
+    /// Makes the port over `descriptors`, which are those of the link; it may open so `many` more.
+    /// What the user should know later is said to `home`.
     ///
     /// # Errors
     /// Descriptors are missing, or the system gives no more of them, nor a thread.
@@ -61,9 +65,23 @@ impl Outfit {
                 tap.on_gone(move || told.mention(&Said::DeviceGone));
                 self.joined(Counting::new(tap, &counters), &counters)?
             }
+            Link::Replay(_) => {
+                let mut replay = Replay::from_fd(next()?).map_err(io::Error::other)?;
+                watch = Some(Arc::new(StartWatch(replay.wait_for_start())));
+                self.joined(Counting::new(replay, &counters), &counters)?
+            }
             Link::Packet(interface) => {
-                let mut socket = PacketSocket::from_parts(next()?, interface.clone());
+                let descriptors = std::iter::once(next()?).chain(descriptors).collect();
+                let parts = PacketParts { descriptors, interface: interface.clone() };
+                let mut socket = PacketSocket::from_parts(parts);
                 socket.on_gone(move || told.mention(&Said::DeviceGone));
+                self.joined(Counting::new(socket, &counters), &counters)?
+            }
+            Link::Xdp(facts) => {
+                let parts = XdpParts { descriptors: descriptors.collect(), facts: facts.clone() };
+                let mut socket = XdpSocket::from_parts(parts)?;
+                socket.on_gone(move || told.mention(&Said::DeviceGone));
+                let socket = Coalescing::new(socket);
                 self.joined(Counting::new(socket, &counters), &counters)?
             }
         };

@@ -15,8 +15,8 @@ use towpath_pool::{Batch, Checksum, Fragments, LinkType, Offloads, Packet, Pool,
 use towpath_ring::{HeapRecv, HeapSend, Payload};
 use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{
-    Budget, DatagramMeta, DatagramOut, EchoMeta, Family, Host, Instant, MtuDiscovery, PendingId,
-    SocketEvent, SocketId, SocketKind, SocketOption, Stack, StackConfig,
+    Budget, DatagramMeta, DatagramOut, Family, Host, Instant, MtuDiscovery, SocketEvent, SocketId,
+    SocketKind, SocketOption, Stack, StackConfig,
 };
 use towpath_wire::{IpProtocol, MacAddr, arp, checksum, ethernet, ipv4, udp};
 
@@ -261,7 +261,4 @@ impl Host for Nobody {
     }
 
     fn event(&mut self, _: u32, _: SocketEvent) {}
-    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
-    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
-    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
 }

@@ -203,6 +203,14 @@ SetQueue(TrafficControlHelper& control, const std::string& queue, uint32_t limit
     {
         control.SetRootQueueDisc("ns3::CoDelQueueDisc", "MaxSize", size);
     }
+    else if (queue == "fq_codel")
+    {
+        control.SetRootQueueDisc("ns3::FqCoDelQueueDisc", "MaxSize", size);
+    }
+    else if (queue == "pie")
+    {
+        control.SetRootQueueDisc("ns3::PieQueueDisc", "MaxSize", size);
+    }
     else
     {
         NS_FATAL_ERROR("no queue: " << queue);

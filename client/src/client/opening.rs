@@ -1,4 +1,5 @@
-//! How a process comes by sockets: from the engine one by one, or from those that it has made ahead.
+//! How a process comes by sockets: from the engine one by one, or from those that it has made
+//! ahead.
 
 use std::sync::atomic::Ordering;
 
@@ -10,8 +11,8 @@ use super::{Client, End};
 use crate::{Error, Socket};
 
 impl Client {
-    /// A new socket, in one shard or the other: in turn, but in an order without a period, since programs have some. If
-    /// one is full the next is asked.
+    /// A new socket, in one shard or the other: in turn, but in an order without a period, since
+    /// programs have some. If one is full the next is asked.
     pub(super) fn open(&self, request: &Request) -> Result<Reply, Error> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         // Multiples of the golden section (Knuth, "The Art of Computer Programming" 6.4).
@@ -32,7 +33,8 @@ impl Client {
     fn open_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
         let (family, protocol) = (request.a, request.b);
         if let Some(Socket { slot, generation }) = end.ahead.take(family, protocol) {
-            // Of an engine that has ended there is nothing to be had, nor in a child of what was its parent's.
+            // Of an engine that has ended there is nothing to be had, nor in a child of what was
+            // its parent's.
             return match self.is_abandoned() {
                 true => Err(Error::Forked),
                 false if self.is_dead() => Err(Error::Dead),
@@ -56,11 +58,12 @@ impl Client {
         Ok(reply)
     }
 
-    /// Tells the engine that the programs that this process has spawned run, or never will. From now on they get none of the
-    /// sockets that it opens.
+    /// Tells the engine that the programs that this process has spawned run, or never will. From
+    /// now on they get none of the sockets that it opens.
     pub fn spawned(&self) {
         self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
-        // They may hold those that the engine has made ahead, which other calls may have asked for and not got yet.
+        // They may hold those that the engine has made ahead, which other calls may have asked for
+        // and not got yet.
         self.spawned.fetch_add(1, Ordering::AcqRel);
         self.give_back_ahead();
     }

@@ -9,8 +9,8 @@ use crate::hub::Bed;
 use crate::syscall::{nr, syscall};
 use crate::{Client, Error, HighFd};
 
-/// What epoll_wait(2) says of the descriptor that [`Stay::go_to_bed`](super::Stay::go_to_bed) gives: which of those
-/// in it is ready.
+/// What epoll_wait(2) says of the descriptor that [`Stay::go_to_bed`](super::Stay::go_to_bed)
+/// gives: which of those in it is ready.
 pub mod cookie {
     /// The kernel's epoll set of the program.
     pub const PROGRAM: u64 = 1;
@@ -34,11 +34,13 @@ pub(super) fn kick(fd: i32) {
     let _ = unsafe { syscall(nr::WRITE, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
 }
 
-/// Rings that may be in the doorbell before it is cleared. A byte in a socket counts for less than 1 KiB of its buffer,
-/// which is 4.5 KiB where an administrator has made it as short as it can be (net.core.wmem_default).
+/// Rings that may be in the doorbell before it is cleared. A byte in a socket counts for less than
+/// 1 KiB of its buffer, which is 4.5 KiB where an administrator has made it as short as it can be
+/// (net.core.wmem_default).
 pub(super) const RINGS: usize = 4;
 
-/// Takes the count out of a kick, or the rings out of the doorbell, so that it is not readable any more.
+/// Takes the count out of a kick, or the rings out of the doorbell, so that it is not readable any
+/// more.
 pub fn clear(fd: i32) {
     // An eventfd gives eight bytes, the doorbell one byte per ring.
     let mut bytes = [0u8; 64];
@@ -56,7 +58,8 @@ impl Bed {
         let bed = Self { epoll, kick, forks: client.process().forks() };
         bed.put(epfd, EventFlags::IN, cookie::PROGRAM)?;
         let edge = EventFlags::IN | EventFlags::ET;
-        // Edge-triggered: each ring wakes a thread of each set, and the first of them takes the events.
+        // Edge-triggered: each ring wakes a thread of each set, and the first of them takes the
+        // events.
         bed.put(client.bell().get(), edge, cookie::BELL)?;
         bed.put(bed.kick.get(), edge, cookie::KICK)?;
         // Its replies are for the threads that asked; only its end is of interest.

@@ -8,7 +8,8 @@ use super::{Locked, Result};
 use crate::hub::{Reactor, Set};
 
 impl Reactor {
-    /// Adds to a set's descriptors as soon as somebody takes the lock: for signal handlers, which cannot.
+    /// Adds to a set's descriptors as soon as somebody takes the lock: for signal handlers, which
+    /// cannot.
     pub fn owe(&self, number: u32, descriptors: i32) {
         if let Some(owed) = self.owed.get(number as usize) {
             owed.fetch_add(descriptors, Relaxed);

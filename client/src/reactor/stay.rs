@@ -17,7 +17,8 @@ const EAGER: u32 = 16;
 pub enum Turn {
     /// Only our sockets: the set has no descriptors of the kernel's, or they were looked at before.
     Ours,
-    /// The kernel's are reported when a thread finds time for them, or sleeps; at once when `eager`.
+    /// The kernel's are reported when a thread finds time for them, or sleeps; at once when
+    /// `eager`.
     OursFirst {
         /// One of them was ready lately, or has just been added.
         eager: bool,
@@ -49,8 +50,8 @@ pub enum KernelChange {
 }
 
 impl Locked<'_> {
-    /// The kernel's part of a set has changed; `nested` is the descriptor that it is about when that is itself a set of
-    /// ours.
+    /// The kernel's part of a set has changed; `nested` is the descriptor that it is about when
+    /// that is itself a set of ours.
     pub fn note_kernel(&mut self, number: u32, change: KernelChange, nested: Option<Nested>) {
         let Some(set) = self.set(number) else { return };
         match change {
@@ -94,8 +95,8 @@ impl<'a> Stay<'a> {
     /// What to look at now. `kernel_done`: the kernel's descriptors were looked at in this call.
     ///
     /// # Errors
-    /// `Refused` with EBADF when there is no such set, or its number is another one's by now; otherwise as
-    /// [`Process::lock_reactor`].
+    /// `Refused` with EBADF when there is no such set, or its number is another one's by now;
+    /// otherwise as [`Process::lock_reactor`].
     pub fn turn(&mut self, kernel_done: bool) -> Result<Turn> {
         let mut hub = self.process.lock_reactor()?;
         let set = match self.id {
@@ -147,8 +148,9 @@ impl<'a> Stay<'a> {
         }
     }
 
-    /// Makes everything ready for sleep, on the descriptor that is given. `epfd` is the set of the kernel's; `is_willing`: to
-    /// take the wheel when it is kicked. None: something became ready meanwhile.
+    /// Makes everything ready for sleep, on the descriptor that is given. `epfd` is the set of the
+    /// kernel's; `is_willing`: to take the wheel when it is kicked. None: something became ready
+    /// meanwhile.
     ///
     /// # Errors
     /// As for [`Self::turn`]; `Refused` when the kernel gives no descriptors to sleep on.
@@ -195,11 +197,12 @@ impl<'a> Stay<'a> {
 
     /// Awake again.
     pub fn get_up(&mut self, client: &Client) {
-        // Otherwise it has slept in the program's set, or a handler has forked and this is the child, in which
-        // nobody is counted.
+        // Otherwise it has slept in the program's set, or a handler has forked and this is the
+        // child, in which nobody is counted.
         if std::mem::take(&mut self.asleep)
             && self.slept == Some(self.process.forks())
-            // It cannot fail: a call that slept is not in a signal handler on top of one that holds the hub.
+            // It cannot fail: a call that slept is not in a signal handler on top of one that holds
+            // the hub.
             && let Ok(mut hub) = self.process.lock_reactor()
         {
             if let Some(set) = hub.set(self.number) {

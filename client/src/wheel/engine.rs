@@ -7,8 +7,8 @@ use std::time::Duration;
 pub trait Engine: Send {
     /// Does what there is to do now, some of it at least.
     fn turn(&mut self) -> Next;
-    /// Before a sleep of at most `timeout`: may look for something to do for a moment, to save the sleep. Whether there is
-    /// something.
+    /// Before a sleep of at most `timeout`: may look for something to do for a moment, to save the
+    /// sleep. Whether there is something.
     fn busy_poll(&mut self, timeout: Option<Duration>) -> bool;
     /// Before a sleep on [`Self::descriptor`]. False: do not sleep, there is something to do.
     fn begin_sleep(&mut self) -> bool;

@@ -11,8 +11,8 @@ use crate::interrupt::{self, Handled, Limit};
 use crate::syscall::{SignalsBlocked, nr, syscall};
 use crate::{Deadline, Error};
 
-/// The right to turn the engine, of the thread that has taken it; its signals are blocked but while it sleeps. Dropping
-/// it leaves the wheel to others.
+/// The right to turn the engine, of the thread that has taken it; its signals are blocked but while
+/// it sleeps. Dropping it leaves the wheel to others.
 #[derive(Debug)]
 pub struct Helm<'a> {
     wheel: &'a Wheel,
@@ -47,8 +47,8 @@ impl<'a> Helm<'a> {
         Self { wheel, me, is_lost: false, forks, until: None, signals, _of_this_thread }
     }
 
-    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing to do. `own`: a time limit
-    /// of the thread.
+    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing
+    /// to do. `own`: a time limit of the thread.
     pub fn turn(&mut self, own: Option<Deadline>, mut is_done: impl FnMut() -> bool) -> Turned {
         debug_assert!(!self.is_lost);
         let wheel = self.wheel;
@@ -67,18 +67,20 @@ impl<'a> Helm<'a> {
     }
 
     fn seat(&mut self) -> &mut Seat {
-        // SAFETY: this thread has the relay, which one at a time has, and does not lend it: that it does in `lend_to` alone,
-        // and nobody takes from it what is not lent. A thread has one helm, which is borrowed exclusively.
+        // SAFETY: this thread has the relay, which one at a time has, and does not lend it: that it
+        // does in `lend_to` alone, and nobody takes from it what is not lent. A thread has one
+        // helm, which is borrowed exclusively.
         unsafe { &mut *self.wheel.engine.get() }
     }
 
-    /// Until when to sleep after a turn, at the latest, where a thread has a time limit of its own. None: no limit.
+    /// Until when to sleep after a turn, at the latest, where a thread has a time limit of its own.
+    /// None: no limit.
     pub fn until(&self, own: Option<Deadline>) -> Option<Deadline> {
         self.until.into_iter().chain(own).min()
     }
 
-    /// After a turn that has brought nothing for this thread: whether its `patience` has ended, and so it is to leave the
-    /// wheel.
+    /// After a turn that has brought nothing for this thread: whether its `patience` has ended, and
+    /// so it is to leave the wheel.
     pub fn has_ended(&self, patience: &mut Patience) -> bool {
         if self.wheel.is_stood_by.load(Relaxed) {
             patience.has_turned(self.wheel.relay.wanted());
@@ -96,8 +98,8 @@ impl<'a> Helm<'a> {
         self.signals.as_ref().map_or(NULL, SignalsBlocked::before)
     }
 
-    /// A sleep in the kernel on [`Self::descriptor`] and on what tells of all that the thread waits for: meanwhile others
-    /// may take the wheel. False comes with the result: somebody has.
+    /// A sleep in the kernel on [`Self::descriptor`] and on what tells of all that the thread waits
+    /// for: meanwhile others may take the wheel. False comes with the result: somebody has.
     pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let wheel = self.wheel;
         // Whoever takes the wheel sees that it is counted.
@@ -120,8 +122,8 @@ impl<'a> Helm<'a> {
         self.wheel.process.forks() != self.forks
     }
 
-    /// For a thread that waits for words: turns and sleeps until one of them `has_changed`, or as long as its `patience`
-    /// lasts.
+    /// For a thread that waits for words: turns and sleeps until one of them `has_changed`, or as
+    /// long as its `patience` lasts.
     ///
     /// # Errors
     /// `TimedOut` at the deadline; `Interrupted` by a signal handler.
@@ -164,7 +166,8 @@ impl<'a> Helm<'a> {
         }
     }
 
-    /// Sleeps on the engine's descriptor, and one of the thread's own, with the wheel in hand. `limit`: where a timespec is.
+    /// Sleeps on the engine's descriptor, and one of the thread's own, with the wheel in hand.
+    /// `limit`: where a timespec is.
     pub(super) fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
         // The kernel passes negative numbers over.

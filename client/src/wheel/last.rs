@@ -15,7 +15,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Wheel {
-    /// Turns the engine until it has ended, or as long as `go_on` says so, which is asked every 20 ms at least.
+    /// Turns the engine until it has ended, or as long as `go_on` says so, which is asked every 20
+    /// ms at least.
     pub fn drive_to_end(&self, mut go_on: impl FnMut() -> bool) {
         while !self.has_ended.load(Acquire) && go_on() {
             let Some(mut helm) = self.take(Who::Waits) else {

@@ -10,12 +10,12 @@ use crate::{Deadline, Error};
 
 /// Turns in a row for others, after which the thread looks at its own signals and time limit.
 const TURNS_MAX: u32 = 32;
-/// An engine hears of processes when it sleeps. Where its threads always find something for them before it does, it looks
-/// this often, which costs a system call.
+/// An engine hears of processes when it sleeps. Where its threads always find something for them
+/// before it does, it looks this often, which costs a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// For so long the thread goes on, at most, where there is something for others each time that it was about to sleep: its
-/// own descriptors and signals are not looked at meanwhile.
+/// For so long the thread goes on, at most, where there is something for others each time that it
+/// was about to sleep: its own descriptors and signals are not looked at meanwhile.
 const LOOKS_ON: Duration = Duration::from_micros(100);
 
 /// How turning the engine has ended.
@@ -23,9 +23,11 @@ const LOOKS_ON: Duration = Duration::from_micros(100);
 pub enum Turned {
     /// What the thread waits for has come, or may have.
     Done,
-    /// There is nothing to do: the engine has gone to sleep. Now sleep, until [`Helm::until`](crate::wheel::Helm::until).
+    /// There is nothing to do: the engine has gone to sleep. Now sleep, until
+    /// [`Helm::until`](crate::wheel::Helm::until).
     Idle,
-    /// There was much to do for others. The thread is to look at its signals and its time limit, and go on.
+    /// There was much to do for others. The thread is to look at its signals and its time limit,
+    /// and go on.
     Busy,
     /// The engine has ended.
     Ended,
@@ -61,8 +63,8 @@ impl Seat {
         self.stack.used()
     }
 
-    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing to do. With that, until
-    /// when the thread may sleep. `own`: its own time limit.
+    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing
+    /// to do. With that, until when the thread may sleep. `own`: its own time limit.
     pub fn turn(
         &mut self,
         own: Option<Deadline>,

@@ -1,7 +1,8 @@
 //! The stack that an engine is turned on.
 //!
-//! The threads that turn it are the program's, and a program may give its threads as little stack as there is
-//! (PTHREAD_STACK_MIN, 16 KiB). One thread at a time turns an engine, so one stack is enough, whatever threads there are.
+//! The threads that turn it are the program's, and a program may give its threads as little stack
+//! as there is (PTHREAD_STACK_MIN, 16 KiB). One thread at a time turns an engine, so one stack is
+//! enough, whatever threads there are.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,8 +13,9 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 
 /// Bytes, the guard included. Pages that are not touched take no memory.
 const LEN: usize = 256 << 10;
-/// Bytes at the lower end that nobody may touch: a turn that goes beyond its stack is to end the process, not to write
-/// elsewhere. A page, or the longest that there is on any processor that this is built for.
+/// Bytes at the lower end that nobody may touch: a turn that goes beyond its stack is to end the
+/// process, not to write elsewhere. A page, or the longest that there is on any processor that this
+/// is built for.
 const GUARD: usize = 64 << 10;
 
 /// Memory for a stack, with a guard.
@@ -45,7 +47,8 @@ impl Stack {
         }
     }
 
-    /// Bytes that have been used of it at some time, of those that there are: down to the lowest that is not zero.
+    /// Bytes that have been used of it at some time, of those that there are: down to the lowest
+    /// that is not zero.
     pub fn used(&self) -> (usize, usize) {
         let words = (LEN - GUARD) / size_of::<u64>();
         let lowest = self.0.as_ptr().wrapping_add(GUARD).cast::<u64>();
@@ -55,13 +58,14 @@ impl Stack {
         ((words - unused) * size_of::<u64>(), words * size_of::<u64>())
     }
 
-    /// Calls `work` on this stack, and goes on where it was. The thread has its signals blocked, so that no handler, which
-    /// may leave by siglongjmp, runs on it.
+    /// Calls `work` on this stack, and goes on where it was. The thread has its signals blocked, so
+    /// that no handler, which may leave by siglongjmp, runs on it.
     pub fn call<F: FnOnce() -> T, T>(&mut self, work: F) -> T {
         let mut call = Call { work: Some(work), done: None };
         let top = self.0.as_ptr().wrapping_add(LEN);
-        // SAFETY: the memory up to `top`, which is as aligned as a page, is a stack that nobody else is on, as `self` is
-        // borrowed exclusively. `run` gets the call that it is made for, and does not unwind.
+        // SAFETY: the memory up to `top`, which is as aligned as a page, is a stack that nobody
+        // else is on, as `self` is borrowed exclusively. `run` gets the call that it is made for,
+        // and does not unwind.
         unsafe { switch(top, run::<F, T>, (&raw mut call).cast()) };
         match call.done {
             Some(Ok(value)) => value,
@@ -78,7 +82,8 @@ impl Drop for Stack {
     }
 }
 
-/// What runs on the other stack. A panic does not go beyond it, where a debugger finds its way and an unwinder must not.
+/// What runs on the other stack. A panic does not go beyond it, where a debugger finds its way and
+/// an unwinder must not.
 ///
 /// # Safety
 /// `call` must point to a [`Call`] of these types.
@@ -91,11 +96,13 @@ unsafe extern "C" fn run<F: FnOnce() -> T, T>(call: *mut ()) {
 /// Calls `run(call)` with the stack pointer at `top`, and puts it back.
 ///
 /// # Safety
-/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not unwind.
+/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not
+/// unwind.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
-    // The frame pointer, which `run` gives back as it was, leads back to this frame, for debuggers too.
+    // The frame pointer, which `run` gives back as it was, leads back to this frame, for debuggers
+    // too.
     std::arch::naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -117,7 +124,8 @@ unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), ca
 /// Calls `run(call)` with the stack pointer at `top`, and puts it back.
 ///
 /// # Safety
-/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not unwind.
+/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not
+/// unwind.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {

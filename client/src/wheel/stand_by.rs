@@ -7,13 +7,13 @@ use rustix::time::Timespec;
 use super::{Turned, Wheel, Who};
 use crate::syscall::SignalsBlocked;
 
-/// Between two looks whether anybody turns the engine, while it is turned now and then. What a thread has written that
-/// goes on without waiting is sent after at most two of these.
+/// Between two looks whether anybody turns the engine, while it is turned now and then. What a
+/// thread has written that goes on without waiting is sent after at most two of these.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Wheel {
-    /// What the stand-by thread does, until the engine has ended. It takes the wheel when nobody else does, leaves it to
-    /// all who want it, and sleeps while somebody else is at it.
+    /// What the stand-by thread does, until the engine has ended. It takes the wheel when nobody
+    /// else does, leaves it to all who want it, and sleeps while somebody else is at it.
     pub fn stand_by(&self) {
         // The process's handlers run on its other threads.
         let _signals = SignalsBlocked::new();

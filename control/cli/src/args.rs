@@ -2,6 +2,7 @@
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
+mod device;
 mod netem;
 pub mod values;
 
@@ -12,17 +13,19 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_engine::BUSY_POLL;
+use towpath_model::Word;
 use towpath_pcap::SNAPLEN_DEFAULT;
-use towpath_uplink::{Dns, Ports, parse_cidr};
+use towpath_uplink::{Dns, PortRange, Ports, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::error::{ExitCode, Failure};
 
+pub use device::DeviceArgs;
 pub use netem::NetemOption;
-use values::parse_shards;
 pub use values::{
-    Shards, StatsFormat, parse_dns, parse_mtu, parse_seconds, parse_size, parse_snaplen,
+    Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_seconds, parse_size, parse_snaplen,
 };
+use values::{parse_port_range, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -41,6 +44,12 @@ pub enum Command {
     /// Show the sockets of running stacks
     #[command(long_about = SS_ABOUT)]
     Ss(crate::ss::SsArgs),
+    /// Show and change addresses, routes, neighbours and links of a running stack
+    #[command(long_about = IP_ABOUT, after_long_help = IP_AFTER, override_usage = IP_USAGE)]
+    Ip(crate::ip::IpArgs),
+    /// Show the counters of a running stack
+    #[command(long_about = STATS_ABOUT)]
+    Stats(crate::counters::StatsArgs),
     /// Run a scenario in a simulated network
     #[command(long_about = SIM_ABOUT)]
     Sim(Box<crate::sim::SimArgs>),
@@ -74,40 +83,43 @@ pub struct RunArgs {
     /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
     /// port to other machines over IPv4, [::] over IPv6. Without HOSTPORT (80, 0.0.0.0::80) the host
     /// chooses a free port, which is told on standard error when the run starts. Ranges of one length
-    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with --tap or
-    /// --packet, where the stack has an address of its own that others reach directly.
-    #[arg(short, long, value_name = "PORTS", conflicts_with_all = ["tap", "packet"])]
+    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with a
+    /// device, as --tap, where the stack has an address of its own that others reach directly.
+    #[arg(short, long, value_name = "PORTS", conflicts_with = "device")]
     pub publish: Vec<Ports>,
 
-    /// Use a TAP device instead of the rootless gateway
+    /// Name of the run, for `towpath ip --name` and `towpath stats --name`
     ///
-    /// Makes the device NAME (towpath0 or the next free name unless given), or takes over one
-    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. A device that
-    /// towpath made vanishes with the run, with its addresses and routes, also when towpath is killed.
-    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    pub tap: Option<String>,
+    /// Letters, digits and underscores, at most 32. No other run of this user may have it.
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub name: Option<Word>,
 
-    /// Use an Ethernet interface of this host, beside the kernel, as a host of its network
-    ///
-    /// The stack has the --address that is given, in the interface's network, and an Ethernet
-    /// address of its own. The kernel keeps the interface with its addresses and its traffic. Other
-    /// hosts reach the stack; this host does not, by this interface. Needs CAP_NET_RAW.
-    #[arg(long, value_name = "INTERFACE", conflicts_with = "tap", requires = "address")]
-    pub packet: Option<String>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
 
     /// Address of the stack with the length of its network, IPv4 or IPv6
     ///
     /// May be given several times. Unless given: 10.0.2.15/24 and fd00:2::15/64, or with --tap
     /// 10.77.0.2/24 and fd00:77::2/64, or the next network of these, 10.77.1.2/24 and so on, that
     /// this host is not in. The gateway, or with --tap the host, has the first other
-    /// address of the network; with --packet the router has it.
+    /// address of the network; with --packet and --xdp the router has it, unless the kernel knows
+    /// another.
     #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
     pub address: Vec<Prefix>,
+
+    /// Ports of the interface's own addresses for the stack: tcp:80, udp:53, tcp:8000-8010
+    ///
+    /// With --packet or --xdp. The stack then has the interface's Ethernet address and the kernel's
+    /// addresses there, or those of them that --address names. The kernel keeps all other ports, and
+    /// does not answer at these. For servers: connections that the program opens have ports of their
+    /// own, and answers to these are the kernel's.
+    #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = parse_port_range)]
+    pub ports: Vec<PortRange>,
 
     /// Largest IP packet on the link, in bytes: 1280 to 65535
     ///
     /// Unless given: 16384, or with --tap or --netem 1500. With --tap at most 65521, with --packet
-    /// at most the interface's, which is also its default.
+    /// and --xdp at most the interface's, which is also its default.
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
 
@@ -174,7 +186,7 @@ pub struct RunArgs {
     pub quiet: bool,
 
     /// Do not let the program reach services of this host through the gateway address
-    #[arg(long, conflicts_with_all = ["tap", "packet"])]
+    #[arg(long, conflicts_with = "device")]
     pub no_host_loopback: bool,
 
     /// Nameserver for the program: an address, or `none`
@@ -183,7 +195,7 @@ pub struct RunArgs {
     /// this nameserver; unless given, to those of this host's /etc/resolv.conf, the next one when
     /// one fails, also when they are on this host's loopback. In /etc/resolv.conf the program finds
     /// 10.0.2.3 in the place of nameservers on a loopback address, or of all when one is given here.
-    /// With --tap or --packet, the program finds this nameserver there and must be able to reach it.
+    /// With a device, the program finds this nameserver there and must be able to reach it.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
 
@@ -348,6 +360,8 @@ Examples:
       An address of its own, 10.77.0.2, on a device; try iperf3 -c 10.77.0.2
   sudo towpath run --packet eth1 --address 192.0.2.7/24 -- nginx
       A host of the network of eth1, which the kernel uses as well
+  sudo towpath run --xdp eth1 --ports tcp:80,tcp:443 -- nginx
+      Two ports of this machine's address on eth1; the rest stays the kernel's
   towpath run --netem 'delay 50ms 5ms loss 1% rate 20mbit' -- curl http://example.org/
       Over a slow link that loses packets
   towpath run --pcap out.pcapng --stats -- curl http://example.org/
@@ -366,6 +380,47 @@ runs tell root is their word.
   towpath ss -tlnp                               who listens
   towpath ss -ti dst 10.0.2.2                    connections to the host, and what TCP knows
   towpath ss 1234 state time-wait sport = :80    of one run";
+
+const IP_USAGE: &str = "towpath ip [OPTIONS] OBJECT [COMMAND [WORDS]...]";
+
+const IP_ABOUT: &str = "\
+Show and change addresses, routes, neighbours and links of a running stack, in the words of ip(8).
+
+A change takes effect at once, while packets flow. With --batch, all commands of a file are one \
+change: every one is made, or none. Changes end with the run. They are for its own user and root.
+
+  addr   show [dev DEV] [to PREFIX] | add ADDRESS/LENGTH dev DEV | del ADDRESS[/LENGTH] dev DEV
+  route  show [dev DEV] [PREFIX] [via ADDRESS]
+         | add|replace|change|del PREFIX|default [via ADDRESS] [dev DEV] [metric NUMBER]
+  neigh  show [dev DEV] [ADDRESS] | add|replace|change ADDRESS lladdr MAC dev DEV | del ADDRESS dev DEV
+  link   show [DEV] | set DEV [up|down] [mtu BYTES]
+
+As with ip(8), show is what is meant without a command, words may be shortened, -6 chooses the family, and \
+an interface that is set down loses its routes and neighbours.";
+
+const IP_AFTER: &str = "\
+Exit status, as of ip(8):
+  0  shown, or changed
+  1  the words are wrong, or the run is not found or not named
+  2  the stack refused: nothing is changed; or the run does not answer
+
+Examples:
+  towpath ip addr
+      Of the only run of this user
+  towpath ip --name web addr add 10.77.0.9/24 dev towpath0
+      Of the run that `towpath run --name web` began
+  towpath ip --run 1234 route replace default via 10.77.0.1
+  towpath ip -j neigh | jq
+  towpath ip --batch changes.txt
+      All lines as one change";
+
+const STATS_ABOUT: &str = "\
+Show the counters of a running stack: of its layers, as `towpath run --stats` prints them at the end, and of \
+its interfaces. Counters of devices and of the rootless gateway are known at the end only.
+
+  towpath stats                   what is not zero
+  towpath stats -j | jq .drops    every counter
+  towpath stats -w 1              what each second brings";
 
 const LOAD_ABOUT: &str = "\
 Measure a server under load: TCP, UDP, HTTP/1.1, redis.
@@ -435,6 +490,8 @@ Print a completion script for a shell to standard output.
 
 #[cfg(test)]
 mod tests {
+    use towpath_uplink::LinkKind;
+
     use super::*;
 
     #[test]
@@ -463,11 +520,15 @@ mod tests {
     #[test]
     fn values_that_may_be_left_out_need_an_equals_sign() {
         let args = run(&["--tap", "--stats", "prog"]).unwrap();
-        assert_eq!((args.tap.as_deref(), args.stats), (Some(""), Some(StatsFormat::Text)));
+        assert_eq!(
+            (args.device.link(), args.stats),
+            (LinkKind::Tap(None), Some(StatsFormat::Text))
+        );
         let args = run(&["--tap=t0", "--stats=json", "prog"]).unwrap();
-        assert_eq!((args.tap.as_deref(), args.stats), (Some("t0"), Some(StatsFormat::Json)));
+        let named = LinkKind::Tap(Some("t0".into()));
+        assert_eq!((args.device.link(), args.stats), (named, Some(StatsFormat::Json)));
         let args = run(&["prog"]).unwrap();
-        assert_eq!((args.tap, args.stats, args.mtu), (None, None, None));
+        assert_eq!((args.device.link(), args.stats, args.mtu), (LinkKind::Gateway, None, None));
     }
 
     #[test]
@@ -493,6 +554,7 @@ mod tests {
             (&["--shards", "3", "x"], "1, 2, 4, 8, 16 or auto"),
             (&["--busy-poll", "1001", "x"], "0..=1000"),
             (&["-p", "1:2", "--tap", "x"], "cannot be used with"),
+            (&["--tap", "--packet", "e0", "--address", "10.0.0.2/24", "x"], "cannot be used with"),
             (&[], "PROGRAM"),
         ];
         for (words, wanted) in cases {

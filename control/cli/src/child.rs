@@ -16,7 +16,7 @@ use towpath_engine::caller;
 
 use crate::error::{ExitCode, Failure};
 use crate::guardian::{self, Device, Job, KILL_PATIENCE, Link, News, Order, link::Received};
-use crate::wait::wait;
+use towpath_model::wait::wait;
 
 /// A running PROGRAM, and what it started.
 pub struct Child {

@@ -7,7 +7,9 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Something on the command line is wrong, of all commands but `run`.
+    /// Something on the command line is wrong, of `ip`, as of ip(8), whose 2 is the stack's refusal.
+    IpUsage = 1,
+    /// Something on the command line is wrong, of all commands but `run` and `ip`.
     Usage = 2,
     /// A bound of `load --assert` is not kept.
     BoundMissed = 3,

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, from_value};
 use towpath_engine::Outsider;
+use towpath_model::{Call, Fault, Reply, Socket};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_uplink::{Asked, Home, Layer, Link, Outfit, Packed, Plan, Said};
@@ -18,7 +19,7 @@ use towpath_uplink::{Asked, Home, Layer, Link, Outfit, Packed, Plan, Said};
 use crate::messages::Messages;
 use crate::outsiders::Gate;
 use crate::run::Outcome;
-use crate::ss::Socket;
+use crate::served::is_somewhere;
 use crate::uplink::{device_gone, in_options};
 
 /// How long PROGRAM's process may take to say which sockets it has. It answers at once, unless it was stopped.
@@ -86,6 +87,8 @@ pub fn begin(
     let device = match &outfit.link {
         Link::Tap { name, .. } => format!("the TAP device {name}"),
         Link::Packet(interface) => format!("the interface {}", interface.name),
+        Link::Replay(file) => file.display().to_string(),
+        Link::Xdp(facts) => format!("the interface {}", facts.interface.name),
         Link::Gateway { .. } => String::new(),
     };
     let (sockets, of_sockets) = channel();
@@ -122,11 +125,32 @@ impl Desk {
         self.program.store(pid, Relaxed);
     }
 
+    /// Answers a request, as far as PROGRAM's process can.
+    pub fn answer(&self, call: &Call, reply: &mut Reply) {
+        let done = match call {
+            Call::Info => Ok(()),
+            Call::Sockets => match self.sockets() {
+                Ok(mut sockets) => {
+                    sockets.retain(is_somewhere);
+                    reply.sockets = Some(sockets);
+                    Ok(())
+                }
+                Err(why) => Err(Fault::new("silent", why)),
+            },
+            _ => {
+                let why = "has its stack in PROGRAM's process (--inline), where only its sockets \
+                           can be shown";
+                Err(Fault::new("unsupported", why))
+            }
+        };
+        reply.error = done.err();
+    }
+
     /// All sockets.
     ///
     /// # Errors
     /// The rest of a sentence that begins with the run: why there are none to be had.
-    pub fn sockets(&self) -> Result<Vec<Socket>, String> {
+    fn sockets(&self) -> Result<Vec<Socket>, String> {
         let entries = self.ask(Asked::Sockets, |answers| &answers.sockets);
         let entries = entries.map_err(|why| match why {
             RecvTimeoutError::Timeout => self.silence(),

@@ -7,20 +7,20 @@
 //!
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace.
 //! `router` forwards packets between networks (`apps/router`).
-//! `ss` asks running instances over a
-//! socket (`instance`), `load` measures servers, `sim` simulates networks. Files lie in folders that
-//! are this user's alone (`folder`); messages go by way of `messages`, which nothing waits for.
+//! `ss`, `ip` and `stats` ask running ones over
+//! the sockets of `towpath-model`, which `served` answers. `load` measures servers, `sim` simulates networks. Files lie in folders that
+//! are this user's alone (`towpath_model::folder`); messages go by way of `messages`, which nothing waits for.
 
 #![forbid(unsafe_code)]
 
 mod args;
 mod child;
+mod counters;
 mod error;
-mod folder;
 mod guardian;
 mod hints;
 mod inline;
-mod instance;
+mod ip;
 mod load;
 mod man;
 mod messages;
@@ -32,13 +32,13 @@ mod proxy;
 mod recording;
 mod router;
 mod run;
+mod served;
 mod signals;
 mod sim;
 mod ss;
 mod stats;
 mod supervise;
 mod uplink;
-mod wait;
 
 use clap::{CommandFactory, Parser};
 
@@ -53,6 +53,8 @@ fn main() -> std::process::ExitCode {
         Command::Proxy(args) => unprivileged().and_then(|()| proxy::proxy(&args)),
         Command::Router(args) => unprivileged().and_then(|()| router::router(&args)).map(|()| 0),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
+        Command::Ip(args) => unprivileged().and_then(|()| ip::ip(&args)),
+        Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),
         Command::Man { command } => man::man(&command).map(|()| 0),
@@ -72,12 +74,16 @@ fn main() -> std::process::ExitCode {
 /// Parses the command line. On a usage error, prints it and exits.
 fn parse() -> Cli {
     use clap::error::ErrorKind;
-    Cli::try_parse().unwrap_or_else(|error| {
+    Cli::try_parse_from(ip::as_options(std::env::args_os())).unwrap_or_else(|error| {
         let mut words = std::env::args_os().skip(1);
         let word = words.next().unwrap_or_default();
         let is_proxys = word == "proxy" && words.next().is_some_and(|word| word == "run");
         let of_run = (word == "run" || is_proxys) && error.use_stderr();
-        let code = if of_run { error::ExitCode::Failed as i32 } else { error.exit_code() };
+        let code = match word.to_str() {
+            _ if of_run => error::ExitCode::Failed as i32,
+            Some("ip") if error.use_stderr() => error::ExitCode::IpUsage as i32,
+            _ => error.exit_code(),
+        };
         if error.kind() == ErrorKind::InvalidSubcommand && program::exists(&word) {
             let word = word.to_string_lossy();
             messages::error(&format!(

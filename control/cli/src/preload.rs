@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::folder::{self, FOR_ALL, Folder, Lock, Refusal, Unfit};
+use towpath_model::folder::{self, FOR_ALL, Folder, Lock, Refusal, Unfit};
 
 static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
 /// The one for a PROGRAM with the engine in itself.

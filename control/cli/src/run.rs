@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use towpath_engine::{Engine, Left, Remote, Report, SocketEntry};
+use towpath_engine::{Engine, Left, Remote, Report};
+use towpath_model::{Instance, NoInstance, Reply, RunKind};
 use towpath_uplink::{Layer, Plan, random, record_drops};
 
 use crate::args::RunArgs;
@@ -18,15 +19,13 @@ use crate::error::{ExitCode, Failure};
 use crate::guardian::{Job, Way};
 use crate::hints;
 use crate::inline::{self, Desk};
-use crate::instance::Instance;
 use crate::messages::Messages;
 use crate::outsiders::Gate;
 use crate::preload::{self, Library};
 use crate::signals::{self, Signals};
-use crate::ss::{Answer, Proto, Silence, Socket, Word};
 use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::{in_options, plan};
-use crate::{program, recording, stats};
+use crate::{program, recording, served, stats};
 
 /// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same one here.
 pub fn run(args: &RunArgs) -> Result<u8> {
@@ -66,7 +65,7 @@ fn run_beside(
     let (lifeline, keep) = lifeline()?;
     let stack = begin_stack(args, &plan, &messages, lifeline, library)?;
     let host = stack.host.clone();
-    let instance = serve_sockets(host.clone(), args, &messages);
+    let instance = serve(host.clone(), args, &messages)?;
 
     let job = job(args, path, library, signals);
     let child = {
@@ -168,7 +167,7 @@ fn put_stats(
 /// The error about PROGRAM; where it was meant as the value of an option, with a word about that.
 fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     let [value, dashes, ..] = &args.program[..] else { return error };
-    let options = [("--tap", args.tap.is_some()), ("--stats", args.stats.is_some())];
+    let options = [("--tap", args.device.is_tap()), ("--stats", args.stats.is_some())];
     match options.into_iter().find(|(_, given)| *given && dashes == "--") {
         Some((option, _)) => {
             let value = value.to_string_lossy();
@@ -340,17 +339,6 @@ impl Host {
             Self::There(desk) => desk.unsent(),
         }
     }
-
-    /// # Errors
-    /// See [`Desk::sockets`].
-    fn sockets(&self) -> Result<Vec<Socket>, String> {
-        match self {
-            Self::Here(remote) => {
-                Ok(remote.sockets().unwrap_or_default().iter().filter_map(socket).collect())
-            }
-            Self::There(desk) => desk.sockets(),
-        }
-    }
 }
 
 struct RunObserver<'a> {
@@ -388,52 +376,25 @@ impl Observer for RunObserver<'_> {
     }
 }
 
-fn serve_sockets(host: Host, args: &RunArgs, messages: &Messages) -> Option<Instance> {
+/// Answers requests about the run from now on, with its name if it has one.
+fn serve(host: Host, args: &RunArgs, messages: &Messages) -> Result<Option<Instance>> {
     let words = args.program.iter().map(|word| word.to_string_lossy().into_owned());
     let program: Vec<String> = words.collect();
-    let instance = Instance::serve(move || {
-        let pid = std::process::id();
-        let answer = match host.sockets() {
-            Ok(mut sockets) => {
-                // As on Linux what is nowhere is not listed: a program may not even have opened it yet.
-                sockets.retain(|socket| socket.local.is_some() || socket.remote.is_some());
-                serde_json::to_vec(&Answer { pid, program: program.clone(), sockets })
-            }
-            Err(why) => serde_json::to_vec(&Silence { pid, why }),
-        };
-        answer.unwrap_or_default()
-    });
-    let say = |error| messages.say(&format!("`towpath ss` cannot see this run: {error:#}"));
-    instance.map_err(say).ok()
-}
-
-fn socket(entry: &SocketEntry) -> Option<Socket> {
-    let proto = match entry.proto {
-        "tcp" => Proto::Tcp,
-        "udp" => Proto::Udp,
-        "icmp" => Proto::Icmp,
-        _ => return None,
+    let listening = match Instance::open(args.name.clone()) {
+        Ok(listening) => listening,
+        Err(taken @ NoInstance::NameTaken(_)) => {
+            return Err(Failure::error(ExitCode::Failed, taken.to_string()));
+        }
+        Err(error) => {
+            messages.say(&format!("`towpath ss` and `ip` cannot see this run: {error:#}"));
+            return Ok(None);
+        }
     };
-    let addr = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
-    Some(Socket {
-        proto,
-        state: entry.state.into(),
-        recv_q: entry.recv_q.into(),
-        send_q: entry.send_q.into(),
-        local: addr(&entry.local),
-        remote: addr(&entry.remote),
-        cwnd: entry.cwnd,
-        rtt_us: entry.rtt_us,
-        congestion: entry.congestion.map(Into::into),
-        tcp: entry.tcp.clone(),
-        flow: None,
-        holders: entry.pids.clone(),
-        recv_buffer: entry.recv_buffer,
-        send_buffer: entry.send_buffer,
-        v6_only: entry.v6_only,
-        device: entry.device.clone().and_then(|name| Word::try_from(name).ok()),
-        slot: (entry.slot != u32::MAX).then_some(entry.slot),
-    })
+    let answer = move |call, reply: &mut Reply| match &host {
+        Host::Here(remote) => served::answer(remote, call, reply),
+        Host::There(desk) => desk.answer(&call, reply),
+    };
+    Ok(Some(listening.serve(RunKind::Run, program, answer).context("a thread for answers")?))
 }
 
 /// The limit of descriptors (RLIMIT_NOFILE), raised to the hard limit for the gateway, which needs one per flow.

@@ -30,7 +30,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::child::{Child, Ended, Event};
 use crate::guardian::KILL_PATIENCE;
 use crate::signals::{Arrived, Signals, act};
-use crate::wait::wait;
+use towpath_model::wait::wait;
 
 /// How long background processes, or bytes not yet delivered, may keep the run after PROGRAM's end
 /// before it is mentioned.

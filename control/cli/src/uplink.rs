@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use towpath_pcap::CaptureFile;
-use towpath_uplink::{LinkKind, NetemSpec, Plan, PlanError, Remark, Tell, random};
+use towpath_uplink::{NetemSpec, Plan, PlanError, Remark, Tell, random};
 
 use crate::args::{Congestion, RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
@@ -13,18 +13,14 @@ use crate::messages::Messages;
 /// # Errors
 /// They contradict each other, with the sentence for the user.
 pub fn plan(args: &RunArgs, capture: Option<CaptureFile>, messages: &Messages) -> Result<Plan> {
-    let link = match (&args.tap, &args.packet) {
-        (Some(name), _) => LinkKind::Tap(Some(name.clone()).filter(|name| !name.is_empty())),
-        (None, Some(interface)) => LinkKind::Packet(interface.clone()),
-        (None, None) => LinkKind::Gateway,
-    };
-    let mut plan = Plan::new(link, listener(messages.clone()));
+    let mut plan = Plan::new(args.device.link(), listener(messages.clone()));
     plan.publish = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
     if let Some(netem) = netem(args)? {
         plan.set_netem(netem);
     }
     plan.mtu = args.mtu;
     plan.addresses.clone_from(&args.address);
+    plan.ports.clone_from(&args.ports);
     plan.host_loopback = !args.no_host_loopback;
     plan.dns = args.dns;
     plan.newreno = matches!(args.congestion, Congestion::Newreno);
@@ -69,6 +65,9 @@ fn listener(messages: Messages) -> Tell {
     Tell::new(move |remark| match remark {
         Remark::Warning(text) => messages.say(&text),
         Remark::DeviceGone(device) => messages.post(&device_gone(&device)),
+        Remark::ReplayEnded(file) => {
+            messages.post(&format!("all packets of {} have come", file.display()));
+        }
         _ => {}
     })
 }
@@ -84,12 +83,24 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
         PlanError::Mtu { mtu, most, link } => format!("--mtu {mtu}: {link} takes at most {most}"),
         PlanError::NoAddress { .. } => error.to_string().replace("give one", "give an --address"),
         PlanError::OneShard { .. } => error.to_string().replace("the number of shards", "--shards"),
-        PlanError::Interface(_) => format!("--packet: {error}"),
+        PlanError::Packet(_) => format!("--packet: {error}"),
+        PlanError::Xdp(_) => format!("--xdp: {error}"),
+        PlanError::PortsWithoutInterface => {
+            "--ports needs an interface: give --xdp or --packet".to_owned()
+        }
+        PlanError::NoKernelAddress { .. } => format!("--ports: {error}"),
+        PlanError::NoDpdk | PlanError::DpdkInside | PlanError::Dpdk(_) => {
+            format!("--dpdk: {error}")
+        }
+        PlanError::NoReplayAddress => error.to_string().replace("give one", "give an --address"),
+        PlanError::Replay { .. } => format!("--replay {error}"),
         PlanError::GivenTwice(one, other) => format!(
             "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"
         ),
         PlanError::PortTaken { .. } => format!("-p {error}"),
-        PlanError::AddressTaken { .. } => format!("--address {error}"),
+        PlanError::AddressTaken { .. } | PlanError::AddressMissing { .. } => {
+            format!("--address {error}")
+        }
         PlanError::NoNetwork => error.to_string().replace("an address", "an --address"),
         PlanError::Tap(towpath_tap::OpenError::BadName { .. }) => format!("--tap: {error}"),
         _ => return error.into(),

@@ -20,53 +20,16 @@
 //! # Example
 //! Two nodes on a cable, and a greeting:
 //! ```
-//! use std::cell::RefCell;
-//! use std::os::fd::BorrowedFd;
-//! use std::rc::Rc;
-//!
 //! use towpath_direct::{Node, NodeConfig, NodeEvent};
-//! use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+//! use towpath_link::{Cable, CableConfig, Dice};
 //! use towpath_stack::Instant;
 //!
-//! /// One end of a cable; the packets of both directions.
-//! struct Cable(Rc<RefCell<[Batch; 2]>>, usize);
-//!
-//! impl Port for Cable {
-//!     fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
-//!         let queue = &mut self.0.borrow_mut()[self.1];
-//!         let n = queue.len().min(max);
-//!         out.extend(queue.drain(..n));
-//!         n
-//!     }
-//!     fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-//!         let n = batch.len();
-//!         for mut packet in batch.drain(..) {
-//!             packet.linearize(pool);
-//!             self.0.borrow_mut()[1 - self.1].push_back(packet);
-//!         }
-//!         n
-//!     }
-//!     fn offloads(&self) -> Offloads {
-//!         Offloads::default()
-//!     }
-//!     fn link_type(&self) -> LinkType {
-//!         LinkType::Ip
-//!     }
-//!     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-//!         None
-//!     }
-//!     fn next_timeout_ns(&self) -> Option<u64> {
-//!         (!self.0.borrow()[self.1].is_empty()).then_some(0)
-//!     }
-//! }
-//!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let cable = Rc::new(RefCell::new([Batch::new(), Batch::new()]));
+//! let cable = Cable::new(CableConfig::default(), Dice::new(1, 0));
 //! let now = Instant(1_000_000_000);
 //! let node = |end: usize, address: &str| -> Result<Node, Box<dyn std::error::Error>> {
 //!     let mut node: Node = Node::new(NodeConfig::default(), [end as u8; 32], now);
-//!     let port = Box::new(Cable(Rc::clone(&cable), end));
-//!     node.add_port("eth0", port, &[address.parse()?]);
+//!     node.add_port("eth0", Box::new(cable.end(end)), &[address.parse()?]);
 //!     Ok(node)
 //! };
 //! let (mut a, mut b) = (node(0, "10.0.0.1/24")?, node(1, "10.0.0.2/24")?);

@@ -14,6 +14,9 @@
 //! it is a pfifo. A [`RingDevice`] is the other kind of bottleneck: a network card in front of a
 //! link without a rate, below a [`TransmitPath`](towpath_qdisc::TransmitPath).
 //!
+//! A [`Cable`] is a link each way between two [`Port`](towpath_pool::Port)s, for stacks that one
+//! thread turns in virtual time.
+//!
 //! # The caller's duty
 //! * [`Link::on_packet`] at one end, [`Link::poll_packet`] at the other until it gives nothing, and
 //!   again at [`Link::next_timeout_ns`].
@@ -55,6 +58,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod cable;
 mod chance;
 mod config;
 mod flight;
@@ -65,6 +69,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use cable::{Cable, CableConfig, CableEnd, Observer};
 pub use chance::Probability;
 pub use config::{Chance, LinkConfig, Loss};
 pub use link::{Carried, Link};

@@ -163,8 +163,8 @@ impl<T: Carried> Link<T> {
         self.config = config;
     }
 
-    /// Sends what the rate has let pass by now.
-    fn advance(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) {
+    /// Sends what the rate has let pass by now, as both calls for packets do first.
+    pub fn advance(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) {
         while self.pull_ns <= now_ns && self.waiting > 0 {
             let before = drops.len();
             let item = self.queue.dequeue(self.pull_ns, drops);

@@ -42,6 +42,11 @@ impl Dice {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// A place in a list of `len` entries; 0 for an empty list.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
     /// Whether an event of this probability happens now. Never for 0, always for 1.
     pub fn falls(&mut self, probability: f64) -> bool {
         self.unit() < probability

@@ -73,14 +73,19 @@ impl QueuedPacket {
     /// Turns over a bit, and leaves it to the receiver to notice: a checksum that was left out is
     /// put in before.
     pub fn flip_bit(&mut self, bit: u64) {
-        if let Checksum::Partial { start, offset } = self.packet.meta.checksum {
-            complete(self.packet.linear_mut(), start.into(), offset.into());
-        }
-        self.packet.meta.checksum = Checksum::Unknown;
+        self.complete_checksum();
         let bytes = self.packet.linear_mut();
         if let Some(byte) = bytes.get_mut((bit / 8) as usize) {
             *byte ^= 1 << (bit % 8);
         }
+    }
+
+    /// Puts in a checksum that was left out, for a port that does not.
+    pub fn complete_checksum(&mut self) {
+        if let Checksum::Partial { start, offset } = self.packet.meta.checksum {
+            complete(self.packet.linear_mut(), start.into(), offset.into());
+        }
+        self.packet.meta.checksum = Checksum::Unknown;
     }
 
     fn read_ip(&mut self, at: usize) {

@@ -1,76 +1,65 @@
 //! Counters of the socket layer. Lost packets are counted by reason in [`crate::Drops`].
 
-macro_rules! counters {
-    ($( $(#[$doc:meta])* $name:ident, )*) => {
-        /// What happened so far.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        pub struct Counters { $( $(#[$doc])* pub $name: u64, )* }
-
-        impl Counters {
-            /// Names and values, in a fixed order.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [ $( (stringify!($name), self.$name), )* ].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
-    /// TCP segments (or merged ones) received.
-    tcp_received,
-    /// TCP packets sent, up to 64 KiB each.
-    tcp_sent,
-    /// Payload bytes received in order.
-    tcp_bytes_received,
-    /// Payload bytes sent, repeated ones included.
-    tcp_bytes_sent,
-    /// TCP packets that carried bytes sent before.
-    tcp_retransmits,
-    /// Resets sent.
-    tcp_resets_sent,
-    /// Connections that this host began to open.
-    tcp_connects,
-    /// Connections whose handshake a peer began and finished.
-    tcp_accepts,
-    /// SYNs that made a half-open connection.
-    tcp_syns,
-    /// Handshakes that the peer never finished.
-    tcp_half_open_timeouts,
-    /// Half-open connections displaced by newer ones of their listener.
-    tcp_half_open_displaced,
-    /// Connections that ended by reset or timeout.
-    tcp_failures,
-    /// TIME-WAITs ended early by a new connection (RFC 6191).
-    tcp_time_wait_reused,
-    /// Closed sockets aborted because there were too many.
-    tcp_orphans_aborted,
-    /// Times that a connection waited for a device that does not keep up.
-    tcp_waits_for_output,
-    /// Times that a connection waited because it had its share of a device's queue.
-    tcp_waits_for_share,
-    /// Times that a datagram socket waited because it had its share of a device's queue.
-    udp_waits_for_share,
-    /// Connections that forgot what they learnt about their path early, for others that learnt it later.
-    path_mtus_full,
-    /// Datagrams received.
-    udp_received,
-    /// Datagrams sent, cut ones as one.
-    udp_sent,
-    /// Echo replies received.
-    echo_received,
-    /// Echo messages sent.
-    echo_sent,
-    /// Ports tried in choosing ephemeral ones.
-    ports_probed,
-    /// Binds and connects that found no free port.
-    ports_exhausted,
-    /// Packets that came in here and were another shard's.
-    shard_handed_over,
-    /// Times that a shard had to forget its neighbours, or a path MTU, because it did not hear soon enough of what became
-    /// of them.
-    shard_news_lost,
-    /// Timers fired.
-    timers_fired,
-    /// Turns.
-    turns,
+towpath_pool::counters! {
+    /// What happened so far.
+    pub struct Counters {
+        /// TCP segments (or merged ones) received.
+        tcp_received,
+        /// TCP packets sent, up to 64 KiB each.
+        tcp_sent,
+        /// Payload bytes received in order.
+        tcp_bytes_received,
+        /// Payload bytes sent, repeated ones included.
+        tcp_bytes_sent,
+        /// TCP packets that carried bytes sent before.
+        tcp_retransmits,
+        /// Resets sent.
+        tcp_resets_sent,
+        /// Connections that this host began to open.
+        tcp_connects,
+        /// Connections whose handshake a peer began and finished.
+        tcp_accepts,
+        /// SYNs that made a half-open connection.
+        tcp_syns,
+        /// Handshakes that the peer never finished.
+        tcp_half_open_timeouts,
+        /// Half-open connections displaced by newer ones of their listener.
+        tcp_half_open_displaced,
+        /// Connections that ended by reset or timeout.
+        tcp_failures,
+        /// TIME-WAITs ended early by a new connection (RFC 6191).
+        tcp_time_wait_reused,
+        /// Closed sockets aborted because there were too many.
+        tcp_orphans_aborted,
+        /// Times that a connection waited for a device that does not keep up.
+        tcp_waits_for_output,
+        /// Times that a connection waited because it had its share of a device's queue.
+        tcp_waits_for_share,
+        /// Times that a datagram socket waited because it had its share of a device's queue.
+        udp_waits_for_share,
+        /// Connections that forgot what they learnt about their path early, for others that learnt
+        /// it later.
+        path_mtus_full,
+        /// Datagrams received.
+        udp_received,
+        /// Datagrams sent, cut ones as one.
+        udp_sent,
+        /// Echo replies received.
+        echo_received,
+        /// Echo messages sent.
+        echo_sent,
+        /// Ports tried in choosing ephemeral ones.
+        ports_probed,
+        /// Binds and connects that found no free port.
+        ports_exhausted,
+        /// Packets that came in here and were another shard's.
+        shard_handed_over,
+        /// Times that a shard had to forget its neighbours, or a path MTU, because it did not hear
+        /// soon enough of what became of them.
+        shard_news_lost,
+        /// Timers fired.
+        timers_fired,
+        /// Turns.
+        turns,
+    }
 }

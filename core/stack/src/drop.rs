@@ -170,6 +170,10 @@ drop_reasons! {
     OutputFull = "output_full",
     /// Too many packets of this host to itself.
     LoopbackFull = "loopback_full",
+    /// Received by an interface that the operator set down.
+    LinkDown = "link_down",
+    /// To be sent by an interface that the operator set down.
+    LinkDownOut = "link_down_out",
 }
 
 impl DropReason {
@@ -186,7 +190,8 @@ impl DropReason {
             | Self::TooBig
             | Self::FilterOutput
             | Self::OutputFull
-            | Self::LoopbackFull => true,
+            | Self::LoopbackFull
+            | Self::LinkDownOut => true,
             Self::TransportChecksum
             | Self::TransportMalformed
             | Self::TcpNotUnicast
@@ -247,7 +252,8 @@ impl DropReason {
             | Self::FragmentLimit
             | Self::FragmentTimeout
             | Self::IcmpMalformed
-            | Self::IcmpIgnored => false,
+            | Self::IcmpIgnored
+            | Self::LinkDown => false,
         }
     }
 }

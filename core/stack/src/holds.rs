@@ -438,11 +438,8 @@ mod tests {
     #[test]
     fn holders_that_are_alike_answer_for_each_other() {
         let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];
-        let mut state = 1u64;
-        let mut random = move |below: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % below
-        };
+        let mut dice = towpath_qdisc::Dice::new(1, 0);
+        let mut random = move |below: usize| dice.index(below);
         for of in [Table::Tcp, Table::Udp, Table::Echo] {
             let mut holds = table(of);
             let mut all: Vec<Holder> = Vec::new();

@@ -95,7 +95,9 @@ pub trait Host {
 
     /// A SYN came in on an any-address interface and no listener is there. Nothing is answered until
     /// the owner decides.
-    fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr);
+    fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
+        let _ = (pending, local, remote);
+    }
 
     /// A SYN is given up that the owner has not decided about: its sender has not repeated it for
     /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was the one not repeated for longest when
@@ -109,11 +111,15 @@ pub trait Host {
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool;
 
     /// A datagram on an any-address interface that no socket takes.
-    fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>);
+    fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
+        let _ = (meta, payload);
+    }
 
     /// An echo request on an any-address interface to an address that is not ours; answered with
     /// [`crate::Stack::send_echo_from`].
-    fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>);
+    fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {
+        let _ = (meta, payload);
+    }
 
     /// An ICMP error about a datagram in the name of somebody else, as [`crate::Stack::send_datagram_from`] sends
     /// them. False when nothing is known of it: it is counted as stray.

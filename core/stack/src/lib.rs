@@ -35,7 +35,7 @@
 //! use towpath_pool::{Fragments, Pool, Port};
 //! use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 //! use towpath_stack::{
-//!     BindOptions, Budget, DatagramMeta, EchoMeta, Family, Host, Instant, Linger, PendingId, SocketEvent,
+//!     BindOptions, Budget, DatagramMeta, Family, Host, Instant, Linger, SocketEvent,
 //!     SocketId, SocketKind, Stack, StackConfig,
 //! };
 //!
@@ -76,9 +76,6 @@
 //!     fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
 //!         false
 //!     }
-//!     fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
-//!     fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
-//!     fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -309,6 +309,8 @@ fn tick_of(deadline: Instant) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use towpath_qdisc::Dice;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -319,22 +321,14 @@ mod tests {
         wheel.pop(now, &mut moves)
     }
 
-    /// A small generator, so that the test is the same each time.
-    fn next(state: &mut u64) -> u64 {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *state
-    }
-
     #[test]
     fn fires_in_time_never_early() {
         let mut wheel = Wheel::new(Instant(12_345 * MS));
-        let mut state = 88172645463325252;
+        let mut dice = Dice::new(1, 0);
         let mut deadlines = Vec::new();
         for owner in 0..5000u32 {
             let spread = [1, 100, 10_000, 5_000_000][owner as usize % 4];
-            let deadline = Instant(12_345 * MS + next(&mut state) % (spread * MS));
+            let deadline = Instant(12_345 * MS + dice.below(spread * MS));
             wheel.set(&mut { TimerId::NONE }, Some(deadline), owner);
             deadlines.push(deadline);
         }
@@ -400,11 +394,11 @@ mod tests {
     fn none_fires_early_when_a_block_begins() {
         let start = 3 * BLOCK - 5000 * MS;
         let mut wheel = Wheel::new(Instant(start));
-        let mut state = 7;
+        let mut dice = Dice::new(7, 0);
         let mut deadlines = Vec::new();
         for owner in 0..1000u32 {
             let spread = [1000, 10_000, 100_000, 12_000_000_000][owner as usize % 4];
-            let deadline = Instant(start + next(&mut state) % (spread * MS));
+            let deadline = Instant(start + dice.below(spread * MS));
             wheel.set(&mut { TimerId::NONE }, Some(deadline), owner);
             deadlines.push(deadline);
         }
@@ -496,13 +490,9 @@ mod tests {
     fn work_does_not_grow_with_the_number_of_timers() {
         let cost = |count: u32| {
             let mut wheel = Wheel::new(Instant(0));
-            let mut state = 7;
+            let mut dice = Dice::new(7, 0);
             for owner in 0..count {
-                wheel.set(
-                    &mut { TimerId::NONE },
-                    Some(Instant(next(&mut state) % (120_000 * MS))),
-                    owner,
-                );
+                wheel.set(&mut { TimerId::NONE }, Some(Instant(dice.below(120_000 * MS))), owner);
             }
             let before = wheel.operations;
             let mut id = TimerId::NONE;

@@ -3,9 +3,10 @@
 use towpath_pool::{Pool, Port};
 use towpath_tcp::Instant;
 
+use crate::drop::DropReason;
 use crate::host::{Budget, Host, Turn};
 use crate::limits;
-use crate::net::IfaceId;
+use crate::net::{IfaceId, Load};
 use crate::stack::{Stack, TimerOwner};
 
 impl<H: Host> Stack<H> {
@@ -37,10 +38,19 @@ impl<H: Host> Stack<H> {
         self.tell(host);
         turn.mail = self.flush_mail(pool);
         for (port, iface) in ports.iter_mut().zip(1..) {
-            let output = self.net.output(IfaceId(iface));
-            turn.sent += output.hand_over(|batch| {
+            let iface = IfaceId(iface);
+            if self.net.is_down(iface) {
+                self.net.drop_output(iface, pool);
+                continue;
+            }
+            let output = self.net.output(iface);
+            let before = output.load();
+            let sent = output.hand_over(|batch| {
                 port.submit(now.0, pool, batch);
             });
+            let taken = before - output.load();
+            turn.sent += sent;
+            self.net.note_sent(iface, taken);
         }
         self.end_waits();
         turn.more |= self.has_work();
@@ -90,9 +100,17 @@ impl<H: Host> Stack<H> {
             turn.more |= received >= max;
             // What these follow from was announced before they were sent.
             self.catch_up_for_batch();
+            let (iface, mut bytes) = (IfaceId(iface), 0);
+            let is_down = self.net.is_down(iface);
             for packet in batch.drain(..) {
-                self.receive_packet(now, host, IfaceId(iface), packet, pool);
+                bytes += packet.len();
+                if is_down {
+                    self.net.drop(iface, packet, DropReason::LinkDown, pool);
+                    continue;
+                }
+                self.receive_packet(now, host, iface, packet, pool);
             }
+            self.net.note_received(iface, Load { packets: received, bytes });
             self.rx = batch;
         }
     }
@@ -100,12 +118,18 @@ impl<H: Host> Stack<H> {
     /// Takes what is on the loopback queue now; what that causes waits for the next round. False when
     /// there was nothing.
     fn receive_loopback(&mut self, now: Instant, host: &mut H, pool: &mut Pool) -> bool {
-        let count = self.net.loopback_len();
+        let (count, mut bytes) = (self.net.loopback_len(), 0);
         for _ in 0..count {
             let Some(looped) = self.net.take_loopback() else { break };
+            bytes += looped.packet.len();
             self.receive_own(now, host, looped, pool);
         }
         let any = count > 0;
+        if any {
+            let load = Load { packets: count, bytes };
+            self.net.note_received(IfaceId::LOOPBACK, load);
+            self.net.note_sent(IfaceId::LOOPBACK, load);
+        }
         // What was received may have been answered by the IP layer itself: look once more.
         self.loopback_due = any;
         any

@@ -131,18 +131,11 @@ mod tests {
     /// A connection that has sent 100 bytes, and its buffers.
     fn sending() -> (Connection, Buffers) {
         let handshake = Handshake {
-            iss: SeqNum(100),
-            irs: SeqNum(200),
             mss_peer: Some(1460),
             send_scale: Some(7),
             sack: true,
-            timestamps: false,
-            ts_recent: 0,
-            ts_offset: 0,
             send_window: 65_536,
-            recv_window: 65_535,
-            rtt: None,
-            retransmitted: false,
+            ..Handshake::without_options(SeqNum(100), SeqNum(200))
         };
         let mut connection = Connection::accept(Config::default(), handshake, Instant(1));
         let buffers = Buffers {

@@ -491,18 +491,11 @@ mod tests {
 
     fn connection() -> Connection {
         let handshake = Handshake {
-            iss: SeqNum(100),
-            irs: SeqNum(200),
             mss_peer: Some(1460),
             send_scale: Some(7),
             sack: true,
-            timestamps: false,
-            ts_recent: 0,
-            ts_offset: 0,
             send_window: 65_536,
-            recv_window: 65_535,
-            rtt: None,
-            retransmitted: false,
+            ..Handshake::without_options(SeqNum(100), SeqNum(200))
         };
         Connection::accept(Config::default(), handshake, Instant(1))
     }

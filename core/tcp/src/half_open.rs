@@ -71,6 +71,32 @@ pub struct Handshake {
 }
 
 impl Handshake {
+    /// A handshake with a peer that offered no option, and windows that nobody could scale.
+    ///
+    /// ```
+    /// use towpath_tcp::{Handshake, SeqNum};
+    ///
+    /// let plain = Handshake::without_options(SeqNum(100), SeqNum(200));
+    /// let handshake = Handshake { mss_peer: Some(1460), sack: true, ..plain };
+    /// assert_eq!((handshake.send_scale, handshake.send_window), (None, 65_535));
+    /// ```
+    pub fn without_options(iss: SeqNum, irs: SeqNum) -> Self {
+        Self {
+            iss,
+            irs,
+            mss_peer: None,
+            send_scale: None,
+            sack: false,
+            timestamps: false,
+            ts_recent: 0,
+            ts_offset: 0,
+            send_window: u16::MAX.into(),
+            recv_window: u16::MAX,
+            rtt: None,
+            retransmitted: false,
+        }
+    }
+
     pub(crate) fn peer_options(&self) -> Options {
         Options {
             mss: self.mss_peer,

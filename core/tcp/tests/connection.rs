@@ -1059,8 +1059,8 @@ fn a_transfer_with_loss_ends_in_bounded_time() {
     for (name, config, iss) in variants() {
         let mut pair = Pair::with_iss(config, config, iss, 1);
         pair.a.send_capacity = 1 << 20;
-        let mut dice = Dice::new(7);
-        pair.fate = Box::new(move |_| if dice.hits(10) { Fate::Drop } else { Fate::Deliver });
+        let [way, _] = pair.ways;
+        pair.lay([LinkConfig { loss: losses(10), ..way }; 2], 7);
         pair.connect(A);
         let len = 10_000_000;
         pair.write(A, len);
@@ -1108,43 +1108,13 @@ fn a_sack_block_from_the_other_half_of_the_space_is_no_news() {
 /// A connection accepted from a peer, its numbers from 100 and 200 on, without Nagle's algorithm.
 fn accepted() -> Connection {
     let handshake = Handshake {
-        iss: SeqNum(100),
-        irs: SeqNum(200),
         mss_peer: Some(1460),
         send_scale: Some(7),
         sack: true,
-        timestamps: false,
-        ts_recent: 0,
-        ts_offset: 0,
         send_window: 1000 << 7,
-        recv_window: 65_535,
-        rtt: None,
-        retransmitted: false,
+        ..Handshake::without_options(SeqNum(100), SeqNum(200))
     };
     Connection::accept(Config { nodelay: true, ..Config::default() }, handshake, Instant(1))
-}
-
-const ROOMY: Buffers = Buffers {
-    recv_free: 65_536,
-    recv_capacity: 65_536,
-    recv_unread: 0,
-    send_len: 0,
-    send_capacity: 65_536,
-};
-
-fn plain(seq: SeqNum, ack: SeqNum, window: u16, payload_len: u32) -> Segment {
-    Segment {
-        seq,
-        ack,
-        flags: Flags::ACK,
-        window,
-        urgent: 0,
-        options: Options::default(),
-        payload_len,
-        arrival: Instant(2),
-        ce: false,
-        segments: 1,
-    }
 }
 
 /// Acknowledgements that are old move no mark of the window, and the peer's numbers go on for more than
@@ -1152,7 +1122,7 @@ fn plain(seq: SeqNum, ack: SeqNum, window: u16, payload_len: u32) -> Segment {
 #[test]
 fn a_window_is_news_after_half_the_space_of_old_acks() {
     let mut connection = accepted();
-    let buffers = Buffers { send_len: 10, ..ROOMY };
+    let buffers = Buffers { send_len: 10, ..BUFFERS };
     let Plan::Send(transmit) = connection.plan(Instant(2), buffers, 0) else { panic!("10 bytes") };
     connection.emit(Instant(2), transmit, buffers);
     connection.on_segment(Instant(2), &plain(SeqNum(201), SeqNum(111), 1000, 0), buffers);
@@ -1160,16 +1130,16 @@ fn a_window_is_news_after_half_the_space_of_old_acks() {
     while seq - SeqNum(201) <= 1 << 31 {
         let segment = plain(seq, SeqNum(101), 1000, 60_000);
         assert!(matches!(
-            connection.on_segment(Instant(2), &segment, ROOMY),
+            connection.on_segment(Instant(2), &segment, BUFFERS),
             Disposition::Accepted(FifoChanges { commit: 60_000, .. })
         ));
-        while let Plan::Send(transmit) = connection.plan(Instant(2), ROOMY, 0) {
-            connection.emit(Instant(2), transmit, ROOMY);
+        while let Plan::Send(transmit) = connection.plan(Instant(2), BUFFERS, 0) {
+            connection.emit(Instant(2), transmit, BUFFERS);
         }
         seq += 60_000;
     }
-    connection.on_segment(Instant(2), &plain(seq, SeqNum(111), 3, 0), ROOMY);
-    assert_eq!(connection.info(Instant(2), ROOMY).snd_wnd, 3 << 7);
+    connection.on_segment(Instant(2), &plain(seq, SeqNum(111), 3, 0), BUFFERS);
+    assert_eq!(connection.info(Instant(2), BUFFERS).snd_wnd, 3 << 7);
 }
 
 /// The peer's segments repeat old bytes, which moves no mark of the window either, while it
@@ -1178,8 +1148,8 @@ fn a_window_is_news_after_half_the_space_of_old_acks() {
 fn a_window_is_news_after_half_the_space_of_old_bytes() {
     let mut connection = accepted();
     // One ahead of its turn has the latest number of all.
-    connection.on_segment(Instant(2), &plain(SeqNum(301), SeqNum(101), 1000, 10), ROOMY);
-    let buffers = Buffers { send_len: 60_000, ..ROOMY };
+    connection.on_segment(Instant(2), &plain(SeqNum(301), SeqNum(101), 1000, 10), BUFFERS);
+    let buffers = Buffers { send_len: 60_000, ..BUFFERS };
     let mut ack = SeqNum(101);
     while ack - SeqNum(101) <= 1 << 31 {
         while let Plan::Send(transmit) = connection.plan(Instant(2), buffers, 60_000) {
@@ -1188,6 +1158,6 @@ fn a_window_is_news_after_half_the_space_of_old_bytes() {
         ack = connection.info(Instant(2), buffers).snd_nxt;
         connection.on_segment(Instant(2), &plain(SeqNum(201), ack, 1000, 0), buffers);
     }
-    connection.on_segment(Instant(2), &plain(SeqNum(301), ack, 3, 0), ROOMY);
-    assert_eq!(connection.info(Instant(2), ROOMY).snd_wnd, 3 << 7);
+    connection.on_segment(Instant(2), &plain(SeqNum(301), ack, 3, 0), BUFFERS);
+    assert_eq!(connection.info(Instant(2), BUFFERS).snd_wnd, 3 << 7);
 }

@@ -14,24 +14,23 @@ use world::*;
 const TABLE: &str = "\
 delay loss    CUBIC  NewReno  no SACK
  1 ms  0 %       19       19       19
- 1 ms  1 %      313      419      357
- 1 ms  3 %     1209     1703     1476
- 1 ms 10 %    31847    38796    44797
+ 1 ms  1 %      173      353      305
+ 1 ms  3 %     1033     1785     2348
+ 1 ms 10 %    40190    38821    41761
 10 ms  0 %      190      190      190
-10 ms  1 %     3130     4190     3570
-10 ms  3 %     9570    11630     8550
-10 ms 10 %    53744    61469    61487
+10 ms  1 %     1730     3530     1227
+10 ms  3 %     9610    12037     9724
+10 ms 10 %    64978    63259    56772
 50 ms  0 %      950      950      950
-50 ms  1 %    13530    20350    17530
-50 ms  3 %    43080    53758    43092
-50 ms 10 %   127471   130801   137614
+50 ms  1 %     8390    17550     3250
+50 ms  3 %    46342    55514    45780
+50 ms 10 %   173311   168223   153807
 ";
 
 fn transfer_ms(config: Config, delay: Duration, per_mille: u64, seed: u64) -> u128 {
     let mut pair = Pair::connected_with(config, config);
-    pair.delay = delay;
-    let mut dice = Dice::new(seed);
-    pair.fate = Box::new(move |_| if dice.hits(per_mille) { Fate::Drop } else { Fate::Deliver });
+    let (delay_ns, loss) = (delay.as_nanos() as u64, losses(per_mille));
+    pair.lay([LinkConfig { delay_ns, loss, ..LinkConfig::default() }; 2], seed);
     let len = 4_000_000;
     for host in [&mut pair.a, &mut pair.b] {
         (host.send_capacity, host.recv_capacity) = (1 << 20, 1 << 20);
@@ -95,9 +94,9 @@ fn a_window_that_shrinks_and_grows_survives_loss_both_ways() {
             Config { sack: seed % 3 != 0, ..Config::default() },
             Config::default(),
         );
-        let mut dice = Dice::new(seed);
-        pair.fate = Box::new(move |_| if dice.hits(50) { Fate::Drop } else { Fate::Deliver });
-        let (len, mut dice) = (300_000, Dice::new(seed + 1000));
+        let [way, _] = pair.ways;
+        pair.lay([LinkConfig { loss: losses(50), ..way }; 2], seed);
+        let (len, mut dice) = (300_000, Dice::new(seed, 1000));
         pair.write(A, len);
         pair.write(B, len);
         let start = pair.now;
@@ -105,11 +104,10 @@ fn a_window_that_shrinks_and_grows_survives_loss_both_ways() {
             assert!(pair.now - start < Duration::from_secs(600), "seed {seed}");
             // What lies in the buffer stays there, also what is ahead of its turn.
             let held = pair.b.recv_fifo.len() + pair.b.recv_ahead.len();
-            pair.b.recv_capacity =
-                held.max([2304, 8192, 65_536, 262_144][dice.roll() as usize % 4]);
-            pair.b.reads = dice.hits(500);
+            pair.b.recv_capacity = held.max([2304, 8192, 65_536, 262_144][dice.index(4)]);
+            pair.b.reads = dice.falls(0.5);
             pair.turn(B);
-            pair.run_for(ms(dice.roll() % 60));
+            pair.run_for(ms(dice.below(60)));
         }
         pair.assert_received(A, len);
         pair.assert_received(B, len);

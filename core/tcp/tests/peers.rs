@@ -24,18 +24,11 @@ struct Lab {
 impl Lab {
     fn new(config: Config) -> Lab {
         let handshake = Handshake {
-            iss: SeqNum(100),
-            irs: SeqNum(200),
             mss_peer: Some(MSS as u16),
-            send_scale: None,
             sack: config.sack,
-            timestamps: false,
-            ts_recent: 0,
-            ts_offset: 0,
             send_window: OPEN.into(),
             recv_window: 60_000,
-            rtt: None,
-            retransmitted: false,
+            ..Handshake::without_options(SeqNum(100), SeqNum(200))
         };
         let now = Instant(1_000_000_000);
         let connection = Connection::accept(config, handshake, now);

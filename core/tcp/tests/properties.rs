@@ -9,35 +9,40 @@ use towpath_tcp::*;
 use world::Side::{A, B};
 use world::*;
 
-/// How bad the wire is, in thousandths.
+/// Impairments of a link, in thousandths and microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Impairment {
     loss: u64,
-    late: u64,
-    twice: u64,
+    jitter_us: u64,
+    reorder: u64,
+    duplicate: u64,
     seed: u64,
 }
 
 impl Impairment {
-    fn fate(self) -> Box<dyn FnMut(&Packet) -> Fate> {
-        let mut dice = Dice::new(self.seed);
-        Box::new(move |_| {
-            if dice.hits(self.loss) {
-                Fate::Drop
-            } else if dice.hits(self.late) {
-                Fate::Late(Duration::from_micros(dice.roll() % 20_000))
-            } else if dice.hits(self.twice) {
-                Fate::Twice
-            } else {
-                Fate::Deliver
-            }
-        })
+    fn impair(self, pair: &mut Pair) {
+        let [way, _] = pair.ways;
+        let way = LinkConfig {
+            loss: losses(self.loss),
+            jitter_ns: self.jitter_us * 1000,
+            reorder: chance(self.reorder),
+            duplicate: chance(self.duplicate),
+            ..way
+        };
+        pair.lay([way; 2], self.seed);
     }
 }
 
 prop_compose! {
-    fn impairment()(loss in 0u64..300, late in 0u64..300, twice in 0u64..100, seed: u64) -> Impairment {
-        Impairment { loss, late, twice, seed }
+    fn impairment()(
+        loss in 0u64..300,
+        // Where there is any, nearly all packets overtake others.
+        jitter_us in prop_oneof![Just(0u64), 0u64..10_000],
+        reorder in 0u64..300,
+        duplicate in 0u64..100,
+        seed: u64,
+    ) -> Impairment {
+        Impairment { loss, jitter_us, reorder, duplicate, seed }
     }
 }
 
@@ -99,7 +104,7 @@ proptest! {
     ) {
         let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
         pair.gro = gro;
-        pair.fate = impairment.fate();
+        impairment.impair(&mut pair);
         for (side, len, chunk) in [(A, len_a, chunk_a), (B, len_b, chunk_b)] {
             let host = pair.host(side);
             host.to_write.extend(stream(len));
@@ -156,8 +161,8 @@ proptest! {
         closes in prop::option::of(prop::bool::ANY),
     ) {
         let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
-        pair.delay = Duration::from_micros(delay_us);
-        pair.fate = impairment.fate();
+        pair.set_delay(Duration::from_micros(delay_us));
+        impairment.impair(&mut pair);
         for (side, len) in [(A, len_a), (B, len_b)] {
             let host = pair.host(side);
             host.to_write.extend(stream(len));

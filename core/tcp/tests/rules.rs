@@ -18,18 +18,11 @@ struct Sender {
 impl Sender {
     fn accept(iss: SeqNum) -> Sender {
         let handshake = Handshake {
-            iss,
-            irs: SeqNum(500),
             mss_peer: Some(1460),
             send_scale: Some(10),
             sack: true,
-            timestamps: false,
-            ts_recent: 0,
-            ts_offset: 0,
             send_window: 0xffff << 10,
-            recv_window: 0xffff,
-            rtt: None,
-            retransmitted: false,
+            ..Handshake::without_options(iss, SeqNum(500))
         };
         let now = Instant(1_000_000_000);
         let connection = Connection::accept(Config::default(), handshake, now);
@@ -121,7 +114,7 @@ fn a_timeout_that_was_too_short_is_not_used_again() {
     let config = Config { timestamps: false, sack: false, nodelay: true, ..Config::default() };
     let mut pair = Pair::connected_with(config, config);
     // The path becomes slower than the timeout of 200 ms at once, as when a radio link wakes.
-    pair.delay = ms(300);
+    pair.set_delay(ms(300));
     let mut again = Vec::new();
     for _ in 0..6 {
         pair.log.clear();
@@ -139,7 +132,7 @@ fn a_steady_path_leaves_room_for_a_delayed_ack() {
     for (rtt, timestamps) in [(300, true), (300, false), (1000, true)] {
         let config = Config { timestamps, nodelay: true, ..Config::default() };
         let mut pair = Pair::connected_with(config, config);
-        pair.delay = ms(rtt) / 2;
+        pair.set_delay(ms(rtt) / 2);
         pair.b.connection().set_delayed_ack(ms(100));
         // Many equal samples: the variance goes to nothing.
         for _ in 0..60 {
@@ -241,14 +234,9 @@ fn a_larger_segment_size_does_not_outgrow_the_window() {
 /// Average window in segments of a bulk transfer under random loss, and how often the timer fired.
 fn window_under_loss(config: Config, delay: Duration, per_mille: u64, len: usize) -> (f64, usize) {
     let mut pair = Pair::connected_with(config, config);
-    pair.delay = delay;
-    let mut dice = Dice::new(7);
-    pair.fate =
-        Box::new(
-            move |packet| {
-                if packet.is_data() && dice.hits(per_mille) { Fate::Drop } else { Fate::Deliver }
-            },
-        );
+    let way = LinkConfig { delay_ns: delay.as_nanos() as u64, ..LinkConfig::default() };
+    // Data go one way, and nothing else does.
+    pair.lay([LinkConfig { loss: losses(per_mille), ..way }, way], 7);
     for host in [&mut pair.a, &mut pair.b] {
         (host.send_capacity, host.recv_capacity) = (4 << 20, 4 << 20);
     }

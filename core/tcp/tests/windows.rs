@@ -103,43 +103,9 @@ fn accepted(config: Config, mss_peer: u16) -> Connection {
 }
 
 fn handshake(mss_peer: u16) -> Handshake {
-    Handshake {
-        iss: SeqNum(100),
-        irs: SeqNum(200),
-        mss_peer: Some(mss_peer),
-        send_scale: Some(7),
-        sack: true,
-        timestamps: false,
-        ts_recent: 0,
-        ts_offset: 0,
-        send_window: 512 << 7,
-        recv_window: 65_535,
-        rtt: None,
-        retransmitted: false,
-    }
-}
-
-const BUFFERS: Buffers = Buffers {
-    recv_free: 65_536,
-    recv_capacity: 65_536,
-    recv_unread: 0,
-    send_len: 0,
-    send_capacity: 1 << 20,
-};
-
-fn plain(seq: SeqNum, ack: SeqNum, window: u16, payload_len: u32) -> Segment {
-    Segment {
-        seq,
-        ack,
-        flags: Flags::ACK,
-        window,
-        urgent: 0,
-        options: Options::default(),
-        payload_len,
-        arrival: Instant(2),
-        ce: false,
-        segments: 1,
-    }
+    let plain = Handshake::without_options(SeqNum(100), SeqNum(200));
+    let (send_scale, send_window) = (Some(7), 512 << 7);
+    Handshake { mss_peer: Some(mss_peer), send_scale, sack: true, send_window, ..plain }
 }
 
 /// Sends all that may go now; returns how much that is.

@@ -135,7 +135,8 @@ pub const fn is_solicited_node(addr: Ipv6Addr) -> bool {
 //# section.
 ///
 /// 0.0.0.0 passes: a DHCP client sends from it (RFC 2131 §4.1). Loopback, multicast and limited
-/// broadcast addresses and the rest of 0/8 do not. A subnet's own broadcast address is known only to
+/// broadcast addresses and the rest of 0/8 do not. A subnet's own broadcast address is known only
+/// to
 /// [`Prefix::is_broadcast`].
 #[inline]
 #[must_use]
@@ -155,8 +156,8 @@ pub const fn is_valid_source_v6(addr: Ipv6Addr) -> bool {
     !addr.is_multicast() && !addr.is_loopback() && addr.to_ipv4_mapped().is_none()
 }
 
-/// Whether `addr` may never appear on a link as a packet's destination: loopback, 0/8, class E other
-/// than limited broadcast; `::`, `::1` and IPv4-mapped addresses.
+/// Whether `addr` may never appear on a link as a packet's destination: loopback, 0/8, class E
+/// other than limited broadcast; `::`, `::1` and IPv4-mapped addresses.
 #[inline]
 #[must_use]
 pub const fn is_martian_destination(addr: IpAddr) -> bool {
@@ -197,8 +198,8 @@ pub const fn multicast_scope(addr: Ipv6Addr) -> Option<u8> {
     if addr.is_multicast() { Some(addr.octets()[1] & 0x0f) } else { None }
 }
 
-/// Whether packets to the group `addr` may be on a link: not with the scope 1, which is within one host,
-/// nor with the reserved scope 0. True for an address that is not multicast.
+/// Whether packets to the group `addr` may be on a link: not with the scope 1, which is within one
+/// host, nor with the reserved scope 0. True for an address that is not multicast.
 //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
 //# Interface-Local scope spans only a single interface on a node
 //# and is useful only for loopback transmission of multicast.
@@ -222,8 +223,8 @@ pub fn autoconfigured(prefix: &Prefix, iid: u64) -> Option<Ipv6Addr> {
     (prefix.len() == 64).then(|| Ipv6Addr::from_bits(network.to_bits() | u128::from(iid)))
 }
 
-/// A semantically opaque interface identifier from `hash`, or `None` when that value is reserved and
-/// the caller must hash again with the next DAD counter.
+/// A semantically opaque interface identifier from `hash`, or `None` when that value is reserved
+/// and the caller must hash again with the next DAD counter.
 ///
 /// `hash` is 64 bits of a keyed pseudo-random function over the prefix, the interface, the network
 /// and the DAD counter, as RFC 7217 §5 wants it; the key stays with the caller.

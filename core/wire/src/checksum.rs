@@ -1,11 +1,11 @@
 //! The Internet checksum (RFC 1071), its pseudo-headers and its incremental update (RFC 1624).
 //!
 //! A running sum is a plain `u64` of big-endian 16-bit words: sums may be added to each other and
-//! to header fields, and [`finish`] turns one into the field that goes on the wire. A piece that starts
-//! at an odd offset of the summed bytes is added with [`sum_at`].
+//! to header fields, and [`finish`] turns one into the field that goes on the wire. A piece that
+//! starts at an odd offset of the summed bytes is added with [`sum_at`].
 //!
-//! Budget: 16 bytes a nanosecond for data in cache, 5 ns for an IPv4 header; a packet's payload is summed once, so this is most of
-//! what the stack does per byte when the device does not help.
+//! Budget: 16 bytes a nanosecond for data in cache, 5 ns for an IPv4 header; a packet's payload is
+//! summed once, so this is most of what the stack does per byte when the device does not help.
 
 use crate::IpProtocol;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -40,7 +40,8 @@ pub fn sum_at(data: &[u8], offset: usize, acc: u64) -> u64 {
 #[inline]
 #[must_use]
 pub const fn fold(acc: u64) -> u16 {
-    // A number and its halves swapped, added: the upper half is the sum of both with the carry of the lower one.
+    // A number and its halves swapped, added: the upper half is the sum of both with the carry of
+    // the lower one.
     let acc = (acc.wrapping_add(acc.rotate_left(32)) >> 32) as u32;
     (acc.wrapping_add(acc.rotate_left(16)) >> 16) as u16
 }
@@ -61,8 +62,8 @@ pub fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, len: u16) -
     u64::from(u32::from(src)) + u64::from(u32::from(dst)) + u64::from(protocol.0) + u64::from(len)
 }
 
-/// The running sum of the IPv6 pseudo-header (RFC 8200 §8.1); `len` is the length of the upper-layer
-/// header and its payload in bytes.
+/// The running sum of the IPv6 pseudo-header (RFC 8200 §8.1); `len` is the length of the
+/// upper-layer header and its payload in bytes.
 #[inline]
 #[must_use]
 pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: IpProtocol, len: u32) -> u64 {
@@ -108,7 +109,8 @@ fn sum_words(data: &[u8]) -> u16 {
 
 #[inline(always)]
 fn sum_narrow(data: &[u8]) -> u16 {
-    // Whole machine words are summed in memory order; only the folded result is brought to network order.
+    // Whole machine words are summed in memory order; only the folded result is brought to network
+    // order.
     let (blocks, rest) = data.as_chunks::<BLOCK>();
     let acc = if blocks.is_empty() { 0 } else { sum_blocks(blocks) };
     let (words, tail) = rest.as_chunks::<8>();
@@ -128,7 +130,8 @@ fn sum_wide(data: &[u8]) -> u16 {
 /// Of fewer bytes the sum is as fast without wide registers.
 const WIDE_MIN: usize = 128;
 
-/// The sum of up to 7 bytes, piece by piece: a copy into a padded word would stall the load after it.
+/// The sum of up to 7 bytes, piece by piece: a copy into a padded word would stall the load after
+/// it.
 #[inline]
 fn sum_tail(mut tail: &[u8]) -> u64 {
     let mut acc = 0;
@@ -146,11 +149,13 @@ fn sum_tail(mut tail: &[u8]) -> u64 {
     acc
 }
 
-/// Bytes that are added before a carry is kept: as many as the compiler makes one chain of additions with carry of.
+/// Bytes that are added before a carry is kept: as many as the compiler makes one chain of
+/// additions with carry of.
 const BLOCK: usize = 64;
 
-/// The blocks as numbers of four words, added to each other: a carry goes into the next word, and from the last one it is
-/// counted. All words weigh the same here, since 2⁶⁴ is 1 more than a multiple of 2¹⁶ - 1.
+/// The blocks as numbers of four words, added to each other: a carry goes into the next word, and
+/// from the last one it is counted. All words weigh the same here, since 2⁶⁴ is 1 more than a
+/// multiple of 2¹⁶ - 1.
 fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
     let (mut a, mut b, mut c, mut d, mut carries) = (0u64, 0u64, 0u64, 0u64, 0u64);
     let mut carry;

@@ -49,7 +49,8 @@ pub const TIME_EXCEEDED_TTL: u8 = 0;
 /// Time exceeded: a fragment was missing for too long.
 pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
 
-/// The header of an ICMP message. Its body follows: echo data, or the packet that an error is about.
+/// The header of an ICMP message. Its body follows: echo data, or the packet that an error is
+/// about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {

@@ -57,8 +57,8 @@ pub const PARAM_TOO_MANY_HEADERS: u8 = 8;
 /// Parameter problem: too many options in one header (RFC 8883 §3.5).
 pub const PARAM_TOO_MANY_OPTIONS: u8 = 9;
 
-/// The header of an ICMPv6 message that is neither neighbour discovery nor MLD. Its body follows: echo
-/// data, or the packet that an error is about.
+/// The header of an ICMPv6 message that is neither neighbour discovery nor MLD. Its body follows:
+/// echo data, or the packet that an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {

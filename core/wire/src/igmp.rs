@@ -1,5 +1,5 @@
-//! Group membership for IPv4, the member's half: queries are read, reports written (RFC 1112 and RFC
-//! 2236 for versions 1 and 2, RFC 3376 for version 3).
+//! Group membership for IPv4, the member's half: queries are read, reports written (RFC 1112 and
+//! RFC 2236 for versions 1 and 2, RFC 3376 for version 3).
 //!
 //! Every message goes out with TTL 1 and [`crate::ipv4::Options::ROUTER_ALERT`].
 
@@ -83,8 +83,8 @@ impl Query {
     }
 }
 
-/// The group that a report of version 1 or 2 is about; verifies its checksum. `data` is the whole payload of
-/// its packet.
+/// The group that a report of version 1 or 2 is about; verifies its checksum. `data` is the whole
+/// payload of its packet.
 pub fn reported(data: &[u8]) -> Result<Ipv4Addr, ParseError> {
     let h = at::<V2_LEN>(data, 0)?;
     if ![REPORT_V1, REPORT_V2].contains(&h[0]) {
@@ -139,8 +139,8 @@ impl Record<'_> {
     }
 }
 
-/// Writes a version 3 report with its checksum and returns its length: 8 and the length of each record.
-/// It goes to [`crate::addr::ALL_IGMPV3_ROUTERS`].
+/// Writes a version 3 report with its checksum and returns its length: 8 and the length of each
+/// record. It goes to [`crate::addr::ALL_IGMPV3_ROUTERS`].
 pub fn emit_report_v3(records: &[Record<'_>], buf: &mut [u8]) -> usize {
     let [hi, lo] = (records.len() as u16).to_be_bytes();
     *head_mut::<8>(buf) = [REPORT_V3, 0, 0, 0, 0, 0, hi, lo];

@@ -19,7 +19,8 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
 
-/// An IPv4 header. The checksum is not a field: [`Header::emit`] computes it, [`checksum_ok`] verifies.
+/// An IPv4 header. The checksum is not a field: [`Header::emit`] computes it, [`checksum_ok`]
+/// verifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Differentiated services (6 bits) and ECN (2 bits).
@@ -47,8 +48,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header of a packet and returns where its payload is; bytes after the total length are
-    /// link padding and not part of it. The checksum is not looked at.
+    /// Reads the header of a packet and returns where its payload is; bytes after the total length
+    /// are link padding and not part of it. The checksum is not looked at.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, header_len) = Self::parse_quoted(data)?;

@@ -33,8 +33,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header of a packet and returns where its payload is; bytes after the payload length
-    /// are link padding and not part of it.
+    /// Reads the header of a packet and returns where its payload is; bytes after the payload
+    /// length are link padding and not part of it.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, header_len) = Self::parse_quoted(data)?;

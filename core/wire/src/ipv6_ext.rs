@@ -1,8 +1,8 @@
 //! IPv6 extension headers (RFC 8200 §4), walked once from the IPv6 header to the upper layer.
 //!
-//! The walk is bounded by [`HEADERS_MAX`] and [`OPTIONS_MAX`] as RFC 8504 §5.3 allows, and every refusal
-//! says which ICMPv6 Parameter Problem it deserves, if any. A packet without extension headers, which is
-//! almost every packet, costs one comparison.
+//! The walk is bounded by [`HEADERS_MAX`] and [`OPTIONS_MAX`] as RFC 8504 §5.3 allows, and every
+//! refusal says which ICMPv6 Parameter Problem it deserves, if any. A packet without extension
+//! headers, which is almost every packet, costs one comparison.
 
 use crate::bytes::{at, be16, head_mut};
 use crate::{IpProtocol, ParseError, icmpv6, ipv6};
@@ -23,11 +23,11 @@ pub struct Chain {
     pub upper: IpProtocol,
     /// Where the upper layer (or the fragment's piece) starts, from the start of the IPv6 header.
     pub upper_at: usize,
-    /// Where the next-header field stands that names `upper`: the pointer of the Parameter Problem for
-    /// an upper layer that nobody knows.
+    /// Where the next-header field stands that names `upper`: the pointer of the Parameter Problem
+    /// for an upper layer that nobody knows.
     pub upper_named_at: usize,
-    /// The fragment header, if there is one. Unless it [is atomic](FragmentHeader::is_atomic), the walk has
-    /// stopped there and the rest is for reassembly.
+    /// The fragment header, if there is one. Unless it [is atomic](FragmentHeader::is_atomic), the
+    /// walk has stopped there and the rest is for reassembly.
     pub fragment: Option<FragmentHeader>,
     /// The value of the hop-by-hop Router Alert option (RFC 2711), 0 for MLD.
     pub router_alert: Option<u16>,
@@ -44,8 +44,8 @@ pub struct FragmentHeader {
     pub more: bool,
     /// Which fragments belong together.
     pub ident: u32,
-    /// Where the fragment header starts, from the start of the IPv6 header; what is before it is the
-    /// unfragmentable part.
+    /// Where the fragment header starts, from the start of the IPv6 header; what is before it is
+    /// the unfragmentable part.
     pub header_at: usize,
     /// Where the next-header field stands that names the fragment header; reassembly overwrites it
     /// with `next_header`.
@@ -53,7 +53,8 @@ pub struct FragmentHeader {
 }
 
 impl FragmentHeader {
-    /// Whether this "fragment" is the whole packet, to be processed as if the header were not there.
+    /// Whether this "fragment" is the whole packet, to be processed as if the header were not
+    /// there.
     //= https://www.rfc-editor.org/rfc/rfc6946#section-4
     //# A host that receives an IPv6 packet that includes a Fragment Header with the "Fragment Offset"
     //# equal to 0 and the "M" flag equal to 0 MUST process that packet in isolation from any other
@@ -81,7 +82,8 @@ impl FragmentHeader {
 pub enum ChainError {
     /// Drop the packet in silence.
     Discard(ParseError),
-    /// Drop the packet and send an ICMPv6 Parameter Problem, which RFC 4443 §2.4 (e) may still forbid.
+    /// Drop the packet and send an ICMPv6 Parameter Problem, which RFC 4443 §2.4 (e) may still
+    /// forbid.
     ParamProblem {
         /// The code of the message.
         code: u8,
@@ -121,9 +123,9 @@ pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
     walk_headers(packet, chain)
 }
 
-/// The protocol of the upper layer and where it starts, by the lengths of the headers alone: for what has to
-/// be known even of a packet that [`walk`] refuses. `None` when the packet does not reach there, or not
-/// within 32 headers.
+/// The protocol of the upper layer and where it starts, by the lengths of the headers alone: for
+/// what has to be known even of a packet that [`walk`] refuses. `None` when the packet does not
+/// reach there, or not within 32 headers.
 pub fn upper_by_lengths(packet: &[u8], header: &ipv6::Header) -> Option<(IpProtocol, usize)> {
     let (mut protocol, mut here) = (header.next_header, ipv6::HEADER_LEN);
     for _ in 0..4 * HEADERS_MAX {
@@ -140,8 +142,8 @@ pub fn upper_by_lengths(packet: &[u8], header: &ipv6::Header) -> Option<(IpProto
     None
 }
 
-/// Processes the hop-by-hop options alone, as a router does that forwards the packet; returns the value
-/// of a Router Alert.
+/// Processes the hop-by-hop options alone, as a router does that forwards the packet; returns the
+/// value of a Router Alert.
 //= https://www.rfc-editor.org/rfc/rfc8200#section-4
 //# Extension headers (except for the Hop-by-Hop Options header) are not
 //# processed, inserted, or deleted by any node along a packet's delivery
@@ -154,8 +156,8 @@ pub fn walk_hop_by_hop(packet: &[u8], header: &ipv6::Header) -> Result<Option<u1
     walk_options(packet, ipv6::HEADER_LEN, len)
 }
 
-/// Writes a hop-by-hop header with the Router Alert option and returns its length, 8. `value` 0 marks
-/// MLD (RFC 2711 §2.1).
+/// Writes a hop-by-hop header with the Router Alert option and returns its length, 8. `value` 0
+/// marks MLD (RFC 2711 §2.1).
 pub fn emit_router_alert(next_header: IpProtocol, value: u16, buf: &mut [u8]) -> usize {
     let [hi, lo] = value.to_be_bytes();
     let h = head_mut::<ROUTER_ALERT_LEN>(buf);
@@ -226,7 +228,8 @@ fn walk_headers(packet: &[u8], mut chain: Chain) -> Result<Chain, ChainError> {
     Ok(chain)
 }
 
-/// The length in bytes of the extension header at `here`, which is then known to be inside the packet.
+/// The length in bytes of the extension header at `here`, which is then known to be inside the
+/// packet.
 fn extension_len(packet: &[u8], here: usize) -> Result<usize, ParseError> {
     let [_, units] = *at::<2>(packet, here)?;
     let len = (usize::from(units) + 1) * 8;
@@ -290,9 +293,9 @@ fn parse_fragment(
     Ok(fragment)
 }
 
-/// Holds the first fragment to carry every header through the upper layer's, so that filters can see
-/// what it is. The options in it are left for after reassembly.
-/// RFC 7112 §5: the rest is discarded, and the sender told by Parameter Problem code 3.
+/// Holds the first fragment to carry every header through the upper layer's, so that filters can
+/// see what it is. The options in it are left for after reassembly. RFC 7112 §5: the rest is
+/// discarded, and the sender told by Parameter Problem code 3.
 fn check_first_fragment(packet: &[u8], next: IpProtocol, here: usize) -> Result<(), ChainError> {
     let incomplete = ChainError::problem(icmpv6::PARAM_INCOMPLETE_CHAIN, 0);
     let (mut next, mut here) = (next, here);

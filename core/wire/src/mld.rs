@@ -1,8 +1,8 @@
-//! Multicast listener discovery for IPv6, the listener's half: queries are read, reports written (RFC
-//! 2710 for version 1, RFC 3810 for version 2).
+//! Multicast listener discovery for IPv6, the listener's half: queries are read, reports written
+//! (RFC 2710 for version 1, RFC 3810 for version 2).
 //!
-//! Switches that snoop forward a group only where a report was heard: a node that does not report its
-//! solicited-node groups may never be found by neighbour discovery.
+//! Switches that snoop forward a group only where a report was heard: a node that does not report
+//! its solicited-node groups may never be found by neighbour discovery.
 
 use core::net::Ipv6Addr;
 
@@ -46,8 +46,8 @@ pub enum Version {
 }
 
 impl Query {
-    /// Reads a query; `data` is the whole payload of a packet from `src`. The returned length is where
-    /// its sources start.
+    /// Reads a query; `data` is the whole payload of a packet from `src`. The returned length is
+    /// where its sources start.
     //= https://www.rfc-editor.org/rfc/rfc3810#section-6.2
     //# Upon reception of an MLD message that contains a Query, the node checks if the source address of
     //# the message is a valid link-local address, if the Hop Limit is set to 1, and if the Router Alert
@@ -168,9 +168,9 @@ impl Record<'_> {
     }
 }
 
-/// Writes a version 2 report with its checksum and returns its length: 8 and the length of each record.
-/// It goes to [`crate::addr::ALL_MLDV2_ROUTERS`] with hop limit 1 and a Router Alert; `src` is the
-/// packet's source, link-local or `::`.
+/// Writes a version 2 report with its checksum and returns its length: 8 and the length of each
+/// record. It goes to [`crate::addr::ALL_MLDV2_ROUTERS`] with hop limit 1 and a Router Alert; `src`
+/// is the packet's source, link-local or `::`.
 pub fn emit_report_v2(records: &[Record<'_>], src: Ipv6Addr, buf: &mut [u8]) -> usize {
     let [hi, lo] = (records.len() as u16).to_be_bytes();
     *head_mut::<8>(buf) = [REPORT_V2, 0, 0, 0, 0, 0, hi, lo];

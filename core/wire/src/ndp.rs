@@ -1,8 +1,8 @@
 //! Neighbour discovery for IPv6 (RFC 4861), with route information (RFC 4191).
 //!
-//! [`Message::parse`] makes every validity check of RFC 4861 §6.1, §7.1 and §8.1 but the checksum's, so that
-//! what it returns may be acted on. Options that come in numbers (prefixes, routes) are read from the same
-//! bytes with [`options`].
+//! [`Message::parse`] makes every validity check of RFC 4861 §6.1, §7.1 and §8.1 but the
+//! checksum's, so that what it returns may be acted on. Options that come in numbers (prefixes,
+//! routes) are read from the same bytes with [`options`].
 
 use core::net::Ipv6Addr;
 
@@ -133,8 +133,9 @@ impl Preference {
 }
 
 impl Message {
-    /// Reads and validates the message in `data`, the whole payload of its packet; returns the length of
-    /// its fixed part, where the options start. Other ICMPv6 types are [`ParseError::Unsupported`].
+    /// Reads and validates the message in `data`, the whole payload of its packet; returns the
+    /// length of its fixed part, where the options start. Other ICMPv6 types are
+    /// [`ParseError::Unsupported`].
     pub fn parse(data: &[u8], envelope: &Envelope) -> Result<(Self, usize), ParseError> {
         let [kind, code, _, _] = *at::<4>(data, 0)?;
         let fixed_len = fixed_len(kind).ok_or(ParseError::Unsupported)?;
@@ -159,9 +160,9 @@ impl Message {
         Ok((message, fixed_len))
     }
 
-    /// Writes the message with its link-layer and MTU options and a checksum of zero, and returns its
-    /// length. Further options are appended with [`PrefixInfo::emit`]; [`crate::icmpv6::fill_checksum`]
-    /// completes the message.
+    /// Writes the message with its link-layer and MTU options and a checksum of zero, and returns
+    /// its length. Further options are appended with [`PrefixInfo::emit`];
+    /// [`crate::icmpv6::fill_checksum`] completes the message.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let kind = self.kind();
         let fixed_len = match *self {
@@ -239,8 +240,8 @@ pub enum NdpOption {
     Mtu(u32),
     /// A route through the router.
     RouteInfo(RouteInfo),
-    /// Another option (redirected header, RDNSS and the like) or one of another length than expected,
-    /// to be skipped.
+    /// Another option (redirected header, RDNSS and the like) or one of another length than
+    /// expected, to be skipped.
     Unknown {
         /// Its type.
         kind: u8,
@@ -315,8 +316,9 @@ impl RouteInfo {
     }
 }
 
-/// The options of the message in `data`, in order; nothing when it is not neighbour discovery. After a
-/// message that [`Message::parse`] accepted there are no errors; otherwise one error ends the iteration.
+/// The options of the message in `data`, in order; nothing when it is not neighbour discovery.
+/// After a message that [`Message::parse`] accepted there are no errors; otherwise one error ends
+/// the iteration.
 #[must_use]
 pub fn options(data: &[u8]) -> Options<'_> {
     let fixed_len = data.first().and_then(|kind| fixed_len(*kind));
@@ -369,9 +371,9 @@ const fn fixed_len(kind: u8) -> Option<usize> {
     }
 }
 
-/// Reads one option, whose length is a positive multiple of 8. One whose content makes no sense, as a prefix of
-/// 129 bits, is skipped like an unknown one, and the others count: RFC 4861 invalidates the whole message only
-/// for a bad option length.
+/// Reads one option, whose length is a positive multiple of 8. One whose content makes no sense, as
+/// a prefix of 129 bits, is skipped like an unknown one, and the others count: RFC 4861 invalidates
+/// the whole message only for a bad option length.
 //= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
 //# All included options have a length that is greater than zero.
 fn parse_option(option: &[u8]) -> Result<NdpOption, ParseError> {

@@ -6,8 +6,8 @@ use core::str::FromStr;
 
 use crate::ParseError;
 
-/// An address and a prefix length that fits its family. Host bits are kept, so that one value can say
-/// both "this interface is 10.0.0.2" and "its network is 10.0.0.0/24".
+/// An address and a prefix length that fits its family. Host bits are kept, so that one value can
+/// say both "this interface is 10.0.0.2" and "its network is 10.0.0.0/24".
 ///
 /// ```
 /// use towpath_wire::Prefix;
@@ -105,7 +105,8 @@ impl Prefix {
         self.len <= other.len && self.contains(other.addr)
     }
 
-    /// The directed broadcast address: IPv4 only, and none on a point-to-point /31 (RFC 3021) or /32.
+    /// The directed broadcast address: IPv4 only, and none on a point-to-point /31 (RFC 3021) or
+    /// /32.
     #[inline]
     #[must_use]
     pub const fn broadcast(&self) -> Option<Ipv4Addr> {

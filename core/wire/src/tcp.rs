@@ -1,4 +1,5 @@
-//! The TCP header, its options, and arithmetic on sequence numbers (RFC 9293 §3.1, RFC 7323, RFC 2018).
+//! The TCP header, its options, and arithmetic on sequence numbers (RFC 9293 §3.1, RFC 7323, RFC
+//! 2018).
 //!
 //! Only the header is read here: the checksum, which needs the addresses and the payload, is the
 //! caller's, before `parse` and after `emit`.
@@ -124,7 +125,8 @@ impl Header {
         let halves = |n: u32| [(n >> 16) as u16, n as u16];
         let ([q0, q1], [a0, a1]) = (halves(self.seq.0), halves(self.ack.0));
         let bits = (len as u16 / 4) << 12 | (self.flags.0 & Flags::MASK);
-        // Few stores: the checksum may be computed next, by words, and a load that spans several stores waits for them.
+        // Few stores: the checksum may be computed next, by words, and a load that spans several
+        // stores waits for them.
         fixed[..8].copy_from_slice(&be64_of([self.src_port, self.dst_port, q0, q1]));
         fixed[8..16].copy_from_slice(&be64_of([a0, a1, bits, self.window]));
         let last = u32::from(self.checksum) << 16 | u32::from(self.urgent);
@@ -171,7 +173,8 @@ impl core::error::Error for ParseError {}
 pub struct Options {
     /// Largest payload the sender of the option accepts (RFC 9293 §3.7.1); only in SYNs.
     pub mss: Option<u16>,
-    /// Shift count of the sender's windows (RFC 7323 §2.2), as on the wire: a receiver caps it at 14.
+    /// Shift count of the sender's windows (RFC 7323 §2.2), as on the wire: a receiver caps it at
+    /// 14.
     pub window_scale: Option<u8>,
     /// RFC 2018 §2; only in SYNs.
     pub sack_permitted: bool,
@@ -476,14 +479,14 @@ impl fmt::Debug for Flags {
 /// assert_eq!(SeqNum(16) - rcv_nxt, 32);
 /// ```
 ///
-/// That order is not transitive: of three numbers each may be before the next. So there is no `Ord`,
-/// and there are two kinds of questions, with methods of their own:
+/// That order is not transitive: of three numbers each may be before the next. So there is no
+/// `Ord`, and there are two kinds of questions, with methods of their own:
 ///
-/// * Where is a number that a peer chose? [`is_within`](Self::is_within) a range that we know, or subtract
-///   (`seq - base`) and compare the length against one that we know. It may lie anywhere.
-/// * Which of two numbers of our own is later? `lt`, `leq`, `gt`, `geq`, `max`, `min`. They are never
-///   more than [`APART_MAX`](Self::APART_MAX) apart, which debug builds assert: a peer's number that gets
-///   here unchecked is found by the first hostile test that comes by.
+/// * Where is a number that a peer chose? [`is_within`](Self::is_within) a range that we know, or
+///   subtract (`seq - base`) and compare the length against one that we know. It may lie anywhere.
+/// * Which of two numbers of our own is later? `lt`, `leq`, `gt`, `geq`, `max`, `min`. They are
+///   never more than [`APART_MAX`](Self::APART_MAX) apart, which debug builds assert: a peer's
+///   number that gets here unchecked is found by the first hostile test that comes by.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
@@ -493,15 +496,15 @@ impl SeqNum {
     /// turns round.
     pub const APART_MAX: u32 = 3 << 29;
 
-    /// Whether it is one of the `count` numbers from `first` on. Right for every number, wherever it
-    /// comes from.
+    /// Whether it is one of the `count` numbers from `first` on. Right for every number, wherever
+    /// it comes from.
     #[inline]
     pub const fn is_within(self, first: SeqNum, count: u32) -> bool {
         self.0.wrapping_sub(first.0) < count
     }
 
-    /// How far `self` is past `other` by the nearer way round; negative when it is before. Of a number
-    /// that a peer chose this says nothing but which way is nearer.
+    /// How far `self` is past `other` by the nearer way round; negative when it is before. Of a
+    /// number that a peer chose this says nothing but which way is nearer.
     #[inline]
     pub const fn distance(self, other: SeqNum) -> i32 {
         self.0.wrapping_sub(other.0) as i32

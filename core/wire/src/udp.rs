@@ -24,8 +24,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header of a datagram and returns where its payload is. `data` is the whole payload of
-    /// the IP packet; bytes after the UDP length are ignored.
+    /// Reads the header of a datagram and returns where its payload is. `data` is the whole payload
+    /// of the IP packet; bytes after the UDP length are ignored.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, header_len) = Self::parse_quoted(data)?;
@@ -56,13 +56,14 @@ impl Header {
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let h = head_mut::<HEADER_LEN>(buf);
-        // One store: the checksum may be computed next, by words, and a load that spans several stores waits for them.
+        // One store: the checksum may be computed next, by words, and a load that spans several
+        // stores waits for them.
         *h = be64_of([self.src_port, self.dst_port, self.length, self.checksum]);
         HEADER_LEN
     }
 
-    /// The checksum field for this header over a payload whose running sum is `payload_sum`; `pseudo`
-    /// is the running sum of the pseudo-header. The field's present value does not count.
+    /// The checksum field for this header over a payload whose running sum is `payload_sum`;
+    /// `pseudo` is the running sum of the pseudo-header. The field's present value does not count.
     //= https://www.rfc-editor.org/rfc/rfc768
     //# If the computed  checksum  is zero,  it is transmitted  as all ones (the
     //# equivalent  in one's complement  arithmetic).

@@ -19,38 +19,25 @@ pub struct Channel {
     counters: Counters,
 }
 
-/// Declares counters and their names in one place.
-macro_rules! counters {
-    ($( $(#[$doc:meta])* $name:ident, )*) => {
-        /// Frames of an end since it was made, and those that were dropped.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Counters { $( $(#[$doc])* pub $name: u64, )* }
-
-        impl Counters {
-            /// Names and values, in a fixed order.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [ $( (stringify!($name), self.$name), )* ].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
-    /// Frames received, those with several segments as one.
-    rx_frames,
-    /// Bytes of the received frames.
-    rx_bytes,
-    /// Frames sent, those to be cut as one.
-    tx_frames,
-    /// Bytes of the sent frames.
-    tx_bytes,
-    /// Frames dropped because they are longer than the link carries.
-    tx_too_long,
-    /// Frames dropped because the other end was dropped, before or after they were sent.
-    tx_gone,
-    /// Times at which the link took no more for now. The frames stay with their stack.
-    tx_blocked,
+towpath_pool::counters! {
+    /// Frames of an end since it was made, and those that were dropped.
+    #[non_exhaustive]
+    pub struct Counters {
+        /// Frames received, those with several segments as one.
+        rx_frames,
+        /// Bytes of the received frames.
+        rx_bytes,
+        /// Frames sent, those to be cut as one.
+        tx_frames,
+        /// Bytes of the sent frames.
+        tx_bytes,
+        /// Frames dropped because they are longer than the link carries.
+        tx_too_long,
+        /// Frames dropped because the other end was dropped, before or after they were sent.
+        tx_gone,
+        /// Times at which the link took no more for now. The frames stay with their stack.
+        tx_blocked,
+    }
 }
 
 /// An Ethernet header with a VLAN tag, in front of an IP packet.

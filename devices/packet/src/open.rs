@@ -5,16 +5,28 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use towpath_bpf::{Claim, Kind, Place, Steering};
+use towpath_interface::{Interface, InterfaceError};
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_shm::Fd;
 
 use crate::filter;
-use crate::interface::Interface;
 use crate::sys::{self, Receiver, Sender};
 
-/// An Ethernet interface beside the kernel, for a stack with an address of its own.
+/// A socket that is set up, to be driven by this process or another.
+#[derive(Debug)]
+pub struct Parts {
+    /// Descriptors: of the socket, and of programs that end when they are closed.
+    pub descriptors: Vec<Fd>,
+    /// The interface below.
+    pub interface: Interface,
+}
+
+/// An Ethernet interface beside the kernel, or one of several sockets on it.
 pub struct PacketSocket {
     pub(crate) fd: Fd,
+    /// The program that keeps frames of the stack from the kernel.
+    guards: Vec<Fd>,
     pub(crate) interface: Interface,
     pub(crate) receiver: Receiver,
     pub(crate) sender: Sender,
@@ -28,45 +40,32 @@ pub struct PacketSocket {
     missed: Cell<u64>,
 }
 
-/// Declares counters and their names in one place.
-macro_rules! counters {
-    ($( $(#[$doc:meta])* $name:ident, )*) => {
-        /// Frames, and the losses among them.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        pub struct Counters { $( $(#[$doc])* pub $name: u64, )* }
-
-        impl Counters {
-            /// Names and values, in a fixed order.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [ $( (stringify!($name), self.$name), )* ].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
-    /// Frames received, merged ones as one.
-    rx_frames,
-    /// Bytes of received frames.
-    rx_bytes,
-    /// Drops by the kernel, because the socket's queue was full.
-    rx_missed,
-    /// Drops of frames whose virtio header contradicts itself or the frame.
-    rx_malformed,
-    /// Drops of frames that are longer than any buffer.
-    rx_too_long,
-    /// Reads that failed, as while the interface is down.
-    rx_errors,
-    /// Frames sent, those to be segmented as one.
-    tx_frames,
-    /// Bytes of sent frames.
-    tx_bytes,
-    /// Drops of frames that the kernel refused: the interface is down, or memory is short.
-    tx_refused,
-    /// Drops of frames to be segmented whose checksum is complete.
-    tx_malformed,
-    /// Calls after which the socket took no more for now.
-    tx_blocked,
+towpath_pool::counters! {
+    /// Frames, and the losses among them.
+    pub struct Counters {
+        /// Frames received, merged ones as one.
+        rx_frames,
+        /// Bytes of received frames.
+        rx_bytes,
+        /// Drops by the kernel, because the socket's queue was full.
+        rx_missed,
+        /// Drops of frames whose virtio header contradicts itself or the frame.
+        rx_malformed,
+        /// Drops of frames that are longer than any buffer.
+        rx_too_long,
+        /// Reads that failed, as while the interface is down.
+        rx_errors,
+        /// Frames sent, those to be segmented as one.
+        tx_frames,
+        /// Bytes of sent frames.
+        tx_bytes,
+        /// Drops of frames that the kernel refused: the interface is down, or memory is short.
+        tx_refused,
+        /// Drops of frames to be segmented whose checksum is complete.
+        tx_malformed,
+        /// Calls after which the socket took no more for now.
+        tx_blocked,
+    }
 }
 
 /// Why an interface could not be opened, and what helps.
@@ -82,23 +81,30 @@ pub enum OpenError {
         /// The interface that was asked for.
         name: String,
     },
-    /// The network namespace has no such interface.
-    #[error("there is no interface {name:?}: `ip link` lists those of this machine")]
-    NoInterface {
+    /// The interface cannot be used.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// The kernel cannot be kept from answering at ports of the stack.
+    #[error(
+        "ports of the kernel's own addresses on {name} need Linux 6.6, CAP_BPF and CAP_NET_ADMIN \
+         ({source}): run with sudo, use --xdp, or give the stack an address of its own"
+    )]
+    NotWithheld {
         /// The interface that was asked for.
         name: String,
+        /// The error of the system.
+        source: io::Error,
     },
-    /// The interface has another link header than Ethernet's.
-    #[error("{name} is not an Ethernet interface: choose a network card, a veth or a bridge")]
-    NotEthernet {
+    /// The kernel cannot divide flows among several sockets.
+    #[error(
+        "several shards on {name} need CAP_BPF and Linux 4.3 ({source}): run with sudo, or use \
+         --shards 1"
+    )]
+    NotSteered {
         /// The interface that was asked for.
         name: String,
-    },
-    /// The interface is down.
-    #[error("{name} is down: set it up with `sudo ip link set {name} up`")]
-    Down {
-        /// The interface that was asked for.
-        name: String,
+        /// The error of the system.
+        source: io::Error,
     },
     /// The system refused a step.
     #[error("cannot {step} on {name}: {source}")]
@@ -117,47 +123,97 @@ pub enum OpenError {
 const QUEUE_BYTES: u32 = 8 << 20;
 
 impl PacketSocket {
-    /// Opens the interface `name` for a stack with the Ethernet address `mac`, which no other host
-    /// of the network should have.
+    /// Opens the interface `name` for a stack. `claim` says which frames are the stack's, once the
+    /// interface is known. No other host of the network should have the address of a station.
     ///
     /// # Errors
     /// See [`OpenError`]. The interface is then as it was.
-    pub fn open(name: &str, mac: [u8; 6]) -> Result<Self, OpenError> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        // Protocol 0: nothing is received before `bind`, when all options are set.
-        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
-        let fd: Fd = match socket {
-            Ok(fd) => fd.into(),
-            Err(rustix::io::Errno::PERM) => {
-                return Err(OpenError::NotPermitted { name: name.into() });
-            }
-            Err(errno) => {
-                let (name, source) = (name.into(), errno.into());
-                return Err(OpenError::Io { name, step: "open a packet socket", source });
-            }
-        };
-        let interface = Interface::find(fd.as_fd(), name)?;
+    pub fn open(name: &str, claim: impl FnOnce(&Interface) -> Claim) -> Result<Self, OpenError> {
+        let mut sockets = Self::open_group(name, claim, None)?;
+        Ok(sockets.pop().expect("a group has a socket"))
+    }
+
+    /// The same with a socket for each of the queues of `steering`, in their order.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. The interface is then as it was.
+    pub fn open_group(
+        name: &str,
+        claim: impl FnOnce(&Interface) -> Claim,
+        steering: Option<&Steering>,
+    ) -> Result<Vec<Self>, OpenError> {
+        let first = open_socket(name)?;
+        let interface = Interface::find(first.as_fd(), name)?;
+        let claim = claim(&interface);
         let io = |step| move |source| OpenError::Io { name: name.into(), step, source };
-        let socket = fd.as_fd();
-        sys::set_virtio_headers(socket).map_err(io("use virtio-net headers"))?;
-        sys::set_auxiliary_data(socket).map_err(io("ask for VLAN tags"))?;
-        sys::ignore_outgoing(socket).map_err(io("leave out frames that this host sends"))?;
-        sys::set_filter(socket, &filter::frames_to(mac)).map_err(io("set a filter"))?;
-        sys::set_queues(socket, QUEUE_BYTES);
-        sys::bind(socket, interface.index).map_err(io("bind a packet socket"))?;
-        sys::receive_all(socket, interface.index).map_err(io("set promiscuous mode"))?;
-        Ok(Self::from_parts(fd, interface))
+        let withheld = |source| OpenError::NotWithheld { name: name.into(), source };
+        let steered = |source| OpenError::NotSteered { name: name.into(), source };
+        let mut guards = Vec::new();
+        let mut chosen = None;
+        if let Claim::Ports { .. } = claim {
+            let load = |kind, program: &[_]| towpath_bpf::load(kind, program).map_err(withheld);
+            let program = load(Kind::Ingress, &claim.withhold())?;
+            let link = towpath_bpf::attach_ingress(program.as_fd(), interface.index);
+            guards.push(link.map_err(withheld)?);
+            chosen = Some(load(Kind::SocketFilter, &claim.filter())?);
+        }
+        let count = steering.map_or(1, |steering| steering.queues);
+        let mut all = Vec::with_capacity(count as usize);
+        let mut group = None;
+        let mut first = Some(first);
+        for _ in 0..count {
+            let fd = first.take().map_or_else(|| open_socket(name), Ok)?;
+            let socket = fd.as_fd();
+            sys::set_virtio_headers(socket).map_err(io("use virtio-net headers"))?;
+            sys::set_auxiliary_data(socket).map_err(io("ask for VLAN tags"))?;
+            sys::ignore_outgoing(socket).map_err(io("leave out frames that this host sends"))?;
+            let filtered = match (&chosen, &claim) {
+                (None, Claim::Station { mac, .. }) => {
+                    sys::set_filter(socket, &filter::frames_to(*mac))
+                }
+                (Some(program), _) => sys::set_program(socket, program.as_fd()),
+                (None, Claim::Ports { .. }) => unreachable!("ports have a program"),
+            };
+            filtered.map_err(io("set a filter"))?;
+            sys::set_queues(socket, QUEUE_BYTES);
+            sys::bind(socket, interface.index).map_err(io("bind a packet socket"))?;
+            if steering.is_some() {
+                group = Some(sys::join(socket, group).map_err(steered)?);
+            }
+            if let Claim::Station { .. } = claim {
+                let received = towpath_interface::receive_all(socket, interface.index);
+                received.map_err(io("set promiscuous mode"))?;
+            }
+            let fds = vec![fd];
+            all.push(Self::from_parts(Parts { descriptors: fds, interface: interface.clone() }));
+        }
+        if let (Some(steering), [socket, ..]) = (steering, &all[..]) {
+            let program = steering.program(Place::Network);
+            let program = towpath_bpf::load(Kind::SocketFilter, &program).map_err(steered)?;
+            sys::steer(socket.fd.as_fd(), program.as_fd()).map_err(steered)?;
+        }
+        let socket = all.first_mut().expect("a group has a socket");
+        socket.guards = guards;
+        Ok(all)
     }
 
     /// Takes a socket apart, to be driven by another process.
-    pub fn into_parts(self) -> (Fd, Interface) {
-        (self.fd, self.interface)
+    pub fn into_parts(self) -> Parts {
+        let mut descriptors = vec![self.fd];
+        descriptors.extend(self.guards);
+        Parts { descriptors, interface: self.interface }
     }
 
     /// A socket that was set up, perhaps by another process.
-    pub fn from_parts(fd: Fd, interface: Interface) -> Self {
+    ///
+    /// # Panics
+    /// Without a descriptor.
+    pub fn from_parts(parts: Parts) -> Self {
+        let Parts { descriptors, interface } = parts;
+        let mut descriptors = descriptors.into_iter();
         Self {
-            fd,
+            fd: descriptors.next().expect("a socket has a descriptor"),
+            guards: descriptors.collect(),
             interface,
             receiver: Receiver::default(),
             sender: Sender::default(),
@@ -188,11 +244,24 @@ impl PacketSocket {
 
     /// The kernel says that the interface is down: notes whether it was removed, for good.
     pub(crate) fn look_whether_gone(&mut self) {
-        if !self.gone && !sys::exists(self.fd.as_fd(), self.interface.index) {
+        if !self.gone && !towpath_interface::exists(self.fd.as_fd(), self.interface.index) {
             self.gone = true;
             if let Some(tell) = self.on_gone.take() {
                 tell();
             }
+        }
+    }
+}
+
+/// A packet socket of protocol 0: nothing is received before `bind`, when all options are set.
+fn open_socket(name: &str) -> Result<Fd, OpenError> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    match rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None) {
+        Ok(fd) => Ok(fd.into()),
+        Err(rustix::io::Errno::PERM) => Err(OpenError::NotPermitted { name: name.into() }),
+        Err(errno) => {
+            let (name, source) = (name.into(), errno.into());
+            Err(OpenError::Io { name, step: "open a packet socket", source })
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The system calls that need `unsafe`: options of packet sockets, questions about interfaces, and
-//! calls that move several frames.
+//! The system calls that need `unsafe`: options of packet sockets, and calls that move
+//! several frames.
 //!
 //! Calls that move frames go to the kernel directly: in a program with an engine in itself, libc's
 //! names lead to that program's own sockets.
@@ -8,7 +8,7 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use libc::{c_int, c_short, c_void};
+use libc::{c_int, c_void};
 use towpath_pool::Packet;
 use towpath_shm::syscall::syscall;
 use towpath_virtio::{HEADER_LEN, HEADER_LEN_LEGACY};
@@ -19,27 +19,17 @@ use crate::filter::Instruction;
 /// each, are one MiB.
 pub const BATCH: usize = 16;
 
-/// Longest interface name, without the NUL.
-pub(crate) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
-
 /// From linux/if_packet.h.
-const PACKET_ADD_MEMBERSHIP: c_int = 1;
 const PACKET_STATISTICS: c_int = 6;
 const PACKET_AUXDATA: c_int = 8;
 const PACKET_VNET_HDR: c_int = 15;
+const PACKET_FANOUT: c_int = 18;
+const PACKET_FANOUT_DATA: c_int = 22;
+const PACKET_FANOUT_EBPF: u16 = 7;
+const PACKET_FANOUT_FLAG_UNIQUEID: u16 = 0x2000;
+const PACKET_FANOUT_FLAG_IGNORE_OUTGOING: u16 = 0x4000;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
-const PACKET_MR_PROMISC: u16 = 1;
-const PACKET_MR_ALLMULTI: u16 = 2;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
-
-/// `struct packet_mreq`.
-#[repr(C)]
-struct Membership {
-    index: c_int,
-    kind: u16,
-    address_len: u16,
-    address: [u8; 8],
-}
 
 /// `struct tpacket_auxdata`.
 #[derive(Clone, Copy)]
@@ -63,7 +53,6 @@ struct Statistics {
 }
 
 const _: () = {
-    assert!(size_of::<Membership>() == 16);
     assert!(size_of::<AuxiliaryData>() == 20);
     assert!(size_of::<Statistics>() == 8);
 };
@@ -93,6 +82,34 @@ pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[Instruction]) -> io:
     set_plain(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
 }
 
+/// The same by a program of the kernel's own instructions.
+pub(crate) fn set_program(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
+}
+
+/// Makes a bound socket the next of a group, of which one receives each frame. The group is new, or
+/// has this number; returns its number.
+pub(crate) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16> {
+    let flags = PACKET_FANOUT_EBPF | PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+    let (number, flags) = match group {
+        Some(number) => (number, flags),
+        None => (0, flags | PACKET_FANOUT_FLAG_UNIQUEID),
+    };
+    let value = u32::from(number) | u32::from(flags) << 16;
+    set_plain(socket, libc::SOL_PACKET, PACKET_FANOUT, &value)?;
+    let mut value: u32 = 0;
+    let mut len = size_of::<u32>() as libc::socklen_t;
+    let (fd, to) = (socket.as_raw_fd(), (&raw mut value).cast());
+    // SAFETY: getsockopt(2) writes at most `len` bytes to the number, which lives here.
+    check(unsafe { libc::getsockopt(fd, libc::SOL_PACKET, PACKET_FANOUT, to, &raw mut len) })?;
+    Ok(value as u16)
+}
+
+/// Has a program choose the socket of the group for each frame.
+pub(crate) fn steer(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd())
+}
+
 /// Lets frames wait in the kernel, each way: `bytes` with CAP_NET_ADMIN, otherwise as many of them
 /// as net.core.rmem_max and wmem_max allow.
 pub(crate) fn set_queues(socket: BorrowedFd<'_>, bytes: u32) {
@@ -118,16 +135,6 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
-/// Sets promiscuous mode and the reception of all groups, as long as the socket is open.
-pub(crate) fn receive_all(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
-    for kind in [PACKET_MR_PROMISC, PACKET_MR_ALLMULTI] {
-        let index = index as c_int;
-        let membership = Membership { index, kind, address_len: 0, address: [0; 8] };
-        set_plain(socket, libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership)?;
-    }
-    Ok(())
-}
-
 /// Frames that the kernel dropped since the last call, because the queue was full. The question
 /// goes to the kernel directly, because the thread that drives the socket asks it.
 pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
@@ -142,58 +149,6 @@ pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
         Ok(_) => statistics.drops,
         Err(_) => 0,
     }
-}
-
-/// Index of the interface.
-pub(crate) fn index(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
-    let request = ask(socket, libc::SIOCGIFINDEX as _, name)?;
-    // SAFETY: SIOCGIFINDEX sets the index of the union.
-    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
-}
-
-/// Kind of the interface's link, as ARPHRD_ETHER.
-pub(crate) fn hardware_type(socket: BorrowedFd<'_>, name: &str) -> io::Result<u16> {
-    let request = ask(socket, libc::SIOCGIFHWADDR as _, name)?;
-    // SAFETY: SIOCGIFHWADDR sets the hardware address of the union, whose family is the kind.
-    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
-}
-
-/// Whether the interface is set up.
-pub(crate) fn is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    let request = ask(socket, libc::SIOCGIFFLAGS as _, name)?;
-    // SAFETY: SIOCGIFFLAGS sets the flags of the union.
-    Ok(unsafe { request.ifr_ifru.ifru_flags } & libc::IFF_UP as c_short != 0)
-}
-
-/// Longest IP packet of the interface in bytes.
-pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
-    let request = ask(socket, libc::SIOCGIFMTU as _, name)?;
-    // SAFETY: SIOCGIFMTU sets the MTU of the union.
-    Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
-}
-
-/// Whether an interface has this index. The question goes to the kernel directly, because the
-/// thread that drives the socket asks it.
-pub(crate) fn exists(socket: BorrowedFd<'_>, index: u32) -> bool {
-    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
-    let mut request: libc::ifreq = unsafe { zeroed() };
-    request.ifr_ifru.ifru_ifindex = index as c_int;
-    let at = (&raw mut request).expose_provenance();
-    let args = [socket.as_raw_fd() as usize, libc::SIOCGIFNAME as usize, at, 0, 0, 0];
-    // SAFETY: SIOCGIFNAME reads and writes one ifreq, which lives here.
-    unsafe { syscall(libc::SYS_ioctl as usize, args) }.is_ok()
-}
-
-fn ask(socket: BorrowedFd<'_>, question: libc::Ioctl, name: &str) -> io::Result<libc::ifreq> {
-    assert!(name.len() <= NAME_MAX);
-    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
-    let mut request: libc::ifreq = unsafe { zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    // SAFETY: questions about interfaces read and write one ifreq, which lives here.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), question, &raw mut request) })?;
-    Ok(request)
 }
 
 fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &c_int) -> io::Result<()> {

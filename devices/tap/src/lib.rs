@@ -26,7 +26,6 @@ mod pace;
 mod queues;
 mod routes;
 mod rx;
-mod steering;
 mod sys;
 mod tx;
 
@@ -36,4 +35,4 @@ pub use kind::Kind;
 pub use open::{Counters, OpenError, Options, Tap};
 pub use routes::{Marks, Network, add_default_route, add_routes, leads_through};
 pub use rx::COPY_MAX;
-pub use steering::Steering;
+pub use towpath_bpf::Steering;

@@ -43,43 +43,30 @@ pub struct Options {
     pub name: Option<String>,
 }
 
-/// Declares counters and their names in one place.
-macro_rules! counters {
-    ($( $(#[$doc:meta])* $name:ident, )*) => {
-        /// What happened to frames, and to those that were lost.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        pub struct Counters { $( $(#[$doc])* pub $name: u64, )* }
-
-        impl Counters {
-            /// Names and values, in a fixed order.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [ $( (stringify!($name), self.$name), )* ].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
-    /// Frames read, merged ones as one.
-    rx_frames,
-    /// Bytes of them.
-    rx_bytes,
-    /// Dropped: the virtio header contradicted itself or the frame.
-    rx_malformed,
-    /// Dropped: longer than any buffer.
-    rx_too_long,
-    /// Reads that failed.
-    rx_errors,
-    /// Frames written, those to be segmented as one.
-    tx_frames,
-    /// Bytes of them.
-    tx_bytes,
-    /// Dropped: the kernel refused the frame (link down, no memory).
-    tx_refused,
-    /// Dropped: to be segmented, but with a complete checksum.
-    tx_malformed,
-    /// How often the device took no more for now.
-    tx_blocked,
+towpath_pool::counters! {
+    /// What happened to frames, and to those that were lost.
+    pub struct Counters {
+        /// Frames read, merged ones as one.
+        rx_frames,
+        /// Bytes of them.
+        rx_bytes,
+        /// Dropped: the virtio header contradicted itself or the frame.
+        rx_malformed,
+        /// Dropped: longer than any buffer.
+        rx_too_long,
+        /// Reads that failed.
+        rx_errors,
+        /// Frames written, those to be segmented as one.
+        tx_frames,
+        /// Bytes of them.
+        tx_bytes,
+        /// Dropped: the kernel refused the frame (link down, no memory).
+        tx_refused,
+        /// Dropped: to be segmented, but with a complete checksum.
+        tx_malformed,
+        /// How often the device took no more for now.
+        tx_blocked,
+    }
 }
 
 /// Why a device could not be opened, and what helps.

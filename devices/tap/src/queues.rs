@@ -3,10 +3,11 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use towpath_bpf::{Place, Steering};
+
 use crate::host;
 use crate::kind::Kind;
 use crate::open::{NAME_UNLESS_GIVEN, OpenError, Options, Tap, check_name, not_attached, open_tun};
-use crate::steering::Steering;
 use crate::sys;
 
 impl Tap {
@@ -45,8 +46,10 @@ impl Tap {
     /// EPERM without CAP_BPF, or CAP_SYS_ADMIN, in the first user namespace; EINVAL or ENOSYS where the kernel has none of
     /// this (it came with Linux 4.16).
     pub fn steer(&self, steering: Option<&Steering>) -> io::Result<()> {
-        let program =
-            steering.map(|steering| sys::load_program(&steering.program())).transpose()?;
+        let load = |steering: &Steering| {
+            towpath_bpf::load(towpath_bpf::Kind::SocketFilter, &steering.program(Place::Link))
+        };
+        let program = steering.map(load).transpose()?;
         sys::set_steering(self.fd.as_fd(), program.as_ref().map(AsFd::as_fd))
     }
 }

@@ -2,7 +2,7 @@
 //! write to.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use towpath_shm::Fd;
 
 use rustix::fs::{Mode, OFlags};
@@ -10,7 +10,6 @@ use towpath_shm::syscall::syscall;
 use towpath_virtio::HEADER_LEN;
 
 use crate::kind::Kind;
-use crate::steering::Instruction;
 
 /// Where TUN/TAP devices come from.
 pub const TUN_PATH: &str = "/dev/net/tun";
@@ -97,45 +96,6 @@ pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
     }
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, bits as libc::c_ulong) })
-}
-
-/// Has the kernel look at a program that returns a queue, and keep it as long as the descriptor or a device has it.
-pub fn load_program(instructions: &[Instruction]) -> io::Result<Fd> {
-    // From linux/bpf.h.
-    const BPF_PROG_LOAD: libc::c_int = 5;
-    const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
-    /// The beginning of `union bpf_attr` for BPF_PROG_LOAD; the kernel takes the rest as zero.
-    #[repr(C)]
-    struct Load {
-        kind: u32,
-        count: u32,
-        instructions: u64,
-        license: u64,
-        log_level: u32,
-        log_size: u32,
-        log: u64,
-        kernel_version: u32,
-        flags: u32,
-    }
-    let load = Load {
-        kind: BPF_PROG_TYPE_SOCKET_FILTER,
-        count: instructions.len() as u32,
-        instructions: instructions.as_ptr() as u64,
-        license: c"MIT".as_ptr() as u64,
-        log_level: 0,
-        log_size: 0,
-        log: 0,
-        kernel_version: 0,
-        flags: 0,
-    };
-    // SAFETY: bpf(2) reads `load` and what it points to, which both live here; without a log it writes nothing.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<Load>()) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new, and nobody else's. The kernel sets its close-on-exec flag.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }.into())
 }
 
 /// From now on this program says which queue of the device the kernel uses; `None`: the kernel does by itself.

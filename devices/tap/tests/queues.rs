@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use towpath_pool::{Batch, Packet, Pool, Port};
+use towpath_qdisc::Dice;
 use towpath_stack::Owners;
 use towpath_tap::{OpenError, Options, Steering, Tap, set_up_host};
 
@@ -42,25 +43,9 @@ fn open(count: usize) -> Vec<Tap> {
     queues
 }
 
-/// Numbers that look random (SplitMix64), the same each time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn key(&mut self) -> [u8; 32] {
-        std::array::from_fn(|_| self.next() as u8)
-    }
+/// A secret of a host.
+fn key(dice: &mut Dice) -> [u8; 32] {
+    std::array::from_fn(|_| dice.next_u64() as u8)
 }
 
 /// A socket that sends frames on `tp0`.
@@ -116,14 +101,14 @@ fn arrivals(taps: &mut [Tap], frames: &[Vec<u8>]) -> HashMap<u32, usize> {
 type Case = (Vec<u8>, Option<(SocketAddr, SocketAddr)>);
 
 /// A packet over IPv4 of TCP or UDP, with options or without.
-fn packet_v4(random: &mut Random, fragment: u16, protocol: u8) -> Case {
+fn packet_v4(dice: &mut Dice, fragment: u16, protocol: u8) -> Case {
     // Few addresses and ports, so that there are equal ones, and both orders.
     let mut end = || {
-        let address = [10, random.below(2) as u8, 0, random.below(4) as u8];
-        (address, random.below(70_000).min(65_535) as u16)
+        let address = [10, dice.below(2) as u8, 0, dice.below(4) as u8];
+        (address, dice.below(70_000).min(65_535) as u16)
     };
     let ((src, sport), (dst, dport)) = (end(), end());
-    let words = random.below(11) as usize;
+    let words = dice.index(11);
     let mut packet = vec![0x45 + words as u8, 0, 0, 0, 0, 0];
     packet.extend(fragment.to_be_bytes());
     packet.extend([64, protocol, 0, 0]);
@@ -138,27 +123,27 @@ fn packet_v4(random: &mut Random, fragment: u16, protocol: u8) -> Case {
 }
 
 /// A packet over IPv6, with some extension headers. `piece`: of these the fragment header of a piece is the last.
-fn packet_v6(random: &mut Random, extensions: u64, piece: bool) -> Case {
+fn packet_v6(dice: &mut Dice, extensions: u64, piece: bool) -> Case {
     let mut end = || {
-        let high = 0xfd00_0000_0000_0000 | u128::from(random.below(2));
-        let low = u128::from(random.below(2)) << 63 | u128::from(random.below(3));
-        (IpAddr::V6((high << 64 | low).into()), random.below(70_000).min(65_535) as u16)
+        let high = 0xfd00_0000_0000_0000 | u128::from(dice.below(2));
+        let low = u128::from(dice.below(2)) << 63 | u128::from(dice.below(3));
+        (IpAddr::V6((high << 64 | low).into()), dice.below(70_000).min(65_535) as u16)
     };
     let ((src, mut sport), (dst, mut dport)) = (end(), end());
-    let protocol = if random.below(2) == 0 { 6 } else { 17 };
+    let protocol = if dice.below(2) == 0 { 6 } else { 17 };
     let mut headers = Vec::new();
     // From the last on.
     let mut next = protocol;
     if piece {
-        let header = [next, 0, 0, 1 << 3 | random.below(2) as u8, 0, 0, 0, 9];
+        let header = [next, 0, 0, 1 << 3 | dice.below(2) as u8, 0, 0, 0, 9];
         headers.splice(0..0, header);
         next = 44;
     }
     for _ in 0..extensions {
-        let kind = [0, 43, 44, 60][random.below(4) as usize];
+        let kind = [0, 43, 44, 60][dice.index(4)];
         let mut header = vec![next, 0, 0, 0, 0, 0, 0, 0];
         if kind != 44 {
-            let more = random.below(3) as u8;
+            let more = dice.below(3) as u8;
             header[1] = more;
             header.resize(8 + 8 * usize::from(more), 1);
         }
@@ -181,21 +166,21 @@ fn packet_v6(random: &mut Random, extensions: u64, piece: bool) -> Case {
 }
 
 /// As the kernel sends them and as a stranger might.
-fn cases(random: &mut Random, each: usize) -> Vec<(u16, Case)> {
+fn cases(dice: &mut Dice, each: usize) -> Vec<(u16, Case)> {
     let mut cases = Vec::new();
     for _ in 0..each {
-        let protocol = if random.below(2) == 0 { 6 } else { 17 };
-        cases.push((0x0800, packet_v4(random, 0x4000, protocol)));
-        let piece = 1 + random.below(0x3fff) as u16;
-        cases.push((0x0800, packet_v4(random, piece, protocol)));
-        cases.push((0x0800, (packet_v4(random, 0, 1).0, None)));
-        let extensions = random.below(5);
-        cases.push((0x86dd, packet_v6(random, extensions, false)));
-        let extensions = random.below(4);
-        cases.push((0x86dd, packet_v6(random, extensions, true)));
-        cases.push((0x86dd, (packet_v6(random, 5, false).0, None)));
+        let protocol = if dice.below(2) == 0 { 6 } else { 17 };
+        cases.push((0x0800, packet_v4(dice, 0x4000, protocol)));
+        let piece = 1 + dice.below(0x3fff) as u16;
+        cases.push((0x0800, packet_v4(dice, piece, protocol)));
+        cases.push((0x0800, (packet_v4(dice, 0, 1).0, None)));
+        let extensions = dice.below(5);
+        cases.push((0x86dd, packet_v6(dice, extensions, false)));
+        let extensions = dice.below(4);
+        cases.push((0x86dd, packet_v6(dice, extensions, true)));
+        cases.push((0x86dd, (packet_v6(dice, 5, false).0, None)));
         cases.push((0x0806, (vec![0; 28], None)));
-        let (mut mapped, _) = packet_v6(random, 0, false);
+        let (mut mapped, _) = packet_v6(dice, 0, false);
         mapped[24..40].copy_from_slice(&[&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 1]].concat());
         cases.push((0x86dd, (mapped, None)));
     }
@@ -218,14 +203,14 @@ fn steer(queues: &[Tap], owners: &Owners) -> bool {
 #[test]
 fn frames_come_in_at_the_owner_of_their_flow() {
     in_namespace(|| {
-        let mut random = Random(1);
+        let mut dice = Dice::new(1, 0);
         for count in [2, 4, 8, 16] {
             let mut taps = open(count);
-            let owners = Owners::new(&random.key(), count);
+            let owners = Owners::new(&key(&mut dice), count);
             if !steer(&taps, &owners) {
                 return;
             }
-            let cases = cases(&mut random, 500);
+            let cases = cases(&mut dice, 500);
             let frames: Vec<_> = (0..)
                 .zip(&cases)
                 .map(|(n, (ethertype, (packet, _)))| frame(*ethertype, packet, n))
@@ -248,13 +233,13 @@ fn frames_come_in_at_the_owner_of_their_flow() {
 #[test]
 fn short_frames_go_into_some_queue() {
     in_namespace(|| {
-        let mut random = Random(2);
+        let mut dice = Dice::new(2, 0);
         let mut taps = open(4);
-        if !steer(&taps, &Owners::new(&random.key(), 4)) {
+        if !steer(&taps, &Owners::new(&key(&mut dice), 4)) {
             return;
         }
         let mut frames = Vec::new();
-        for (ethertype, (packet, _)) in cases(&mut random, 3) {
+        for (ethertype, (packet, _)) in cases(&mut dice, 3) {
             for len in 0..packet.len() {
                 frames.push(frame(ethertype, &packet[..len], frames.len() as u32));
             }
@@ -282,14 +267,14 @@ fn every_queue_sends() {
 fn a_device_is_steered_anew() {
     in_namespace(|| {
         ip(&["tuntap", "add", "dev", "tp0", "mode", "tap", "multi_queue"]);
-        let mut random = Random(3);
+        let mut dice = Dice::new(3, 0);
         for count in [4, 2] {
             let mut taps = open(count);
-            let owners = Owners::new(&random.key(), count);
+            let owners = Owners::new(&key(&mut dice), count);
             if !steer(&taps, &owners) {
                 return;
             }
-            let (packet, ends) = packet_v4(&mut random, 0, 6);
+            let (packet, ends) = packet_v4(&mut dice, 0, 6);
             let (src, dst) = ends.expect("two ends");
             let found = arrivals(&mut taps, &[frame(0x0800, &packet, 0)]);
             assert_eq!(found[&0], owners.owner(src, dst).index());

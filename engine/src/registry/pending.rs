@@ -11,6 +11,9 @@ use towpath_tcp::Instant;
 use crate::errno::Errno;
 use crate::ids::ChannelId;
 use crate::link::Given;
+use towpath_stack::net::{Refused, Traffic};
+
+use crate::net::{Applied, NetState};
 use crate::report::{Counters, Left, SocketEntry};
 
 /// A request that is not answered yet.
@@ -82,6 +85,12 @@ pub(crate) enum Asked {
     Sockets(Vec<SocketEntry>, Sender<Vec<SocketEntry>>),
     Counters(Counters, Sender<Counters>),
     Left(u64, Sender<Left>),
+    /// The first shard's part, and what other shards carried.
+    Net(Option<Box<NetState>>, Vec<Vec<Traffic>>, Sender<NetState>),
+    /// Changes that the first shard makes.
+    Apply(Applied, Option<Refused>, Sender<Result<Applied, Refused>>),
+    /// Changes that the first shard has made, until all others know of them.
+    Known(Applied, Sender<Result<Applied, Refused>>),
     /// A process, for which there was no room.
     Attach(Sender<io::Result<Fd>>),
     /// The end.

@@ -1,6 +1,7 @@
 //! What other threads want to know: a shard is asked, and tells in pieces.
 
 use crate::mail::{Order, Query, Told};
+use crate::net::Applied;
 use crate::registry::Registry;
 use crate::registry::pending::Asked;
 use crate::remote::Wish;
@@ -28,6 +29,12 @@ impl Registry {
                 Wish::Counters(answer) => {
                     self.query(Query::Counters, Asked::Counters(Counters::default(), answer));
                 }
+                Wish::Net(answer) => self.query(Query::Net, Asked::Net(None, Vec::new(), answer)),
+                Wish::Apply(changes, answer) => {
+                    let applied = Applied { changes: changes.len() };
+                    let number = self.ask_of(1, Asked::Apply(applied, None, answer));
+                    self.orders[0].push(Order::Apply(number, changes));
+                }
                 Wish::Left(answer) => self.query(Query::Unsent, Asked::Left(0, answer)),
             }
         }
@@ -40,10 +47,16 @@ impl Registry {
     }
 
     fn query(&mut self, query: Query, asked: Asked) {
+        let number = self.ask_of(self.shards(), asked);
+        self.tell_all(|| Order::Query(number, query));
+    }
+
+    /// The number under which so many shards will tell.
+    fn ask_of(&mut self, shards: usize, asked: Asked) -> u64 {
         let number = self.queries.count;
         self.queries.count += 1;
-        self.queries.asked.insert(number, (self.shards(), asked));
-        self.tell_all(|| Order::Query(number, query));
+        self.queries.asked.insert(number, (shards, asked));
+        number
     }
 
     pub(crate) fn told(&mut self, number: u64, told: Told) {
@@ -53,7 +66,10 @@ impl Registry {
             (Asked::Sockets(all, _), Told::Some(more) | Told::Last(more)) => all.extend(more),
             (Asked::Counters(all, _), Told::Counters(counters)) => all.add(*counters),
             (Asked::Left(all, _), Told::Unsent(unsent)) => *all += unsent,
-            (Asked::Attach(_) | Asked::Stop, Told::Nothing) => {}
+            (Asked::Net(first, _, _), Told::Net(state)) => *first = Some(state),
+            (Asked::Net(_, others, _), Told::Traffic(traffic)) => others.push(traffic),
+            (Asked::Apply(_, refused, _), Told::Applied(result)) => *refused = result.err(),
+            (Asked::Attach(_) | Asked::Stop | Asked::Known(..), Told::Nothing) => {}
             (asked, told) => debug_assert!(false, "{told:?} is no answer to {asked:?}"),
         }
         if due > 0 {
@@ -73,6 +89,17 @@ impl Registry {
                 drop(to.send(attached));
             }
             Asked::Stop => self.stop(),
+            Asked::Net(state, others, to) => {
+                let Some(mut state) = state else { return };
+                others.iter().for_each(|traffic| state.add(traffic));
+                drop(to.send(*state));
+            }
+            Asked::Apply(_, Some(refused), to) => drop(to.send(Err(refused))),
+            // A shard that has answered goes by what there was before it was asked.
+            Asked::Apply(applied, None, to) => {
+                self.query(Query::Nothing, Asked::Known(applied, to));
+            }
+            Asked::Known(applied, to) => drop(to.send(Ok(applied))),
             Asked::Left(unsent, to) => drop(to.send(Left { processes: self.len(), unsent })),
         }
     }

@@ -409,7 +409,7 @@ fn describe(iface: &towpath_stack::net::Interface) -> Interface {
         name,
         index: u32::from(iface.id().0) + 1,
         mtu: iface.mtu(),
-        flags: UP | kind,
+        flags: if iface.is_down() { kind } else { UP | kind },
         mac: iface.mac().0,
         ..Interface::default()
     }

@@ -8,6 +8,7 @@ use crate::errno::{EPROTO, Errno};
 use crate::ids::ChannelId;
 use crate::link::Link;
 use crate::mail::{Newcomer, Notice, Order, Query, Told, Want};
+use crate::net::NetState;
 use crate::report::STACK_TURN;
 use crate::shard::Shard;
 use crate::shard::askers::Asker;
@@ -39,6 +40,10 @@ impl Shard {
             Order::CutOff(_) => {}
             Order::Query(number, query) => {
                 self.rounds.next.push_back(Asker::Query(number, query));
+            }
+            Order::Apply(number, changes) => {
+                let result = self.stack.net.apply(self.host.now, &changes);
+                self.notices.push(Notice::Told(number, Told::Applied(result)));
             }
             Order::Leave(number, whose) => self.begin_to_leave(number, whose),
             Order::Stay => (self.unused, self.leaving) = (None, None),
@@ -179,7 +184,14 @@ impl Shard {
                 });
             }
             Query::Counters => Told::Counters(Box::new(self.counters())),
-            Query::Nothing => Told::Nothing,
+            Query::Nothing => {
+                self.stack.net.catch_up();
+                Told::Nothing
+            }
+            Query::Net if self.host.place.number == 0 => {
+                Told::Net(Box::new(NetState::of(&self.stack.net, now)))
+            }
+            Query::Net => Told::Traffic(self.stack.net.traffic().to_vec()),
             Query::Unsent => Told::Unsent(self.unsent(now) + self.stack.net.waiting() as u64),
         };
         self.notices.push(Notice::Told(number, told));

@@ -103,27 +103,16 @@ mod tests {
     use super::*;
     use crate::shard::slots::{AF_INET, Holder};
     use crate::{Engine, EngineConfig};
+    use towpath_qdisc::Dice;
     use towpath_ring::{Attach, EngineSend};
     use towpath_shm::control::{Reply, Request, call, purpose};
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, Plain, op};
     use towpath_tcp::Instant;
 
-    /// Small and good enough: xorshift64*.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, n: u32) -> u32 {
-            self.0 ^= self.0 >> 12;
-            self.0 ^= self.0 << 25;
-            self.0 ^= self.0 >> 27;
-            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as u32 % n
-        }
-    }
-
     struct World {
         engine: Engine,
         now: Instant,
-        random: Random,
+        dice: Dice,
         /// The programs' ends of control sockets, by their channels. They stay open.
         controls: BTreeMap<ChannelId, OwnedFd>,
     }
@@ -132,12 +121,12 @@ mod tests {
         fn new(seed: u64) -> Self {
             let engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
             let now = engine.shard.host.now;
-            Self { engine, now, random: Random(seed), controls: BTreeMap::new() }
+            Self { engine, now, dice: Dice::new(seed, 0), controls: BTreeMap::new() }
         }
 
         fn channel(&mut self) -> Option<ChannelId> {
             let all: Vec<ChannelId> = self.channels();
-            (!all.is_empty()).then(|| all[self.random.below(all.len() as u32) as usize])
+            (!all.is_empty()).then(|| all[self.dice.index(all.len())])
         }
 
         fn channels(&self) -> Vec<ChannelId> {
@@ -175,7 +164,7 @@ mod tests {
 
         fn command(&mut self, id: ChannelId, slot: u32) {
             let ops = [op::CLOSE, op::LIST, op::SPAWNED, op::SETTLED, op::UNLOCKED, op::ACCEPTED];
-            let op = ops[self.random.below(ops.len() as u32) as usize];
+            let op = ops[self.dice.index(ops.len())];
             let generation =
                 self.engine.shard.host.slots.get(slot).map_or(0, |entry| entry.generation);
             let command = Command { op, slot, generation, ..Command::default() };
@@ -183,9 +172,9 @@ mod tests {
         }
 
         fn scribble(&mut self, slot: u32) {
-            let number = self.random.below(12);
+            let number = self.dice.below(12) as u32;
             let owner = if number < 4 { 0 } else { (number - 4) << LOCK_CHANNEL_SHIFT | 5 };
-            let ends = self.random.below(3);
+            let ends = self.dice.below(3) as u32;
             let shared = self.engine.shard.host.slots.shared(slot);
             if ends != 0 {
                 shared.rx_lock.store(owner, Relaxed);
@@ -193,7 +182,7 @@ mod tests {
             if ends != 1 {
                 shared.tx_lock.store(owner, Relaxed);
             }
-            shared.in_flight.store(self.random.below(2), Relaxed);
+            shared.in_flight.store(self.dice.below(2) as u32, Relaxed);
         }
 
         fn turn(&mut self, seconds: u32) {
@@ -207,7 +196,7 @@ mod tests {
 
         fn ask_for_clone(&mut self, id: ChannelId) {
             let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
-            let wanted = wanted[self.random.below(3) as usize];
+            let wanted = wanted[self.dice.index(3)];
             // Whoever asks waits for the answer.
             let attached = self.engine.shard.host.channels.get(id);
             if attached.is_some_and(|it| it.portion.is_none() && !it.has_ended) {
@@ -219,19 +208,19 @@ mod tests {
 
         fn step(&mut self) {
             self.take_answers();
-            let slot = self.random.below(24);
-            match (self.random.below(16), self.channel()) {
+            let slot = self.dice.below(24) as u32;
+            match ((self.dice.below(16) as u32), self.channel()) {
                 (0, _) | (_, None) => self.begin(),
                 (1..=4, Some(id)) => self.open(id),
                 (5, Some(id)) => self.ask_for_clone(id),
                 (6..=9, Some(id)) => self.command(id, slot),
                 (10 | 11, _) => self.scribble(slot),
                 (12, Some(id)) => self.engine.shard.detach(self.now, id),
-                (13, Some(id)) if self.random.below(4) == 0 => {
+                (13, Some(id)) if (self.dice.below(4) as u32) == 0 => {
                     self.engine.shard.to_cut_off.push(id)
                 }
                 _ => {
-                    let seconds = self.random.below(8);
+                    let seconds = self.dice.below(8) as u32;
                     self.turn(seconds);
                 }
             }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use towpath_engine::{Engine, EngineConfig, Next, Remote};
+use towpath_qdisc::Dice;
 use towpath_shm::control::{Request, call, purpose};
 use towpath_shm::layout::op;
 
@@ -240,28 +241,21 @@ fn a_panic_of_the_gatekeeper_ends_everything() {
     }
 }
 
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 /// Everybody forks, asks and dies at once. Nothing is left, and the engine sleeps.
 fn storm(remote: &Remote, threads: u64, for_ms: u64) {
     let all: Vec<_> = (0..threads)
         .map(|n| {
             let remote = remote.clone();
             thread::spawn(move || {
-                let mut state = 0x9e37_79b9 + n * 7919;
+                let mut dice = Dice::new(1, n);
                 let mut alive: Vec<Program> = Vec::new();
                 let start = Instant::now();
                 while start.elapsed() < Duration::from_millis(for_ms) {
                     if alive.is_empty() {
                         alive.push(Program::hello(remote.attach().unwrap(), &[]));
                     }
-                    let at = random(&mut state) as usize % alive.len();
-                    match random(&mut state) % 16 {
+                    let at = dice.index(alive.len());
+                    match dice.below(16) {
                         0..=3 if alive.len() < 8 => {
                             if let Ok(child) = alive[at].try_fork() {
                                 child.command(op::SETTLED, NOTHING, 5);
@@ -272,10 +266,10 @@ fn storm(remote: &Remote, threads: u64, for_ms: u64) {
                         4..=6 => {
                             let program = alive.swap_remove(at);
                             let number = [call::CLONE, call::TOKENS, call::HELLO, call::REGION]
-                                [random(&mut state) as usize % 4];
-                            let a = (random(&mut state) % 3) as u32;
+                                [dice.index(4)];
+                            let a = dice.below(3) as u32;
                             program.begin_call(&Request { call: number, a, ..Request::default() });
-                            let spin = random(&mut state) % 200;
+                            let spin = dice.below(200);
                             let now = Instant::now();
                             while now.elapsed() < Duration::from_micros(spin) {}
                             drop(program);

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::program::{self, Program, Running};
 use towpath_engine::EngineConfig;
+use towpath_qdisc::Dice;
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{
     CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, Command, DatagramHeader, FIFO_OFFSET,
@@ -11,22 +12,6 @@ use towpath_shm::layout::{
 };
 
 const ECONNRESET: i32 = 104;
-
-/// Small and good enough: xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
 
 pub fn works(program: &Program) {
     let (listener, addr) = program.listen("127.0.0.1:0");
@@ -119,26 +104,26 @@ fn nonsense_datagrams_reset_the_socket() {
 fn requests_with_any_content_are_answered() {
     let engine = Running::start(EngineConfig::default());
     let program = engine.program();
-    let mut random = Random(1);
+    let mut dice = Dice::new(1, 0);
     let handles =
         [program.socket(6), program.socket(17), program.socket(1), program.listen("127.0.0.1:0").0];
     for _ in 0..20_000 {
-        let handle = handles[random.below(4) as usize];
+        let handle = handles[dice.index(4)];
         let mut request = Request {
-            call: random.below(17) as u32,
+            call: dice.below(17) as u32,
             slot: handle.slot,
             generation: handle.generation,
-            a: [0, 2, 6, 10, 41, random.next() as u32][random.below(6) as usize],
-            b: random.below(80) as u32,
-            len: random.below(40) as u32,
+            a: [0, 2, 6, 10, 41, dice.next_u64() as u32][dice.index(6)],
+            b: dice.below(80) as u32,
+            len: dice.below(40) as u32,
             ..Request::default()
         };
-        request.addr.family = [0, 2, 10, 7][random.below(4) as usize];
-        request.addr.port = random.next() as u16;
-        request.addr.ip[0] = [0, 127, 224, 255][random.below(4) as usize];
-        request.addr.ip[3] = random.below(2) as u8;
+        request.addr.family = [0, 2, 10, 7][dice.index(4)];
+        request.addr.port = dice.next_u64() as u16;
+        request.addr.ip[0] = [0, 127, 224, 255][dice.index(4)];
+        request.addr.ip[3] = dice.below(2) as u8;
         for byte in &mut request.data[..40] {
-            *byte = [0, random.next() as u8][random.below(2) as usize];
+            *byte = [0, dice.next_u64() as u8][dice.index(2)];
         }
         // HELLO and CLONE, which begin another process image or another process.
         if request.call != call::HELLO && request.call != call::CLONE {
@@ -156,8 +141,8 @@ fn random_bytes_in_shared_memory_harm_nobody_else() {
     let good = engine.program();
     for seed in 1..=12 {
         let bad = engine.program();
-        let mut random = Random(seed);
-        scribble(&bad, &mut random);
+        let mut dice = Dice::new(seed, 0);
+        scribble(&bad, &mut dice);
         // Its sockets live in the same region; a good program's socket may have been hit only if it
         // existed meanwhile, so it makes new ones.
         engine.wait_for("hostile_channels", seed);
@@ -172,7 +157,7 @@ fn random_bytes_in_shared_memory_harm_nobody_else() {
 }
 
 /// Some sockets of each kind, then nonsense in their slots, FIFOs and rings, with commands between.
-fn scribble(bad: &Program, random: &mut Random) {
+fn scribble(bad: &Program, dice: &mut Dice) {
     let (listener, addr) = bad.listen("127.0.0.1:0");
     let mut handles = vec![listener, bad.socket(17), bad.socket(6)];
     for _ in 0..4 {
@@ -184,43 +169,42 @@ fn scribble(bad: &Program, random: &mut Random) {
     }
     let (region, channel) = (bad.region.mapping(), bad.channel.mapping());
     for round in 0..4000 {
-        let handle = handles[random.below(handles.len() as u64) as usize];
+        let handle = handles[dice.index(handles.len())];
         let base = SLOTS_OFFSET + handle.slot as usize * size_of::<Slot>();
         // Any word of the slot but its locks, which would only make us wait.
-        let word = random.below(64) as usize;
+        let word = dice.index(64);
         if !(37..=38).contains(&word) {
-            let value =
-                [random.next() as u32, random.below(70_000) as u32][random.below(2) as usize];
+            let value = [dice.next_u64() as u32, dice.below(70_000) as u32][dice.index(2)];
             region.u32(base + word * 4).store(value, Ordering::Relaxed);
         }
         region
-            .u64(FIFO_OFFSET + random.below(1 << 16) as usize * 8)
-            .store(random.next(), Ordering::Relaxed);
+            .u64(FIFO_OFFSET + dice.below(1 << 16) as usize * 8)
+            .store(dice.next_u64(), Ordering::Relaxed);
         let command = Command {
-            op: random.below(9) as u32,
+            op: dice.below(9) as u32,
             slot: handle.slot,
             generation: handle.generation,
-            a: random.below(24) as u32,
-            b: [random.next(), random.below(70_000)][random.below(2) as usize],
-            c: random.next(),
+            a: dice.below(24) as u32,
+            b: [dice.next_u64(), dice.below(70_000)][dice.index(2)],
+            c: dice.next_u64(),
         };
-        if command.op != op::CLOSE || random.below(50) == 0 {
+        if command.op != op::CLOSE || dice.below(50) == 0 {
             let _ = towpath_ring::push_command(&bad.channel, &command);
             bad.ring_engine();
         }
         // In the end the rings themselves.
         if round > 3900 {
-            let at = random.below(CHANNEL_LEN as u64 / 8) as usize * 8;
-            channel.u64(at).store(random.next(), Ordering::Relaxed);
+            let at = dice.below(CHANNEL_LEN as u64 / 8) as usize * 8;
+            channel.u64(at).store(dice.next_u64(), Ordering::Relaxed);
             channel
-                .u64(COMMANDS_OFFSET + random.below(512) as usize * 8)
-                .store(random.next(), Ordering::Relaxed);
+                .u64(COMMANDS_OFFSET + dice.below(512) as usize * 8)
+                .store(dice.next_u64(), Ordering::Relaxed);
         }
         if round == 3990 {
-            bad.channel.header().event_head.store(random.next() as u32, Ordering::Release);
+            bad.channel.header().event_head.store(dice.next_u64() as u32, Ordering::Release);
         }
     }
-    bad.channel.header().command_tail.store(random.next() as u32, Ordering::Release);
+    bad.channel.header().command_tail.store(dice.next_u64() as u32, Ordering::Release);
     towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
 }
 

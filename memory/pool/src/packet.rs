@@ -1,6 +1,7 @@
 //! Packets, batches of them, and the buffers they are made of.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use towpath_shm::Fragments;
 
@@ -132,6 +133,20 @@ impl Packet {
     pub fn in_frame(frame: &'static mut [u8], owner: Owner) -> Self {
         assert!(frame.len() > Pool::HEADROOM, "a frame of {} bytes", frame.len());
         Self::new(Buffer::Frame(frame, owner))
+    }
+
+    /// The frame of a packet whose bytes are all in one of `owner`'s, and their place in it. A
+    /// device sends it as it is, and no pool gives it back.
+    ///
+    /// # Errors
+    /// The packet, whose bytes are elsewhere, some of them at least.
+    pub fn into_frame(self, owner: Owner) -> Result<(&'static mut [u8], Range<usize>), Self> {
+        match self.buffer {
+            Buffer::Frame(frame, number) if number == owner && self.tail.is_empty() => {
+                Ok((frame, self.start as usize..self.end as usize))
+            }
+            _ => Err(self),
+        }
     }
 
     fn new(buffer: Buffer) -> Self {
@@ -320,6 +335,8 @@ pub struct Pool {
     large: Vec<Box<[u8]>>,
     /// Frames that came back, by the number of their owner.
     frames: Vec<Vec<&'static mut [u8]>>,
+    /// Devices that have a number.
+    owners: u32,
     allocated: u64,
 }
 
@@ -362,13 +379,14 @@ impl Pool {
     fn give_buffer(&mut self, buffer: Buffer) {
         match buffer {
             Buffer::Pool(buffer) => self.keep(buffer),
-            Buffer::Frame(frame, Owner(number)) => match self.frames.get_mut(number as usize) {
-                Some(frames) => frames.push(frame),
-                None => debug_assert!(
-                    false,
-                    "a frame of another pool's device, which never sees it again"
-                ),
-            },
+            Buffer::Frame(frame, Owner(number)) => {
+                let number = number as usize;
+                // A packet of another shard may come before this shard's device has its number.
+                if number >= self.frames.len() {
+                    self.frames.resize_with(number + 1, Vec::new);
+                }
+                self.frames[number].push(frame);
+            }
         }
     }
 
@@ -384,9 +402,16 @@ impl Pool {
     }
 
     /// A number for a device that has frames of its own. There is a device for each, so that they stay few.
+    ///
+    /// Shards of a stack have queues of the same devices, in one order. A packet that went to
+    /// another shard is given back to the pool there. Its frame goes to that shard's queue of the
+    /// same device.
     pub fn add_owner(&mut self) -> Owner {
-        self.frames.push(Vec::new());
-        Owner(self.frames.len() as u32 - 1)
+        self.owners += 1;
+        if self.frames.len() < self.owners as usize {
+            self.frames.push(Vec::new());
+        }
+        Owner(self.owners - 1)
     }
 
     /// A frame of `owner` whose packet was given back, the last one first: it is in the cache still.

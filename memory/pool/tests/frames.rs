@@ -8,6 +8,7 @@ use towpath_pool::{
     Batch, Fragments, LinkType, Offloads, Owner, Packet, Pool, Port, Protocol, Segmentation,
     Stretch,
 };
+use towpath_qdisc::Dice;
 use towpath_shm::Mapping;
 
 /// Bytes of a frame that can be received.
@@ -122,23 +123,39 @@ fn two_devices_get_their_own_frames() {
     }
 }
 
+/// Two shards, each with a pool and a queue of one device.
+#[test]
+fn a_frame_of_another_shard_goes_to_the_queue_of_the_same_device() {
+    let (mut near, mut far) = (Pool::default(), Pool::default());
+    let owner = near.add_owner();
+    let frame = || vec![0; Pool::HEADROOM + FRAME_LEN].leak();
+    // The queue of the other shard has not been polled yet.
+    far.give(Packet::in_frame(frame(), owner));
+    let its_owner = far.add_owner();
+    far.give(Packet::in_frame(frame(), owner));
+    assert_eq!(its_owner, owner);
+    let back = std::iter::from_fn(|| far.take_frame(its_owner)).count();
+    assert_eq!((back, near.take_frame(owner).is_none()), (2, true));
+}
+
+#[test]
+fn a_packet_in_a_frame_becomes_the_frame_again() {
+    let mut pool = Pool::default();
+    let (owner, other) = (pool.add_owner(), pool.add_owner());
+    let mut packet = Packet::in_frame(vec![0; Pool::HEADROOM + FRAME_LEN].leak(), owner);
+    packet.push_back(5).expect("room").copy_from_slice(b"bytes");
+    packet.push_front(2).copy_from_slice(b"in");
+    let packet = packet.into_frame(other).expect_err("another device's");
+    let (frame, range) = packet.into_frame(owner).expect("all bytes are in it");
+    assert_eq!(&frame[range], b"inbytes");
+    assert!(pool.take(64).into_frame(owner).is_err());
+}
+
 #[test]
 #[should_panic(expected = "a frame of 192 bytes")]
 fn a_frame_has_room_for_headers() {
     let owner = Pool::default().add_owner();
     let _ = Packet::in_frame(vec![0; Pool::HEADROOM].leak(), owner);
-}
-
-/// Numbers as they come (xorshift64, Marsaglia 2003).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
 }
 
 /// Does the same to a packet, whosever its bytes are.
@@ -167,10 +184,10 @@ fn nobody_sees_whose_bytes_they_are_and_all_frames_come_back() {
     let tail = Fragments::new(Stretch::new(&memory, 0, 1 << 12), None);
     let mut pool = Pool::default();
     let mut device = Device::new(FRAMES);
-    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    let mut dice = Dice::new(1, 0);
     let mut pairs: Vec<(Packet, Packet)> = Vec::new();
     for _ in 0..20_000 {
-        device.arriving.push_back(vec![chance.below(256) as u8; chance.below(FRAME_LEN)]);
+        device.arriving.push_back(vec![dice.index(256) as u8; dice.index(FRAME_LEN)]);
         let mut batch = Batch::new();
         device.poll(0, &mut pool, &mut batch, 1);
         device.arriving.clear();
@@ -184,8 +201,8 @@ fn nobody_sees_whose_bytes_they_are_and_all_frames_come_back() {
             pairs.push((packet, twin));
         }
         if !pairs.is_empty() {
-            let at = chance.below(pairs.len());
-            let (what, n) = (chance.below(9), chance.below(1500));
+            let at = dice.index(pairs.len());
+            let (what, n) = (dice.index(9), dice.index(1500));
             if what == 8 || pairs.len() == FRAMES {
                 let (packet, twin) = pairs.swap_remove(at);
                 pool.give(packet);

@@ -1,16 +1,17 @@
-//! Writing into a transmit FIFO, also from a signal handler that interrupts a write into the same one.
+//! Writing into a transmit FIFO, also from a signal handler that interrupts a write into the same
+//! one.
 //!
-//! The handler runs on top of the interrupted call, which cannot go on before the handler returns: to
-//! wait for its lock would be to wait for ever. But the interrupted call has said how much it is about to
-//! write, so the handler writes behind that, and the interrupted call publishes both:
+//! The handler runs on top of the interrupted call, which cannot go on before the handler returns:
+//! to wait for its lock would be to wait for ever. But the interrupted call has said how much it is
+//! about to write, so the handler writes behind that, and the interrupted call publishes both:
 //!
 //! ```text
 //!                  base          base + planned    base + planned + extra
 //!   ===== published |--- interrupted call ---|--- handler's bytes ---|
 //! ```
 //!
-//! All of it happens on one thread, one frame on top of the other: the atomics are for the compiler and
-//! for the moment in which a handler strikes.
+//! All of it happens on one thread, one frame on top of the other: the atomics are for the compiler
+//! and for the moment in which a handler strikes.
 
 use std::cell::Cell;
 use std::ptr;
@@ -43,8 +44,8 @@ pub enum Appended {
 struct Plan {
     lock: *const AtomicU32,
     base: AtomicU32,
-    // 0: no append is going on. TENTATIVE: one is being planned, and a signal handler that appends cancels
-    // it. Else: the planned bytes << 32 | the bytes that handlers have appended meanwhile.
+    // 0: no append is going on. TENTATIVE: one is being planned, and a signal handler that appends
+    // cancels it. Else: the planned bytes << 32 | the bytes that handlers have appended meanwhile.
     state: AtomicU64,
     outer: *const Plan,
 }
@@ -78,8 +79,9 @@ impl Wanted {
     }
 }
 
-/// Appends bytes to the transmit FIFO of the socket that has the slot in this generation. `write` copies the
-/// first so many of them to a position. When there is not room for all, an event is asked for.
+/// Appends bytes to the transmit FIFO of the socket that has the slot in this generation. `write`
+/// copies the first so many of them to a position. When there is not room for all, an event is
+/// asked for.
 pub fn append(
     slot: &Slot,
     generation: u32,
@@ -163,8 +165,8 @@ fn append_planned(
     Appended::Bytes { n, tell: take_dirty(slot) }
 }
 
-/// In a handler that interrupts a call on the same FIFO. None: that call has not begun to write, or has
-/// ended.
+/// In a handler that interrupts a call on the same FIFO. None: that call has not begun to write, or
+/// has ended.
 fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Option<Appended> {
     let mut at = PLANS.with(Cell::get);
     let plan = loop {
@@ -245,7 +247,8 @@ mod tests {
         assert_eq!(slot.tx_lock.load(Ordering::Relaxed), 0);
     }
 
-    /// The engine gives memory under the lock: a handler that waited for memory would wait for its own thread.
+    /// The engine gives memory under the lock: a handler that waited for memory would wait for its
+    /// own thread.
     #[test]
     fn what_interrupts_does_not_wait_for_memory() {
         let region = Region::create().unwrap();

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET, SHARDS_MAX};
 
-/// Bytes of the largest window, and so the most that a FIFO in the region holds, whatever SO_RCVBUF or
-/// SO_SNDBUF asks for.
+/// Bytes of the largest window, and so the most that a FIFO in the region holds, whatever SO_RCVBUF
+/// or SO_SNDBUF asks for.
 pub const WINDOW_MAX: u32 = 16 << 20;
-/// Bytes of the smallest window. A FIFO that is to hold less has one all the same: address space is plenty, and
-/// pages that are not touched cost nothing.
+/// Bytes of the smallest window. A FIFO that is to hold less has one all the same: address space is
+/// plenty, and pages that are not touched cost nothing.
 pub const WINDOW_MIN: u32 = 64 << 10;
 
-/// Bytes of a window of each class, and bytes of the area that the class has. Half is for the smallest, since most
-/// FIFOs need no more.
+/// Bytes of a window of each class, and bytes of the area that the class has. Half is for the
+/// smallest, since most FIFOs need no more.
 pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MIN, 32 << 30),
     (256 << 10, 8 << 30),
@@ -21,12 +21,12 @@ pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MAX, 8 << 30),
 ];
 pub(crate) const PAGE: u64 = 4096;
-/// How many free windows are searched for one that has its pages already, when memory is short. Windows of a
-/// class are used alike, so if none of the last ones has them, hardly another does.
+/// How many free windows are searched for one that has its pages already, when memory is short.
+/// Windows of a class are used alike, so if none of the last ones has them, hardly another does.
 const LOOKS_MAX: usize = 16;
 
-/// A stretch of the FIFO area that belongs to one FIFO. Each connection has two and the free lists hold one for each
-/// idle stretch, so it is kept to eight bytes: offsets are in pages.
+/// A stretch of the FIFO area that belongs to one FIFO. Each connection has two and the free lists
+/// hold one for each idle stretch, so it is kept to eight bytes: offsets are in pages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Where it starts in the region.

@@ -81,7 +81,8 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Where received bytes go: in-order ones to be read, out-of-order ones further on in the same memory.
+/// Where received bytes go: in-order ones to be read, out-of-order ones further on in the same
+/// memory.
 ///
 /// ```text
 ///   |== unread (in order) ==|-- room: write_at(0) is the next byte in order --|
@@ -98,16 +99,16 @@ pub trait RecvBuffer {
         self.capacity().saturating_sub(self.unread())
     }
 
-    /// Stores bytes `offset` beyond the end of the in-order ones; the caller keeps within `free()`. False,
-    /// and nothing is stored, when memory could not be had or they would end beyond it: the segment is
-    /// then treated as lost.
+    /// Stores bytes `offset` beyond the end of the in-order ones; the caller keeps within `free()`.
+    /// False, and nothing is stored, when memory could not be had or they would end beyond it: the
+    /// segment is then treated as lost.
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool;
 
     /// The next `n` bytes are complete: the program may read them. No more than were stored.
     fn commit(&mut self, n: u32);
 
-    /// The stack has to hear of the program's next read: a window update may depend on it. An owner that
-    /// tells of every read has nothing to do.
+    /// The stack has to hear of the program's next read: a window update may depend on it. An owner
+    /// that tells of every read has nothing to do.
     fn await_read(&mut self) {}
 
     /// Hint: the connection would use a window of `bytes`; grow towards it if memory allows.
@@ -116,10 +117,11 @@ pub trait RecvBuffer {
 
 /// Where bytes to be sent come from. The front is `snd_una`.
 ///
-/// Packets point into it, and may do so for longer than the bytes are in it: while they wait for their device they
-/// are acknowledged, or the connection is reset and the buffer dropped. Until the last of the [`Fragments`] is dropped
-/// its bytes stay as they are, in memory that is nobody else's. (A program to which they belong may write to them
-/// nevertheless, so a checksum is made of a copy.)
+/// Packets point into it, and may do so for longer than the bytes are in it: while they wait for
+/// their device they are acknowledged, or the connection is reset and the buffer dropped. Until the
+/// last of the [`Fragments`] is dropped its bytes stay as they are, in memory that is nobody
+/// else's. (A program to which they belong may write to them nevertheless, so a checksum is made of
+/// a copy.)
 pub trait SendBuffer {
     /// Bytes in it, in flight or not yet sent. Only ever grows between calls to `release`.
     fn len(&self) -> u32;
@@ -132,17 +134,18 @@ pub trait SendBuffer {
     /// Most bytes it can hold now.
     fn capacity(&self) -> u32;
 
-    /// Bytes `offset..offset + n` from the front, or as many of them as are in it: never a byte beyond
-    /// `len()`, for the memory there is another's or was. The caller looks at how many it got.
+    /// Bytes `offset..offset + n` from the front, or as many of them as are in it: never a byte
+    /// beyond `len()`, for the memory there is another's or was. The caller looks at how many it
+    /// got.
     fn peek(&mut self, offset: u32, n: u32) -> Fragments;
 
-    /// Copies bytes from `offset` on, counted from the front. False, and nothing is copied, when there are fewer. To be
-    /// used for what is short: nothing points to it afterwards.
+    /// Copies bytes from `offset` on, counted from the front. False, and nothing is copied, when
+    /// there are fewer. To be used for what is short: nothing points to it afterwards.
     #[must_use]
     fn read(&self, offset: u32, to: &mut [u8]) -> bool;
 
-    /// Drops `n` bytes at the front, acknowledged, or all if there are fewer. Their place is room for new ones when no
-    /// fragments point to it any more.
+    /// Drops `n` bytes at the front, acknowledged, or all if there are fewer. Their place is room
+    /// for new ones when no fragments point to it any more.
     fn release(&mut self, n: u32);
 
     /// Hint: the congestion window is `bytes`; grow towards it if memory allows.

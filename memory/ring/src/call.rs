@@ -5,8 +5,9 @@
 //!            sleeps on seq, unless answered = n ◄────────────────────────────────── wakes who sleeps
 //! ```
 //!
-//! A program has one request at a time. The number says to which one an answer belongs, so an answer that comes late
-//! is nobody's. A request that is answered with descriptors goes over the control socket.
+//! A program has one request at a time. The number says to which one an answer belongs, so an
+//! answer that comes late is nobody's. A request that is answered with descriptors goes over the
+//! control socket.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,8 +16,8 @@ use towpath_shm::control::{CallCell, Reply, Request};
 use crate::protocol;
 use crate::region::Channel;
 
-/// Program: makes a request, and gives its number for [`answer_to`]. The caller holds its process's lock for
-/// requests, until the answer is there, and calls [`crate::ring_engine`].
+/// Program: makes a request, and gives its number for [`answer_to`]. The caller holds its process's
+/// lock for requests, until the answer is there, and calls [`crate::ring_engine`].
 pub fn ask(channel: &Channel, request: &Request) -> u32 {
     channel.write_request(request.wire());
     let asked = &channel.header().asked;
@@ -32,14 +33,16 @@ pub fn answer_to(channel: &Channel, number: u32) -> Option<Reply> {
     (channel.cell().answered.load(Ordering::Acquire) == number).then(|| channel.read_reply())
 }
 
-/// Program: a word to sleep on, and what it has to be then. It changes when the request is answered, and when the
-/// engine hears the channel no more ([`crate::has_ended`]): both have to be looked at between this call and the sleep.
+/// Program: a word to sleep on, and what it has to be then. It changes when the request is
+/// answered, and when the engine hears the channel no more ([`crate::has_ended`]): both have to be
+/// looked at between this call and the sleep.
 pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
     let cell = channel.cell();
     (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
 }
 
-/// The same for a program that answers its request itself, by turning the engine: nobody is asked to wake it.
+/// The same for a program that answers its request itself, by turning the engine: nobody is asked
+/// to wake it.
 pub fn answer_word(channel: &Channel) -> (&AtomicU32, u32) {
     let seq = &channel.cell().seq;
     (seq, seq.load(Ordering::Acquire))

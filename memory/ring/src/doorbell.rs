@@ -1,12 +1,14 @@
-//! What one side sleeps on and the other rings. Neither side can make the other block when it rings or clears
-//! a bell. O_NONBLOCK does not ensure that alone: it belongs to an open file, not to a descriptor, so that
-//! every process with a descriptor of the same open file can clear it.
+//! What one side sleeps on and the other rings. Neither side can make the other block when it rings
+//! or clears a bell. O_NONBLOCK does not ensure that alone: it belongs to an open file, not to a
+//! descriptor, so that every process with a descriptor of the same open file can clear it.
 //!
-//! - The engine's bells are eventfds ([`create`]), one for each program, which the engine neither reads nor
-//!   writes: it has them in its epoll set, edge-triggered, where each write counts. They have no O_ASYNC.
-//! - A program's bell is a pair of sockets ([`pair`]): each side has an end of its own, and [`toll`] asks
-//!   for non-blocking with the call. A pipe would not do: a reader whose memory is slow to be there
-//!   (userfaultfd, FUSE) holds the pipe's mutex meanwhile, which the writer wants whatever its flags.
+//! - The engine's bells are eventfds ([`create`]), one for each program, which the engine neither
+//!   reads nor writes: it has them in its epoll set, edge-triggered, where each write counts. They
+//!   have no O_ASYNC.
+//! - A program's bell is a pair of sockets ([`pair`]): each side has an end of its own, and
+//!   [`toll`] asks for non-blocking with the call. A pipe would not do: a reader whose memory is
+//!   slow to be there (userfaultfd, FUSE) holds the pipe's mutex meanwhile, which the writer wants
+//!   whatever its flags.
 //!
 //! ```
 //! use std::os::fd::AsFd;
@@ -39,13 +41,14 @@ pub fn create() -> io::Result<Fd> {
     Ok(opened(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?.into())
 }
 
-/// Rings an eventfd. A failure can only be EAGAIN: then it has been rung 2^64 times and is readable anyway.
+/// Rings an eventfd. A failure can only be EAGAIN: then it has been rung 2^64 times and is readable
+/// anyway.
 pub fn ring(doorbell: BorrowedFd<'_>) {
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
-/// The engine's end, for [`toll`], and the program's, which is non-blocking for all its threads. Both are
-/// close-on-exec.
+/// The engine's end, for [`toll`], and the program's, which is non-blocking for all its threads.
+/// Both are close-on-exec.
 ///
 /// # Errors
 /// Those of socketpair(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
@@ -54,13 +57,15 @@ pub fn pair() -> io::Result<(Fd, Fd)> {
     let (ours, theirs) =
         opened(|| socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None))?;
     let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
-    // Nothing can be sent to the engine's end, where nobody would take it: least of all descriptors.
+    // Nothing can be sent to the engine's end, where nobody would take it: least of all
+    // descriptors.
     shutdown(&ours, Shutdown::Read)?;
     Ok((ours, theirs))
 }
 
-/// Rings a program. EAGAIN: it has not cleared its bell for too long, against its own interest. EPIPE: it has closed
-/// its end, and sleeps on something else. Neither is the engine's concern, nor a signal (SIGPIPE) to it.
+/// Rings a program. EAGAIN: it has not cleared its bell for too long, against its own interest.
+/// EPIPE: it has closed its end, and sleeps on something else. Neither is the engine's concern, nor
+/// a signal (SIGPIPE) to it.
 pub fn toll(ours: BorrowedFd<'_>) {
     let _ = send(ours, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
@@ -88,8 +93,9 @@ mod tests {
         toll(ours.as_fd());
     }
 
-    /// What programs rely on, which clear their bell after several rings: each is an edge though the ones before it are
-    /// still there, and a few fit into the shortest buffer that Linux gives a socket.
+    /// What programs rely on, which clear their bell after several rings: each is an edge though
+    /// the ones before it are still there, and a few fit into the shortest buffer that Linux gives
+    /// a socket.
     #[test]
     fn each_ring_of_a_program_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -116,8 +122,9 @@ mod tests {
         events.len()
     }
 
-    /// What the engine relies on: in an edge-triggered set each write to an eventfd counts, whatever its
-    /// count is and though nobody reads it, and one that did not fit leaves nothing behind.
+    /// What the engine relies on: in an edge-triggered set each write to an eventfd counts,
+    /// whatever its count is and though nobody reads it, and one that did not fit leaves nothing
+    /// behind.
     #[test]
     fn each_write_to_an_eventfd_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};

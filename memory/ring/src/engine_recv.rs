@@ -17,10 +17,10 @@ use crate::windows::Windows;
 ///
 /// No memory is attached while the FIFO is empty and idle; the first byte attaches it.
 ///
-/// A thread that has `rx_lock` may be in the midst of a copy. So memory is taken away under that lock only,
-/// which the engine tries and never waits for; what cannot be taken at the end is kept by [`Windows`]
-/// until the thread is out. And a slot may have had a FIFO before, whose positions the thread still uses:
-/// this one begins when nobody is inside.
+/// A thread that has `rx_lock` may be in the midst of a copy. So memory is taken away under that
+/// lock only, which the engine tries and never waits for; what cannot be taken at the end is kept
+/// by [`Windows`] until the thread is out. And a slot may have had a FIFO before, whose positions
+/// the thread still uses: this one begins when nobody is inside.
 #[derive(Debug)]
 pub struct EngineRecv {
     windows: Windows,
@@ -37,7 +37,8 @@ pub struct EngineRecv {
     /// Where autotuning ends; equal to `nominal` when it is off.
     nominal_max: u32,
     hostile: Cell<bool>,
-    /// The positions in the slot are this FIFO's: no thread is left that uses those of a former one.
+    /// The positions in the slot are this FIFO's: no thread is left that uses those of a former
+    /// one.
     begun: bool,
     /// The slot is another FIFO's.
     retired: bool,
@@ -47,8 +48,9 @@ pub struct EngineRecv {
 const _: () = assert!(size_of::<EngineRecv>() <= 48);
 
 impl EngineRecv {
-    /// The FIFO of slot `slot`, which starts empty at position 0 and without memory. Holds `nominal` bytes,
-    /// growing to `nominal_max` ([`WINDOW_MAX`] at most). A former one of the same slot is dropped or retired.
+    /// The FIFO of slot `slot`, which starts empty at position 0 and without memory. Holds
+    /// `nominal` bytes, growing to `nominal_max` ([`WINDOW_MAX`] at most). A former one of the same
+    /// slot is dropped or retired.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -72,15 +74,16 @@ impl EngineRecv {
         recv
     }
 
-    /// Whether the slot is this FIFO's: not while a thread is inside that came for a former one's bytes.
+    /// Whether the slot is this FIFO's: not while a thread is inside that came for a former one's
+    /// bytes.
     fn begin(&mut self) -> bool {
         if self.begun {
             return true;
         }
         let shared = self.shared();
         shared.rx_cap.store(0, Ordering::Release);
-        // Before the slot's generation is odd no handle is valid, and late threads that have the lock for a
-        // moment give it back at once.
+        // Before the slot's generation is odd no handle is valid, and late threads that have the
+        // lock for a moment give it back at once.
         let is_fresh = shared.generation.load(Ordering::Relaxed).is_multiple_of(2);
         if !is_fresh {
             if is_out(&shared.rx_lock).is_err() {
@@ -88,7 +91,8 @@ impl EngineRecv {
             }
             self.windows.collect_before_more(self.slot);
         }
-        // A thread that locks from now on finds no memory, so no bytes, and leaves the positions alone.
+        // A thread that locks from now on finds no memory, so no bytes, and leaves the positions
+        // alone.
         shared.rx_head.store(0, Ordering::Relaxed);
         shared.rx_wanted.store(0, Ordering::Relaxed);
         shared.rx_tail.store(0, Ordering::Release);
@@ -110,7 +114,8 @@ impl EngineRecv {
         }
     }
 
-    /// Fixes how many bytes it may hold (SO_RCVBUF), [`WINDOW_MAX`] at most; autotuning is off from then on.
+    /// Fixes how many bytes it may hold (SO_RCVBUF), [`WINDOW_MAX`] at most; autotuning is off from
+    /// then on.
     pub fn set_capacity(&mut self, bytes: u32) {
         self.nominal = bytes.min(WINDOW_MAX);
         self.nominal_max = self.nominal;
@@ -151,14 +156,15 @@ impl EngineRecv {
     }
 
     /// Stores a record: `header`, `payload`, and padding up to a multiple of 8; all of it or
-    /// nothing. False: no room. Where nothing is unread there is room for any, as on Linux: a program that set
-    /// SO_RCVBUF below the size of a datagram could never receive it otherwise.
+    /// nothing. False: no room. Where nothing is unread there is room for any, as on Linux: a
+    /// program that set SO_RCVBUF below the size of a datagram could never receive it otherwise.
     pub fn push_record(&mut self, header: &[u8], payload: &Payload<'_>) -> bool {
         let padded = (header.len() as u32 + payload.len()).next_multiple_of(8);
         if padded <= self.nominal || self.unread() != 0 {
             return self.store_record(header, payload, padded);
         }
-        // The larger window stays as long as there is one, but no more is put into it than `nominal`.
+        // The larger window stays as long as there is one, but no more is put into it than
+        // `nominal`.
         let nominal = core::mem::replace(&mut self.nominal, padded.min(WINDOW_MAX));
         self.grow();
         let stored = self.store_record(header, payload, padded);
@@ -195,8 +201,8 @@ impl EngineRecv {
         }
     }
 
-    /// Not while a thread is inside: a signal handler may have emptied the FIFO on top of a call that has
-    /// counted bytes and goes on to copy them.
+    /// Not while a thread is inside: a signal handler may have emptied the FIFO on top of a call
+    /// that has counted bytes and goes on to copy them.
     fn detach(&mut self) {
         if !try_lock_engine(&self.shared().rx_lock) {
             return;
@@ -228,7 +234,8 @@ impl EngineRecv {
         let Some(new) = self.windows.take(Side::Recv, self.nominal, self.ahead) else {
             return;
         };
-        // A thread that holds the lock may have counted bytes; see `detach`. It is tried again with the next bytes.
+        // A thread that holds the lock may have counted bytes; see `detach`. It is tried again with
+        // the next bytes.
         if new.cap() <= old.cap() || !try_lock_engine(&self.shared().rx_lock) {
             self.windows.give(new);
             return;
@@ -364,7 +371,8 @@ impl RecvBuffer for EngineRecv {
     fn await_read(&mut self) {
         if !self.retired {
             self.shared().rx_wanted.store(1, Ordering::Relaxed);
-            // A thread that reads after this fence sees the flag; what was read before it is seen in `unread`.
+            // A thread that reads after this fence sees the flag; what was read before it is seen
+            // in `unread`.
             fence(Ordering::SeqCst);
         }
     }

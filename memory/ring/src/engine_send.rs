@@ -14,18 +14,18 @@ use crate::pins::Memory;
 use crate::windows::Windows;
 
 /// Reads from a slot's transmit FIFO. Everything is kept here; of the program's words only
-/// `tx_tail` is read, in [`EngineSend::pull`], and believed only as far as it can be true. A program
-/// that writes nonsense sends nothing from then on, and its slot is reported to
+/// `tx_tail` is read, in [`EngineSend::pull`], and believed only as far as it can be true. A
+/// program that writes nonsense sends nothing from then on, and its slot is reported to
 /// [`Windows::take_hostile`].
 ///
 /// Memory is attached, moved and released under the slot's `tx_lock` only, which the engine tries
-/// and never waits for. What cannot be taken at the end is kept by [`Windows`] until the thread is out that
-/// may be in the midst of a copy. The thread may also publish what it wrote for a former FIFO of the slot:
-/// where this one begins is seen under the lock, when it gets memory.
+/// and never waits for. What cannot be taken at the end is kept by [`Windows`] until the thread is
+/// out that may be in the midst of a copy. The thread may also publish what it wrote for a former
+/// FIFO of the slot: where this one begins is seen under the lock, when it gets memory.
 ///
-/// What [`SendBuffer::peek`] gives pins the bytes: those that are released meanwhile are not given back to the program,
-/// nor the memory to others, before it is dropped. When that is late, [`Windows::pop_unpinned`] names the slot, and
-/// [`EngineSend::unpin`] is due.
+/// What [`SendBuffer::peek`] gives pins the bytes: those that are released meanwhile are not given
+/// back to the program, nor the memory to others, before it is dropped. When that is late,
+/// [`Windows::pop_unpinned`] names the slot, and [`EngineSend::unpin`] is due.
 #[derive(Debug)]
 pub struct EngineSend {
     memory: Memory,
@@ -44,7 +44,8 @@ pub struct EngineSend {
     limit_min: u32,
     /// Where autotuning ends; equal to `limit` when it is off.
     limit_max: u32,
-    /// `limit_max` is offered to the program in `tx_goal`: it may ask for more than autotuning has given so far.
+    /// `limit_max` is offered to the program in `tx_goal`: it may ask for more than autotuning has
+    /// given so far.
     generous: bool,
     hostile: bool,
     /// The slot is another FIFO's.
@@ -56,20 +57,21 @@ pub struct EngineSend {
 /// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
 const _: () = assert!(size_of::<EngineSend>() <= 56);
 
-/// By this factor an offer that is taken raises the limit: fourfold, because what is queued is copied each time.
+/// By this factor an offer that is taken raises the limit: fourfold, because what is queued is
+/// copied each time.
 const ENLARGE_BY: u32 = 4;
 
 /// What a FIFO of a stream gets when there is no more: a page, as Linux's `tcp_wmem[0]`.
 const LEAST: u32 = 4096;
 
-/// Whether a transmit FIFO got the window from the reserve: all others are touched at once, as far as the smallest
-/// is long.
+/// Whether a transmit FIFO got the window from the reserve: all others are touched at once, as far
+/// as the smallest is long.
 fn has_least(window: &Window) -> bool {
     window.touched() < u64::from(WINDOW_MIN)
 }
 
-/// How many bytes of a window are counted for a FIFO of this limit: its positions wrap at a power of two, so in time
-/// it writes to all of them.
+/// How many bytes of a window are counted for a FIFO of this limit: its positions wrap at a power
+/// of two, so in time it writes to all of them.
 fn touched_by(limit: u32) -> u32 {
     limit.max(WINDOW_MIN).next_power_of_two()
 }
@@ -86,8 +88,8 @@ pub enum Attach {
 }
 
 impl EngineSend {
-    /// The FIFO of slot `slot`, which starts empty and without memory. Programs are told to queue `limit`
-    /// bytes, growing to `limit_max`. A former one of the same slot is dropped or retired.
+    /// The FIFO of slot `slot`, which starts empty and without memory. Programs are told to queue
+    /// `limit` bytes, growing to `limit_max`. A former one of the same slot is dropped or retired.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -119,8 +121,8 @@ impl EngineSend {
         send
     }
 
-    /// For datagrams: it gets memory for `limit` bytes, or none. A stream makes do with a page when there is no more
-    /// (`windows.rs`), until there is.
+    /// For datagrams: it gets memory for `limit` bytes, or none. A stream makes do with a page when
+    /// there is no more (`windows.rs`), until there is.
     #[must_use]
     pub fn for_records(mut self) -> Self {
         self.is_for_records = true;
@@ -153,8 +155,8 @@ impl EngineSend {
         true
     }
 
-    /// Fixes how many bytes the program should queue (SO_SNDBUF), [`WINDOW_MAX`] at most; autotuning is off from
-    /// then on.
+    /// Fixes how many bytes the program should queue (SO_SNDBUF), [`WINDOW_MAX`] at most;
+    /// autotuning is off from then on.
     pub fn set_capacity(&mut self, bytes: u32) {
         self.limit_max = bytes.min(WINDOW_MAX);
         self.limit_min = self.limit_max;
@@ -170,8 +172,8 @@ impl EngineSend {
         self.shared().tx_goal.store(goal, Ordering::Release);
     }
 
-    /// The program takes the offer of [`Self::set_generous`]: its limit is raised fourfold. When there is no memory for
-    /// that, the offer is withdrawn.
+    /// The program takes the offer of [`Self::set_generous`]: its limit is raised fourfold. When
+    /// there is no memory for that, the offer is withdrawn.
     pub fn enlarge(&mut self) -> Attach {
         let before = self.limit;
         if !self.generous || before >= self.limit_max {
@@ -261,7 +263,8 @@ impl EngineSend {
             return true;
         }
         self.memory.settle();
-        // Packets that point to released bytes keep the memory, and the program may wait until they have come back.
+        // Packets that point to released bytes keep the memory, and the program may wait until they
+        // have come back.
         let is_pinned = self.memory.free(self.head) != self.head;
         if self.len() != 0 || is_pinned || !try_lock_engine(&self.shared().tx_lock) {
             return false;
@@ -342,8 +345,9 @@ impl EngineSend {
         self.limit = limit;
         let cap = self.geometry().cap;
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
-            // Tried again at the next hint. A FIFO that has one page because memory was short keeps the limit:
-            // `want_capacity` gives it the rest once there is memory, even while autotuning enlarges no other.
+            // Tried again at the next hint. A FIFO that has one page because memory was short keeps
+            // the limit: `want_capacity` gives it the rest once there is memory, even while
+            // autotuning enlarges no other.
             let has_least = self.memory.window().is_some_and(has_least);
             self.limit = if has_least { limit } else { cap };
         }
@@ -377,7 +381,8 @@ impl EngineSend {
             }
         }
         self.shift = 0u32.wrapping_sub(self.head);
-        // Packets that point to the old window keep it. To the new one none does, so what was released is free.
+        // Packets that point to the old window keep it. To the new one none does, so what was
+        // released is free.
         self.memory.detach(self.slot, true);
         self.memory.attach(new);
         self.publish_free();
@@ -434,8 +439,8 @@ impl SendBuffer for EngineSend {
     }
 
     fn want_capacity(&mut self, bytes: u32) {
-        // It began with a page because memory was short, and its peer reads: it gets as much as others once there is so
-        // much.
+        // It began with a page because memory was short, and its peer reads: it gets as much as
+        // others once there is so much.
         if self.memory.window().is_some_and(has_least)
             && self.windows().sendable() >= u64::from(touched_by(self.limit))
         {
@@ -461,9 +466,9 @@ impl Drop for EngineSend {
     }
 }
 
-/// After [`SendBuffer::release`]: whether the program waits for room and there is enough to wake it for, a
-/// third of what it may queue (as Linux has it). True: report [`towpath_shm::layout::event::TX`]; the wish is
-/// cleared.
+/// After [`SendBuffer::release`]: whether the program waits for room and there is enough to wake it
+/// for, a third of what it may queue (as Linux has it). True: report
+/// [`towpath_shm::layout::event::TX`]; the wish is cleared.
 pub fn take_tx_wanted(slot: &Slot) -> bool {
     // Pairs with `program_fifo::want_room`: either it sees the room, or we see that it wants some.
     fence(Ordering::SeqCst);

@@ -1,12 +1,13 @@
-//! A ring between two threads of one process, for what is not bytes: items are moved, and each place may be given back
-//! with another item in it.
+//! A ring between two threads of one process, for what is not bytes: items are moved, and each
+//! place may be given back with another item in it.
 //!
-//! So threads that hand packets to each other need no way back for their buffers: whoever takes a packet leaves an empty
-//! one in its place, and the giver finds it when it comes to that place again. Each has as many as before.
+//! So threads that hand packets to each other need no way back for their buffers: whoever takes a
+//! packet leaves an empty one in its place, and the giver finds it when it comes to that place
+//! again. Each has as many as before.
 //!
-//! The algorithm is that of the other rings (`protocol.rs`), a batch at a time: what was given shows when it is
-//! [published](Giver::publish), and places that were taken are free when they are [given back](Taker::give_back). Between
-//! these calls no word is shared.
+//! The algorithm is that of the other rings (`protocol.rs`), a batch at a time: what was given
+//! shows when it is [published](Giver::publish), and places that were taken are free when they are
+//! [given back](Taker::give_back). Between these calls no word is shared.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 
@@ -59,9 +60,10 @@ struct Ring<T> {
 #[repr(align(128))]
 struct Line<T>(T);
 
-// SAFETY: at each time one end alone reaches a place: the taker those from `taken` to `given`, the giver all others. An
-// end learns by an acquiring load that it may reach one, from the releasing store after the other end left it; each end is
-// one thread's at a time, because its methods take it by `&mut`. So an item is sent from thread to thread, and not shared.
+// SAFETY: at each time one end alone reaches a place: the taker those from `taken` to `given`, the
+// giver all others. An end learns by an acquiring load that it may reach one, from the releasing
+// store after the other end left it; each end is one thread's at a time, because its methods take
+// it by `&mut`. So an item is sent from thread to thread, and not shared.
 unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: what it owns is its items.
 unsafe impl<T: Send> Send for Ring<T> {}
@@ -97,7 +99,8 @@ pub struct Giver<T> {
 }
 
 impl<T> Giver<T> {
-    /// Puts an item into the ring, and returns what the taker left in its place. The taker sees it after
+    /// Puts an item into the ring, and returns what the taker left in its place. The taker sees it
+    /// after
     /// [`Giver::publish`].
     ///
     /// # Errors
@@ -111,14 +114,15 @@ impl<T> Giver<T> {
                 return Err(item);
             }
         }
-        // SAFETY: `at` is before `free_until`, so that the taker has given the place back, or never had it; and it sees
-        // no place from `published` on.
+        // SAFETY: `at` is before `free_until`, so that the taker has given the place back, or never
+        // had it; and it sees no place from `published` on.
         let left = unsafe { self.ring.replace(self.at, Some(item)) };
         self.at = self.at.wrapping_add(1);
         Ok(left)
     }
 
-    /// Shows the taker what was given. True when that is anything: if the taker sleeps it has to be woken.
+    /// Shows the taker what was given. True when that is anything: if the taker sleeps it has to be
+    /// woken.
     pub fn publish(&mut self) -> bool {
         if self.at == self.published {
             return false;
@@ -142,7 +146,8 @@ pub struct Taker<T> {
 }
 
 impl<T> Taker<T> {
-    /// Takes the next item, if there is one, and leaves in its place what `then` makes besides of it.
+    /// Takes the next item, if there is one, and leaves in its place what `then` makes besides of
+    /// it.
     pub fn take<R>(&mut self, then: impl FnOnce(T) -> (R, Option<T>)) -> Option<R> {
         if self.at == self.given_until {
             // Acquire: what the giver put into the places shows.
@@ -151,8 +156,8 @@ impl<T> Taker<T> {
                 return None;
             }
         }
-        // SAFETY: `at` is before `given_until`, so that the giver has published the place, and it has it again only
-        // from `give_back` on.
+        // SAFETY: `at` is before `given_until`, so that the giver has published the place, and it
+        // has it again only from `give_back` on.
         let item = unsafe { self.ring.replace(self.at, None) };
         let taken = item.map(|item| {
             let (taken, left) = then(item);

@@ -2,7 +2,8 @@
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
 
-/// A window of the region used as a ring of bytes: `offset = base + ((position + shift) & (cap - 1))`.
+/// A window of the region used as a ring of bytes: `offset = base + ((position + shift) & (cap -
+/// 1))`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Geometry {
     /// Offset in the region.

@@ -54,8 +54,8 @@ impl Memory {
         lent
     }
 
-    /// Moves the `used` bytes from position `head` on to memory that no fragment points to, and leaves the old one to the
-    /// fragments. False: no memory.
+    /// Moves the `used` bytes from position `head` on to memory that no fragment points to, and
+    /// leaves the old one to the fragments. False: no memory.
     fn leave(&mut self, head: u32, used: u32) -> bool {
         let old = std::mem::take(self);
         let moved = self.ensure(old.geometry().cap, head, 0);
@@ -112,7 +112,8 @@ fn iovecs(fragments: &Fragments) -> ([libc::iovec; 2], usize) {
 /// sendmsg(2) or recvmsg(2), by number: how many bytes went.
 ///
 /// # Safety
-/// The message must point to memory that is there during the call, and may be written to for recvmsg(2).
+/// The message must point to memory that is there during the call, and may be written to for
+/// recvmsg(2).
 unsafe fn transfer(
     call: libc::c_long,
     socket: BorrowedFd<'_>,
@@ -189,12 +190,12 @@ impl HeapRecv {
         }
     }
 
-    /// Sends what is unread on a socket of the kernel and consumes it; returns how many bytes it took, 0 when
-    /// nothing is unread. Never blocks, and raises no SIGPIPE.
+    /// Sends what is unread on a socket of the kernel and consumes it; returns how many bytes it
+    /// took, 0 when nothing is unread. Never blocks, and raises no SIGPIPE.
     ///
     /// # Errors
-    /// Those of send(2): `WouldBlock` when the socket takes nothing now, `BrokenPipe` and `ConnectionReset` when
-    /// it never will. Nothing is consumed then.
+    /// Those of send(2): `WouldBlock` when the socket takes nothing now, `BrokenPipe` and
+    /// `ConnectionReset` when it never will. Nothing is consumed then.
     pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.peek();
         if fragments.is_empty() {
@@ -254,8 +255,9 @@ impl RecvBuffer for HeapRecv {
 
 /// A transmit FIFO that its owner writes directly. It has no memory before the first byte comes.
 ///
-/// Released bytes are not written again while fragments point to them: what is queued moves to other memory then. That
-/// is seldom, as where the fragments are packets on the way and the bytes were acknowledged: packets that go again.
+/// Released bytes are not written again while fragments point to them: what is queued moves to
+/// other memory then. That is seldom, as where the fragments are packets on the way and the bytes
+/// were acknowledged: packets that go again.
 ///
 /// ```
 /// use towpath_ring::{HeapSend, Payload, SendBuffer};
@@ -279,7 +281,8 @@ pub struct HeapSend {
     memory: Memory,
     head: u32,
     tail: u32,
-    /// Bytes before this position may be written again. Fragments may point to those between it and `head`.
+    /// Bytes before this position may be written again. Fragments may point to those between it and
+    /// `head`.
     free: u32,
     limit: u32,
     limit_max: u32,
@@ -298,7 +301,8 @@ impl HeapSend {
         self.limit.saturating_sub(self.len())
     }
 
-    /// Copies in as many bytes as there is room for, from the first; returns how many. 0 also when there is no memory.
+    /// Copies in as many bytes as there is room for, from the first; returns how many. 0 also when
+    /// there is no memory.
     pub fn write(&mut self, data: &Payload<'_>) -> u32 {
         let n = data.len().min(self.room());
         if n == 0 || !self.ensure() {
@@ -334,11 +338,12 @@ impl HeapSend {
         true
     }
 
-    /// Receives from a socket of the kernel straight into it; returns how many bytes it was, 0 when the
-    /// peer sends no more, or there is no [`HeapSend::room`] or no memory for it. Never blocks.
+    /// Receives from a socket of the kernel straight into it; returns how many bytes it was, 0 when
+    /// the peer sends no more, or there is no [`HeapSend::room`] or no memory for it. Never blocks.
     ///
     /// # Errors
-    /// Those of recv(2): `WouldBlock` when nothing is there now, `ConnectionReset` and others of the connection.
+    /// Those of recv(2): `WouldBlock` when nothing is there now, `ConnectionReset` and others of
+    /// the connection.
     pub fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.spare();
         if fragments.is_empty() {

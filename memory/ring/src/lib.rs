@@ -2,14 +2,16 @@
 //! other wakes it. One algorithm each, checked with loom.
 //!
 //! Reading order: [`towpath_shm::layout`] (the contract) → `protocol` (the algorithms alone) →
-//! [`Region`], [`Channel`] and [`Status`] (the memory) → [`Life`] (how the engine's end is noticed) →
-//! [`program_fifo`] (a program's ends of a socket) → [`EngineRecv`] and [`EngineSend`] (the engine's ends, which
-//! believe nothing) → `pins` (what packets point to) → [`Windows`] (who gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends
-//! without another process. Apart from these stand the locks, `lock.rs` and `process_lock.rs`, and what they have
-//! in common, `word.rs`; and [`Relay`], by which threads of one process take turns at an engine.
+//! [`Region`], [`Channel`] and [`Status`] (the memory) → [`Life`] (how the engine's end is noticed)
+//! → [`program_fifo`] (a program's ends of a socket) → [`EngineRecv`] and [`EngineSend`] (the
+//! engine's ends, which believe nothing) → `pins` (what packets point to) → [`Windows`] (who gets
+//! how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends without another process. Apart
+//! from these stand the locks, `lock.rs` and `process_lock.rs`, and what they have in common,
+//! `word.rs`; and [`Relay`], by which threads of one process take turns at an engine.
 //!
 //! # Example
-//! A program and its engine, in one process: the program's bytes go through a socket's transmit FIFO.
+//! A program and its engine, in one process: the program's bytes go through a socket's transmit
+//! FIFO.
 //! ```
 //! use std::os::fd::AsFd;
 //! use towpath_ring::{

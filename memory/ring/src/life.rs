@@ -1,11 +1,12 @@
 //! How programs learn that the engine has ended, whatever ended it.
 //!
-//! A thread that waits for one socket sleeps on a futex, which nobody wakes when the engine is killed, and which
-//! cannot be waited for together with a descriptor. The kernel does wake threads then, by *robust lists*
-//! (set_robust_list(2), Documentation/locking/robust-futexes.rst): when a thread ends, in whatever way, it goes
-//! through the list that the thread has registered, sets FUTEX_OWNER_DIED in each word that holds the thread's id,
-//! and wakes one of those who sleep on it. So the engine's thread has a list of words in the status page, which it
-//! never gives back while it lives, and programs sleep on such a word and the socket's at once (futex_waitv(2)).
+//! A thread that waits for one socket sleeps on a futex, which nobody wakes when the engine is
+//! killed, and which cannot be waited for together with a descriptor. The kernel does wake threads
+//! then, by *robust lists* (set_robust_list(2), Documentation/locking/robust-futexes.rst): when a
+//! thread ends, in whatever way, it goes through the list that the thread has registered, sets
+//! FUTEX_OWNER_DIED in each word that holds the thread's id, and wakes one of those who sleep on
+//! it. So the engine's thread has a list of words in the status page, which it never gives back
+//! while it lives, and programs sleep on such a word and the socket's at once (futex_waitv(2)).
 //!
 //! ```text
 //!   private memory:  head ──► entry 0 ──► entry 1 ──► … ──► head       (addresses: not for programs)
@@ -13,9 +14,10 @@
 //!   status page:              word 0      word 1      …                (tid | FUTEX_WAITERS)
 //! ```
 //!
-//! The kernel wakes one thread a word, and that thread may be stopped, or leave its call by siglongjmp. So each
-//! process has a word of its own, as far as there are words ([`LIVES`]), and the first thread of a process that
-//! sees the engine's end, in whatever call, wakes the others that sleep on the word ([`crate::Status::wake`]).
+//! The kernel wakes one thread a word, and that thread may be stopped, or leave its call by
+//! siglongjmp. So each process has a word of its own, as far as there are words ([`LIVES`]), and
+//! the first thread of a process that sees the engine's end, in whatever call, wakes the others
+//! that sleep on the word ([`crate::Status::wake`]).
 //!
 //! The word also tells of the end those that do not sleep, without a system call.
 
@@ -31,8 +33,8 @@ use towpath_shm::syscall::syscall;
 /// FUTEX_WAITERS of linux/futex.h: the kernel is to wake somebody when the owner dies.
 const WAITERS: u32 = 0x8000_0000;
 
-/// The life of the engine's thread, as programs see it. It ends when this is dropped, or when the thread ends in
-/// any other way.
+/// The life of the engine's thread, as programs see it. It ends when this is dropped, or when the
+/// thread ends in any other way.
 ///
 /// It is of the thread that made it, and cannot be sent to another.
 #[derive(Debug)]
@@ -106,7 +108,8 @@ impl Drop for Life {
         if let Some(list) = self.list.take()
             && !set_robust_list(self.before.0, self.before.1)
         {
-            // It cannot fail, having been set before. If it did, the kernel would still read the list.
+            // It cannot fail, having been set before. If it did, the kernel would still read the
+            // list.
             Box::leak(list);
         }
         for word in self.words() {
@@ -133,8 +136,8 @@ fn robust_list() -> (usize, usize) {
 
 /// Whether the kernel has taken it.
 fn set_robust_list(at: usize, len: usize) -> bool {
-    // SAFETY: the kernel reads the list when this thread ends; the caller keeps it until then, or sets another one
-    // before.
+    // SAFETY: the kernel reads the list when this thread ends; the caller keeps it until then, or
+    // sets another one before.
     unsafe { syscall(libc::SYS_set_robust_list as usize, [at, len, 0, 0, 0, 0]) }.is_ok()
 }
 
@@ -183,8 +186,8 @@ mod tests {
             }
             end.wait();
         });
-        // The kernel goes through a dead thread's locks one after the other; who sleeps on the first does not wait for
-        // the last.
+        // The kernel goes through a dead thread's locks one after the other; who sleeps on the
+        // first does not wait for the last.
         let start = std::time::Instant::now();
         while !(1..4096).all(|channel| status.has_ended(channel)) {
             assert!(start.elapsed().as_secs() < 50, "some were not told");

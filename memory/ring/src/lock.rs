@@ -1,14 +1,16 @@
 //! The locks of a slot's two ends, shared by the threads and processes that hold the socket.
 //!
 //! The word is 0, or the owner: the number of its process's channel and its thread id, with
-//! [`LOCK_CONTENDED`] when somebody sleeps. A process that dies with a lock (kill -9 of one of several)
-//! must not stop the others. Only the engine can tell for sure: thread ids mean nothing from one PID
-//! namespace to another, but a process that is gone has closed its control socket. The engine then
-//! gives its locks back ([`release_dead`]). Sleepers look whether the engine itself still lives.
+//! [`LOCK_CONTENDED`] when somebody sleeps. A process that dies with a lock (kill -9 of one of
+//! several) must not stop the others. Only the engine can tell for sure: thread ids mean nothing
+//! from one PID namespace to another, but a process that is gone has closed its control socket. The
+//! engine then gives its locks back ([`release_dead`]). Sleepers look whether the engine itself
+//! still lives.
 //!
-//! A lock is also what keeps a slot and its memory from being used again under a thread. The thread locks,
-//! then looks whether the slot is still its socket's; the engine first takes back what leads there (the
-//! generation, or a FIFO's geometry), then looks at the lock ([`end_generation`], [`are_out`]):
+//! A lock is also what keeps a slot and its memory from being used again under a thread. The thread
+//! locks, then looks whether the slot is still its socket's; the engine first takes back what leads
+//! there (the generation, or a FIFO's geometry), then looks at the lock ([`end_generation`],
+//! [`are_out`]):
 //!
 //! ```text
 //!   thread: lock, look at the generation, use positions and bytes, unlock
@@ -16,9 +18,9 @@
 //!                                       no:  LOCK_ENGINE into the word; the thread that unlocks tells
 //! ```
 //!
-//! All of these steps but the looks at the generation are read-modify-writes of one word, which have one
-//! order. A thread that locked before the engine looked is seen by it; one that locks later sees what the
-//! engine wrote before.
+//! All of these steps but the looks at the generation are read-modify-writes of one word, which
+//! have one order. A thread that locked before the engine looked is seen by it; one that locks
+//! later sees what the engine wrote before.
 
 use std::cell::Cell;
 use std::ptr;
@@ -35,23 +37,25 @@ use crate::word::{self, Next};
 const SLICE_MIN: Duration = Duration::from_millis(2);
 /// Between two such looks, in the end.
 const SLICE_MAX: Duration = Duration::from_millis(100);
-/// The engine holds a lock for the time of a copy. If it holds one for longer than this, it is dead or stopped, and
-/// the lock is taken from it; it notices that when it gives the lock back, and resets the connection.
+/// The engine holds a lock for the time of a copy. If it holds one for longer than this, it is dead
+/// or stopped, and the lock is taken from it; it notices that when it gives the lock back, and
+/// resets the connection.
 const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 
 /// The bits of a lock word that say who has it.
 const OWNER: u32 = !(LOCK_CONTENDED | LOCK_ENGINE);
-/// Locks of one thread whose addresses are noted, so that a signal handler knows them for its own thread's. A thread
-/// has two when it moves bytes from one socket to another, and a handler on top of it may have as many.
+/// Locks of one thread whose addresses are noted, so that a signal handler knows them for its own
+/// thread's. A thread has two when it moves bytes from one socket to another, and a handler on top
+/// of it may have as many.
 const DEPTH: usize = 4;
-/// Attempts to change a word that a hostile program changes all the time, before it counts as held. Honest threads
-/// change it once or twice per call.
+/// Attempts to change a word that a hostile program changes all the time, before it counts as held.
+/// Honest threads change it once or twice per call.
 const LOOKS: u32 = 1000;
 
 /// What a thread that locks needs of the attachment of its process.
 pub trait Door {
-    /// The number of its process's channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: what its threads own is
-    /// known by it. 0 before it has one.
+    /// The number of its process's channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: what
+    /// its threads own is known by it. 0 before it has one.
     fn channel(&self) -> u32;
 
     /// Whether the engine is still there.
@@ -85,23 +89,26 @@ pub struct Guard<'a, D: Door> {
 }
 
 impl<D: Door> Guard<'_, D> {
-    /// The thread had it already: this is a signal handler, on top of a call that is at the same end of
-    /// the same socket and stands still. Its owner has to expect that; see [`crate::append`] and
+    /// The thread had it already: this is a signal handler, on top of a call that is at the same
+    /// end of the same socket and stands still. Its owner has to expect that; see [`crate::append`]
+    /// and
     /// [`crate::program_fifo::consume_from`].
     pub fn is_nested(&self) -> bool {
         self.nested
     }
 }
 
-/// Locks the read end of the socket that has the slot in this generation. None: the engine is gone, or the
-/// socket: while this thread was on its way to the lock the slot may have become another one's.
+/// Locks the read end of the socket that has the slot in this generation. None: the engine is gone,
+/// or the socket: while this thread was on its way to the lock the slot may have become another
+/// one's.
 #[inline]
 pub fn lock_rx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.rx_lock, door)?;
     is_still(slot, generation).then_some(guard)
 }
 
-/// Locks the write end of a socket, for what the program writes: the transmit FIFO. None: as for [`lock_rx`].
+/// Locks the write end of a socket, for what the program writes: the transmit FIFO. None: as for
+/// [`lock_rx`].
 #[inline]
 pub fn lock_tx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.tx_lock, door)?;
@@ -113,8 +120,8 @@ pub(crate) fn is_still(slot: &Slot, generation: u32) -> bool {
     slot.generation.load(Ordering::Acquire) == generation
 }
 
-/// For the engine: no handle of the slot is valid any more; `next` is its new generation. Ok: nobody is inside
-/// either, and the slot can be used again.
+/// For the engine: no handle of the slot is valid any more; `next` is its new generation. Ok:
+/// nobody is inside either, and the slot can be used again.
 ///
 /// # Errors
 /// As for [`are_out`], which is to be asked again.
@@ -126,8 +133,9 @@ pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
 /// For the engine, after [`end_generation`]: whether nobody is inside any more. Never waits.
 ///
 /// # Errors
-/// The number of the channel whose thread is inside; that thread tells when it unlocks ([`Door::tell_unlocked`]),
-/// unless it dies. The number is written by programs: there may be no such channel.
+/// The number of the channel whose thread is inside; that thread tells when it unlocks
+/// ([`Door::tell_unlocked`]), unless it dies. The number is written by programs: there may be no
+/// such channel.
 pub fn are_out(slot: &Slot) -> Result<(), u32> {
     let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
     rx.and(tx)
@@ -139,8 +147,8 @@ pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     for _ in 0..LOOKS {
         // A word without an owner's bits is a free lock, whatever else a program has written there.
         let next = if held & OWNER == 0 { 0 } else { held | LOCK_ENGINE };
-        // Also where it changes nothing: a load might see an old value, and nobody who locks later would
-        // have to see what we wrote before it.
+        // Also where it changes nothing: a load might see an old value, and nobody who locks later
+        // would have to see what we wrote before it.
         match word.compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) if next == 0 => return Ok(()),
             Ok(_) => break,
@@ -191,8 +199,8 @@ pub fn is_inside() -> bool {
     THREAD.with(|thread| thread.held.get()) > 0
 }
 
-// Noted before the lock is taken and until after it is given back, as a handler sees it. True: it was noted
-// before, by a call that this one interrupts.
+// Noted before the lock is taken and until after it is given back, as a handler sees it. True: it
+// was noted before, by a call that this one interrupts.
 #[inline]
 fn enter(thread: &Thread, word: &AtomicU32) -> bool {
     let (at, word) = (thread.held.get(), ptr::from_ref(word).addr());
@@ -265,7 +273,8 @@ impl<D: Door> Drop for Guard<'_, D> {
         if self.nested {
             return;
         }
-        // Where it is not ours any more it is not ours to give back: the engine took this process for dead.
+        // Where it is not ours any more it is not ours to give back: the engine took this process
+        // for dead.
         let held = unlock(self.word, |held| held & OWNER == self.owner);
         THREAD.with(|thread| leave(thread, self.word));
         if held.is_some_and(|held| held & LOCK_ENGINE != 0) {
@@ -320,8 +329,8 @@ impl Thread {
     }
 }
 
-/// This thread's id as gettid(2) gives it, without a system call after the first. Of the thread's PID namespace: in
-/// another one it may be another thread's.
+/// This thread's id as gettid(2) gives it, without a system call after the first. Of the thread's
+/// PID namespace: in another one it may be another thread's.
 pub fn thread_id() -> u32 {
     THREAD.with(Thread::id)
 }
@@ -374,7 +383,8 @@ mod tests {
         assert!(!is_inside());
     }
 
-    /// A handler that finds its thread's lock must leave it known as such: the next one would wait for it for ever.
+    /// A handler that finds its thread's lock must leave it known as such: the next one would wait
+    /// for it for ever.
     #[test]
     fn a_lock_stays_known_where_there_is_no_room_to_note_another() {
         let words: [AtomicU32; DEPTH] = std::array::from_fn(|_| AtomicU32::new(0));

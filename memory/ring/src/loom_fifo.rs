@@ -1,6 +1,6 @@
-//! A FIFO whose two ends are at work at the same time: a side that waits for room or for a read is told, memory that
-//! moves takes its bytes along, and a lock is one thread's or the engine's. As in [`crate::loom_reuse`], what
-//! runs here is what runs in programs and in the engine.
+//! A FIFO whose two ends are at work at the same time: a side that waits for room or for a read is
+//! told, memory that moves takes its bytes along, and a lock is one thread's or the engine's. As in
+//! [`crate::loom_reuse`], what runs here is what runs in programs and in the engine.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -81,7 +81,8 @@ fn loom_who_finds_no_room_is_told() {
     });
 }
 
-/// The engine wants to know of the next read when its window is small: it sees the read, or is told.
+/// The engine wants to know of the next read when its window is small: it sees the read, or is
+/// told.
 #[test]
 fn loom_a_read_that_the_window_waits_for_is_told() {
     model(|| {
@@ -107,7 +108,8 @@ fn loom_a_read_that_the_window_waits_for_is_told() {
     });
 }
 
-/// The engine moves a transmit FIFO to a larger window in the midst of a write, or leaves it for later.
+/// The engine moves a transmit FIFO to a larger window in the midst of a write, or leaves it for
+/// later.
 #[test]
 fn loom_bytes_move_with_their_memory() {
     model(|| {
@@ -151,7 +153,8 @@ struct Guarded {
     value: UnsafeCell<u32>,
 }
 
-// SAFETY: loom checks that no two threads are at the cell at a time, which is what the model is for.
+// SAFETY: loom checks that no two threads are at the cell at a time, which is what the model is
+// for.
 unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 unsafe impl Send for Guarded {}

@@ -1,5 +1,6 @@
-//! Every interleaving of threads that take, leave and follow. A thread that is not told waits for ever, which a model
-//! reports. (When the baton changes, all who sleep on it go on here; the kernel wakes one of them.)
+//! Every interleaving of threads that take, leave and follow. A thread that is not told waits for
+//! ever, which a model reports. (When the baton changes, all who sleep on it go on here; the kernel
+//! wakes one of them.)
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom --lib loom_relay`
 
@@ -69,8 +70,8 @@ fn loom_relay_who_stands_by_is_called() {
     });
 }
 
-/// It leaves, and takes it no more. Another one that wants it may have it in between, and goes off without it: the thread that
-/// stands by has it in the end.
+/// It leaves, and takes it no more. Another one that wants it may have it in between, and goes off
+/// without it: the thread that stands by has it in the end.
 #[test]
 fn loom_relay_who_has_retired_is_served() {
     let mut builder = loom::model::Builder::new();

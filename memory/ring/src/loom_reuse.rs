@@ -1,8 +1,8 @@
-//! Slots and memory that are used again, under a thread that is in a call: what runs here is what runs in
-//! programs and in the engine, with loom's words in the slots.
+//! Slots and memory that are used again, under a thread that is in a call: what runs here is what
+//! runs in programs and in the engine, with loom's words in the slots.
 //!
-//! Bytes are no words of loom's, so a copy happens at once, with the last load before it. The slots are two:
-//! the threads' own, and one that may get its memory.
+//! Bytes are no words of loom's, so a copy happens at once, with the last load before it. The slots
+//! are two: the threads' own, and one that may get its memory.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -24,8 +24,8 @@ use crate::windows::Windows;
 pub(crate) const OLD: u32 = 1;
 const NEXT: u32 = 3;
 
-/// Every interleaving with two switches that nothing asks for: a thread is stopped where it must not be,
-/// and so is the one that runs instead.
+/// Every interleaving with two switches that nothing asks for: a thread is stopped where it must
+/// not be, and so is the one that runs instead.
 pub(crate) fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -295,7 +295,8 @@ fn loom_the_lock_of_a_dead_thread_comes_back() {
         release_dead(slot(&region), 0);
         waiter.join().unwrap();
         if out.is_ok() {
-            // The thread that died came later, saw the new generation, and gave the lock back itself.
+            // The thread that died came later, saw the new generation, and gave the lock back
+            // itself.
             assert_eq!(told.count(), 0);
         }
         assert_eq!(are_out(slot(&region)), Ok(()));

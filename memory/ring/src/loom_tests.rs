@@ -94,7 +94,8 @@ struct Events {
 }
 
 impl Events {
-    /// What happened to the one socket there is; `at` is the end, and the last event lies before it.
+    /// What happened to the one socket there is; `at` is the end, and the last event lies before
+    /// it.
     fn push(&self, at: &mut u32, bits: u32) {
         let last = &self.items[(at.wrapping_sub(1) & (CAP - 1)) as usize];
         if amend(last, |item| item != 0, bits) {
@@ -119,8 +120,9 @@ impl Events {
     }
 }
 
-/// The event path: the ring, bits that are added in it, the sleep flag and the doorbell (modelled by a count that is
-/// looked at once the waker is done: a sleeper without a ring would sleep for ever).
+/// The event path: the ring, bits that are added in it, the sleep flag and the doorbell (modelled
+/// by a count that is looked at once the waker is done: a sleeper without a ring would sleep for
+/// ever).
 #[test]
 fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     loom::model(|| {
@@ -160,9 +162,9 @@ fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     });
 }
 
-/// A program with `threads` that push to its one ring, and what it knows of the engine's sleeps. The
-/// bell is a count that is looked at once all wakers are done: a sleeper without a ring would sleep for
-/// ever.
+/// A program with `threads` that push to its one ring, and what it knows of the engine's sleeps.
+/// The bell is a count that is looked at once all wakers are done: a sleeper without a ring would
+/// sleep for ever.
 struct Waker {
     ring: Ring,
     rung: AtomicU64,
@@ -187,8 +189,8 @@ impl Waker {
     }
 }
 
-/// The command path: two programs push to rings of their own, one engine sleeps. One program that never
-/// rings does not keep the other from it.
+/// The command path: two programs push to rings of their own, one engine sleeps. One program that
+/// never rings does not keep the other from it.
 #[test]
 fn loom_the_engine_never_sleeps_on_commands() {
     loom::model(|| {
@@ -256,8 +258,9 @@ fn loom_a_thread_that_does_not_ring_was_rung_for() {
     });
 }
 
-/// What threads blocked on one socket share with the engine, and the kernel's half of a sleep: a thread is
-/// not put to sleep on a sequence that has moved on, and who sleeps stays until somebody wakes all.
+/// What threads blocked on one socket share with the engine, and the kernel's half of a sleep: a
+/// thread is not put to sleep on a sequence that has moved on, and who sleeps stays until somebody
+/// wakes all.
 struct Sleepers {
     state: AtomicU32,
     seq: AtomicU32,
@@ -300,8 +303,8 @@ impl Sleepers {
     }
 }
 
-/// A thread blocked on one socket that waits for the second thing, while another one has said that it sleeps:
-/// the first thing wakes both, and nobody is forgotten then.
+/// A thread blocked on one socket that waits for the second thing, while another one has said that
+/// it sleeps: the first thing wakes both, and nobody is forgotten then.
 #[test]
 fn loom_a_waiter_is_woken_or_does_not_sleep() {
     let mut builder = loom::model::Builder::new();

@@ -5,21 +5,22 @@
 //!    |== acknowledged, pinned ==|== sent, or to be sent ================|-- room --|
 //!  the program's tx_head     SND.UNA                                  tx_tail
 //! ```
-//! What the peer has acknowledged is released, but the program may not write there yet while a packet that points there
-//! waits for its device: a retransmission, or the last packets of a connection that was reset. Packets do not come back
-//! in the order of their bytes, so bytes are not counted one by one. All packets that are made between two moments hold
-//! one [`Pin`], which counts them. When bytes are released while such packets are out, a period begins: packets that are
-//! made from then on have another pin, and cannot point to what was released before. When the last packet of the former
-//! period has come back, all of that is free, and the pin is the next period's: there are two for each window, and
-//! nothing is allocated for a packet.
+//! What the peer has acknowledged is released, but the program may not write there yet while a
+//! packet that points there waits for its device: a retransmission, or the last packets of a
+//! connection that was reset. Packets do not come back in the order of their bytes, so bytes are
+//! not counted one by one. All packets that are made between two moments hold one [`Pin`], which
+//! counts them. When bytes are released while such packets are out, a period begins: packets that
+//! are made from then on have another pin, and cannot point to what was released before. When the
+//! last packet of the former period has come back, all of that is free, and the pin is the next
+//! period's: there are two for each window, and nothing is allocated for a packet.
 //!
-//! While no packet is out when bytes are released, as where the device takes everything in the turn that sends it, there
-//! is one period for ever, and a pin costs what keeping the memory mapped does. Otherwise bytes are free again after at
-//! most the time that packets spend in queues, twice.
+//! While no packet is out when bytes are released, as where the device takes everything in the turn
+//! that sends it, there is one period for ever, and a pin costs what keeping the memory mapped
+//! does. Otherwise bytes are free again after at most the time that packets spend in queues, twice.
 //!
-//! The window itself is kept by the pins: a FIFO that ends, or moves to a larger window, leaves it to the packets, and
-//! the last of them gives it back. A small packet may keep a large window so. When such windows are many
-//! ([`Windows::take_forsaken`]), whoever has the packets copies them.
+//! The window itself is kept by the pins: a FIFO that ends, or moves to a larger window, leaves it
+//! to the packets, and the last of them gives it back. A small packet may keep a large window so.
+//! When such windows are many ([`Windows::take_forsaken`]), whoever has the packets copies them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,9 +30,9 @@ use towpath_shm::{Backing, Mapping};
 use crate::area::Window;
 use crate::windows::Windows;
 
-/// The memory of a FIFO. What it takes to know about packets is there from the first that points to the window until
-/// the window goes, since most windows are for little that is copied. All of it is in 16 bytes, of which each
-/// connection has them.
+/// The memory of a FIFO. What it takes to know about packets is there from the first that points to
+/// the window until the window goes, since most windows are for little that is copied. All of it is
+/// in 16 bytes, of which each connection has them.
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// None: where to get some.
@@ -64,8 +65,8 @@ impl Memory {
         }
     }
 
-    /// For a packet that is made now. `slot` is the FIFO's, and `front` where the bytes begin that are not released.
-    /// None without memory.
+    /// For a packet that is made now. `slot` is the FIFO's, and `front` where the bytes begin that
+    /// are not released. None without memory.
     pub fn pin(&mut self, slot: u32, front: u32) -> Option<&Arc<Pin>> {
         if let Self::Plain(windows, _) = self {
             let none = Self::None(windows.clone());
@@ -108,8 +109,8 @@ impl Memory {
         *self = Self::Plain(self.windows().clone(), window);
     }
 
-    /// Leaves the window to the packets, or gives it back. `is_out`: under the FIFO's lock, so that no thread of a
-    /// program is inside, now or later.
+    /// Leaves the window to the packets, or gives it back. `is_out`: under the FIFO's lock, so that
+    /// no thread of a program is inside, now or later.
     pub fn detach(&mut self, slot: u32, is_out: bool) {
         let none = Self::None(self.windows().clone());
         match std::mem::replace(self, none) {
@@ -185,8 +186,8 @@ impl Pinned {
         }
     }
 
-    /// Looks what has come back. If that is not all that was released, [`Windows::pop_unpinned`] names the slot when
-    /// there is more.
+    /// Looks what has come back. If that is not all that was released, [`Windows::pop_unpinned`]
+    /// names the slot when there is more.
     fn settle(&mut self) {
         if let Some(former) = self.other.as_ref().filter(|_| self.is_waiting) {
             if former.is_out() {
@@ -222,15 +223,16 @@ impl Pin {
         Arc::new(Self { mapping, kept, out, is_awaited })
     }
 
-    /// Whether packets hold it. If none does, what they read was read before the program hears that it may write there.
+    /// Whether packets hold it. If none does, what they read was read before the program hears that
+    /// it may write there.
     fn is_out(&self) -> bool {
         self.out.load(Ordering::Acquire) > 0
     }
 
     /// Asks to be told when the last packet has come back. False: it has.
     ///
-    /// Either the packet that comes back last sees that it is awaited, or it is seen here that none is out: the two
-    /// words are written and read in one order by all (SeqCst).
+    /// Either the packet that comes back last sees that it is awaited, or it is seen here that none
+    /// is out: the two words are written and read in one order by all (SeqCst).
     fn await_return(&self) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let is_out = self.out.load(Ordering::SeqCst) > 0;
@@ -290,6 +292,7 @@ mod tests {
     use std::ptr;
     use std::sync::{Arc, Weak};
 
+    use towpath_qdisc::Dice;
     use towpath_shm::atomic::Ordering::Relaxed;
     use towpath_shm::layout::Slot;
     use towpath_shm::{Fragments, Stretch};
@@ -357,7 +360,8 @@ mod tests {
         assert!(unpinned(&windows).is_empty());
     }
 
-    /// A device that is always one packet behind: two pins take turns, however many packets there are.
+    /// A device that is always one packet behind: two pins take turns, however many packets there
+    /// are.
     #[test]
     fn nothing_is_allocated_for_packets_that_are_late() {
         const LEN: u32 = 1000;
@@ -396,7 +400,8 @@ mod tests {
             send.pull();
             let packet = send.peek(0, 10);
             send.release(10);
-            // Where the FIFO lives on it keeps the window, too: who waits for room hears when packets have come back.
+            // Where the FIFO lives on it keeps the window, too: who waits for room hears when
+            // packets have come back.
             assert!(!send.release_if_empty());
             match how {
                 0 => drop(send),
@@ -447,7 +452,8 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// A thread that was in the midst of a copy when its socket ended may go on for longer than the packet.
+    /// A thread that was in the midst of a copy when its socket ended may go on for longer than the
+    /// packet.
     #[test]
     fn a_window_waits_for_packets_and_for_threads() {
         let region = Region::create().unwrap();
@@ -466,8 +472,9 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// A program that writes on though nothing is free, because packets point to all of it: it overwrites what these
-    /// carry, which is its own. It is told from others like one that writes any other position that cannot be.
+    /// A program that writes on though nothing is free, because packets point to all of it: it
+    /// overwrites what these carry, which is its own. It is told from others like one that writes
+    /// any other position that cannot be.
     #[test]
     fn a_program_that_writes_over_pinned_bytes_is_hostile() {
         let region = Region::create().unwrap();
@@ -491,35 +498,24 @@ mod tests {
         assert_eq!((believed, windows.take_hostile()), (0, vec![1]));
     }
 
-    /// Numbers as they come (xorshift64, Marsaglia 2003).
-    struct Chance(u64);
-
-    impl Chance {
-        fn below(&mut self, n: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 % n as u64) as usize
-        }
-    }
-
-    /// Two sockets with a program that writes whatever it has room for, packets that come back in any order, and FIFOs
-    /// that grow, lose their memory and end meanwhile: no packet changes, and in the end all memory is there.
+    /// Two sockets with a program that writes whatever it has room for, packets that come back in
+    /// any order, and FIFOs that grow, lose their memory and end meanwhile: no packet changes, and
+    /// in the end all memory is there.
     #[test]
     fn no_byte_is_written_again_while_a_packet_points_to_it() {
         for seed in 1..=40 {
-            let mut chance = Chance(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+            let mut dice = Dice::new(seed, 0);
             let region = Region::create().unwrap();
             let windows = Windows::new(&region, 1 << 30);
             let mut fifos = [fifo(&windows, 0), fifo(&windows, 1)];
             let mut packets: Vec<(Fragments, Vec<u8>)> = Vec::new();
             let mut next = 0u32;
             for _ in 0..2000 {
-                let at = chance.below(2);
+                let at = dice.index(2);
                 let (send, slot) = (&mut fifos[at], region.slot(at as u32).unwrap());
-                match chance.below(16) {
+                match dice.index(16) {
                     0..4 => {
-                        let n = chance.below(program::room(slot) as usize + 1).min(20_000);
+                        let n = dice.index(program::room(slot) as usize + 1).min(20_000);
                         let data: Vec<u8> = (0..n as u32)
                             .map(|i| {
                                 (next.wrapping_add(i)).wrapping_mul(0x9e37_79b9).to_le_bytes()[3]
@@ -530,20 +526,20 @@ mod tests {
                         assert!(send.pull());
                     }
                     4..9 if !send.is_empty() => {
-                        let offset = chance.below(send.len() as usize) as u32;
-                        let packet = send.peek(offset, 1 + chance.below(5000) as u32);
+                        let offset = dice.index(send.len() as usize) as u32;
+                        let packet = send.peek(offset, 1 + dice.index(5000) as u32);
                         let before = bytes(&packet);
                         packets.push((packet, before));
                     }
-                    9..12 => send.release(chance.below(send.len() as usize + 1) as u32),
-                    12 => send.want_capacity(chance.below(1 << 20) as u32),
+                    9..12 => send.release(dice.index(send.len() as usize + 1) as u32),
+                    12 => send.want_capacity(dice.index(1 << 20) as u32),
                     13 => drop(send.release_if_empty()),
-                    14 if chance.below(8) == 0 => {
+                    14 if dice.index(8) == 0 => {
                         *send = EngineSend::new(&windows, at as u32, WINDOW_MIN, WINDOW_MAX);
                     }
                     _ if !packets.is_empty() => {
-                        for _ in 0..chance.below(8).min(packets.len()) {
-                            packets.swap_remove(chance.below(packets.len()));
+                        for _ in 0..dice.index(8).min(packets.len()) {
+                            packets.swap_remove(dice.index(packets.len()));
                         }
                     }
                     _ => {}

@@ -1,5 +1,5 @@
-//! A lock that survives fork: the thread that forks takes it before, and parent and child give it back after. And
-//! one that a signal handler can ask whether the call that it interrupts has it.
+//! A lock that survives fork: the thread that forks takes it before, and parent and child give it
+//! back after. And one that a signal handler can ask whether the call that it interrupts has it.
 //!
 //! std's Mutex sleeps through libc's `syscall`, which the library built on this crate interposes.
 
@@ -46,8 +46,8 @@ impl<T> Lock<T> {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for it. The caller must have blocked signals, or know that its thread does not have the lock: a thread
-    /// that has it would wait for ever.
+    /// Waits for it. The caller must have blocked signals, or know that its thread does not have
+    /// the lock: a thread that has it would wait for ever.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
         let me = thread_id();
@@ -57,8 +57,8 @@ impl<T> Lock<T> {
         LockGuard(self)
     }
 
-    /// Waits for it. None if this thread has it already: then this is a signal handler, and the call that would have
-    /// to give it back is interrupted by it.
+    /// Waits for it. None if this thread has it already: then this is a signal handler, and the
+    /// call that would have to give it back is interrupted by it.
     #[inline]
     pub fn lock_unless_mine(&self) -> Option<LockGuard<'_, T>> {
         let me = thread_id();

@@ -53,8 +53,8 @@ pub fn start(slot: &Slot) -> u32 {
     slot.rx_head.load(Ordering::Relaxed)
 }
 
-/// As [`consume`], if they still start where they did. None: a signal handler has interrupted this call
-/// and taken some; what was peeked is not what is next.
+/// As [`consume`], if they still start where they did. None: a signal handler has interrupted this
+/// call and taken some; what was peeked is not what is next.
 #[must_use]
 pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
     let taken = slot.rx_head.compare_exchange(
@@ -66,8 +66,8 @@ pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
     taken.is_ok().then(|| is_wanted(slot))
 }
 
-/// Ends a read that consumes nothing (MSG_PEEK): Some(false) if no signal handler consumed any of it
-/// meanwhile, None if it has to be read again. The engine need never be told.
+/// Ends a read that consumes nothing (MSG_PEEK): Some(false) if no signal handler consumed any of
+/// it meanwhile, None if it has to be read again. The engine need never be told.
 #[must_use]
 pub fn peeked_from(slot: &Slot, head: u32) -> Option<bool> {
     (start(slot) == head).then_some(false)
@@ -87,7 +87,8 @@ pub fn room(slot: &Slot) -> u32 {
     most.saturating_sub(queued(slot))
 }
 
-/// Bytes written and not yet acknowledged (stream) or taken (datagrams), or to which packets still point.
+/// Bytes written and not yet acknowledged (stream) or taken (datagrams), or to which packets still
+/// point.
 pub fn queued(slot: &Slot) -> u32 {
     let head = slot.tx_head.load(Ordering::Acquire);
     slot.tx_tail.load(Ordering::Acquire).wrapping_sub(head)

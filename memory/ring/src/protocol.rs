@@ -2,14 +2,15 @@
 //!
 //! Four of them:
 //! - a ring with one producer and one consumer ([`produce`], [`consume`]);
-//! - going to sleep without missing anything ([`doze`], [`rouse`], and [`signal`] for many sleepers):
-//!   the sleeper says that it sleeps, then looks again; the waker publishes, then looks whether
-//!   anybody sleeps. A SeqCst fence between the two steps of each makes it impossible that both
-//!   look too early;
+//! - going to sleep without missing anything ([`doze`], [`rouse`], and [`signal`] for many
+//!   sleepers): the sleeper says that it sleeps, then looks again; the waker publishes, then looks
+//!   whether anybody sleeps. A SeqCst fence between the two steps of each makes it impossible that
+//!   both look too early;
 //! - the same for one sleeper and many wakers that do not trust each other ([`fall_asleep`],
-//!   [`wake_up`], [`unrung`]): the sleeper alone writes the word, a number that says which sleep it is,
-//!   and each waker remembers for itself which one it has rung for;
-//! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes it.
+//!   [`wake_up`], [`unrung`]): the sleeper alone writes the word, a number that says which sleep it
+//!   is, and each waker remembers for itself which one it has rung for;
+//! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes
+//!   it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -94,8 +95,8 @@ pub(crate) fn rouse<W: Word>(sleeping: &W) -> bool {
     sleeping.load(Ordering::Relaxed) == 1 && sleeping.swap(0, Ordering::AcqRel) == 1
 }
 
-/// Says that another sleep begins, then looks once more; `at` is the sleeper's own copy of the number.
-/// True: sleep, any waker that has something will ring; afterwards [`wake_up`].
+/// Says that another sleep begins, then looks once more; `at` is the sleeper's own copy of the
+/// number. True: sleep, any waker that has something will ring; afterwards [`wake_up`].
 pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce() -> bool) -> bool {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
@@ -113,22 +114,22 @@ pub(crate) fn wake_up<N: Number>(epoch: &N, at: &mut u64) {
     epoch.store(*at, Ordering::Relaxed);
 }
 
-/// After something was published: the sleep that this waker is to ring for, and has not yet. It notes
-/// it in `rung` after it rang, never before: a thread that stops between the two would keep the others
-/// of its process from ringing. Two that ring at a time only wake a sleeper twice.
+/// After something was published: the sleep that this waker is to ring for, and has not yet. It
+/// notes it in `rung` after it rang, never before: a thread that stops between the two would keep
+/// the others of its process from ringing. Two that ring at a time only wake a sleeper twice.
 pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
     N::fence();
     let sleep = epoch.load(Ordering::Relaxed);
     (sleep % 2 == 1 && rung.load(Ordering::Relaxed) != sleep).then_some(sleep)
 }
 
-/// After something was published: moves the sequence on. True: somebody may sleep on it, and all are to be
-/// woken; those that want to sleep on set `asleep` again. So a thread that set it, and was killed, costs one
-/// needless wake-up.
+/// After something was published: moves the sequence on. True: somebody may sleep on it, and all
+/// are to be woken; those that want to sleep on set `asleep` again. So a thread that set it, and
+/// was killed, costs one needless wake-up.
 pub(crate) fn signal<W: Word>(seq: &W, asleep: &W) -> bool {
     W::fence();
-    // Taken before the sequence moves on, so that a thread that sees the new sequence also sees `asleep` cleared,
-    // and sets it again before it sleeps.
+    // Taken before the sequence moves on, so that a thread that sees the new sequence also sees
+    // `asleep` cleared, and sets it again before it sleeps.
     let wake = asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0;
     seq.fetch_add(1, Ordering::Release);
     wake
@@ -141,15 +142,16 @@ pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
         asleep.store(1, Ordering::Relaxed);
         W::fence();
         let at = seq.load(Ordering::Acquire);
-        // Otherwise it was taken for what led to this sequence, and nothing would be told of the next.
+        // Otherwise it was taken for what led to this sequence, and nothing would be told of the
+        // next.
         if asleep.load(Ordering::Relaxed) != 0 {
             return at;
         }
     }
 }
 
-/// Producer: adds bits to the item in a place, if `is_it` finds there the one that is meant. False: the consumer
-/// has taken it. Nobody else changes an item, so there is nothing to try twice.
+/// Producer: adds bits to the item in a place, if `is_it` finds there the one that is meant. False:
+/// the consumer has taken it. Nobody else changes an item, so there is nothing to try twice.
 pub(crate) fn amend<W: Word>(place: &W, is_it: impl FnOnce(u32) -> bool, bits: u32) -> bool {
     let item = place.load(Ordering::Relaxed);
     is_it(item) && place.replace(item, item | bits)

@@ -13,8 +13,8 @@ use towpath_shm::layout::{
 };
 
 /// Slots and FIFOs of one run: the memory that all its processes share (decision 1,
-/// `docs/decisions/0001-one-region-per-run.md`). Clones are the same memory, which stays mapped until the last is
-/// dropped.
+/// `docs/decisions/0001-one-region-per-run.md`). Clones are the same memory, which stays mapped
+/// until the last is dropped.
 ///
 /// It takes [`REGION_LEN`] bytes of address space, and memory for the pages that are touched only.
 ///
@@ -43,14 +43,14 @@ impl Region {
     /// A new region, all slots free. For the engine.
     ///
     /// # Errors
-    /// `OutOfMemory`, with what the user can do, when this process may not have so much address space
-    /// (RLIMIT_AS); others as for [`Mapping::shared`].
+    /// `OutOfMemory`, with what the user can do, when this process may not have so much address
+    /// space (RLIMIT_AS); others as for [`Mapping::shared`].
     pub fn create() -> io::Result<Self> {
         Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
 
-    /// Maps the region that an engine handed over. Whether the engine is of this build, its answer and
-    /// the status page say, which no other program can have written to.
+    /// Maps the region that an engine handed over. Whether the engine is of this build, its answer
+    /// and the status page say, which no other program can have written to.
     ///
     /// # Errors
     /// `InvalidInput` when it is too short; `OutOfMemory` as for [`Region::create`].
@@ -83,7 +83,8 @@ impl Region {
     }
 
     /// The memory itself, which offsets of [`towpath_shm::layout`] are offsets in. Its memfd
-    /// ([`Mapping::file`]) is what [`Region::map`] takes; a process that has mapped it so has no memfd.
+    /// ([`Mapping::file`]) is what [`Region::map`] takes; a process that has mapped it so has no
+    /// memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
@@ -111,10 +112,12 @@ fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
     }
 }
 
-/// The memory of the rings between one process and one shard of the engine. Clones are the same memory.
+/// The memory of the rings between one process and one shard of the engine. Clones are the same
+/// memory.
 ///
-/// It says nothing of whose turn it is: the program's ends are [`crate::push_command`] and [`crate::pop_event`],
-/// under locks of its process, and the engine's are those of [`crate::EngineChannel`].
+/// It says nothing of whose turn it is: the program's ends are [`crate::push_command`] and
+/// [`crate::pop_event`], under locks of its process, and the engine's are those of
+/// [`crate::EngineChannel`].
 #[derive(Debug, Clone)]
 pub struct Channel {
     mapping: Arc<Mapping>,
@@ -155,7 +158,8 @@ impl Channel {
     /// Maps the `count` channels that an engine handed over.
     ///
     /// # Errors
-    /// `InvalidData` when one is not a channel, or one of another build; `InvalidInput` when they are too short.
+    /// `InvalidData` when one is not a channel, or one of another build; `InvalidInput` when they
+    /// are too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let channels = Self::all(Mapping::from_file(file, len(count))?, count);
         for channel in &channels {
@@ -170,14 +174,16 @@ impl Channel {
         (0..count).map(|shard| Self { mapping: Arc::clone(&mapping), at: len(shard) }).collect()
     }
 
-    /// Its first words: where the rings begin and end, and who sleeps. The other side writes to them at any time.
+    /// Its first words: where the rings begin and end, and who sleeps. The other side writes to
+    /// them at any time.
     #[inline]
     pub fn header(&self) -> &ChannelHeader {
         // SAFETY: ChannelHeader is all atomics.
         unsafe { self.mapping.view(self.at) }
     }
 
-    /// The memory itself, in which those of a process's other channels lie, too. Its memfd ([`Mapping::file`]) is what
+    /// The memory itself, in which those of a process's other channels lie, too. Its memfd
+    /// ([`Mapping::file`]) is what
     /// [`Channel::map_all`] takes; a process that has mapped it so has no memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping

@@ -1,7 +1,8 @@
 //! Who of the threads of a process does what one of them has to do, and who takes over.
 //!
-//! One word says who has it: 0, or a thread's number. Any thread may take it that has nothing else to do; one is always
-//! there for it, which stands by. That one costs the others nothing while they are busy:
+//! One word says who has it: 0, or a thread's number. Any thread may take it that has nothing else
+//! to do; one is always there for it, which stands by. That one costs the others nothing while they
+//! are busy:
 //!
 //! ```text
 //!   waits:      take ─► (works) ─► lend ─► (sleeps) ─► take back ─► (works) ─► leave ─► pass on
@@ -11,16 +12,18 @@
 //!                                   somebody sleeps at it?    rest, until somebody leaves
 //! ```
 //!
-//! A thread that waits need not follow: it may sleep on words of its own alone, and leave it to others.
+//! A thread that waits need not follow: it may sleep on words of its own alone, and leave it to
+//! others.
 //!
-//! No wake-up is lost. Either a thread has it, or the one that stands by looks now and then. Two pairs of steps see to that,
-//! each with a fence (SeqCst) in between, so that of two threads one sees what the other has done (checked with loom):
-//! - who finds that another has it counts itself among the followers, then looks whether that is still so; who leaves
-//!   frees the word, then looks whether any are counted. The baton, on which followers sleep, changes then, and who was
-//!   about to sleep on it does not;
-//! - who stands by says that it rests, then looks whether somebody has it; who leaves frees the word, then looks whether it
-//!   rests. So it does not matter if the followers that are counted are there no more: a signal handler may leave a call
-//!   by siglongjmp.
+//! No wake-up is lost. Either a thread has it, or the one that stands by looks now and then. Two
+//! pairs of steps see to that, each with a fence (SeqCst) in between, so that of two threads one
+//! sees what the other has done (checked with loom):
+//! - who finds that another has it counts itself among the followers, then looks whether that is
+//!   still so; who leaves frees the word, then looks whether any are counted. The baton, on which
+//!   followers sleep, changes then, and who was about to sleep on it does not;
+//! - who stands by says that it rests, then looks whether somebody has it; who leaves frees the
+//!   word, then looks whether it rests. So it does not matter if the followers that are counted are
+//!   there no more: a signal handler may leave a call by siglongjmp.
 
 use towpath_shm::atomic::{AtomicU32, Ordering, fence};
 use towpath_shm::futex;
@@ -29,7 +32,8 @@ use towpath_shm::futex;
 const FREE: u32 = 0;
 /// With a thread's number: it sleeps, and others may take it.
 const LENT: u32 = 1 << 31;
-/// With a thread's number: it is the one that stands by. Numbers of threads are lower (PID_MAX_LIMIT).
+/// With a thread's number: it is the one that stands by. Numbers of threads are lower
+/// (PID_MAX_LIMIT).
 const STAND_BY: u32 = 1 << 30;
 
 /// Who has it, and who would take it.
@@ -200,8 +204,8 @@ impl Relay {
         }
     }
 
-    /// Counts this thread among those who sleep on the baton until [`Self::unfollow`]: the value that it has to have.
-    /// None: it can be taken now.
+    /// Counts this thread among those who sleep on the baton until [`Self::unfollow`]: the value
+    /// that it has to have. None: it can be taken now.
     pub fn follow(&self) -> Option<u32> {
         let baton = self.baton.load(Ordering::Acquire);
         self.following.fetch_add(1, Ordering::Relaxed);
@@ -219,14 +223,15 @@ impl Relay {
         &self.baton
     }
 
-    /// The thread sleeps no more. True: [`Self::pass_on`] is due, as it may have been told, and goes off with what it waited
-    /// for.
+    /// The thread sleeps no more. True: [`Self::pass_on`] is due, as it may have been told, and
+    /// goes off with what it waited for.
     pub fn unfollow(&self) -> bool {
         self.following.fetch_sub(1, Ordering::Relaxed);
         self.holder.load(Ordering::Relaxed) == FREE && self.has_followers()
     }
 
-    /// Counts this thread among those who sleep elsewhere, until [`Self::get_up`]. It can be told already.
+    /// Counts this thread among those who sleep elsewhere, until [`Self::get_up`]. It can be told
+    /// already.
     pub fn lie_down(&self) {
         self.elsewhere.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

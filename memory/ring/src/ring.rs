@@ -27,8 +27,8 @@ impl std::error::Error for Full {}
 /// and calls [`crate::ring_engine`] afterwards.
 ///
 /// # Errors
-/// [`Full`] when [`COMMANDS_MAX`] of them wait, or when something in this process has overwritten the ring's
-/// positions: for those the engine ends the channel, as [`has_ended`] then says.
+/// [`Full`] when [`COMMANDS_MAX`] of them wait, or when something in this process has overwritten
+/// the ring's positions: for those the engine ends the channel, as [`has_ended`] then says.
 pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     let header = channel.header();
     let at = header.command_tail.load(Ordering::Relaxed);
@@ -98,7 +98,8 @@ impl From<BadPosition> for ChannelError {
     }
 }
 
-/// Where a slot's last event was put into the ring of a program. The default is that of a slot that had none.
+/// Where a slot's last event was put into the ring of a program. The default is that of a slot that
+/// had none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LastEvent(u32);
 
@@ -128,14 +129,15 @@ pub struct EngineChannel {
     command_head: u32,
     event_tail: u32,
     lost: u64,
-    /// Commands that are left of those that there were at the last [`EngineChannel::mark`]. A number of them, and not a
-    /// position, which would come again after 2^32 commands.
+    /// Commands that are left of those that there were at the last [`EngineChannel::mark`]. A
+    /// number of them, and not a position, which would come again after 2^32 commands.
     before_mark: u32,
     calls: Calls,
 }
 
 impl EngineChannel {
-    /// The ends of a channel just created: of one that was used, positions would not be where the rings begin.
+    /// The ends of a channel just created: of one that was used, positions would not be where the
+    /// rings begin.
     pub fn new(channel: Channel) -> Self {
         let calls = Calls::default();
         Self { channel, command_head: 0, event_tail: 0, lost: 0, before_mark: 0, calls }
@@ -151,8 +153,8 @@ impl EngineChannel {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
     }
 
-    /// Whether the program asks something, its last request being answered. What it had told before it asked is in the
-    /// command ring now.
+    /// Whether the program asks something, its last request being answered. What it had told before
+    /// it asked is in the command ring now.
     pub fn is_asked(&self) -> bool {
         self.calls.is_asked(&self.channel)
     }
@@ -167,32 +169,34 @@ impl EngineChannel {
         self.calls.answer(&self.channel, reply);
     }
 
-    /// Says that nothing is heard of the program from now on, or from [`EngineChannel::mark`] on. Dropping the channel
-    /// says the same.
+    /// Says that nothing is heard of the program from now on, or from [`EngineChannel::mark`] on.
+    /// Dropping the channel says the same.
     pub fn end(&self) {
         self.channel.header().ended.store(1, Ordering::Release);
         call::wake(self.channel.cell());
     }
 
-    /// Notes where the commands end now: what the program has said so far, which an answer may have to wait for.
+    /// Notes where the commands end now: what the program has said so far, which an answer may have
+    /// to wait for.
     pub fn mark(&mut self) {
         let end = self.channel.header().command_tail.load(Ordering::Acquire);
         let left = end.wrapping_sub(self.command_head);
         self.before_mark = if left <= COMMANDS_MAX { left } else { 0 };
     }
 
-    /// Whether some of the commands are left that were there at the last [`EngineChannel::mark`]. Of a ring
-    /// whose end makes no sense, [`EngineChannel::pop_command`] tells.
+    /// Whether some of the commands are left that were there at the last [`EngineChannel::mark`].
+    /// Of a ring whose end makes no sense, [`EngineChannel::pop_command`] tells.
     pub fn is_behind_mark(&self) -> bool {
         self.before_mark != 0
     }
 
-    /// Takes the next command, a copy of it; None when there is none. Nothing in it is to be believed: the program
-    /// may have written any bytes.
+    /// Takes the next command, a copy of it; None when there is none. Nothing in it is to be
+    /// believed: the program may have written any bytes.
     ///
     /// # Errors
-    /// [`ChannelError`] when the program says that more than [`COMMANDS_MAX`] commands wait, or none where there were some
-    /// at the last [`EngineChannel::mark`]: whoever waits for those would wait for ever.
+    /// [`ChannelError`] when the program says that more than [`COMMANDS_MAX`] commands wait, or
+    /// none where there were some at the last [`EngineChannel::mark`]: whoever waits for those
+    /// would wait for ever.
     pub fn pop_command(&mut self) -> Result<Option<Command>, ChannelError> {
         let header = self.channel.header();
         let (head, tail) = (&header.command_head, &header.command_tail);
@@ -209,14 +213,17 @@ impl EngineChannel {
         Ok(command)
     }
 
-    /// Tells the program that something happened to a slot (below [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)): `bits` are of
-    /// [`towpath_shm::layout::event`]. To an event that the program has not taken yet they are added: `last` says where
-    /// the slot's last one was put, and is the caller's to keep, for each slot and program. When
-    /// [`EVENTS_MAX`] of them wait it is told to look at all its sockets instead ([`take_events_lost`]).
-    /// [`EngineChannel::ring`] afterwards, once for all events of a turn.
+    /// Tells the program that something happened to a slot (below
+    /// [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)): `bits` are of
+    /// [`towpath_shm::layout::event`]. To an event that the program has not taken yet they are
+    /// added: `last` says where the slot's last one was put, and is the caller's to keep, for each
+    /// slot and program. When [`EVENTS_MAX`] of them wait it is told to look at all its sockets
+    /// instead ([`take_events_lost`]). [`EngineChannel::ring`] afterwards, once for all events of a
+    /// turn.
     ///
     /// # Errors
-    /// [`ChannelError`] when the program has written a position from which the ring would hold more than that.
+    /// [`ChannelError`] when the program has written a position from which the ring would hold more
+    /// than that.
     pub fn push_event(
         &mut self,
         slot: u32,
@@ -244,8 +251,9 @@ impl EngineChannel {
         Ok(())
     }
 
-    /// Whether an event looks as if the program had not taken it yet. The entry says whether that is so: the program is
-    /// at it, and a position comes again. Where this says no, the entry's cache line is left alone.
+    /// Whether an event looks as if the program had not taken it yet. The entry says whether that
+    /// is so: the program is at it, and a position comes again. Where this says no, the entry's
+    /// cache line is left alone.
     #[inline]
     fn is_waiting(&self, last: LastEvent) -> bool {
         let head = self.channel.header().event_head.load(Ordering::Relaxed);

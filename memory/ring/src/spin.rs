@@ -1,7 +1,7 @@
 //! When to look again before a sleep, instead of sleeping at once.
 
-/// Whether looking for a moment before a sleep pays, as one sleeper has found out. Nobody is to ask where it
-/// would take the processor from the one that it waits for: see [`processors`].
+/// Whether looking for a moment before a sleep pays, as one sleeper has found out. Nobody is to ask
+/// where it would take the processor from the one that it waits for: see [`processors`].
 #[derive(Debug, Clone, Copy)]
 pub struct Spin {
     /// Recent successes, 0 to [`Spin::SCORE_MAX`].
@@ -44,8 +44,8 @@ impl Default for Spin {
     }
 }
 
-/// How many processors the calling thread may use; 1 where that is not told. A system call, to be made once: a program
-/// may forbid itself system calls later (seccomp).
+/// How many processors the calling thread may use; 1 where that is not told. A system call, to be
+/// made once: a program may forbid itself system calls later (seccomp).
 pub fn processors() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |processors| processors.count())
 }

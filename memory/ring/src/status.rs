@@ -31,7 +31,8 @@ impl Status {
     /// Maps the `count` pages that an engine handed over, one for each shard.
     ///
     /// # Errors
-    /// `InvalidData` when one is not a status page, or one of another build; `InvalidInput` when they are too short.
+    /// `InvalidData` when one is not a status page, or one of another build; `InvalidInput` when
+    /// they are too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let mapping = Arc::new(Mapping::read_only(file, count as usize * STATUS_LEN)?);
         let view = |shard| Self { mapping: Arc::clone(&mapping), at: shard as usize * STATUS_LEN };
@@ -46,7 +47,8 @@ impl Status {
         Ok(pages)
     }
 
-    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the engine knows.
+    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the
+    /// engine knows.
     pub fn datagram_mtu(&self) -> u32 {
         self.page().datagram_mtu.load(Ordering::Relaxed)
     }
@@ -57,9 +59,10 @@ impl Status {
         self.life_word(channel).load(Ordering::Acquire) & ENGINE_ENDED != 0
     }
 
-    /// What threads of the process on a channel sleep on beside what they wait for: a futex word of the
-    /// shared kind, and its value while the engine lives. A thread that finds it changed, or is woken on it, asks
-    /// [`Self::has_ended`] and wakes the others by [`Self::wake`]. None: the engine has ended, or would not wake them.
+    /// What threads of the process on a channel sleep on beside what they wait for: a futex word of
+    /// the shared kind, and its value while the engine lives. A thread that finds it changed, or is
+    /// woken on it, asks [`Self::has_ended`] and wakes the others by [`Self::wake`]. None: the
+    /// engine has ended, or would not wake them.
     pub fn life(&self, channel: u32) -> Option<(&AtomicU32, u32)> {
         let word = self.life_word(channel);
         let seen = word.load(Ordering::Acquire);
@@ -83,12 +86,13 @@ impl Status {
     }
 }
 
-/// The sleep of the engine that this process has rung for: of the process alone, so that no other can
-/// keep it from ringing.
+/// The sleep of the engine that this process has rung for: of the process alone, so that no other
+/// can keep it from ringing.
 #[derive(Debug, Default)]
 pub struct Rung(AtomicU64);
 
-/// Program: after commands were pushed: wakes the engine if it sleeps and this process has not rung. True: it has now.
+/// Program: after commands were pushed: wakes the engine if it sleeps and this process has not
+/// rung. True: it has now.
 pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bool {
     let Some(sleep) = protocol::unrung(&status.page().sleep_epoch, &rung.0) else { return false };
     doorbell::ring(doorbell);
@@ -160,13 +164,14 @@ impl EngineStatus {
         self.mapping.file()
     }
 
-    /// Says that the engine runs, on this thread, until the result is dropped or the thread ends, and tells
-    /// programs when that is.
+    /// Says that the engine runs, on this thread, until the result is dropped or the thread ends,
+    /// and tells programs when that is.
     pub fn live(&self) -> Life {
         Life::begin(&self.mapping, self.at)
     }
 
-    /// Wakes the threads of a process that wait for a socket: they find that their channel has ended.
+    /// Wakes the threads of a process that wait for a socket: they find that their channel has
+    /// ended.
     pub fn wake(&self, channel: u32) {
         life::wake(life_word(self.page(), channel));
     }
@@ -176,8 +181,8 @@ impl EngineStatus {
         self.page().datagram_mtu.store(bytes, Ordering::Relaxed);
     }
 
-    /// Says that the engine goes to sleep, then looks once more with `idle`. False: there is work, and the page
-    /// says that it is awake. After the sleep call [`EngineStatus::wake_up`].
+    /// Says that the engine goes to sleep, then looks once more with `idle`. False: there is work,
+    /// and the page says that it is awake. After the sleep call [`EngineStatus::wake_up`].
     pub fn fall_asleep(&mut self, idle: impl FnOnce() -> bool) -> bool {
         let Self { mapping, at, epoch } = self;
         protocol::fall_asleep(&page(mapping, *at).sleep_epoch, epoch, idle)

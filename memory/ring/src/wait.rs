@@ -22,19 +22,21 @@ impl<'a> Waiter<'a> {
         Self { slot, seq: protocol::enter(&slot.event_seq, &slot.asleep) }
     }
 
-    /// For a thread that sleeps where whatever wakes it is its own doing: nobody is asked to wake it.
+    /// For a thread that sleeps where whatever wakes it is its own doing: nobody is asked to wake
+    /// it.
     pub fn unasked(slot: &'a Slot) -> Self {
         Self { slot, seq: slot.event_seq.load(Ordering::Acquire) }
     }
 
-    /// For those who sleep otherwise: the word to sleep on, and what it has to be then. Before another look
-    /// and sleep: [`Waiter::new`].
+    /// For those who sleep otherwise: the word to sleep on, and what it has to be then. Before
+    /// another look and sleep: [`Waiter::new`].
     pub fn word(&self) -> (&'a AtomicU32, u32) {
         (&self.slot.event_seq, self.seq)
     }
 
-    /// Sleeps until something happened after the last `new` or `sleep`, a signal handler ran, or `timeout` has
-    /// passed (None: no limit). Which of these it was is a hint: a thread is woken for other things, too (futex(2)).
+    /// Sleeps until something happened after the last `new` or `sleep`, a signal handler ran, or
+    /// `timeout` has passed (None: no limit). Which of these it was is a hint: a thread is woken
+    /// for other things, too (futex(2)).
     pub fn sleep(&mut self, timeout: Option<Duration>) -> Woken {
         let woken = futex::wait(&self.slot.event_seq, self.seq, timeout);
         *self = Self::new(self.slot);
@@ -42,8 +44,8 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Engine: something about the slot was published; wakes the threads that sleep on it. True: one had said that it
-/// sleeps (and may have been killed since).
+/// Engine: something about the slot was published; wakes the threads that sleep on it. True: one
+/// had said that it sleeps (and may have been killed since).
 pub fn wake(slot: &Slot) -> bool {
     let wake = protocol::signal(&slot.event_seq, &slot.asleep);
     if wake {

@@ -3,26 +3,31 @@
 //! A window is a power of two of bytes. The area is divided once and for all between the size
 //! classes, so that nothing ever fragments: address space is plenty, and only touched pages cost
 //! anything. Those are counted, in windows handed out and in free ones alike, and the count has a
-//! limit: when it is reached nobody gets more, and connections wait. An eighth of it is out of reach
-//! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever.
+//! limit: when it is reached nobody gets more, and connections wait. An eighth of it is out of
+//! reach for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other
+//! for ever.
 //!
-//! Each side has a reserve besides, from which a FIFO that has nothing gets its first page when there is nothing
-//! else. Otherwise connections whose programs do not read, or whose peers do not, would fill what there is, and new
-//! ones would get nothing for as long as these live (Linux has `tcp_rmem[0]` and `tcp_wmem[0]` for that, a page for
-//! each socket). For receive FIFOs it is another eighth: of 1 GiB the first pages of 32,768. For transmit FIFOs it is
-//! half of the eighth that receive FIFOs cannot have: the first pages of 16,384, or, as a datagram is sent whole
-//! or not at all, whole windows of sockets for datagrams, which are empty again when the datagrams are sent.
+//! Each side has a reserve besides, from which a FIFO that has nothing gets its first page when
+//! there is nothing else. Otherwise connections whose programs do not read, or whose peers do not,
+//! would fill what there is, and new ones would get nothing for as long as these live (Linux has
+//! `tcp_rmem[0]` and `tcp_wmem[0]` for that, a page for each socket). For receive FIFOs it is
+//! another eighth: of 1 GiB the first pages of 32,768. For transmit FIFOs it is half of the eighth
+//! that receive FIFOs cannot have: the first pages of 16,384, or, as a datagram is sent whole or
+//! not at all, whole windows of sockets for datagrams, which are empty again when the datagrams are
+//! sent.
 //!
-//! Freed windows are handed out again last in, first out, because their pages are in the cache. Idle windows keep
-//! at most [`KEPT_MAX`] bytes of pages, and fewer when memory is short. The rest is given back to the kernel by a
-//! thread, one window after the other (`give_back.rs` says why not by the engine's). A FIFO that needs fresh pages
-//! before the thread is done is refused, as if there were none, and tries again. The window that the thread works
-//! on cannot be handed out, and counts until its pages are gone; all others can.
+//! Freed windows are handed out again last in, first out, because their pages are in the cache.
+//! Idle windows keep at most [`KEPT_MAX`] bytes of pages, and fewer when memory is short. The rest
+//! is given back to the kernel by a thread, one window after the other (`give_back.rs` says why not
+//! by the engine's). A FIFO that needs fresh pages before the thread is done is refused, as if
+//! there were none, and tries again. The window that the thread works on cannot be handed out, and
+//! counts until its pages are gone; all others can.
 //!
 //! A free window without pages costs one bit.
 //!
-//! A freed window that a thread of a program may still be copying to or from cannot be handed out: it waits until
-//! the thread has given back the lock of that end of its socket ([`Windows::give_when_out`]).
+//! A freed window that a thread of a program may still be copying to or from cannot be handed out:
+//! it waits until the thread has given back the lock of that end of its socket
+//! ([`Windows::give_when_out`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,8 +41,8 @@ use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
 
-/// Bytes of pages that free windows may keep. A window that has its pages is handed out without page faults; in
-/// return the machine has so much less memory for others.
+/// Bytes of pages that free windows may keep. A window that has its pages is handed out without
+/// page faults; in return the machine has so much less memory for others.
 pub const KEPT_MAX: u64 = 64 << 20;
 
 /// How much FIFO memory there is.
@@ -85,12 +90,14 @@ pub(crate) struct Shared {
     sendable: AtomicU64,
     /// Whether [`Inner::unpinned`] names a slot; for looks without the lock, one each turn.
     unpinned: AtomicBool,
-    /// Bytes of windows that nobody but packets has a use for, and beyond how many they are to be copied.
+    /// Bytes of windows that nobody but packets has a use for, and beyond how many they are to be
+    /// copied.
     forsaken: AtomicU64,
     forsaken_max: u64,
     /// There are more, and that was not told yet.
     forsaken_news: AtomicBool,
-    /// Unix time in ns of the engine's turn: the time of arrival of bytes that receive FIFOs get in it.
+    /// Unix time in ns of the engine's turn: the time of arrival of bytes that receive FIFOs get in
+    /// it.
     unix_ns: AtomicU64,
     inner: Mutex<Inner>,
     /// The thread that gives pages back, once there was something to do for it.
@@ -130,8 +137,8 @@ struct Inner {
     giver: Giver,
     /// In the handed out ones of each side.
     used: [u64; 2],
-    /// The part of that beyond [`Inner::common`], which is taken from the side's reserve. What is given back goes to
-    /// the reserves first.
+    /// The part of that beyond [`Inner::common`], which is taken from the side's reserve. What is
+    /// given back goes to the reserves first.
     reserved: [u64; 2],
     limit: u64,
     assigned: u32,
@@ -145,13 +152,13 @@ struct Inner {
     unpinned: Vec<u32>,
 }
 
-/// Packets may keep this part of the limit of FIFOs that are gone: little enough to be no burden on others, and so much
-/// that packets need not be copied where devices keep up.
+/// Packets may keep this part of the limit of FIFOs that are gone: little enough to be no burden on
+/// others, and so much that packets need not be copied where devices keep up.
 const FORSAKEN_PART: u64 = 16;
 
 impl Windows {
-    /// All of `region`'s FIFO area, of which at most `limit` bytes, rounded down to pages, are backed by memory. A
-    /// region must have only one: two would hand out the same memory.
+    /// All of `region`'s FIFO area, of which at most `limit` bytes, rounded down to pages, are
+    /// backed by memory. A region must have only one: two would hand out the same memory.
     pub fn new(region: &Region, limit: u64) -> Self {
         Self::of_shard(region, 0, 1, limit)
     }
@@ -232,21 +239,23 @@ impl Windows {
         WindowsUse { touched, kept, returning, limit, assigned, refused }
     }
 
-    /// Whether either side has more than two thirds of what it may have: time to collect idle windows.
+    /// Whether either side has more than two thirds of what it may have: time to collect idle
+    /// windows.
     pub fn is_tight(&self) -> bool {
         let inner = self.lock();
         inner.used.iter().any(|used| *used > inner.limit / 12 * 7)
     }
 
-    /// Whether less than a quarter of the memory is in use: then a socket gets a window in advance, which it may
-    /// never use.
+    /// Whether less than a quarter of the memory is in use: then a socket gets a window in advance,
+    /// which it may never use.
     pub fn is_ample(&self) -> bool {
         let inner = self.lock();
         inner.touched - inner.kept < inner.limit / 4
     }
 
-    /// Whether autotuning may make buffers larger. The second half of the memory is for connections that have
-    /// little: otherwise a few peers that do not read could take all of it, and new connections would get none.
+    /// Whether autotuning may make buffers larger. The second half of the memory is for connections
+    /// that have little: otherwise a few peers that do not read could take all of it, and new
+    /// connections would get none.
     pub(crate) fn may_grow(&self) -> bool {
         let inner = self.lock();
         inner.touched - inner.kept < inner.limit / 2
@@ -261,7 +270,8 @@ impl Windows {
         self.lock().hostile.push(slot);
     }
 
-    /// The next slot whose transmit FIFO may let its program write again to what packets pointed to. To be
+    /// The next slot whose transmit FIFO may let its program write again to what packets pointed
+    /// to. To be
     /// [told so](crate::EngineSend::unpin); another FIFO may have the slot, which hears it in vain.
     pub fn pop_unpinned(&self) -> Option<u32> {
         if !self.0.unpinned.load(Ordering::Relaxed) {
@@ -279,9 +289,9 @@ impl Windows {
         self.0.unpinned.store(true, Ordering::Relaxed);
     }
 
-    /// Whether packets keep more memory of FIFOs that are gone than a sixteenth of the limit, once after each FIFO that
-    /// made it so. Whoever has the packets copies those that [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken)
-    /// names.
+    /// Whether packets keep more memory of FIFOs that are gone than a sixteenth of the limit, once
+    /// after each FIFO that made it so. Whoever has the packets copies those that
+    /// [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken) names.
     pub fn take_forsaken(&self) -> bool {
         let news = &self.0.forsaken_news;
         news.load(Ordering::Relaxed) && news.swap(false, Ordering::Relaxed)
@@ -316,12 +326,14 @@ impl Windows {
         self.0.sendable.load(Ordering::Relaxed)
     }
 
-    /// Counts a request that was not made, because [`Self::receivable`] said that it would be refused.
+    /// Counts a request that was not made, because [`Self::receivable`] said that it would be
+    /// refused.
     pub(crate) fn note_refused(&self) {
         self.lock().refused += 1;
     }
 
-    /// A window of at least `bytes` (or the largest), of which `touch` bytes may be written at once.
+    /// A window of at least `bytes` (or the largest), of which `touch` bytes may be written at
+    /// once.
     pub(crate) fn take(&self, side: Side, bytes: u32, touch: u32) -> Option<Window> {
         let mut inner = self.lock();
         let window = inner.take(side, bytes, touch, first_of(side));
@@ -330,8 +342,8 @@ impl Windows {
         window
     }
 
-    /// As [`Self::take`] for a transmit FIFO that has nothing. When there is not so much, one of which `least` bytes
-    /// may be written, from the reserve.
+    /// As [`Self::take`] for a transmit FIFO that has nothing. When there is not so much, one of
+    /// which `least` bytes may be written, from the reserve.
     pub(crate) fn take_first(&self, bytes: u32, touch: u32, least: u32) -> Option<Window> {
         let mut inner = self.lock();
         let window = inner.take(Side::Send, bytes, touch, 0);
@@ -362,8 +374,9 @@ impl Windows {
         self.settle(inner);
     }
 
-    /// The window whose pages are to be given back next. It is out of all lists until [`Windows::end_return`].
-    /// None: nothing is to be given back; the thread is unparked when that changes.
+    /// The window whose pages are to be given back next. It is out of all lists until
+    /// [`Windows::end_return`]. None: nothing is to be given back; the thread is unparked when that
+    /// changes.
     pub(crate) fn begin_return(&self) -> Option<Window> {
         let mut inner = self.lock();
         let window = inner.next_to_return();
@@ -378,7 +391,8 @@ impl Windows {
         window
     }
 
-    /// Whether the pages of the window are gone. If not they are kept, and the thread waits to be woken.
+    /// Whether the pages of the window are gone. If not they are kept, and the thread waits to be
+    /// woken.
     pub(crate) fn end_return(&self, mut window: Window, gone: bool) {
         let mut inner = self.lock();
         inner.returning -= window.touched();
@@ -393,8 +407,8 @@ impl Windows {
         self.note(&inner);
     }
 
-    /// Takes a window back that a slot's FIFO had, after its capacity in the slot was set to 0: at once if
-    /// no thread is inside, otherwise when [`Windows::collect`] finds it out.
+    /// Takes a window back that a slot's FIFO had, after its capacity in the slot was set to 0: at
+    /// once if no thread is inside, otherwise when [`Windows::collect`] finds it out.
     pub(crate) fn give_when_out(&self, slot: u32, window: Window) {
         if self.is_out(slot, window.side).is_ok() {
             return self.give(window);
@@ -404,7 +418,8 @@ impl Windows {
         inner.awaited.push(slot);
     }
 
-    /// Slots whose threads keep windows back, since the last call. To be [collected](Self::collect).
+    /// Slots whose threads keep windows back, since the last call. To be
+    /// [collected](Self::collect).
     pub fn take_awaited(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().awaited)
     }
@@ -428,8 +443,9 @@ impl Windows {
         result
     }
 
-    /// For a new FIFO of a slot whose lock is free: takes back what the former ones kept, although no thread has said
-    /// that it is out. So a slot keeps at most one window a side, and to look at them is cheap.
+    /// For a new FIFO of a slot whose lock is free: takes back what the former ones kept, although
+    /// no thread has said that it is out. So a slot keeps at most one window a side, and to look at
+    /// them is cheap.
     pub(crate) fn collect_before_more(&self, slot: u32) {
         // A thread inside at the other side says when it is out: the look has marked its lock.
         let _ = self.collect(slot);
@@ -450,8 +466,8 @@ impl Windows {
         })
     }
 
-    /// Ends a change: publishes the figures that are read without the mutex, and wakes the thread that gives pages
-    /// back if it has something to do.
+    /// Ends a change: publishes the figures that are read without the mutex, and wakes the thread
+    /// that gives pages back if it has something to do.
     fn settle(&self, mut inner: MutexGuard<'_, Inner>) {
         self.note(&inner);
         if inner.giver == Giver::Idle && inner.kept > inner.keepable() {
@@ -514,8 +530,8 @@ impl Inner {
         share.min(all) / PAGE * PAGE
     }
 
-    /// Bytes more that a window could have of which `touched` bytes are there; `first` of them, if there are none,
-    /// may be from the reserve.
+    /// Bytes more that a window could have of which `touched` bytes are there; `first` of them, if
+    /// there are none, may be from the reserve.
     fn allowed(&self, side: Side, touched: u64, first: u64) -> u64 {
         let available = self.available(side);
         if touched > 0 {
@@ -554,16 +570,17 @@ impl Inner {
         None
     }
 
-    /// Bytes of pages that free windows may keep. They are given back before others need them: enough fresh pages
-    /// are left for the largest window that somebody may have, as a rule an eighth of the limit, which is what
-    /// neither side can take from the other.
+    /// Bytes of pages that free windows may keep. They are given back before others need them:
+    /// enough fresh pages are left for the largest window that somebody may have, as a rule an
+    /// eighth of the limit, which is what neither side can take from the other.
     fn keepable(&self) -> u64 {
         let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
         self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
     }
 
-    /// A free window of which `touch` bytes may be written at once. One that has pages is preferred, unless it has
-    /// more than this side may have, or it has fewer than needed and not enough fresh ones are left.
+    /// A free window of which `touch` bytes may be written at once. One that has pages is
+    /// preferred, unless it has more than this side may have, or it has fewer than needed and not
+    /// enough fresh ones are left.
     fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
         let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
@@ -592,7 +609,8 @@ impl Inner {
         self.classes[usize::from(window.class)].give(window);
     }
 
-    /// The least recently used one of the largest class that has any: these are fewest and have most pages.
+    /// The least recently used one of the largest class that has any: these are fewest and have
+    /// most pages.
     fn next_to_return(&mut self) -> Option<Window> {
         if self.kept <= self.keepable() {
             return None;
@@ -610,6 +628,8 @@ impl Inner {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use towpath_qdisc::Dice;
+
     use super::*;
     use crate::area::WINDOW_MIN;
 
@@ -647,7 +667,8 @@ mod tests {
         assert!(windows.touch(&mut b, 12 << 10));
         assert_eq!(windows.usage().touched, 96 << 10);
         assert_eq!((windows.usage().refused, windows.receivable()), (1, 0));
-        // An eighth is the other side's, half of which is for first pages, of which each FIFO gets one.
+        // An eighth is the other side's, half of which is for first pages, of which each FIFO gets
+        // one.
         let c = windows.take(Side::Send, 1, 8 << 10).unwrap();
         assert_eq!(windows.usage().touched, 104 << 10);
         assert!(windows.take(Side::Send, 1, 1).is_none());
@@ -760,18 +781,6 @@ mod tests {
         }
     }
 
-    /// Numbers as they come (xorshift64, Marsaglia 2003).
-    struct Chance(u64);
-
-    impl Chance {
-        fn below(&mut self, n: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 % n as u64) as usize
-        }
-    }
-
     /// Every page is in one place, and in no more places than there is memory for.
     fn check(windows: &Windows, held: &[Window], returning: Option<&Window>) {
         let usage = windows.usage();
@@ -801,27 +810,27 @@ mod tests {
     #[test]
     fn pages_are_where_they_are_said_to_be_while_the_thread_is_slow() {
         for seed in 1..=60 {
-            let mut chance = Chance(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+            let mut dice = Dice::new(seed, 0);
             let limit = [256 << 10, 3 << 20, 20 << 20, 200 << 20][seed as usize % 4];
             let windows = Windows::by_hand(&Region::create().unwrap(), limit);
             let (mut held, mut returning) = (Vec::<Window>::new(), None);
             for _ in 0..3000 {
-                let side = [Side::Recv, Side::Send][chance.below(2)];
-                let bytes = CLASSES[chance.below(CLASSES.len())].0;
-                let touch = chance.below(bytes as usize + 1) as u32;
-                match chance.below(8) {
+                let side = [Side::Recv, Side::Send][dice.index(2)];
+                let bytes = CLASSES[dice.index(CLASSES.len())].0;
+                let touch = dice.index(bytes as usize + 1) as u32;
+                match dice.index(8) {
                     0 | 1 => held.extend(windows.take(side, bytes, touch)),
                     2 => held.extend(windows.take_first(bytes, touch, PAGE as u32)),
                     3 if !held.is_empty() => {
-                        let at = chance.below(held.len());
+                        let at = dice.index(held.len());
                         windows.touch(&mut held[at], touch);
                     }
                     4 | 5 if !held.is_empty() => {
-                        windows.give(held.swap_remove(chance.below(held.len())));
+                        windows.give(held.swap_remove(dice.index(held.len())));
                     }
                     6 if returning.is_none() => returning = windows.begin_return(),
                     7 => {
-                        let gone = chance.below(8) > 0;
+                        let gone = dice.index(8) > 0;
                         returning.take().into_iter().for_each(|w| windows.end_return(w, gone));
                     }
                     _ => {}

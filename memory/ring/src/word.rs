@@ -1,13 +1,13 @@
-//! Mutual exclusion in one futex word: what the locks of a slot ([`crate::lock_rx`], [`crate::lock_tx`]) and those of
-//! a process ([`crate::Lock`]) have in common.
+//! Mutual exclusion in one futex word: what the locks of a slot ([`crate::lock_rx`],
+//! [`crate::lock_tx`]) and those of a process ([`crate::Lock`]) have in common.
 //!
 //! The word is 0, or says who has it, with [`LOCK_CONTENDED`] when somebody sleeps on it.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 use towpath_shm::layout::LOCK_CONTENDED;
 
-/// Attempts before the first sleep: an uncontended holder needs less than a microsecond. A model tries every
-/// interleaving anyway.
+/// Attempts before the first sleep: an uncontended holder needs less than a microsecond. A model
+/// tries every interleaving anyway.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// What follows from a sleep on the word.
@@ -27,7 +27,8 @@ pub(crate) fn try_acquire(word: &AtomicU32, me: u32) -> Result<(), u32> {
     word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).map(drop)
 }
 
-/// The same when that was in vain. `sleep` sleeps while the word is what it gets. False: it gave up.
+/// The same when that was in vain. `sleep` sleeps while the word is what it gets. False: it gave
+/// up.
 #[cold]
 pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> Next) -> bool {
     for _ in 0..SPINS {
@@ -53,7 +54,8 @@ pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> N
     }
 }
 
-/// Gives the word back, and wakes one of those who sleep; what was in it. None: it is not the caller's.
+/// Gives the word back, and wakes one of those who sleep; what was in it. None: it is not the
+/// caller's.
 #[inline]
 pub(crate) fn release(
     word: &AtomicU32,

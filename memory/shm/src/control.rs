@@ -1,10 +1,11 @@
-//! Requests and their answers: everything that needs an answer or carries a descriptor. The engine drains the channel's
-//! command ring before it handles a request, so the two keep their order.
+//! Requests and their answers: everything that needs an answer or carries a descriptor. The engine
+//! drains the channel's command ring before it handles a request, so the two keep their order.
 //!
-//! A request goes into the cell of the channel ([`CallCell`]) of the shard that has the socket, or over the Unix socket
-//! (SOCK_SEQPACKET) beside it: there what is said before there is a channel, and what is answered with descriptors
-//! ([`goes_by_socket`]). Each of these has one request at a time; who makes another one on the Unix socket before the
-//! answer is cut off. What is about no socket any shard answers, but for [`call::OUTSIDE`] and [`call::SOCKETS`].
+//! A request goes into the cell of the channel ([`CallCell`]) of the shard that has the socket, or
+//! over the Unix socket (SOCK_SEQPACKET) beside it: there what is said before there is a channel,
+//! and what is answered with descriptors ([`goes_by_socket`]). Each of these has one request at a
+//! time; who makes another one on the Unix socket before the answer is cut off. What is about no
+//! socket any shard answers, but for [`call::OUTSIDE`] and [`call::SOCKETS`].
 //!
 //! A process that loses this socket (end of file) has lost its engine: every call on a socket
 //! fails from then on. An engine that loses it has lost the process: what only that process held
@@ -20,13 +21,14 @@ pub const ENV_CONTROL: &str = "TOWPATH_CONTROL";
 /// Longest option value or reply data.
 pub const DATA_MAX: usize = 1024;
 
-/// Most tokens of one [`call::TOKENS`]: the engine needs some 5 µs for each, and deals with no other process
-/// meanwhile.
+/// Most tokens of one [`call::TOKENS`]: the engine needs some 5 µs for each, and deals with no
+/// other process meanwhile.
 pub const TOKENS_MAX: usize = 16;
 
 /// Most sockets of one [`call::SOCKET`].
 pub const SOCKETS_MAX: usize = 16;
-/// Most descriptors that come with one message: those of HELLO's answer where there are [`SHARDS_MAX`] shards.
+/// Most descriptors that come with one message: those of HELLO's answer where there are
+/// [`SHARDS_MAX`] shards.
 pub const DESCRIPTORS_MAX: usize = 6 + SHARDS_MAX as usize;
 const _: () = assert!(DESCRIPTORS_MAX >= TOKENS_MAX);
 
@@ -37,9 +39,11 @@ pub const CELL_OFFSET: usize = size_of::<ChannelHeader>();
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct CallCell {
-    /// Number of the last request from here that was answered; written when the answer is there. Engine.
+    /// Number of the last request from here that was answered; written when the answer is there.
+    /// Engine.
     pub answered: atomic::AtomicU32,
-    /// Changes when that changes, and when [`ChannelHeader::ended`] does: the thread that waits sleeps on it. Engine.
+    /// Changes when that changes, and when [`ChannelHeader::ended`] does: the thread that waits
+    /// sleeps on it. Engine.
     pub seq: atomic::AtomicU32,
     // The words of the other side's: not in a cache line with those above.
     _pad0: [atomic::AtomicU32; 14],
@@ -109,20 +113,22 @@ pub mod call {
     /// has gone.
     pub const HELLO: u32 = 1;
     /// Before fork, exec or posix_spawn: other channels; `a` says for what ([`super::purpose`]).
-    /// Reply: `b` = their number; descriptors: control socket, memory of the channels, own doorbell, the doorbell of each
-    /// shard. (Region and status pages are the same.)
+    /// Reply: `b` = their number; descriptors: control socket, memory of the channels, own
+    /// doorbell, the doorbell of each shard. (Region and status pages are the same.)
     pub const CLONE: u32 = 2;
-    /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58), `slot` = how many are wanted, at least one, at
-    /// most [`super::SOCKETS_MAX`]. Reply: slot, generation; `data` = (slot, generation) pairs of u32 of further ones.
+    /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58), `slot` = how many are
+    /// wanted, at least one, at most [`super::SOCKETS_MAX`]. Reply: slot, generation; `data` =
+    /// (slot, generation) pairs of u32 of further ones.
     pub const SOCKET: u32 = 3;
     /// bind(2): `addr`. The bound address is in the slot afterwards.
     pub const BIND: u32 = 4;
     /// listen(2): `a` = backlog. The slot's kind is Listener afterwards.
     pub const LISTEN: u32 = 5;
-    /// connect(2): `addr` (family 0: dissolve a UDP association; a TCP socket becomes unconnected, `a` =
+    /// connect(2): `addr` (family 0: dissolve a UDP association; a TCP socket becomes unconnected,
+    /// `a` =
     /// [`super::IF_FAILED`]: where a
-    /// connect failed, otherwise in any case). TCP: starts, errors that are known at once are returned; the outcome is in the
-    /// slot's flags and error.
+    /// connect failed, otherwise in any case). TCP: starts, errors that are known at once are
+    /// returned; the outcome is in the slot's flags and error.
     pub const CONNECT: u32 = 6;
     /// A descriptor arrived by SCM_RIGHTS: this channel holds the slot too.
     pub const ADOPT: u32 = 7;
@@ -134,39 +140,43 @@ pub mod call {
     pub const SET_OPTION: u32 = 9;
     /// Interface list: reply `data` = [`super::Interface`] structs, `a` = their number.
     pub const INTERFACES: u32 = 10;
-    /// `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines, `a` = next slot, 0 at the end.
-    /// There may be no line and a next slot: few of the slots there are sockets. It is asked of the shard that has the
-    /// first slot.
+    /// `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines, `a` = next slot, 0 at
+    /// the end. There may be no line and a next slot: few of the slots there are sockets. It is
+    /// asked of the shard that has the first slot.
     pub const SOCKETS: u32 = 11;
     /// Before HELLO: the region, in which a new process image finds what its descriptors stand for.
-    /// Reply: `a` = layout version, `data` = the run as [`crate::token::Run`] has it; descriptor: region.
+    /// Reply: `a` = layout version, `data` = the run as [`crate::token::Run`] has it; descriptor:
+    /// region.
     pub const REGION: u32 = 12;
-    /// A [`crate::layout::Command`] in `data`, from a signal handler that finds the ring in use by the call
-    /// that it interrupts.
+    /// A [`crate::layout::Command`] in `data`, from a signal handler that finds the ring in use by
+    /// the call that it interrupts.
     pub const COMMAND: u32 = 13;
-    /// The oldest report of the error queue (IP_RECVERR), which is taken off. Reply: `a` = errno, `b` = ICMP
-    /// type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = where the datagram was sent, `slot` = path MTU, `data` = who reports
-    /// (16 bytes, IPv4 in the first four), the scope id of that address (a u32), then the payload.
+    /// The oldest report of the error queue (IP_RECVERR), which is taken off. Reply: `a` = errno,
+    /// `b` = ICMP type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = where the datagram was
+    /// sent, `slot` = path MTU, `data` = who reports (16 bytes, IPv4 in the first four), the scope
+    /// id of that address (a u32), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
-    /// Descriptors of sockets are about to go to another program: `data` = up to [`super::TOKENS_MAX`] (slot,
-    /// generation) pairs of u32. Reply: `a` = how many of them, from the first, were dealt with, at least one;
-    /// `b` = which of these have a token, a bit each from the lowest: the others are no sockets of this process
-    /// (any more); descriptors: a [`crate::token`] with its name for each bit, in this order. The engine makes
-    /// them, as a program may be in a chroot without /proc, or behind a filter.
+    /// Descriptors of sockets are about to go to another program: `data` = up to
+    /// [`super::TOKENS_MAX`] (slot, generation) pairs of u32. Reply: `a` = how many of them, from
+    /// the first, were dealt with, at least one; `b` = which of these have a token, a bit each from
+    /// the lowest: the others are no sockets of this process (any more); descriptors: a
+    /// [`crate::token`] with its name for each bit, in this order. The engine makes them, as a
+    /// program may be in a chroot without /proc, or behind a filter.
     pub const TOKENS: u32 = 15;
-    /// Whether a datagram may be as long as it is: `data` = its [`crate::layout::DatagramHeader`], `len`
-    /// included. EMSGSIZE: it may not, and the error queue, if the program asked for one, says how long it
-    /// may be.
+    /// Whether a datagram may be as long as it is: `data` = its [`crate::layout::DatagramHeader`],
+    /// `len` included. EMSGSIZE: it may not, and the error queue, if the program asked for one,
+    /// says how long it may be.
     pub const CHECK_LENGTH: u32 = 16;
     /// A program is about to be executed whose sockets will be the kernel's: `a` = why, as
-    /// [`crate::image::Outside`] has it, `data` = the file's path. Refused with EACCES where such programs are not
-    /// allowed; otherwise an answer without content. It is asked of the first shard.
+    /// [`crate::image::Outside`] has it, `data` = the file's path. Refused with EACCES where such
+    /// programs are not allowed; otherwise an answer without content. It is asked of the first
+    /// shard.
     pub const OUTSIDE: u32 = 20;
-    /// Routing table: `a` = number of the first route to tell. Reply: `data` = [`super::Route`] structs, `a` =
-    /// number of the next one, 0 at the end.
+    /// Routing table: `a` = number of the first route to tell. Reply: `data` = [`super::Route`]
+    /// structs, `a` = number of the next one, 0 at the end.
     pub const ROUTES: u32 = 21;
-    /// The nameserver for the program's /etc/resolv.conf. Reply: `addr` = where (family 0: what stands in the
-    /// file), `a` = 1 when it replaces only those on a loopback address.
+    /// The nameserver for the program's /etc/resolv.conf. Reply: `addr` = where (family 0: what
+    /// stands in the file), `a` = 1 when it replaces only those on a loopback address.
     pub const RESOLVER: u32 = 22;
 }
 }
@@ -178,12 +188,12 @@ pub fn goes_by_socket(number: u32) -> bool {
 
 /// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.
 pub const LOCAL_REPORT: u32 = 1 << 16;
-/// The same: no error, but when a datagram was sent (SOF_TIMESTAMPING_TX_SOFTWARE). `slot` = its number
-/// (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in ns, a u64.
+/// The same: no error, but when a datagram was sent (SOF_TIMESTAMPING_TX_SOFTWARE). `slot` = its
+/// number (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in ns, a u64.
 pub const STAMP_REPORT: u32 = 1 << 17;
 
-/// `a` of [`call::CONNECT`] to no family: only where a connect failed. Between the failure and this call another
-/// thread may have begun the next connection, which goes on.
+/// `a` of [`call::CONNECT`] to no family: only where a connect failed. Between the failure and this
+/// call another thread may have begun the next connection, which goes on.
 pub const IF_FAILED: u32 = 1;
 
 numbered! {
@@ -193,8 +203,9 @@ pub mod purpose {
     pub const FORK: u32 = 0;
     /// The program that this process becomes: what was told by [`crate::layout::op::LIST`].
     pub const EXEC: u32 = 1;
-    /// A program that this process spawns: what it holds, until it says HELLO. If it does not within
-    /// some seconds of [`crate::layout::op::SPAWNED`]: what was told by [`crate::layout::op::LIST`].
+    /// A program that this process spawns: what it holds, until it says HELLO. If it does not
+    /// within some seconds of [`crate::layout::op::SPAWNED`]: what was told by
+    /// [`crate::layout::op::LIST`].
     pub const SPAWN: u32 = 2;
 }
 }
@@ -326,8 +337,8 @@ mod tests {
     use super::{call, purpose};
     use crate::layout::{op, setting};
 
-    /// A loop over the numbers of the list would notice neither a number that stands for two things, nor one beyond
-    /// the last.
+    /// A loop over the numbers of the list would notice neither a number that stands for two
+    /// things, nor one beyond the last.
     #[test]
     fn numbers_stand_for_one_thing_and_ascend() {
         for (list, first) in [(call::ALL, 1), (purpose::ALL, 0), (op::ALL, 1), (setting::ALL, 1)] {

@@ -13,13 +13,14 @@ std::thread_local! {
     static LOWEST: Cell<u32> = const { Cell::new(0) };
 }
 
-/// An [`OwnedFd`] whose drop makes the system call itself: std's calls libc's close, in whose place a
-/// library that is built on this crate may have put a function of its own.
+/// An [`OwnedFd`] whose drop makes the system call itself: std's calls libc's close, in whose place
+/// a library that is built on this crate may have put a function of its own.
 #[derive(Debug)]
 pub struct Fd(ManuallyDrop<OwnedFd>);
 
 impl Fd {
-    /// For a caller that takes care of closing it: dropped as an [`OwnedFd`], it is closed by libc's function.
+    /// For a caller that takes care of closing it: dropped as an [`OwnedFd`], it is closed by
+    /// libc's function.
     pub fn into_owned(mut self) -> OwnedFd {
         // SAFETY: taken once, as the drop is forgotten.
         let owned = unsafe { ManuallyDrop::take(&mut self.0) };
@@ -66,8 +67,9 @@ impl Drop for Fd {
     }
 }
 
-/// Does `work`. What becomes an [`Fd`] on this thread meanwhile goes to a number from `lowest` on, if there is one, and is close-on-exec: for an
-/// engine in a process whose program expects the low numbers for itself. 0: nothing is moved.
+/// Does `work`. What becomes an [`Fd`] on this thread meanwhile goes to a number from `lowest` on,
+/// if there is one, and is close-on-exec: for an engine in a process whose program expects the low
+/// numbers for itself. 0: nothing is moved.
 ///
 /// ```
 /// use std::os::fd::AsRawFd;
@@ -89,11 +91,12 @@ pub fn placed<T>(lowest: u32, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Opens a descriptor. Within [`placed`] also where the process has as many as its soft limit allows: the program's
-/// descriptors count against that, and the engine's do not.
+/// Opens a descriptor. Within [`placed`] also where the process has as many as its soft limit
+/// allows: the program's descriptors count against that, and the engine's do not.
 ///
 /// # Errors
-/// Those of `open`, which may be called twice; EMFILE when no number is left below the hard limit, either.
+/// Those of `open`, which may be called twice; EMFILE when no number is left below the hard limit,
+/// either.
 pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     // It is not dropped here, where std's drop of a descriptor would be: see `Fd`.
     let done = ManuallyDrop::new(open());
@@ -106,8 +109,8 @@ pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno>
     }
 }
 
-/// The same open file at a number that may be beyond the soft limit of descriptors, which the kernel looks at when a number
-/// is given, and not later. None: there is none.
+/// The same open file at a number that may be beyond the soft limit of descriptors, which the
+/// kernel looks at when a number is given, and not later. None: there is none.
 fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     let limit = getrlimit(Resource::Nofile);
     let is_beyond = limit.current.is_some_and(|current| current <= u64::from(lowest));
@@ -121,9 +124,11 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     beyond_soft_limit(limit, duplicate)?
 }
 
-/// Does something while the soft limit is as high as the hard one. `limit`: what they are. None: it may not be raised.
+/// Does something while the soft limit is as high as the hard one. `limit`: what they are. None: it
+/// may not be raised.
 ///
-/// Nobody else changes the limit meanwhile, as a rule: of programs that do, most do it once, as they begin.
+/// Nobody else changes the limit meanwhile, as a rule: of programs that do, most do it once, as
+/// they begin.
 fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };
     setrlimit(Resource::Nofile, raised).ok()?;

@@ -1,5 +1,5 @@
-//! Sleeping on a 32-bit word of a shared mapping: FUTEX_WAIT and FUTEX_WAKE of the shared kind (futex(2)), so that the
-//! two sides may be processes.
+//! Sleeping on a 32-bit word of a shared mapping: FUTEX_WAIT and FUTEX_WAKE of the shared kind
+//! (futex(2)), so that the two sides may be processes.
 
 use std::time::Duration;
 
@@ -31,9 +31,10 @@ pub fn wait<W>(_: &W, _: u32, _: Option<Duration>) -> Woken {
 #[cfg(loom)]
 pub fn wake<W>(_: &W, _: u32) {}
 
-/// Sleeps while `word` is `expected`, for at most `timeout` on CLOCK_MONOTONIC (None: no limit). The kernel compares
-/// and goes to sleep in one step, so that a [`wake`] after a change is never missed. [`Woken::Changed`] may come
-/// without either (futex(2), "spurious wake-up"): the caller looks at the word.
+/// Sleeps while `word` is `expected`, for at most `timeout` on CLOCK_MONOTONIC (None: no limit).
+/// The kernel compares and goes to sleep in one step, so that a [`wake`] after a change is never
+/// missed. [`Woken::Changed`] may come without either (futex(2), "spurious wake-up"): the caller
+/// looks at the word.
 #[cfg(not(loom))]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken {
     let timeout = timeout.map(|t| Timespec {
@@ -47,7 +48,8 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken
     }
 }
 
-/// Wakes up to `n` sleepers (at most 2^31 - 1, which is all of them). A failure would mean a bad address, which a reference rules out.
+/// Wakes up to `n` sleepers (at most 2^31 - 1, which is all of them). A failure would mean a bad
+/// address, which a reference rules out.
 #[cfg(not(loom))]
 pub fn wake(word: &AtomicU32, n: u32) {
     let woken = futex::wake(word, Flags::empty(), n);

@@ -1,9 +1,10 @@
-//! Which executables can run on the stack: the dynamic loader must load the preload library into them, and
-//! their system calls must go through the C library.
+//! Which executables can run on the stack: the dynamic loader must load the preload library into
+//! them, and their system calls must go through the C library.
 //!
-//! Where that does not hold nothing reports it: the loader ignores LD_PRELOAD silently, and the program's
-//! sockets are the kernel's. So a file is looked at before it is executed, by towpath (PROGRAM) and by the
-//! library (what PROGRAM executes). Nothing here goes through libc, whose functions the library replaces.
+//! Where that does not hold nothing reports it: the loader ignores LD_PRELOAD silently, and the
+//! program's sockets are the kernel's. So a file is looked at before it is executed, by towpath
+//! (PROGRAM) and by the library (what PROGRAM executes). Nothing here goes through libc, whose
+//! functions the library replaces.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -85,9 +86,9 @@ pub enum Content {
 pub struct Elf {
     class: u8,
     machine: u16,
-    /// The dynamic loader that it asks for (PT_INTERP). A shared object that is executed without asking for
-    /// one, as the loader itself is by ldd(1), has its own name here (DT_SONAME): the loader honours LD_PRELOAD
-    /// for what it is told to run.
+    /// The dynamic loader that it asks for (PT_INTERP). A shared object that is executed without
+    /// asking for one, as the loader itself is by ldd(1), has its own name here (DT_SONAME): the
+    /// loader honours LD_PRELOAD for what it is told to run.
     loader: Option<Vec<u8>>,
     /// It carries a Go build id.
     go: bool,
@@ -122,7 +123,8 @@ pub fn content(file: &impl AsFd) -> Content {
 /// Enough for a `#!` line (the kernel reads 256 bytes) and for the program headers of any linker.
 const HEAD_LEN: usize = 4096;
 
-/// The interpreter of a script as the kernel takes it from the line behind `#!`: up to a space or tab.
+/// The interpreter of a script as the kernel takes it from the line behind `#!`: up to a space or
+/// tab.
 pub fn interpreter(line: &[u8]) -> Option<&[u8]> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     line.split(is_space).find(|word| !word.is_empty())
@@ -157,7 +159,8 @@ pub fn raises(file: &impl AsFd) -> Option<Outside> {
     raised.filter(|_| !rustix::thread::no_new_privs().unwrap_or(false) && !is_nosuid(file))
 }
 
-/// Whether the mount that a file is on is one of those where nothing raises privileges (mnt_may_suid).
+/// Whether the mount that a file is on is one of those where nothing raises privileges
+/// (mnt_may_suid).
 fn is_nosuid(file: &impl AsFd) -> bool {
     use rustix::fs::{StatVfsMountFlags, fstatvfs};
     fstatvfs(file).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::NOSUID))
@@ -239,8 +242,9 @@ struct Segment {
     len: u64,
 }
 
-/// The name that a shared object has for the dynamic loader (DT_SONAME in its dynamic section, elf(5)), of which
-/// the numbers are `word` bytes long. A statically linked program has none, a position-independent one neither.
+/// The name that a shared object has for the dynamic loader (DT_SONAME in its dynamic section,
+/// elf(5)), of which the numbers are `word` bytes long. A statically linked program has none, a
+/// position-independent one neither.
 fn own_name(
     file: &impl AsFd,
     dynamic: &Segment,
@@ -276,8 +280,8 @@ fn own_name(
 /// NAME_MAX of Linux, and the NUL behind it.
 const NAME_LEN_MAX: u64 = 256;
 
-/// Whether one of the notes of a segment is the Go linker's build id (name "Go", type 4). Where the system's
-/// linker has linked, as with cgo, its own notes come first.
+/// Whether one of the notes of a segment is the Go linker's build id (name "Go", type 4). Where the
+/// system's linker has linked, as with cgo, its own notes come first.
 fn has_go_note(mut notes: &[u8], little: bool) -> bool {
     const BUILD_ID: u64 = 4;
     loop {
@@ -378,8 +382,8 @@ mod tests {
         assert_eq!(outside(elf(false, None, 183)), Some(Outside::OtherMachine));
     }
 
-    /// A set-user-ID program of somebody else raises privileges, and on a mount with `nosuid` it does not. Root
-    /// alone can make both.
+    /// A set-user-ID program of somebody else raises privileges, and on a mount with `nosuid` it
+    /// does not. Root alone can make both.
     #[test]
     fn nothing_raises_privileges_on_a_mount_that_forbids_it() {
         use std::io::{BufRead, BufReader};
@@ -449,7 +453,8 @@ mod tests {
             wild.iter_mut().skip(16).for_each(|b| *b = 0xff);
             assert_eq!(Elf::parse(&wild, &*file), None);
         }
-        // The dynamic loader, of which the dynamic section is looked at: cut short, and with wild words.
+        // The dynamic loader, of which the dynamic section is looked at: cut short, and with wild
+        // words.
         let loader = String::from_utf8(own().unwrap().loader.unwrap()).unwrap();
         let whole = std::fs::read(loader).unwrap();
         let section = whole.windows(8).rposition(|word| word == [14, 0, 0, 0, 0, 0, 0, 0]).unwrap();

@@ -43,12 +43,13 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// A new shared mapping of `len` bytes, all zero, backed by a memfd; pages cost nothing until touched. `name`
-    /// is what /proc/PID/maps shows. Its length is sealed: nobody who gets the memfd can change it.
+    /// A new shared mapping of `len` bytes, all zero, backed by a memfd; pages cost nothing until
+    /// touched. `name` is what /proc/PID/maps shows. Its length is sealed: nobody who gets the
+    /// memfd can change it.
     ///
     /// # Errors
-    /// Those of memfd_create(2), ftruncate(2) and mmap(2): `OutOfMemory` when a limit of address space
-    /// (RLIMIT_AS) leaves no room, EMFILE and ENFILE when there are no descriptors left.
+    /// Those of memfd_create(2), ftruncate(2) and mmap(2): `OutOfMemory` when a limit of address
+    /// space (RLIMIT_AS) leaves no room, EMFILE and ENFILE when there are no descriptors left.
     pub fn shared(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -59,11 +60,12 @@ impl Mapping {
         Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// The same, but writable through this mapping alone: a process that is given the memfd can only read,
-    /// and map it with [`Mapping::read_only`].
+    /// The same, but writable through this mapping alone: a process that is given the memfd can
+    /// only read, and map it with [`Mapping::read_only`].
     ///
     /// # Errors
-    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE; others as for [`Mapping::shared`].
+    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE; others as for
+    /// [`Mapping::shared`].
     pub fn published(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -75,24 +77,26 @@ impl Mapping {
             ProtFlags::READ | ProtFlags::WRITE,
         )?;
         // The kernel refuses from here on write(2), hole punching, a writable shared mapping, and
-        // mprotect(2) of a read-only one; /proc/PID/mem does not write to those either. Mappings that
-        // are there stay as they are.
+        // mprotect(2) of a read-only one; /proc/PID/mem does not write to those either. Mappings
+        // that are there stay as they are.
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
         Ok(mapping)
     }
 
-    /// Maps the first `len` bytes of a memfd received from the other side, and closes it: a mapping stays
-    /// without, and the descriptor would be one that the program does not know of.
+    /// Maps the first `len` bytes of a memfd received from the other side, and closes it: a mapping
+    /// stays without, and the descriptor would be one that the program does not know of.
     ///
     /// # Errors
-    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS); others are
-    /// those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of address space (RLIMIT_AS).
+    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS);
+    /// others are those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of address space
+    /// (RLIMIT_AS).
     pub fn from_file(file: OwnedFd, len: usize) -> std::io::Result<Self> {
         Self::received(file.into(), len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// The same for what the other side published. Nothing may be written to it: that would be SIGSEGV.
+    /// The same for what the other side published. Nothing may be written to it: that would be
+    /// SIGSEGV.
     ///
     /// # Errors
     /// As for [`Mapping::from_file`].
@@ -113,20 +117,35 @@ impl Mapping {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else can own that address range.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &*file, 0)? };
-        // Otherwise the core file of one program would have the bytes of all that share the memory. Kernels that
-        // do not know the advice are older than 3.4.
-        // SAFETY: the mapping that was just made; the advice changes nothing in it.
+        // Otherwise the core file of one program would have the bytes of all that share the memory.
+        // Kernels that do not know the advice are older than 3.4. SAFETY: the mapping that was just
+        // made; the advice changes nothing in it.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontDump) };
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Self { base, len, file: Some(file) })
     }
 
-    /// Private memory of this process, `len` bytes of zeros, for a stack whose sockets are not shared. After fork
-    /// the child has a copy of its own.
+    /// Maps `len` bytes of a device's memory from `offset` on, as the rings of a socket. Processes
+    /// that have the descriptor map the same bytes.
     ///
     /// # Errors
-    /// Those of mmap(2): `OutOfMemory` when a limit of address space (RLIMIT_AS) leaves no room, and `InvalidInput`
-    /// where `len` is 0.
+    /// The errors of mmap(2): `InvalidInput` where the device has no such memory.
+    pub fn of_device(device: impl AsFd, offset: u64, len: usize) -> std::io::Result<Self> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else can own that address range.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, device, offset)? };
+        let base = NonNull::new(base.cast()).expect("mmap never returns null");
+        Ok(Self { base, len, file: None })
+    }
+
+    /// Private memory of this process, `len` bytes of zeros, for a stack whose sockets are not
+    /// shared. After fork the child has a copy of its own.
+    ///
+    /// # Errors
+    /// Those of mmap(2): `OutOfMemory` when a limit of address space (RLIMIT_AS) leaves no room,
+    /// and `InvalidInput` where `len` is 0.
     pub fn private(len: usize) -> std::io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -146,8 +165,8 @@ impl Mapping {
         self.len == 0
     }
 
-    /// The memfd behind a shared mapping, to hand to the other side. None for private memory, and for a mapping
-    /// that was received.
+    /// The memfd behind a shared mapping, to hand to the other side. None for private memory, and
+    /// for a mapping that was received.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.file.as_deref()
     }
@@ -172,7 +191,8 @@ impl Mapping {
         }
     }
 
-    /// Copies bytes in. The other side sees them in any order, until an atomic that it reads says that they are there.
+    /// Copies bytes in. The other side sees them in any order, until an atomic that it reads says
+    /// that they are there.
     ///
     /// # Panics
     /// As for [`Mapping::read`].
@@ -226,8 +246,8 @@ impl Mapping {
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }
     }
 
-    /// A `repr(C)` struct of atomics at `offset`. To one that was mapped by [`Mapping::read_only`] nothing may be
-    /// stored: that would be SIGSEGV.
+    /// A `repr(C)` struct of atomics at `offset`. To one that was mapped by [`Mapping::read_only`]
+    /// nothing may be stored: that would be SIGSEGV.
     ///
     /// # Panics
     /// When the offset does not suit its alignment, or it would leave the mapping.
@@ -245,12 +265,12 @@ impl Mapping {
     /// Gives the pages of a range back to the system; they read as zero afterwards.
     /// The range is shrunk to whole pages. For the process that made the mapping.
     ///
-    /// Of a shared mapping it sleeps for as long as another process that has the memfd keeps its inode
-    /// locked, which is as long as that process likes.
+    /// Of a shared mapping it sleeps for as long as another process that has the memfd keeps its
+    /// inode locked, which is as long as that process likes.
     ///
     /// # Errors
-    /// Those of fallocate(2) and madvise(2): EINTR when a signal handler ran, EPERM when the memfd is sealed
-    /// against writing. Some of the pages may be gone then.
+    /// Those of fallocate(2) and madvise(2): EINTR when a signal handler ran, EPERM when the memfd
+    /// is sealed against writing. Some of the pages may be gone then.
     pub fn discard(&self, offset: usize, len: usize) -> std::io::Result<()> {
         const PAGE: usize = 4096;
         let start = offset.next_multiple_of(PAGE);
@@ -282,7 +302,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Memory that stretches point to: a mapping, or what keeps a part of one for as long as there are [`Fragments`] of it.
+/// Memory that stretches point to: a mapping, or what keeps a part of one for as long as there are
+/// [`Fragments`] of it.
 pub trait Backing: Debug + Send + Sync {
     /// The mapping that offsets are in; always the same.
     fn mapping(&self) -> &Mapping;
@@ -306,7 +327,8 @@ impl Backing for Mapping {
     }
 }
 
-/// Some bytes of a mapping, which keep it, or what stands for it, alive. The other side may change them at any time.
+/// Some bytes of a mapping, which keep it, or what stands for it, alive. The other side may change
+/// them at any time.
 #[derive(Debug, Clone)]
 pub struct Stretch {
     backing: Arc<dyn Backing>,
@@ -394,9 +416,9 @@ impl Part<'_> {
     }
 }
 
-/// At most two stretches of one mapping: what a range of a ring buffer is. They keep the memory mapped. Its content is kept
-/// by the buffer that gave them: a transmit FIFO lets nobody write there until they are dropped, but the program to which
-/// the bytes belong can do so nevertheless.
+/// At most two stretches of one mapping: what a range of a ring buffer is. They keep the memory
+/// mapped. Its content is kept by the buffer that gave them: a transmit FIFO lets nobody write
+/// there until they are dropped, but the program to which the bytes belong can do so nevertheless.
 #[derive(Debug, Default)]
 pub struct Fragments {
     /// None: no bytes. It was told of these fragments by [`Backing::hold`].
@@ -445,7 +467,8 @@ impl Fragments {
         self.len() == 0
     }
 
-    /// Whether they keep memory that nobody else has a use for: it is free when all such bytes are copied.
+    /// Whether they keep memory that nobody else has a use for: it is free when all such bytes are
+    /// copied.
     pub fn is_forsaken(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.is_forsaken())
     }

@@ -1,10 +1,13 @@
-//! System calls by number, for those that rustix does not offer, or not with the memory that is to be used: without libc, in
-//! whose place a library that is built on this crate may have put functions of its own.
+//! System calls by number, for those that rustix does not offer, or not with the memory that is to
+//! be used: without libc, in whose place a library that is built on this crate may have put
+//! functions of its own.
 
-/// Makes the system call with this number; arguments that it does not take are 0. Gives what it returns.
+/// Makes the system call with this number; arguments that it does not take are 0. Gives what it
+/// returns.
 ///
 /// # Errors
-/// The errno, a positive number below 4096. libc's `errno` stays as it is, and EINTR is the caller's to deal with.
+/// The errno, a positive number below 4096. libc's `errno` stays as it is, and EINTR is the
+/// caller's to deal with.
 ///
 /// # Safety
 /// As for the system call: pointers must be what it expects.
@@ -16,7 +19,8 @@ pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, i32> {
     if result > usize::MAX - 4095 { Err(result.wrapping_neg() as i32) } else { Ok(result) }
 }
 
-/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to -1.
+/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to
+/// -1.
 ///
 /// # Safety
 /// As for [`syscall`].
@@ -38,7 +42,8 @@ pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
     result
 }
 
-/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to -1.
+/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to
+/// -1.
 ///
 /// # Safety
 /// As for [`syscall`].

@@ -1,21 +1,23 @@
-//! What the kernel has behind a program's socket descriptor: an O_PATH descriptor of an anonymous Unix
-//! socket that nobody has open.
+//! What the kernel has behind a program's socket descriptor: an O_PATH descriptor of an anonymous
+//! Unix socket that nobody has open.
 //!
-//! A program needs something of the kernel's under the number: so that numbers do not collide, and so that
-//! dup, close-on-exec, fork and SCM_RIGHTS act on it. What is there must not *do* anything: of an O_PATH
-//! descriptor read(2), write(2), ioctl(2), poll(2) and all calls about sockets are EBADF (open(2)), fstat(2)
-//! says that it is a socket, and to open it again by /proc is ENXIO, as with any socket.
+//! A program needs something of the kernel's under the number: so that numbers do not collide, and
+//! so that dup, close-on-exec, fork and SCM_RIGHTS act on it. What is there must not *do* anything:
+//! of an O_PATH descriptor read(2), write(2), ioctl(2), poll(2) and all calls about sockets are
+//! EBADF (open(2)), fstat(2) says that it is a socket, and to open it again by /proc is ENXIO, as
+//! with any socket.
 //!
 //! There are two kinds, distinguished only by the timestamps of the object:
-//! - the *blank* token, of which a process has one; the descriptors of its sockets are duplicates of it,
-//!   which is all that a new connection costs;
-//! - *named* tokens, each an object of its own, made when a descriptor goes to another program. The times
-//!   of the object say which socket of which run it stands for. To read them takes two system calls and no
-//!   /proc. Any process can set such times on a descriptor of its own, but it cannot guess the run's number:
-//!   outside the run only a process that was sent a token knows it.
+//! - the *blank* token, of which a process has one; the descriptors of its sockets are duplicates
+//!   of it, which is all that a new connection costs;
+//! - *named* tokens, each an object of its own, made when a descriptor goes to another program. The
+//!   times of the object say which socket of which run it stands for. To read them takes two system
+//!   calls and no /proc. Any process can set such times on a descriptor of its own, but it cannot
+//!   guess the run's number: outside the run only a process that was sent a token knows it.
 //!
-//! The kernel gives a new socket the memory of an old one, and leaves the old one's times in it. So times
-//! say nothing of sockets that are open, as a program's own are, and a blank token has its times cleared.
+//! The kernel gives a new socket the memory of an old one, and leaves the old one's times in it. So
+//! times say nothing of sockets that are open, as a program's own are, and a blank token has its
+//! times cleared.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -30,8 +32,8 @@ use crate::{Fd, opened};
 const MARK: i64 = 0x74_7770;
 const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds");
 
-/// A run as its tokens tell it: a descriptor may come from another one, where the same slot is another
-/// socket's, and from somebody who made it to look like a token.
+/// A run as its tokens tell it: a descriptor may come from another one, where the same slot is
+/// another socket's, and from somebody who made it to look like a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run(i64);
 
@@ -42,13 +44,14 @@ impl Run {
     /// ENOSYS of getrandom(2), before Linux 3.17 or behind a filter that forbids it.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
-        // getrandom(2) never returns fewer bytes than asked for, up to 256, once its source is initialized.
+        // getrandom(2) never returns fewer bytes than asked for, up to 256, once its source is
+        // initialized.
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
         Ok(Self::from_bytes(bytes))
     }
 
-    /// As [`Self::to_bytes`] gives it; whatever the bytes are, a moment after 1969, and before the last one
-    /// that there is, of which the kernel does not keep the nanoseconds.
+    /// As [`Self::to_bytes`] gives it; whatever the bytes are, a moment after 1969, and before the
+    /// last one that there is, of which the kernel does not keep the nanoseconds.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(i64::from_ne_bytes(bytes) & (i64::MAX >> 1))
     }
@@ -73,15 +76,15 @@ pub struct Name {
 /// A token that stands for no socket. The descriptor is close-on-exec.
 ///
 /// # Errors
-/// Those of socket(2), and of open_tree(2) or, where that fails, of opening /proc/self/fd: EMFILE and ENFILE when
-/// there are no descriptors left, ENOENT without /proc.
+/// Those of socket(2), and of open_tree(2) or, where that fails, of opening /proc/self/fd: EMFILE
+/// and ENFILE when there are no descriptors left, ENOENT without /proc.
 pub fn blank() -> io::Result<Fd> {
     const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     token(NEVER, NEVER)
 }
 
-/// A token with this name. The descriptor is close-on-exec; its object is its own, of more than 1 KiB of the
-/// kernel's memory.
+/// A token with this name. The descriptor is close-on-exec; its object is its own, of more than 1
+/// KiB of the kernel's memory.
 ///
 /// # Errors
 /// As for [`blank`].
@@ -97,8 +100,8 @@ fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Fd> {
     path_only(&socket)
 }
 
-/// The name of a named token; None for every other descriptor. Whether the run is this one is for the caller to
-/// look at: a process that knows a run's number can make tokens of that run.
+/// The name of a named token; None for every other descriptor. Whether the run is this one is for
+/// the caller to look at: a process that knows a run's number can make tokens of that run.
 pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     let stat = rustix::fs::fstat(fd).ok()?;
     if !FileType::from_raw_mode(stat.st_mode).is_socket()
@@ -123,8 +126,8 @@ fn socket() -> io::Result<Fd> {
     Ok(opened(open)?.into())
 }
 
-/// open_tree(2) needs no /proc; where it is not allowed (containers' filters) or not there (before Linux
-/// 5.2), /proc is.
+/// open_tree(2) needs no /proc; where it is not allowed (containers' filters) or not there (before
+/// Linux 5.2), /proc is.
 fn path_only(socket: &Fd) -> io::Result<Fd> {
     Ok(opened(|| by_tree(socket.as_fd()).or_else(|_| by_proc(socket.as_fd())))?.into())
 }

@@ -1,6 +1,7 @@
-//! Sums of bytes with the processor's wide registers, where it has some: what the Internet checksum (RFC 1071) of a payload
-//! is made of. Which registers there are is known when a program runs, and to call what uses them is unsafe before that is
-//! known: so it is here, and the crates above forbid unsafe code.
+//! Sums of bytes with the processor's wide registers, where it has some: what the Internet checksum
+//! (RFC 1071) of a payload is made of. Which registers there are is known when a program runs, and
+//! to call what uses them is unsafe before that is known: so it is here, and the crates above
+//! forbid unsafe code.
 //!
 //! ```
 //! let data: Vec<u8> = (0..=255).collect();
@@ -16,8 +17,9 @@
 #[cfg(any(target_arch = "x86_64", test))]
 const BLOCK: usize = 32;
 
-/// The sum of `data` as numbers of 32 bits in the order of the machine's bytes, as far as there are whole blocks of 32 bytes,
-/// and what is left of it. Exact below 16 GiB. `None`: there are no wide registers.
+/// The sum of `data` as numbers of 32 bits in the order of the machine's bytes, as far as there are
+/// whole blocks of 32 bytes, and what is left of it. Exact below 16 GiB. `None`: there are no wide
+/// registers.
 #[inline]
 #[must_use]
 pub fn wide(data: &[u8]) -> Option<(u64, &[u8])> {
@@ -37,7 +39,8 @@ mod avx2 {
 
     use super::BLOCK;
 
-    /// Both halves of each word are added to a word of their own, so no carry is lost, and none has to be kept.
+    /// Both halves of each word are added to a word of their own, so no carry is lost, and none has
+    /// to be kept.
     #[target_feature(enable = "avx2")]
     pub(super) fn sum(blocks: &[[u8; BLOCK]]) -> u64 {
         let mut sums = [_mm256_setzero_si256(); 4];

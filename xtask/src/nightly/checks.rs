@@ -11,8 +11,8 @@ use super::verdict::Attempt;
 use super::{COMMAND_LIMIT, Options, TEST_LIMIT};
 use crate::gate::binaries::{self, Binary, Builds};
 use crate::gate::pool::{self, Settings};
-use crate::gate::step;
 use crate::gate::{NIGHTLY, REAL_PROGRAMS, SHARDS, is_programs};
+use crate::gate::{dpdk, step};
 use crate::workspace::{cargo, target};
 
 /// A check, and how its tests are judged.
@@ -124,6 +124,12 @@ pub const CHECKS: &[Check] = &[
         work: |world, _| one(world.real_programs(&[(HOSTING, "inline")], 3)),
     },
     Check {
+        name: "dpdk",
+        about: "devices of DPDK on the release build, long tests too (libdpdk-dev)",
+        judged: Judged::ByEach,
+        work: |world, _| one(world.dpdk()),
+    },
+    Check {
         name: "timing-real",
         about: "tests named nightly:: with real programs (stress, throughput, idle), one at a time",
         judged: Judged::ByMost,
@@ -223,6 +229,22 @@ impl World<'_> {
         all.extend(env);
         let is_real = |binary: &Binary| binary.package == REAL_PROGRAMS;
         self.tests(is_real, |name| !name.contains(NIGHTLY), &all, threads)
+    }
+
+    /// Tests with devices of DPDK, on a release build that has them.
+    fn dpdk(&self) -> Result<Attempt> {
+        const SHOWN_BY: &str = "/usr/share/doc/libdpdk-dev";
+        crate::debian::ensure_package("libdpdk-dev", SHOWN_BY)?;
+        let towpath = target(self.root).join("release/towpath").display().to_string();
+        let env = [("TOWPATH_BIN", &*towpath), (dpdk::MUST_BE, "1")];
+        let is_ours =
+            |binary: &Binary| binary.package == REAL_PROGRAMS && binary.target == dpdk::TESTS;
+        let mut attempt = None;
+        dpdk::with_build(self.root, &["--release"], || {
+            attempt = Some(self.tests(is_ours, |_| true, &env, 1)?);
+            Ok(())
+        })?;
+        Ok(attempt.expect("set, or an error"))
     }
 
     /// The release build, made anew if something has changed.

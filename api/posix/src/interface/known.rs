@@ -9,9 +9,11 @@ use towpath_client::Lock;
 /// What is known of the stack's interfaces.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// What datagrams were sent from and over before. Signals must be blocked whenever this lock is held.
+    /// What datagrams were sent from and over before. Signals must be blocked whenever this lock is
+    /// held.
     pub sources: Lock<Sources>,
-    /// Leaked; null until the engine was asked. Interfaces keep their IPv4 addresses as long as it runs.
+    /// Leaked; null until the engine was asked. Interfaces keep their IPv4 addresses as long as it
+    /// runs.
     broadcasts: AtomicPtr<Vec<[u8; 4]>>,
 }
 
@@ -31,8 +33,8 @@ impl Known {
         unsafe { self.broadcasts.load(Ordering::Acquire).as_ref() }.map(Vec::as_slice)
     }
 
-    /// Keeps what the engine has said of them, unless another thread was faster. No thread waits for another one's
-    /// question here: that one may not exist in a child that is forked meanwhile.
+    /// Keeps what the engine has said of them, unless another thread was faster. No thread waits
+    /// for another one's question here: that one may not exist in a child that is forked meanwhile.
     pub fn keep_broadcasts(&self, said: Vec<[u8; 4]>) -> &[[u8; 4]] {
         let said = Box::into_raw(Box::new(said));
         let set = Ordering::AcqRel;

@@ -1,9 +1,9 @@
 //! What is answered to which request.
 //!
 //! The stack can be looked at, not changed: RTM_NEW, DEL and SET are EPERM, as for a user without
-//! privileges. Of what can be asked of the kernel the interfaces, addresses and routes are here; EOPNOTSUPP
-//! says that there is no answer to the rest (neighbours, rules, queueing disciplines, ...), as of a kernel
-//! without that part.
+//! privileges. Of what can be asked of the kernel the interfaces, addresses and routes are here;
+//! EOPNOTSUPP says that there is no answer to the rest (neighbours, rules, queueing disciplines,
+//! ...), as of a kernel without that part.
 
 use std::net::IpAddr;
 
@@ -66,8 +66,8 @@ impl Out<'_> {
         i32::from(self.request.flags) & libc::NLM_F_DUMP != 0
     }
 
-    /// The number at `at` of the request's fixed part; 0 when the request is shorter, as those for one
-    /// family may be.
+    /// The number at `at` of the request's fixed part; 0 when the request is shorter, as those for
+    /// one family may be.
     fn number(&self, at: usize) -> u32 {
         u32_at(self.request.body, at).unwrap_or(0)
     }
@@ -251,7 +251,8 @@ fn route_to(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
         let fits = index.is_none_or(|index| index == way.index) || way.local;
         fits && way.dst.family == dst.family && covers(&way.dst, way.prefix_len, &dst)
     };
-    // The longest prefix, and the first of equal ones: the stack tells them in the order of preference.
+    // The longest prefix, and the first of equal ones: the stack tells them in the order of
+    // preference.
     let best = |best: Option<Way>, way: Way| match best {
         Some(best) if (best.local, best.prefix_len) >= (way.local, way.prefix_len) => Some(best),
         _ => Some(way),
@@ -340,7 +341,8 @@ fn put_way(to: &mut Datagram, way: &Way, source: Option<&RawAddr>, looked_up: bo
         _ => libc::RTPROT_BOOT,
     };
     let kind = if way.local { libc::RTN_LOCAL } else { libc::RTN_UNICAST };
-    // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
+    // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type,
+    // flags.
     let (family, bits, table) = (way.dst.family as u8, way.prefix_len as u8, way.table());
     to.put(&[family, bits, 0, 0, table as u8, protocol, scope, kind]);
     to.put(&[0; 4]);
@@ -361,7 +363,8 @@ fn put_way(to: &mut Datagram, way: &Way, source: Option<&RawAddr>, looked_up: bo
     to.end();
 }
 
-/// The address that packets this way come from: one of the network that they go to, or the interface's first.
+/// The address that packets this way come from: one of the network that they go to, or the
+/// interface's first.
 fn source(stack: Stack<'_>, way: &Way) -> Option<RawAddr> {
     let near = if way.gateway.family == 0 { way.dst } else { way.gateway };
     let of_way = |interface: &&Interface| {
@@ -410,14 +413,16 @@ trait ToName {
 impl ToName for [u8] {
     fn to_owned_name(&self) -> [u8; 16] {
         let mut name = [0; 16];
-        // No interface has a longer name, and cut to 16 bytes without a NUL it does not become one that exists.
+        // No interface has a longer name, and cut to 16 bytes without a NUL it does not become one
+        // that exists.
         let len = self.len().min(name.len());
         name[..len].copy_from_slice(&self[..len]);
         name
     }
 }
 
-// From linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h and if.h, where the libc crate has them not.
+// From linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h and if.h, where the libc crate has them
+// not.
 const NLMSG_MIN_TYPE: i32 = 0x10;
 /// The error quotes the header of the request alone.
 const NLM_F_CAPPED: u16 = 0x100;

@@ -1,7 +1,8 @@
 //! Messages of netlink(7) and rtnetlink(7), as they lie in memory.
 //!
-//! Numbers are in the machine's order, addresses in the network's. Everything is aligned to four bytes.
-//! Nothing is allocated: a signal handler may interrupt malloc and use a socket all the same.
+//! Numbers are in the machine's order, addresses in the network's. Everything is aligned to four
+//! bytes. Nothing is allocated: a signal handler may interrupt malloc and use a socket all the
+//! same.
 
 /// `struct nlmsghdr`.
 pub(super) const HEADER_LEN: usize = 16;

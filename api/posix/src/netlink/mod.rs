@@ -1,20 +1,22 @@
-//! Netlink sockets that show the stack: those of NETLINK_ROUTE (rtnetlink(7)), over which `ip`, libnl and
-//! others ask for interfaces, addresses and routes.
+//! Netlink sockets that show the stack: those of NETLINK_ROUTE (rtnetlink(7)), over which `ip`,
+//! libnl and others ask for interfaces, addresses and routes.
 //!
-//! Such a socket is one of the kernel's, of NETLINK_USERSOCK, the netlink protocol by which processes write
-//! to each other: waiting, flags, buffers, names and the length of what waits are the kernel's affair. What
-//! the program sends, `answer` answers at once, before the call returns:
+//! Such a socket is one of the kernel's, of NETLINK_USERSOCK, the netlink protocol by which
+//! processes write to each other: waiting, flags, buffers, names and the length of what waits are
+//! the kernel's affair. What the program sends, `answer` answers at once, before the call returns:
 //!
 //! ```text
 //!   program ── sendmsg ──► this library ─ answer ─► a socket that lives for the call
 //!   program ◄─ recvmsg ─── the program's socket ◄────── datagrams ──┘
 //! ```
 //!
-//! A netlink socket that is connected takes datagrams of its peer alone. So the program's is connected to the
-//! answering one for as long as that lives, and to itself otherwise: no other process can write to it.
+//! A netlink socket that is connected takes datagrams of its peer alone. So the program's is
+//! connected to the answering one for as long as that lives, and to itself otherwise: no other
+//! process can write to it.
 //!
-//! A process that has entered a network namespace of its own (`unshare -n`, bubblewrap) sets that one up by
-//! netlink: there these sockets are the kernel's in every respect, as are those of other netlink protocols.
+//! A process that has entered a network namespace of its own (`unshare -n`, bubblewrap) sets that
+//! one up by netlink: there these sockets are the kernel's in every respect, as are those of other
+//! netlink protocols.
 
 mod answer;
 mod codec;
@@ -47,8 +49,8 @@ pub fn is_wanted(posix: &'static Posix, domain: i32, protocol: i32) -> bool {
     (domain, protocol) == (libc::AF_NETLINK, libc::NETLINK_ROUTE) && posix.is_active()
 }
 
-/// socket(2); None: the kernel's own is wanted, because this process is in another network namespace than
-/// the run.
+/// socket(2); None: the kernel's own is wanted, because this process is in another network
+/// namespace than the run.
 pub fn socket(posix: &'static Posix, kind: i32) -> Result<Option<i32>> {
     let client = posix.client()?;
     let args = [libc::AF_NETLINK as usize, kind as usize, libc::NETLINK_USERSOCK as usize, 0, 0, 0];
@@ -85,7 +87,8 @@ fn is_still_ours(posix: &'static Posix, fd: i32) -> bool {
     ours
 }
 
-/// bind(2). Groups may be joined as on the kernel, which announces changes in them: here nothing changes.
+/// bind(2). Groups may be joined as on the kernel, which announces changes in them: here nothing
+/// changes.
 ///
 /// # Safety
 /// As bind(2).
@@ -199,7 +202,8 @@ fn respond(posix: &'static Posix, fd: i32, requests: &[u8], stack: Stack<'_>) ->
     let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
     let helper: Fd =
         rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();
-    // The kernel chooses a port id: for the helper here, and for the program's socket when it connects.
+    // The kernel chooses a port id: for the helper here, and for the program's socket when it
+    // connects.
     rustix::net::bind(helper.as_fd(), &SocketAddrNetlink::new(0, 0))?;
     rustix::net::connect(socket, &port_of(helper.as_fd())?)?;
     let own = port_of(socket)?;
@@ -221,8 +225,8 @@ fn port_of(socket: BorrowedFd<'_>) -> Result<SocketAddrNetlink> {
 }
 
 fn borrow(fd: i32) -> BorrowedFd<'static> {
-    // SAFETY: the program's descriptor, which it must not close during a call; if it does, the kernel says
-    // EBADF or acts on what took its place, as it would for the program itself.
+    // SAFETY: the program's descriptor, which it must not close during a call; if it does, the
+    // kernel says EBADF or acts on what took its place, as it would for the program itself.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 

@@ -12,7 +12,8 @@ use crate::handle::Handle;
 use crate::privilege::{CAP_NET_ADMIN, CAP_NET_RAW, may};
 use crate::{Errno, Result, interface, transfer};
 
-/// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are doubled.
+/// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are
+/// doubled.
 const BUFFER_MAX: i32 = 4 << 20;
 /// What SO_SNDBUFFORCE and SO_RCVBUFFORCE are cut to: half of the longest FIFO.
 const BUFFER_FORCED_MAX: u32 = 8 << 20;
@@ -40,14 +41,14 @@ const SO_COOKIE: i32 = 57;
 const RTO_MAX_S: i32 = 120;
 /// Most repetitions that TCP_DEFER_ACCEPT counts.
 const REPETITIONS_MAX: u32 = 255;
-/// SOF_TIMESTAMPING_TX_SOFTWARE, _RX_SOFTWARE and _SOFTWARE (which asks for what the others make), and
-/// _OPT_ID, by which a program knows of which of its datagrams a time is.
+/// SOF_TIMESTAMPING_TX_SOFTWARE, _RX_SOFTWARE and _SOFTWARE (which asks for what the others make),
+/// and _OPT_ID, by which a program knows of which of its datagrams a time is.
 const STAMP_TX: u32 = 1 << 1;
 const STAMP_RX: u32 = 1 << 3;
 const STAMP_SOFTWARE: u32 = 1 << 4;
 const STAMP_ID: u32 = 1 << 7;
-/// _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE and _RAW_HARDWARE; _OPT_CMSG and _OPT_TSONLY, which say how it
-/// is done in any case; and _OPT_TX_SWHW, which allows both kinds at once.
+/// _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE and _RAW_HARDWARE; _OPT_CMSG and _OPT_TSONLY, which
+/// say how it is done in any case; and _OPT_TX_SWHW, which allows both kinds at once.
 const STAMP_NEEDLESS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 10 | 1 << 11 | 1 << 14;
 /// SO_PRIORITY that everybody may set.
 const PRIORITY_MAX: i32 = 6;
@@ -206,8 +207,8 @@ pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) 
     }
 }
 
-/// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER. The engine cuts and refuses datagrams; the option bit tells send(2)
-/// that it has to ask the engine whether a long one would be refused.
+/// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER. The engine cuts and refuses datagrams; the option bit
+/// tells send(2) that it has to ask the engine whether a long one would be refused.
 fn set_mtu_discovery(handle: &Handle, level: i32, name: i32, mode: i32) -> Result<()> {
     check_range(mode, libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_OMIT)?;
     let refuses = [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_INTERFACE]
@@ -222,7 +223,8 @@ fn set_mtu_discovery(handle: &Handle, level: i32, name: i32, mode: i32) -> Resul
     Ok(())
 }
 
-/// IPV6_MTU: the longest packet that a datagram is sent in. getsockopt(2) gives the path MTU in any case.
+/// IPV6_MTU: the longest packet that a datagram is sent in. getsockopt(2) gives the path MTU in any
+/// case.
 fn set_fragment_size(handle: &Handle, size: i32) -> Result<()> {
     if size != 0 {
         check_range(size, IPV6_MIN_MTU, i32::MAX)?;
@@ -303,7 +305,8 @@ fn set_multicast_if(handle: &Handle, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// SO_SNDBUF of a connection on which it was not set: what it holds now, or will hold as soon as that is full.
+/// SO_SNDBUF of a connection on which it was not set: what it holds now, or will hold as soon as
+/// that is full.
 fn sndbuf_in_use(handle: &Handle) -> u32 {
     let slot = handle.slot;
     let in_use = slot.tx_limit.load(Relaxed).max(slot.tx_goal.load(Relaxed));
@@ -338,8 +341,8 @@ fn set_buffer(handle: &Handle, side: Side, most: u32, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// As tcp_set_rcvlowat: who polls below the old mark and above the new one is woken. The engine does that, because
-/// other processes may hold the socket.
+/// As tcp_set_rcvlowat: who polls below the old mark and above the new one is woken. The engine
+/// does that, because other processes may hold the socket.
 fn set_low_water(handle: &Handle, asked: i32) -> Result<()> {
     let bytes = if asked < 0 { i32::MAX } else { asked.max(1) } as u32;
     let before = handle.slot.rcvlowat.swap(bytes, Relaxed);
@@ -468,8 +471,8 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
     }
 }
 
-/// The time by which a handshake has been repeated for `seconds`, at 1, 3, 7, 15 ... seconds: Linux counts
-/// repetitions.
+/// The time by which a handshake has been repeated for `seconds`, at 1, 3, 7, 15 ... seconds: Linux
+/// counts repetitions.
 fn whole_repetitions(seconds: i32) -> i32 {
     let (mut period, mut step, mut count) = (0, 1, 0);
     while period < seconds && count < REPETITIONS_MAX {
@@ -518,8 +521,9 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
         (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
         (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS) => {
             let on = int_of(level, bytes)? != 0;
-            // Linux gives no such message for a datagram without options. A ping socket cannot send options, and an
-            // answer has those of its request (RFC 1122 §3.2.2.6); other sockets may receive datagrams with any.
+            // Linux gives no such message for a datagram without options. A ping socket cannot send
+            // options, and an answer has those of its request (RFC 1122 §3.2.2.6); other sockets
+            // may receive datagrams with any.
             if on && handle.kind() != Kind::Echo {
                 return fail(libc::ENOPROTOOPT);
             }

@@ -1,10 +1,10 @@
-//! The library must not call itself: what it wants of the kernel it asks without libc, in whose place its
-//! own functions are. Those answer as a program is to be answered (readlink says that a descriptor is a
-//! socket), and may want a lock that the calling code has.
+//! The library must not call itself: what it wants of the kernel it asks without libc, in whose
+//! place its own functions are. Those answer as a program is to be answered (readlink says that a
+//! descriptor is a socket), and may want a lock that the calling code has.
 //!
-//! Std calls libc. So this looks through the machine code for ways from our functions to one of ours again
-//! by its C name. The functions of C's names themselves may call each other. Calls through pointers in data
-//! are not seen.
+//! Std calls libc. So this looks through the machine code for ways from our functions to one of
+//! ours again by its C name. The functions of C's names themselves may call each other. Calls
+//! through pointers in data are not seen.
 
 #[expect(dead_code, reason = "for tests that load the library, too")]
 #[path = "../library/mod.rs"]
@@ -13,8 +13,8 @@ mod library;
 use std::collections::{HashMap, HashSet};
 use std::process::Command;
 
-/// Where the search ends: what a failing program does on its way to abort. The library reports a panic
-/// itself.
+/// Where the search ends: what a failing program does on its way to abort. The library reports a
+/// panic itself.
 const ENDS: [&str; 2] = ["9panicking", "alloc_error"];
 
 /// Who may call what after all: part of the name of a function on the way, the symbols, and why.
@@ -30,7 +30,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// That of a package, built for debugging: with link-time optimisation std's functions disappear in ours.
+    /// That of a package, built for debugging: with link-time optimisation std's functions
+    /// disappear in ours.
     pub fn of(package: &str) -> Self {
         let file = build(package);
         let interposed = interposed(&file);
@@ -39,8 +40,8 @@ impl Library {
     }
 }
 
-/// Fails where a function of the library comes to one that it exports, other than those that `allowed` names: part of the
-/// name of a function on the way, the symbols, and why.
+/// Fails where a function of the library comes to one that it exports, other than those that
+/// `allowed` names: part of the name of a function on the way, the symbols, and why.
 pub fn does_not_call_itself(library: &Library, allowed: &[Allowed]) {
     let Library { interposed, calls, .. } = library;
     assert!(interposed.contains("readlink") && interposed.contains("close"));
@@ -116,8 +117,8 @@ fn interposed(library: &str) -> HashSet<String> {
     text.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }
 
-/// Which function calls (or takes the address of) which; an interposed symbol, by the dynamic linker,
-/// with a `!`.
+/// Which function calls (or takes the address of) which; an interposed symbol, by the dynamic
+/// linker, with a `!`.
 fn calls(library: &str, interposed: &HashSet<String>) -> Functions {
     let table = pointers(library, interposed);
     let mut calls = Functions::new();

@@ -1,5 +1,5 @@
-//! What is behind a descriptor: nothing that a system call of the program's own could read, and never
-//! somebody else's.
+//! What is behind a descriptor: nothing that a system call of the program's own could read, and
+//! never somebody else's.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -33,7 +33,8 @@ pub const CASES: &[Case] = &[
     ("kernel_calls_on_sockets", kernel_calls_on_sockets),
 ];
 
-/// A system call on a descriptor that the library does not see. -1 and the errno, or the result and 0.
+/// A system call on a descriptor that the library does not see. -1 and the errno, or the result and
+/// 0.
 pub fn raw(number: libc::c_long, fd: RawFd, buffer: &mut [u8]) -> (isize, i32) {
     let args = [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0];
     // SAFETY: a buffer and its length, for read and write.
@@ -151,8 +152,8 @@ fn closed_while_it_lingers() {
         // SAFETY: eight bytes.
         let write =
             |number: RawFd| unsafe { libc::write(number, 1u64.to_ne_bytes().as_ptr().cast(), 8) };
-        // No call is under way at the descriptor when the close begins: the kernel lets whichever call ends last
-        // close the socket, and linger.
+        // No call is under way at the descriptor when the close begins: the kernel lets whichever
+        // call ends last close the socket, and linger.
         asleep::others();
         let mut eight = [0u8; 8];
         for _ in 0..1000 {
@@ -177,8 +178,9 @@ fn closed_while_it_lingers() {
     });
 }
 
-/// What dup2 gives to one socket after the other is a socket all the time. With a file in turn, a call that
-/// is under way may find the number closed, but never anything that can be written to besides the two.
+/// What dup2 gives to one socket after the other is a socket all the time. With a file in turn, a
+/// call that is under way may find the number closed, but never anything that can be written to
+/// besides the two.
 fn replaced_without_a_gap() {
     let to = UdpSocket::bind("127.0.0.1:0").unwrap();
     let [one, two] = [(); 2].map(|()| {
@@ -470,7 +472,8 @@ fn exec_without_proc() {
     assert_eq!(text, "heard\n");
 }
 
-/// As telnetd does it under inetd: login_tty(3) puts a terminal in the place of the socket, inside libc.
+/// As telnetd does it under inetd: login_tty(3) puts a terminal in the place of the socket, inside
+/// libc.
 fn exec_after_login_tty() {
     let (server, _client) = pair();
     let (mut terminal, mut programs) = (-1, -1);

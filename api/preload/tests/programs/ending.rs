@@ -171,7 +171,8 @@ fn a_process_that_is_cut_off_does_not_hang() {
     let tail = (at + 64) as *mut u32;
     // SAFETY: it is mapped, and what the library makes of it is what this is about.
     unsafe { tail.write_volatile(u32::MAX / 2) };
-    // The ring is that of the first shard, which has to be asked for something, and then tells the others.
+    // The ring is that of the first shard, which has to be asked for something, and then tells the
+    // others.
     let mut asked = std::iter::repeat_with(|| {
         std::thread::sleep(Duration::from_millis(1));
         UdpSocket::bind("127.0.0.1:0")

@@ -1,4 +1,5 @@
-//! Paths, folders and streams, as far as descriptors are concerned. Each case runs on the kernel too.
+//! Paths, folders and streams, as far as descriptors are concerned. Each case runs on the kernel
+//! too.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};

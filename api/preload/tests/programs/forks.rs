@@ -38,8 +38,8 @@ static CONNECTION: OnceLock<(TcpStream, TcpStream)> = OnceLock::new();
 static CORKED: AtomicI32 = AtomicI32::new(-1);
 static HANDLED: AtomicU32 = AtomicU32::new(0);
 
-/// What of the library has a lock of its own: the ring, calls of the engine, datagrams in parts, options,
-/// sources of datagrams, epoll sets, descriptors, handlers of signals.
+/// What of the library has a lock of its own: the ring, calls of the engine, datagrams in parts,
+/// options, sources of datagrams, epoll sets, descriptors, handlers of signals.
 extern "C" fn use_sockets() {
     let (server, client) = CONNECTION.get().unwrap();
     (&mut &*client).write_all(b"x").unwrap();
@@ -271,8 +271,8 @@ fn handlers_of_fork_wait_for_threads() {
     assert_eq!(HANDLED.load(Ordering::SeqCst), 2);
 }
 
-/// As jemalloc and tcmalloc do it: whoever allocates while a handler of theirs has the lock waits for ever. It is
-/// another library in front of libc, whose malloc it uses.
+/// As jemalloc and tcmalloc do it: whoever allocates while a handler of theirs has the lock waits
+/// for ever. It is another library in front of libc, whose malloc it uses.
 const LOCKED_MALLOC: &str = r#"
 #include <pthread.h>
 #include <stddef.h>
@@ -306,7 +306,8 @@ fn with_locked_malloc() -> ExitStatus {
     again.status().unwrap()
 }
 
-/// What the library does for fork allocates: not between the handlers that take and give back the lock of malloc.
+/// What the library does for fork allocates: not between the handlers that take and give back the
+/// lock of malloc.
 fn forked_where_malloc_is_locked_in_handlers() {
     if let Some(folder) = std::env::var_os(LOCKED_MALLOC_FOLDER) {
         return fork_where_malloc_is_locked(Path::new(&folder));
@@ -349,8 +350,8 @@ fn fork_where_malloc_is_locked(folder: &Path) {
     allocating.join().unwrap();
 }
 
-/// A program that opens many sockets, its threads at the same time, and its children: each socket is one of its own, and
-/// those of a child end with it.
+/// A program that opens many sockets, its threads at the same time, and its children: each socket
+/// is one of its own, and those of a child end with it.
 fn forked_by_one_that_opens_many() {
     let served = |listener: TcpListener| {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

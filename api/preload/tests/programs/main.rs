@@ -2,7 +2,8 @@
 //!
 //! The parent starts an engine and, for each case, this same executable with the library preloaded
 //! and TOWPATH_CONTROL set; the case then runs in the child, which uses std and libc like any
-//! program. All of them run on Linux as well, without the library, but for those that are listed below.
+//! program. All of them run on Linux as well, without the library, but for those that are listed
+//! below.
 //!
 //! The command line is libtest's as far as a runner needs it: `towpath::NAME` and `kernel::NAME`
 //! are tests of their own.

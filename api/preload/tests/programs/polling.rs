@@ -311,8 +311,8 @@ fn two_threads_one_set() {
     assert_eq!(total.load(std::sync::atomic::Ordering::SeqCst), ROUNDS * pairs.len());
 }
 
-/// Each answer is waited for, in sets and in lists, by threads that wake each other: whatever wakes them holds only so
-/// many of the times at which they were woken.
+/// Each answer is waited for, in sets and in lists, by threads that wake each other: whatever wakes
+/// them holds only so many of the times at which they were woken.
 fn many_sleeps() {
     const ROUNDS: usize = 1000;
     let play = |mut stream: TcpStream, begins: bool, in_a_set: bool| {
@@ -547,7 +547,8 @@ fn lists_of_sockets_alone() {
     });
 }
 
-/// As in the kernel, where the call has the socket: it goes on, waits for the others, and tells of it with them.
+/// As in the kernel, where the call has the socket: it goes on, waits for the others, and tells of
+/// it with them.
 fn a_socket_that_is_closed_under_a_poll() {
     let (one, _to_one) = pair();
     let (other, mut to_other) = pair();
@@ -605,7 +606,8 @@ fn a_socket_that_is_closed_under_a_poll() {
     }
 }
 
-/// Both halves of a UDP socket, one after the other: a thread that waits for no event in particular hears of it.
+/// Both halves of a UDP socket, one after the other: a thread that waits for no event in particular
+/// hears of it.
 fn halves_that_are_shut_one_by_one() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect("127.0.0.1:9").unwrap();
@@ -622,8 +624,8 @@ fn halves_that_are_shut_one_by_one() {
     });
 }
 
-/// As in the kernel, where the call has the set: it goes on in it, and does not come into the next one, which
-/// gets the same numbers.
+/// As in the kernel, where the call has the set: it goes on in it, and does not come into the next
+/// one, which gets the same numbers.
 fn a_set_that_is_closed_under_a_call() {
     let (first, mut to_first) = pair();
     let (second, mut to_second) = pair();
@@ -668,8 +670,8 @@ fn a_set_that_is_closed_under_a_call() {
     assert_eq!(in_new.join().unwrap(), (1, 2));
 }
 
-/// A program takes the number of a descriptor that is not its own, while a thread sleeps in poll: what comes to the
-/// thread then does not go to the program's file.
+/// A program takes the number of a descriptor that is not its own, while a thread sleeps in poll:
+/// what comes to the thread then does not go to the program's file.
 ///
 /// poll(2) looks numbers up again each time that the kernel wakes it. A thread whose numbers have
 /// all been taken notices nothing before its time limit, so it has a short one.

@@ -190,7 +190,8 @@ fn can_be_had(kind: i32, ip: &str, port: u16) -> bool {
     result.is_ok()
 }
 
-/// How a socket may be bound: the address, and whether the port is named. What the program named stays.
+/// How a socket may be bound: the address, and whether the port is named. What the program named
+/// stays.
 const BINDS: [Option<(&str, bool)>; 5] =
     [None, Some((ANY, false)), Some((HOST, false)), Some((HOST, true)), Some((ANY, true))];
 
@@ -358,7 +359,8 @@ fn a_connected_datagram_socket_holds_one_address() {
     }
 }
 
-/// Of several sockets that are connected from one port to one peer; the others when that one has gone.
+/// Of several sockets that are connected from one port to one peer; the others when that one has
+/// gone.
 fn the_last_to_connect_hears_the_peer() {
     for how in ["a", "p", "ap"] {
         let peer = UdpSocket::bind((HOST, 0)).unwrap();
@@ -412,8 +414,9 @@ fn sharing_a_port_that_connect_chose() {
     }
 }
 
-/// Binds sockets one after another to one port, each as its word says: `a` SO_REUSEADDR, `p` SO_REUSEPORT,
-/// `*` the any-address, `l` listens; behind a colon what is set afterwards. Tells which bound.
+/// Binds sockets one after another to one port, each as its word says: `a` SO_REUSEADDR, `p`
+/// SO_REUSEPORT, `*` the any-address, `l` listens; behind a colon what is set afterwards. Tells
+/// which bound.
 fn joined(kind: i32, words: &str) -> String {
     let port = free(kind);
     let mut sockets = Vec::new();

@@ -1,4 +1,5 @@
-//! Accept queues, and what programs may rely on as soon as a call has returned, however many shards there are.
+//! Accept queues, and what programs may rely on as soon as a call has returned, however many shards
+//! there are.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream, UdpSocket};

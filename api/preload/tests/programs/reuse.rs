@@ -1,7 +1,8 @@
-//! Threads receive and send while others close, put other descriptors in their place, and accept and connect
-//! anew, in several processes on one listener. Each record says which connection it is for. As on Linux a
-//! late call may hit the socket that has its descriptor's number by then, but it is a socket of its own
-//! process, and what it takes it gets: nothing of another process's, nothing mixed, nothing lost.
+//! Threads receive and send while others close, put other descriptors in their place, and accept
+//! and connect anew, in several processes on one listener. Each record says which connection it is
+//! for. As on Linux a late call may hit the socket that has its descriptor's number by then, but it
+//! is a socket of its own process, and what it takes it gets: nothing of another process's, nothing
+//! mixed, nothing lost.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
@@ -112,7 +113,8 @@ fn slots_are_used_again(duration: Duration) {
 fn board() -> &'static Board {
     let (prot, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-    // SAFETY: a fresh mapping, as large as a board, of zeros, which are valid atomics; never unmapped.
+    // SAFETY: a fresh mapping, as large as a board, of zeros, which are valid atomics; never
+    // unmapped.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), size_of::<Board>(), prot, flags, -1, 0);
         assert_ne!(at, libc::MAP_FAILED);
@@ -300,8 +302,8 @@ fn send(board: &Board, addr: SocketAddrV4, client: u32, targets: &Targets) {
     }
 }
 
-/// Writes to numbers that others close at this moment: so little of it that no FIFO is ever full, which would
-/// cut a record in two.
+/// Writes to numbers that others close at this moment: so little of it that no FIFO is ever full,
+/// which would cut a record in two.
 fn send_late(client: u32, targets: &Targets, done: &AtomicBool) {
     let mut sent = [(0, 0); TARGETS];
     let mut turn = 0;

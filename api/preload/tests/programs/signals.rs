@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use towpath_qdisc::Dice;
+
 use crate::asleep;
 use crate::harness::Case;
 use crate::sockets::{errno, pair};
@@ -183,8 +185,8 @@ fn sigpipe() {
     drop(client);
 }
 
-/// A thread waits again and again, and each time a signal comes just after `disturb` has woken it for
-/// nothing. `wait` gives the errno of the call, which does not return when the signal is lost.
+/// A thread waits again and again, and each time a signal comes just after `disturb` has woken it
+/// for nothing. `wait` gives the errno of the call, which does not return when the signal is lost.
 fn is_interrupted_each_time(wait: impl Fn() -> i32 + Sync, disturb: impl Fn()) {
     const ROUNDS: u32 = 60;
     install(libc::SIGUSR1, 0);
@@ -337,8 +339,8 @@ fn a_handler_gets_what_the_kernel_gives() {
     assert_eq!(SENDER.load(Ordering::SeqCst), std::process::id());
 }
 
-/// A listener of its own, which asks the engine for each call: socket, bind and listen are async-signal-safe
-/// (signal-safety(7)).
+/// A listener of its own, which asks the engine for each call: socket, bind and listen are
+/// async-signal-safe (signal-safety(7)).
 extern "C" fn listen_and_close(_: i32) {
     // SAFETY: calls that a handler may make, with a structure of its own.
     unsafe {
@@ -384,11 +386,10 @@ fn requests_on_top_of_the_allocator() {
         assert_eq!(libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()), 0);
     }
     let mut pieces: Vec<Vec<u8>> = vec![Vec::new(); 64];
-    let mut n = 1usize;
+    let mut dice = Dice::new(1, 0);
     while SEEN.load(Ordering::SeqCst) < HANDLERS {
-        n = n.wrapping_mul(1_103_515_245).wrapping_add(12_345);
         // Beyond what a thread keeps for itself.
-        pieces[n >> 16 & 63] = Vec::with_capacity(1100 + (n >> 8) % 6000);
+        pieces[dice.index(64)] = Vec::with_capacity(1100 + dice.index(6000));
     }
     // SAFETY: no timer.
     unsafe {

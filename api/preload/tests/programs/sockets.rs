@@ -318,8 +318,8 @@ fn interfaces() {
             let family = i32::from((*(*at).ifa_addr).sa_family);
             families.push(family);
             if family == libc::AF_INET {
-                // Without a peer an address is its own other end; programs read it unasked where a link has no
-                // broadcasts.
+                // Without a peer an address is its own other end; programs read it unasked where a
+                // link has no broadcasts.
                 let v4 =
                     |addr: *mut libc::sockaddr| (*addr.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
                 assert_eq!(v4((*at).ifa_ifu), v4((*at).ifa_addr));

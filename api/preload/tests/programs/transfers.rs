@@ -100,7 +100,8 @@ fn peek_and_waitall() {
     assert_eq!(n, 0, "the end");
 }
 
-/// As sock_rcvlowat: recv waits for the lesser of the mark and the length, and gives what there is when time is up.
+/// As sock_rcvlowat: recv waits for the lesser of the mark and the length, and gives what there is
+/// when time is up.
 fn as_many_bytes_as_the_mark_says() {
     let (mut a, b) = pair();
     let fd = b.as_raw_fd();
@@ -307,7 +308,8 @@ fn datagrams() {
     assert_eq!(socket.send(b"x").unwrap_err().raw_os_error(), Some(libc::EDESTADDRREQ));
 }
 
-/// The call that meets it tells, each time, and no later one; the error queue says how long one may be.
+/// The call that meets it tells, each time, and no later one; the error queue says how long one may
+/// be.
 fn datagrams_that_are_too_long() {
     for (any, level, discover, recverr) in [
         ("127.0.0.1:0", libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_RECVERR),
@@ -354,8 +356,9 @@ fn datagrams_that_are_too_long() {
     }
 }
 
-/// Every packet over IPv4 fits through the loopback, so the engine need not be asked whether one does, from a
-/// socket of either family. The thread that sends cannot hear an answer, nor so much as send without one.
+/// Every packet over IPv4 fits through the loopback, so the engine need not be asked whether one
+/// does, from a socket of either family. The thread that sends cannot hear an answer, nor so much
+/// as send without one.
 fn a_datagram_that_is_short_enough_asks_nobody() {
     const LONGEST: usize = 65_507;
     for (any, name) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "::ffff:127.0.0.1")] {

@@ -1,5 +1,5 @@
-//! Sockets without a peer: what is done to them, and what of it outlasts a connect; and what datagrams may be.
-//! Each case runs on the kernel too.
+//! Sockets without a peer: what is done to them, and what of it outlasts a connect; and what
+//! datagrams may be. Each case runs on the kernel too.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -248,8 +248,8 @@ fn shut_and_then_listening() {
     }
 }
 
-/// The connect(2) that tells of the refusal leaves the socket as one that was never connected (tcp_disconnect).
-/// Until then, after one that did not wait, it is a connection that has ended.
+/// The connect(2) that tells of the refusal leaves the socket as one that was never connected
+/// (tcp_disconnect). Until then, after one that did not wait, it is a connection that has ended.
 fn refused_and_then_unconnected() {
     // SAFETY: integers only.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };

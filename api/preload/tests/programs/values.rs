@@ -336,7 +336,8 @@ fn a_clamped_window() {
     assert!(get(fd, level, clamp).unwrap() >= 65_535, "as large as the buffer");
     assert_eq!(set(fd, level, clamp, 5000), Ok(()));
     assert_eq!((get(fd, level, clamp), set(fd, level, clamp, 0)), (Ok(5000), Err(libc::EINVAL)));
-    // What was offered before stays offered (RFC 9293 §3.8.6): it is taken, and then no more than that.
+    // What was offered before stays offered (RFC 9293 §3.8.6): it is taken, and then no more than
+    // that.
     server.write_all(&[7; 100_000]).unwrap();
     let mut client = client;
     client.read_exact(&mut vec![0; 100_000]).unwrap();
@@ -373,7 +374,8 @@ fn no_checksums() {
     assert_eq!(socket.send_to(b"in pieces", at).unwrap_err().raw_os_error(), Some(libc::EINVAL));
 }
 
-/// What came with a datagram, or from the error queue: its length, and level, type and data of each.
+/// What came with a datagram, or from the error queue: its length, and level, type and data of
+/// each.
 fn receive(fd: RawFd, flags: i32) -> (isize, Told) {
     let (mut data, mut control) = ([0u8; 64], [0u64; 64]);
     let mut buffer = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };

@@ -11,14 +11,15 @@ use std::time::{Duration, Instant as Clock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use towpath_gateway::{Forward, ForwardProtocol, Gateway, GatewayConfig, Joint, Outer};
-use towpath_pool::{Batch, Checksum, LinkType, Meta, Offloads, Pool, Port};
+use towpath_link::{Cable, CableConfig, CableEnd, Dice};
+use towpath_pool::{Batch, Checksum, LinkType, Offloads, Pool, Port};
+
 use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 use towpath_shm::Fragments;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_stack::{
-    BindOptions, Budget, ChildElsewhere, DatagramMeta, DatagramOut, EchoMeta, Elsewhere, Family,
-    Host, Linger, Owners, PendingId, SocketError, SocketEvent, SocketId, SocketKind, Stack,
-    StackConfig,
+    BindOptions, Budget, ChildElsewhere, DatagramMeta, DatagramOut, Elsewhere, Family, Host,
+    Linger, Owners, SocketError, SocketEvent, SocketId, SocketKind, Stack, StackConfig,
 };
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
@@ -110,8 +111,6 @@ impl Host for Program {
         true
     }
 
-    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
-
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
         let mut bytes = vec![0; payload.len() as usize];
         payload.copy_to(0, &mut bytes);
@@ -119,10 +118,6 @@ impl Host for Program {
         self.metas.push(*meta);
         true
     }
-
-    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
-
-    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
 
     fn event(&mut self, user: u32, event: SocketEvent) {
         self.events.entry(user).or_default().push(event);
@@ -180,60 +175,20 @@ pub enum Over {
     Ethernet,
 }
 
-/// An end of a wire, which has no offloads.
-struct End {
-    link: LinkType,
-    to: Rc<RefCell<Batch>>,
-    from: Rc<RefCell<Batch>>,
-}
-
-impl End {
-    fn pair(link: LinkType) -> [Self; 2] {
-        let [there, back] = [(); 2].map(|()| Rc::new(RefCell::new(Batch::new())));
-        let (to, from) = (Rc::clone(&there), Rc::clone(&back));
-        [Self { link, to, from }, Self { link, to: back, from: there }]
-    }
-}
-
-impl Port for End {
-    fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        let mut from = self.from.borrow_mut();
-        let n = max.min(from.len());
-        out.extend(from.drain(..n));
-        n
-    }
-    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let n = batch.len();
-        for mut packet in batch.drain(..) {
-            assert!(packet.meta.segmentation.is_none(), "to be cut by a wire");
-            assert!(
-                !matches!(packet.meta.checksum, Checksum::Partial { .. }),
-                "without a checksum"
-            );
-            packet.linearize(pool);
-            packet.meta = Meta { arrival_ns: now_ns, ..Meta::default() };
-            self.to.borrow_mut().push_back(packet);
-        }
-        n
-    }
-    fn offloads(&self) -> Offloads {
-        Offloads::default()
-    }
-    fn link_type(&self) -> LinkType {
-        self.link
-    }
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    fn next_timeout_ns(&self) -> Option<u64> {
-        (!self.from.borrow().is_empty()).then_some(0)
-    }
+/// A cable without delay, whose ends have no offloads.
+fn cable(link_type: LinkType) -> Cable {
+    let cable = Cable::new(CableConfig { link_type, ..CableConfig::default() }, Dice::new(1, 0));
+    cable.observe(|_, packet| {
+        assert!(packet.meta.segmentation.is_none(), "to be cut by a wire");
+        assert!(!matches!(packet.meta.checksum, Checksum::Partial { .. }), "without a checksum");
+    });
+    cable
 }
 
 /// The program's end of a wire, with the gateway on the other end.
 struct Wired {
-    end: End,
-    joint: Joint<Shared, End>,
+    end: CableEnd,
+    joint: Joint<Shared, CableEnd>,
     wake: OwnedFd,
 }
 
@@ -357,7 +312,7 @@ impl World {
 
     /// A stack and a gateway on the two ends of a wire.
     fn wire(stack: Stack<Program>, config: &GatewayConfig, link: LinkType) -> Self {
-        let [end, there] = End::pair(link);
+        let [end, there] = cable(link).ends();
         let outer = Outer::device(&there, MAC_GATEWAY);
         let mut world = Self::join(stack, Gateway::on(outer, config, START.0).unwrap());
         let wake = || world.gateway.borrow().wake_fd().unwrap().try_clone_to_owned().unwrap();
@@ -703,14 +658,8 @@ fn enter_namespace() -> bool {
 
 /// Bytes that cannot be mistaken for others.
 pub fn pattern(n: usize, seed: u32) -> Vec<u8> {
-    let mut x = seed | 1;
-    let next = |_| {
-        x ^= x << 13;
-        x ^= x >> 17;
-        x ^= x << 5;
-        x as u8
-    };
-    (0..n).map(next).collect()
+    let mut dice = Dice::new(seed.into(), 0);
+    (0..n).map(|_| dice.next_u32() as u8).collect()
 }
 
 /// FNV-1a, continued from `sum`.

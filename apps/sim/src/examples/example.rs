@@ -47,7 +47,7 @@ impl Example {
     ) -> Result<ExampleReport, String> {
         let mut report = match &self.work {
             Work::Network(plans) => {
-                let options = BatchOptions { seed, runs: 1, captures: None, threads };
+                let options = BatchOptions { seed, runs: 1, captures: None, traces: true, threads };
                 run_all(plans, options, progress)?
             }
             Work::Frames(writings) => {

@@ -207,7 +207,8 @@ mod tests {
             "#,
         )
         .expect("a scenario");
-        let options = BatchOptions { seed: None, runs: 1, captures: None, threads: 1 };
+        let options =
+            BatchOptions { seed: None, runs: 1, captures: None, traces: true, threads: 1 };
         let report = run_all(&plans, options, &|_| {}).expect("a run");
         let page = html(&report);
         let wanted = [

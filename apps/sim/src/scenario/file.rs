@@ -55,6 +55,8 @@ pub(crate) enum Shape {
     Pair,
     Dumbbell,
     Star,
+    #[serde(rename = "parking_lot")]
+    ParkingLot,
 }
 
 #[derive(Debug, Deserialize)]

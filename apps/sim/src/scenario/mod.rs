@@ -27,8 +27,16 @@ use network::Network;
 const DURATION_MAX_NS: u64 = 86_400_000_000_000;
 /// Most samples of a series: more would say nothing on a page.
 const SAMPLES_MAX: u64 = 20_000;
-/// Samples of a series for which nothing else is said.
+/// Samples of a series for which nothing else is said, in a scenario that is not large.
 const SAMPLES: u64 = 400;
+/// Values of all series together for which nothing else is said: some 10 MB of JSON.
+const VALUES_MAX: u64 = 1_000_000;
+/// Samples of a series in the largest scenario for which nothing else is said.
+const SAMPLES_MIN: u64 = 10;
+/// Series of a flow, of a direction of a link, and of a device.
+const FLOW_SERIES: u64 = 4;
+const WAY_SERIES: u64 = 5;
+const DEVICE_SERIES: u64 = 5;
 
 /// The plans of a scenario: one, or one for each variant in the order of the file.
 ///
@@ -65,8 +73,10 @@ fn plan(text: &str, file: &File, variant: &str) -> Result<Plan, ScenarioError> {
             format!("`duration` is {}; expected above 0 and up to 24h", file.duration.get_ref());
         return Err(ScenarioError::at(text, file.duration.span().start, message));
     }
+    let network = Network::new(text, file)?;
+    let flows = flows::flows(text, file, &network)?;
     let sample_ns = match &file.sample {
-        None => (duration_ns / SAMPLES).max(1),
+        None => (duration_ns / samples(&network, &flows)).max(1),
         Some(sample) => {
             let ns = sample.get_ref().0;
             if ns == 0 || duration_ns / ns > SAMPLES_MAX {
@@ -80,8 +90,6 @@ fn plan(text: &str, file: &File, variant: &str) -> Result<Plan, ScenarioError> {
             ns
         }
     };
-    let network = Network::new(text, file)?;
-    let flows = flows::flows(text, file, &network)?;
     Ok(Plan {
         title: file.title.clone(),
         description: file.description.clone(),
@@ -96,4 +104,15 @@ fn plan(text: &str, file: &File, variant: &str) -> Result<Plan, ScenarioError> {
         links: network.links,
         flows,
     })
+}
+
+/// Samples for which nothing is said: fewer in a scenario with thousands of series, so that the
+/// result does not grow with their number.
+fn samples(network: &Network, flows: &[FlowPlan]) -> u64 {
+    let ways = || network.links.iter().flat_map(|link| &link.ways);
+    let devices = ways().filter(|way| way.device.is_some()).count() as u64;
+    let series = flows.len() as u64 * FLOW_SERIES
+        + ways().count() as u64 * WAY_SERIES
+        + devices * DEVICE_SERIES;
+    (VALUES_MAX / series.max(1)).clamp(SAMPLES_MIN, SAMPLES)
 }

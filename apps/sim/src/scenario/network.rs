@@ -17,6 +17,10 @@ use crate::units::Size;
 /// Most hosts and switches of a scenario, together: addresses are made of 16 bits.
 const PLACES_MAX: usize = 20_000;
 
+/// Most links in a row of a parking lot. Each switch knows the way to each host, so that memory
+/// grows with the square of their number.
+const HOPS_MAX: usize = 1_000;
+
 /// Receive buffer for which nothing else is said: larger than what links of scenarios hold, so that
 /// congestion control decides and not the window.
 const RECV_BUFFER: u32 = 4 << 20;
@@ -163,9 +167,16 @@ impl Network {
         let at = topology.span().start;
         let keys = topology.get_ref();
         let n = keys.n.unwrap_or(1);
-        let least = if keys.kind == Shape::Pair { 1 } else { n.max(1) };
-        if n != least || n > PLACES_MAX / 2 {
-            let message = format!("`n = {n}`: expected 1 to {}, of a pair 1", PLACES_MAX / 2);
+        let most = match keys.kind {
+            Shape::Pair => 1,
+            Shape::Dumbbell | Shape::Star => PLACES_MAX / 2,
+            Shape::ParkingLot => HOPS_MAX,
+        };
+        if !(1..=most).contains(&n) {
+            let message = match most {
+                1 => format!("`n = {n}`: a pair has one link; leave `n` out"),
+                most => format!("`n = {n}`: expected 1 to {most}"),
+            };
             return Err(ScenarioError::at(text, at, message));
         }
         if keys.kind == Shape::Pair && (keys.edge_rate.is_some() || keys.edge_delay.is_some()) {
@@ -202,8 +213,27 @@ impl Network {
                     self.join(&name, [host, hub], edge.clone());
                 }
             }
+            Shape::ParkingLot => self.generate_parking_lot(n, &middle, &edge),
         }
         Ok(())
+    }
+
+    /// Switches in a row, with a host at either end of the row, and of each link in it.
+    fn generate_parking_lot(&mut self, hops: usize, middle: &[WayPlan; 2], edge: &[WayPlan; 2]) {
+        let host = |network: &mut Self, name: &str, switch: Place| {
+            let host = network.generated(name);
+            network.join(name, [host, switch], edge.clone());
+        };
+        let mut here = self.generated_switch("switch1");
+        host(self, "left", here);
+        for hop in 1..=hops {
+            let next = self.generated_switch(&format!("switch{}", hop + 1));
+            self.join(&format!("hop{hop}"), [here, next], middle.clone());
+            host(self, &format!("in{hop}"), here);
+            host(self, &format!("out{hop}"), next);
+            here = next;
+        }
+        host(self, "right", here);
     }
 
     fn generated(&mut self, name: &str) -> Place {

@@ -47,6 +47,50 @@ fn a_dumbbell_pairs_the_hosts_of_both_sides() {
 }
 
 #[test]
+fn a_parking_lot_has_a_flow_over_each_hop_and_one_over_all() {
+    let text = PAIR
+        .replace("kind = \"pair\"", "kind = \"parking_lot\"\nn = 3\nedge_delay = \"1ms\"")
+        .replace("from = \"a\"", "from = [\"left\", \"in*\"]")
+        .replace("to = \"b\"", "to = [\"right\", \"out*\"]");
+    let plan = read(&text).unwrap().remove(0);
+    assert_eq!((plan.hosts.len(), plan.switches.len(), plan.links.len()), (8, 4, 11));
+    let hops: Vec<_> = plan.links.iter().filter(|link| link.name.starts_with("hop")).collect();
+    let ends: Vec<_> = hops.iter().map(|hop| hop.ends.map(|end| plan.name_of(end))).collect();
+    let row = [["switch1", "switch2"], ["switch2", "switch3"], ["switch3", "switch4"]];
+    assert_eq!(ends, row);
+    assert!(hops.iter().all(|hop| hop.ways[1].config.rate == Some(10_000_000)));
+    let edge = plan.links.iter().find(|link| link.name == "out2").expect("an edge");
+    assert_eq!(edge.ends.map(|end| plan.name_of(end)), ["out2", "switch3"]);
+    assert_eq!((edge.ways[0].config.rate, edge.ways[0].config.delay_ns), (None, 1_000_000));
+    let ways = plan.flows.iter().map(|flow| [flow.from, flow.to]);
+    let ways: Vec<_> = ways.map(|ends| ends.map(|end| &*plan.hosts[end].name)).collect();
+    assert_eq!(ways, [["left", "right"], ["in1", "out1"], ["in2", "out2"], ["in3", "out3"]]);
+    for n in ["0", "1001"] {
+        let error = read(&text.replace("n = 3", &format!("n = {n}"))).expect_err(n);
+        let wanted = format!("`n = {n}`: expected 1 to 1000");
+        assert!(error.to_string().contains(&wanted), "{error}");
+    }
+}
+
+#[test]
+fn a_large_scenario_has_fewer_samples_unless_it_says_how_many() {
+    let of = |n: usize, more: &str| {
+        let text = PAIR
+            .replace("kind = \"pair\"", &format!("kind = \"dumbbell\"\nn = {n}"))
+            .replace("from = \"a\"", "from = \"left*\"")
+            .replace("to = \"b\"", "to = \"right*\"")
+            .replace("[topology]", &format!("{more}\n[topology]"));
+        read(&text).unwrap().remove(0).sample_ns
+    };
+    assert_eq!([of(1, ""), of(100, "")], [2_500_000; 2]);
+    // 4 values of each flow and 5 of each of 4002 directions: 24,010 a sample, a million in all.
+    assert_eq!(of(1000, ""), 1_000_000_000 / 41);
+    // Never fewer than ten samples.
+    assert_eq!(of(5000, ""), 100_000_000);
+    assert_eq!(of(1000, "sample = \"1ms\""), 1_000_000);
+}
+
+#[test]
 fn variants_replace_values_by_their_path() {
     let text = format!(
         r#"{PAIR}

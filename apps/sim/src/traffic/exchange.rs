@@ -3,11 +3,11 @@
 
 use std::net::SocketAddr;
 
-use towpath_direct::{NodeEvent, SocketHandle, StreamOptions};
+use towpath_direct::{NodeEvent, SocketHandle};
 use towpath_tcp::CongestionKind;
 
+use super::connection::PATTERN;
 use super::program::{Context, Program, Tally};
-use super::streams::{PATTERN, listen};
 use crate::scenario::{FlowEnd, FlowPlan, Leave, LeaveKind, Stall, StallKind, Traffic};
 
 /// Time between two reads of a program that reads slowly.
@@ -161,35 +161,24 @@ impl Exchange {
         if let Some(listener) = self.listener.take() {
             cx.node.close(listener);
         }
-        let Some(connection) = self.connection.take() else { return };
-        self.tally.tcp = cx.node.info(connection).and_then(|info| info.tcp).or(self.tally.tcp);
-        match how {
-            LeaveKind::Close => cx.node.close(connection),
-            LeaveKind::Reset => cx.node.abort(connection),
+        if let Some(connection) = self.connection.take() {
+            cx.leave(&mut self.tally, connection, how);
         }
     }
 
     fn start(&mut self, cx: &mut Context<'_>) {
         self.start = u64::MAX;
         if self.end == FlowEnd::To {
-            match listen(cx, self.address, self.congestion) {
-                Ok(listener) => {
-                    cx.own(listener);
-                    self.listener = Some(listener);
-                }
+            match cx.listen(self.address, self.congestion) {
+                Ok(listener) => self.listener = Some(listener),
                 Err(error) => self.tally.failure = Some(error),
             }
             return;
         }
-        let options =
-            StreamOptions { congestion: Some(self.congestion), ..StreamOptions::default() };
-        match cx.node.connect_with(self.address, &options) {
-            Ok(connection) => {
-                cx.own(connection);
-                self.connection = Some(connection);
-            }
+        match cx.connect(self.address, self.congestion) {
+            Ok(connection) => self.connection = Some(connection),
             Err(error) => {
-                self.tally.fail(cx.now, error.to_string());
+                self.tally.fail(cx.now, error);
                 self.end(cx, LeaveKind::Reset);
             }
         }
@@ -206,8 +195,7 @@ impl Program for Exchange {
             NodeEvent::Connected(_) => self.is_connected = true,
             NodeEvent::Incoming(listener) => {
                 // Each flow has a listener of its own, and connects once.
-                if let Some(child) = cx.node.accept(listener) {
-                    cx.own(child);
+                if let Some(child) = cx.accept(listener) {
                     (self.connection, self.is_connected) = (Some(child), true);
                     self.listener = None;
                     cx.node.close(listener);

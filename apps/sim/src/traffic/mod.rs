@@ -1,5 +1,6 @@
 //! Programs of the hosts: each flow has one at either end.
 
+mod connection;
 mod datagrams;
 mod exchange;
 mod phases;

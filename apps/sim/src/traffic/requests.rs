@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use towpath_direct::{NodeEvent, SocketHandle, StreamOptions};
+use towpath_direct::{NodeEvent, SocketHandle};
 use towpath_tcp::CongestionKind;
 
+use super::connection::FarEnd;
 use super::program::{Context, Program, Tally};
-use super::streams::{listen, write};
-use crate::scenario::FlowPlan;
+use crate::scenario::{FlowPlan, LeaveKind};
 
 /// The end that asks.
 pub(super) struct Requester {
@@ -59,7 +59,7 @@ impl Requester {
 
     fn write(&mut self, cx: &mut Context<'_>) {
         if let Some(connection) = self.connection.filter(|_| self.unsent > 0) {
-            self.unsent -= write(cx, connection, self.unsent);
+            self.unsent -= cx.write(connection, self.unsent);
         }
     }
 
@@ -78,9 +78,9 @@ impl Requester {
 
     fn end(&mut self, cx: &mut Context<'_>) {
         self.is_over = true;
-        let Some(connection) = self.connection.take() else { return };
-        self.tally.tcp = cx.node.info(connection).and_then(|info| info.tcp).or(self.tally.tcp);
-        cx.node.abort(connection);
+        if let Some(connection) = self.connection.take() {
+            cx.leave(&mut self.tally, connection, LeaveKind::Reset);
+        }
     }
 }
 
@@ -110,15 +110,10 @@ impl Program for Requester {
             return self.ask(cx);
         }
         self.next = u64::MAX;
-        let options =
-            StreamOptions { congestion: Some(self.congestion), ..StreamOptions::default() };
-        match cx.node.connect_with(self.remote, &options) {
-            Ok(handle) => {
-                self.connection = Some(handle);
-                cx.own(handle);
-            }
+        match cx.connect(self.remote, self.congestion) {
+            Ok(handle) => self.connection = Some(handle),
             Err(error) => {
-                self.tally.failure = Some(error.to_string());
+                self.tally.failure = Some(error);
                 self.end(cx);
             }
         }
@@ -139,11 +134,9 @@ impl Program for Requester {
 
 /// The end that answers.
 pub(super) struct Responder {
-    local: SocketAddr,
-    congestion: CongestionKind,
+    far_end: FarEnd,
     request: u64,
     response: u64,
-    start: u64,
     /// Bytes of the next request that have come.
     got: u64,
     unsent: u64,
@@ -154,11 +147,9 @@ pub(super) struct Responder {
 impl Responder {
     pub fn new(flow: &FlowPlan, local: SocketAddr, request: u64, response: u64) -> Self {
         Self {
-            local,
-            congestion: flow.congestion,
+            far_end: FarEnd::new(flow, local),
             request,
             response,
-            start: 0,
             got: 0,
             unsent: 0,
             connection: None,
@@ -179,7 +170,7 @@ impl Responder {
     }
 
     fn write(&mut self, cx: &mut Context<'_>, connection: SocketHandle) {
-        self.unsent -= write(cx, connection, self.unsent);
+        self.unsent -= cx.write(connection, self.unsent);
     }
 }
 
@@ -187,8 +178,7 @@ impl Program for Responder {
     fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
         match event {
             NodeEvent::Incoming(listener) => {
-                while let Some(child) = cx.node.accept(listener) {
-                    cx.own(child);
+                while let Some(child) = cx.accept(listener) {
                     self.connection = Some(child);
                     self.read(cx, child);
                 }
@@ -196,24 +186,19 @@ impl Program for Responder {
             NodeEvent::Readable(handle) => self.read(cx, handle),
             NodeEvent::Writable(handle) => self.write(cx, handle),
             NodeEvent::PeerClosed(handle) | NodeEvent::Failed(handle, _) => {
-                self.tally.tcp = cx.node.info(handle).and_then(|info| info.tcp).or(self.tally.tcp);
                 self.connection = None;
-                cx.node.close(handle);
+                cx.leave(&mut self.tally, handle, LeaveKind::Close);
             }
             _ => {}
         }
     }
 
     fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        self.start = u64::MAX;
-        match listen(cx, self.local, self.congestion) {
-            Ok(listener) => cx.own(listener),
-            Err(error) => self.tally.failure = Some(error),
-        }
+        self.far_end.on_timeout(cx, &mut self.tally);
     }
 
     fn due(&self) -> u64 {
-        self.start
+        self.far_end.due()
     }
 
     fn tally(&mut self) -> &mut Tally {

@@ -2,24 +2,13 @@
 
 use std::net::SocketAddr;
 
-use towpath_direct::{NodeEvent, SocketHandle, StreamOptions};
+use towpath_direct::{NodeEvent, SocketHandle};
 use towpath_tcp::CongestionKind;
 
+use super::connection::{FarEnd, PATTERN};
 use super::phases::Phases;
 use super::program::{Context, Program, Tally};
-use crate::scenario::{FlowPlan, Traffic};
-
-/// Bytes that flows send, over and over: the other end compares.
-pub(super) static PATTERN: [u8; 65_536] = {
-    let mut bytes = [0; 65_536];
-    let mut at = 0;
-    while at < bytes.len() {
-        // Knuth's multiplicative hash: no part looks like another one.
-        bytes[at] = ((at as u32).wrapping_mul(2_654_435_761) >> 24) as u8;
-        at += 1;
-    }
-    bytes
-};
+use crate::scenario::{FlowPlan, LeaveKind, Traffic};
 
 /// Bytes that an on-off flow with a rate writes at once: a segment of Ethernet.
 const WRITE: u64 = 1448;
@@ -105,14 +94,10 @@ impl Sender {
         }
     }
 
-    fn end(&mut self, cx: &mut Context<'_>, is_aborted: bool) {
+    fn end(&mut self, cx: &mut Context<'_>, how: LeaveKind) {
         self.is_over = true;
-        let Some(connection) = self.connection.take() else { return };
-        self.tally.tcp = cx.node.info(connection).and_then(|info| info.tcp).or(self.tally.tcp);
-        if is_aborted {
-            cx.node.abort(connection);
-        } else {
-            cx.node.close(connection);
+        if let Some(connection) = self.connection.take() {
+            cx.leave(&mut self.tally, connection, how);
         }
     }
 }
@@ -126,10 +111,10 @@ impl Program for Sender {
             }
             NodeEvent::Writable(_) => self.write(cx),
             // The sink closes when it has all.
-            NodeEvent::PeerClosed(_) => self.end(cx, false),
+            NodeEvent::PeerClosed(_) => self.end(cx, LeaveKind::Close),
             NodeEvent::Failed(_, error) => {
                 self.tally.failure = Some(format!("{error:?}"));
-                self.end(cx, true);
+                self.end(cx, LeaveKind::Reset);
             }
             _ => {}
         }
@@ -140,20 +125,15 @@ impl Program for Sender {
             return;
         }
         if self.stop <= cx.now {
-            return self.end(cx, true);
+            return self.end(cx, LeaveKind::Reset);
         }
         if self.start <= cx.now {
             self.start = u64::MAX;
-            let congestion = Some(self.congestion);
-            let options = StreamOptions { congestion, ..StreamOptions::default() };
-            match cx.node.connect_with(self.remote, &options) {
-                Ok(handle) => {
-                    self.connection = Some(handle);
-                    cx.own(handle);
-                }
+            match cx.connect(self.remote, self.congestion) {
+                Ok(handle) => self.connection = Some(handle),
                 Err(error) => {
-                    self.tally.failure = Some(error.to_string());
-                    return self.end(cx, true);
+                    self.tally.failure = Some(error);
+                    return self.end(cx, LeaveKind::Reset);
                 }
             }
         }
@@ -191,25 +171,17 @@ impl Program for Sender {
 
 /// The end that receives.
 pub(super) struct Sink {
-    local: SocketAddr,
-    congestion: CongestionKind,
+    far_end: FarEnd,
     /// Bytes that the flow has in all.
     bytes: Option<u64>,
-    start: u64,
     connection: Option<SocketHandle>,
     tally: Tally,
 }
 
 impl Sink {
     pub fn new(flow: &FlowPlan, local: SocketAddr, bytes: Option<u64>) -> Self {
-        Self {
-            local,
-            congestion: flow.congestion,
-            bytes,
-            start: 0,
-            connection: None,
-            tally: Tally::default(),
-        }
+        let far_end = FarEnd::new(flow, local);
+        Self { far_end, bytes, connection: None, tally: Tally::default() }
     }
 
     fn read(&mut self, cx: &mut Context<'_>, connection: SocketHandle) {
@@ -234,8 +206,7 @@ impl Program for Sink {
     fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
         match event {
             NodeEvent::Incoming(listener) => {
-                while let Some(child) = cx.node.accept(listener) {
-                    cx.own(child);
+                while let Some(child) = cx.accept(listener) {
                     self.connection = Some(child);
                     self.read(cx, child);
                 }
@@ -251,40 +222,14 @@ impl Program for Sink {
     }
 
     fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        self.start = u64::MAX;
-        match listen(cx, self.local, self.congestion) {
-            Ok(listener) => cx.own(listener),
-            Err(error) => self.tally.failure = Some(error),
-        }
+        self.far_end.on_timeout(cx, &mut self.tally);
     }
 
     fn due(&self) -> u64 {
-        self.start
+        self.far_end.due()
     }
 
     fn tally(&mut self) -> &mut Tally {
         &mut self.tally
     }
-}
-
-/// A listener of one flow.
-pub(super) fn listen(
-    cx: &mut Context<'_>,
-    local: SocketAddr,
-    congestion: CongestionKind,
-) -> Result<SocketHandle, String> {
-    let congestion = Some(congestion);
-    let options = StreamOptions { congestion, ..StreamOptions::default() };
-    cx.node.listen_with(local, 16, &options).map_err(|error| error.to_string())
-}
-
-/// Writes up to `left` bytes; returns how many the connection took.
-pub(super) fn write(cx: &mut Context<'_>, connection: SocketHandle, left: u64) -> u64 {
-    let mut done = 0;
-    while done < left {
-        let n = (left - done).min(PATTERN.len() as u64) as usize;
-        let Ok(written) = cx.node.send(connection, &PATTERN[..n]) else { break };
-        done += written as u64;
-    }
-    done
 }

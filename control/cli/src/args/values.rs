@@ -6,9 +6,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use towpath_model::{Word, is_name};
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_stack::limits::SHARDS_MAX;
-use towpath_uplink::{Dns, MTUS};
+use towpath_uplink::{Dns, MTUS, PortRange, Transport};
 
 /// 64 bytes hold the headers of Ethernet, IPv4 and TCP without options.
 const SNAPLENS: RangeInclusive<u32> = 64..=SNAPLEN_DEFAULT;
@@ -37,6 +38,25 @@ pub enum StatsFormat {
     Text,
     /// One JSON object
     Json,
+}
+
+/// A rule of `--ports`.
+pub fn parse_port_range(text: &str) -> Result<PortRange, String> {
+    let wanted =
+        || format!("\"{text}\": expected tcp:PORT or udp:PORT, or a range as tcp:8000-8010");
+    let (transport, ports) = text.split_once(':').ok_or_else(wanted)?;
+    let transport = match transport {
+        "tcp" => Transport::Tcp,
+        "udp" => Transport::Udp,
+        _ => return Err(wanted()),
+    };
+    let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+    let port = |text: &str| text.parse().ok().filter(|port: &u16| *port > 0).ok_or_else(wanted);
+    let (first, last) = (port(first)?, port(last)?);
+    if first > last {
+        return Err(wanted());
+    }
+    Ok(PortRange { transport, first, last })
 }
 
 /// `--shards`.
@@ -119,6 +139,12 @@ pub fn parse_dns(text: &str) -> Result<Dns, String> {
     Ok(Dns::At(ip))
 }
 
+/// A name of a run.
+pub fn parse_name(text: &str) -> Result<Word, String> {
+    let name = Word::try_from(text).ok().filter(|_| is_name(text));
+    name.ok_or_else(|| "expected 1 to 32 letters, digits and underscores".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +198,17 @@ mod tests {
         assert_eq!(parse_seconds("10"), Ok(Duration::from_secs(10)));
         for bad in ["", "-1", "1.5", "86401", "10s"] {
             assert!(parse_seconds(bad).expect_err(bad).contains("0 to 86400"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_have_a_protocol() {
+        let range = |transport, first, last| Ok(PortRange { transport, first, last });
+        assert_eq!(parse_port_range("tcp:80"), range(Transport::Tcp, 80, 80));
+        assert_eq!(parse_port_range("udp:8000-8010"), range(Transport::Udp, 8000, 8010));
+        for text in ["80", "tcp", "tcp:", "sctp:80", "tcp:0", "tcp:65536", "tcp:9-8", "tcp:1-2-3"] {
+            let error = parse_port_range(text).expect_err(text);
+            assert!(error.contains(text) && error.contains("tcp:PORT"), "{error}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The device of a new namespace on its way from the guardian, which made it there, to towpath.
 //!
-//! The packet has the descriptor and a JSON object, or the sentence why there is no device.
+//! The packet has the descriptors and a JSON object, or the sentence why there is no device.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,19 +15,23 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use towpath_tap::Parts;
 
-/// A device, and remarks about its namespace.
+use super::sock_diag::{Facts, SockDiag};
+
+/// A device, with its namespace.
 #[derive(Debug)]
 pub struct Device {
     /// Parts of the TAP device.
     pub parts: Parts,
+    /// The namespace's kernel, to be asked for sockets.
+    pub sockets: Option<SockDiag>,
     /// Sentences for the user.
     pub remarks: Vec<String>,
 }
 
-/// [`Device`] without its descriptor, or an error.
+/// [`Device`] without its descriptors, or an error.
 #[derive(Debug, Serialize, Deserialize)]
 enum Words {
-    Made { name: String, udp_segmentation: bool, remarks: Vec<String> },
+    Made { name: String, udp_segmentation: bool, sockets: Option<Facts>, remarks: Vec<String> },
     Failed(String),
 }
 
@@ -37,16 +41,21 @@ const WORDS_MAX: usize = 16 << 10;
 /// Sends the device, or why there is none.
 pub fn send(owner: BorrowedFd<'_>, device: Result<&Device, &anyhow::Error>) -> Result<()> {
     let words = match device {
-        Ok(Device { parts, remarks }) => Words::Made {
+        Ok(Device { parts, sockets, remarks }) => Words::Made {
             name: parts.name.clone(),
             udp_segmentation: parts.udp_segmentation,
+            sockets: sockets.as_ref().map(|sockets| sockets.facts),
             remarks: remarks.clone(),
         },
         Err(error) => Words::Failed(format!("{error:#}")),
     };
     let words = serde_json::to_vec(&words)?;
-    let fds: Vec<_> = device.iter().map(|device| device.parts.fd.as_fd()).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut fds = Vec::new();
+    if let Ok(Device { parts, sockets, .. }) = &device {
+        fds.push(parts.fd.as_fd());
+        fds.extend(sockets.as_ref().map(|sockets| sockets.socket.as_fd()));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
@@ -61,7 +70,7 @@ pub fn send(owner: BorrowedFd<'_>, device: Result<&Device, &anyhow::Error>) -> R
 /// # Errors
 /// The guardian's sentence why there is none.
 pub fn receive(guardian: BorrowedFd<'_>) -> Result<Option<Device>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut words = vec![0; WORDS_MAX];
     let received = loop {
@@ -74,15 +83,18 @@ pub fn receive(guardian: BorrowedFd<'_>) -> Result<Option<Device>> {
     if received.bytes == 0 {
         return Ok(None);
     }
-    let fd: Option<OwnedFd> = ancillary.drain().find_map(|part| match part {
-        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
-        _ => None,
+    let mut fds = ancillary.drain().flat_map(|part| match part {
+        RecvAncillaryMessage::ScmRights(rights) => rights.collect::<Vec<OwnedFd>>(),
+        _ => Vec::new(),
     });
     match serde_json::from_slice(&words[..received.bytes])? {
         Words::Failed(why) => bail!(why),
-        Words::Made { name, udp_segmentation, remarks } => {
-            let fd = fd.context("the descriptor of the device is missing")?.into();
-            Ok(Some(Device { parts: Parts { fd, name, udp_segmentation }, remarks }))
+        Words::Made { name, udp_segmentation, sockets, remarks } => {
+            let mut next = || fds.next().context("a descriptor of the namespace is missing");
+            let parts = Parts { fd: next()?.into(), name, udp_segmentation };
+            let diag = |facts| next().map(|socket| SockDiag::new(socket, facts));
+            let sockets = sockets.map(diag).transpose()?;
+            Ok(Some(Device { parts, sockets, remarks }))
         }
     }
 }

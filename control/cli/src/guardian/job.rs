@@ -214,6 +214,7 @@ mod tests {
             addresses: vec![("10.0.2.15".parse().unwrap(), 24)],
             routers: vec!["10.0.2.2".parse().unwrap()],
             nameservers: Vec::new(),
+            asked_for_sockets: true,
         };
         let way = Way::Namespace(namespace);
         let plain = Job { words: vec!["".into()], output_to_error: false, way, ..job };

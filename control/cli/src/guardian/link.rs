@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send as send_packet};
 
-use crate::wait::wait;
+use towpath_model::wait::wait;
 
 /// What towpath wants of its guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,6 +23,7 @@ mod job;
 pub mod link;
 pub mod namespace;
 mod resolv_conf;
+mod sock_diag;
 mod tree;
 
 use std::os::fd::BorrowedFd;
@@ -35,11 +36,12 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
-use crate::wait::wait;
+use towpath_model::wait::wait;
 
 pub use device::{Device, receive as receive_device};
 pub use job::{Job, Way};
 pub use link::{Link, News, Order};
+pub use sock_diag::SockDiag;
 pub use tree::{children, end_children};
 
 /// What a run whose towpath has died gets between SIGTERM and SIGKILL: within a second of that death

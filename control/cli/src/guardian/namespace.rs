@@ -23,6 +23,7 @@ use towpath_tap::{Options, Tap, add_default_route, set_up_host};
 
 use super::device::Device;
 use super::resolv_conf;
+use super::sock_diag::SockDiag;
 
 /// A network namespace to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,8 @@ pub struct Namespace {
     pub routers: Vec<IpAddr>,
     /// Nameservers that programs find; none: those of the host.
     pub nameservers: Vec<IpAddr>,
+    /// Whether towpath will ask for the sockets of the namespace.
+    pub asked_for_sockets: bool,
 }
 
 /// Name of the device, as slirp4netns calls its.
@@ -93,7 +96,10 @@ impl Namespace {
         if !self.nameservers.is_empty() {
             remarks.extend(resolv_conf::replace(&self.nameservers)?);
         }
-        Ok(Device { parts: tap.into_parts(), remarks })
+        // Without it towpath says what that means for the ports.
+        let sockets =
+            self.asked_for_sockets.then(|| SockDiag::open(tap.name())).and_then(Result::ok);
+        Ok(Device { parts: tap.into_parts(), sockets, remarks })
     }
 }
 

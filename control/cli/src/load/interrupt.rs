@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::live::Screen;
 use crate::signals::{self, Signals};
-use crate::wait::wait;
+use towpath_model::wait::wait;
 
 /// A thread that waits for signals.
 pub struct Interrupt {

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use towpath_gateway::{FlowEntry, FlowProtocol, Gateway};
+use towpath_model::{Call, Fault, FlowFigures, Instance, Proto, Reply, RunKind, Socket, Word};
 
-use crate::instance::Instance;
 use crate::messages::Messages;
-use crate::ss::{Answer, FlowFigures, Proto, Silence, Socket};
 
 /// The runner's side: a bell, and the way of the answers.
 pub struct FlowDesk {
@@ -36,7 +35,10 @@ impl FlowDesk {
         let bell = Arc::new(eventfd(0, flags)?);
         let (answers, heard) = channel();
         let ring = Arc::clone(&bell);
-        let instance = Instance::serve(move || answer(&program, &ring, &heard));
+        let instance = Instance::open(None).and_then(|listening| {
+            let answer = move |call, reply: &mut Reply| answer(&ring, &heard, &call, reply);
+            Ok(listening.serve(RunKind::Proxy, program, answer)?)
+        });
         let say = |error| messages.say(&format!("`towpath ss` cannot see this proxy: {error:#}"));
         let instance = instance.map_err(say).ok();
         Ok(Self { bell, answers, _instance: instance })
@@ -56,21 +58,24 @@ impl FlowDesk {
     }
 }
 
-fn answer(program: &[String], bell: &OwnedFd, heard: &Receiver<Vec<FlowEntry>>) -> Vec<u8> {
+fn answer(bell: &OwnedFd, heard: &Receiver<Vec<FlowEntry>>, call: &Call, reply: &mut Reply) {
+    match call {
+        Call::Info => return,
+        Call::Sockets => {}
+        _ => {
+            let why = "is a proxy, of which only the flows can be shown (`towpath ss`)";
+            reply.error = Some(Fault::new("unsupported", why));
+            return;
+        }
+    }
     // Answers to questions that were given up.
     while heard.try_recv().is_ok() {}
     // The counter has room for one more, as the runner reads it.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
-    let pid = std::process::id();
-    let text = match heard.recv_timeout(PATIENCE) {
-        Ok(flows) => {
-            let sockets = flows.iter().map(shown).collect();
-            serde_json::to_vec(&Answer { pid, program: program.to_vec(), sockets })
-        }
-        Err(_) => serde_json::to_vec(&Silence { pid, why: "is stopped, or busy".to_owned() }),
-    };
-    // Text, numbers and addresses can all be written as JSON.
-    text.unwrap_or_default()
+    match heard.recv_timeout(PATIENCE) {
+        Ok(flows) => reply.sockets = Some(flows.iter().map(shown).collect()),
+        Err(_) => reply.error = Some(Fault::new("silent", "is stopped, or busy")),
+    }
 }
 
 /// A flow in the place of the client's socket.
@@ -82,7 +87,7 @@ fn shown(flow: &FlowEntry) -> Socket {
     };
     Socket {
         proto,
-        state: flow.state.into(),
+        state: Word::known(flow.state),
         recv_q: flow.waiting_for_client.into(),
         send_q: flow.waiting_for_server.into(),
         local: Some(flow.client),

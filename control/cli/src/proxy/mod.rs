@@ -8,6 +8,7 @@
 pub mod args;
 mod flows;
 mod port_layers;
+mod port_watch;
 mod run;
 mod run_args;
 mod setup;

@@ -86,6 +86,7 @@ fn within(
         addresses: namespaced.addresses.iter().map(pair).collect(),
         routers: namespaced.routers.clone(),
         nameservers: namespaced.nameservers.clone(),
+        asked_for_sockets: !args.publish.is_empty(),
     };
     let job = Job {
         path: path.to_owned(),
@@ -107,6 +108,7 @@ fn within(
         namespaced,
         published,
         parts: device.parts,
+        sockets: device.sockets,
         capture: capture.cloned(),
         messages: messages.clone(),
         inside: child.guardian(),

@@ -1,4 +1,5 @@
-//! The thread of `towpath proxy run` that turns the gateway on the device of PROGRAM's namespace.
+//! The thread of `towpath proxy run` that turns the gateway on the device of PROGRAM's namespace,
+//! and the one that watches published ports ([`port_watch`]).
 //!
 //! When no process of the namespace lives any more, its kernel and the gateway may still have bytes
 //! to send. The worker looks every [`LOOK_EVERY`] and ends when all are delivered.
@@ -20,7 +21,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use towpath_gateway::{Ended, Gateway, Joint, Outer, Runner};
+use towpath_gateway::{Ended, ForwardProtocol, Gateway, Joint, Outer, PolledPorts, Runner};
 use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_tap::{Parts, Tap};
@@ -29,6 +30,8 @@ use towpath_wire::MacAddr;
 
 use super::flows::FlowDesk;
 use super::port_layers::{captured, layers_of, with_ports};
+use super::port_watch;
+use crate::guardian::SockDiag;
 use crate::messages::Messages;
 
 /// Between two looks at what is not delivered.
@@ -46,6 +49,8 @@ pub struct Work {
     pub published: BoundPorts,
     /// Parts of the device.
     pub parts: Parts,
+    /// Kernel of the namespace, to be asked for sockets.
+    pub sockets: Option<SockDiag>,
     /// File into which packets are recorded.
     pub capture: Option<CaptureFile>,
     /// Way to the user.
@@ -66,6 +71,8 @@ pub struct Worker {
     look: OwnedFd,
     unsent: Arc<AtomicU64>,
     thread: JoinHandle<Vec<Layer>>,
+    /// Ends with the other thread.
+    ports: Option<JoinHandle<()>>,
 }
 
 impl Worker {
@@ -73,7 +80,9 @@ impl Worker {
     ///
     /// # Errors
     /// The gateway cannot be made, or not watch its device.
-    pub fn start(work: Work) -> Result<Self> {
+    pub fn start(mut work: Work) -> Result<Self> {
+        let sockets = work.sockets.take();
+        let ports = polled(&work, sockets.as_ref())?;
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let stop = eventfd(0, flags).context("eventfd")?;
@@ -87,7 +96,9 @@ impl Worker {
             turn(work, of_thread, &sender)
         })?;
         ready.recv().map_err(|_| anyhow!("internal error: the gateway's thread ended"))??;
-        Ok(Self { ended, stop, look, unsent, thread })
+        let start = |sockets| port_watch::start(ports, sockets, ended.try_clone()?);
+        let ports = sockets.map(start).transpose()?.flatten();
+        Ok(Self { ended, stop, look, unsent, thread, ports })
     }
 
     /// Hangs up when the thread has ended.
@@ -115,14 +126,36 @@ impl Worker {
         }
     }
 
-    /// Ends the thread, and returns what was counted.
+    /// Ends the threads, and returns what was counted.
     ///
     /// # Errors
-    /// The thread panicked.
+    /// A thread panicked.
     pub fn finish(self) -> Result<Vec<Layer>> {
         self.stop();
-        self.thread.join().map_err(|_| anyhow!("internal error: the gateway's thread panicked"))
+        let layers = self.thread.join();
+        let layers =
+            layers.map_err(|_| anyhow!("internal error: the gateway's thread panicked"))?;
+        let watched = self.ports.map_or(Ok(()), JoinHandle::join);
+        watched.map_err(|_| anyhow!("internal error: the thread of the ports panicked"))?;
+        Ok(layers)
     }
+}
+
+/// Published ports to watch. Those that the kernel of the namespace does not answer for are opened
+/// for good, and the user is told.
+fn polled(work: &Work, sockets: Option<&SockDiag>) -> Result<PolledPorts> {
+    let answers = |protocol| sockets.is_some_and(|sockets| sockets.answers_for(protocol));
+    for (protocol, name) in [(ForwardProtocol::Tcp, "TCP"), (ForwardProtocol::Udp, "UDP")] {
+        if work.published.has(protocol) && !answers(protocol) {
+            work.messages.say(&format!(
+                "published {name} ports are open all the time: this kernel does not say which \
+                 sockets there are (CONFIG_INET_{name}_DIAG)"
+            ));
+        }
+    }
+    let messages = work.messages.clone();
+    let tell = move |notice: towpath_gateway::Notice| messages.post(&notice.to_string());
+    Ok(work.plan.polled(&work.namespaced, &work.published, answers, tell)?)
 }
 
 /// The thread.

@@ -4,12 +4,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
+use towpath_bpf::Claim;
 use towpath_packet::PacketSocket;
 use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
 use towpath_tap::{Options, Tap, set_up_host};
 use towpath_uplink::{Counted, Counting, PortCounters, random};
+use towpath_wire::Prefix;
 
 use super::args::{Device, PortWords};
 use crate::error::{ExitCode, Failure};
@@ -63,7 +65,10 @@ pub fn ports(words: &[PortWords], capture: Option<&CaptureFile>) -> Result<Opene
         let open = |device: Box<dyn Port + Send>, mtu| OpenPort { port: device, mac, mtu };
         opened.ports.push(match &port.device {
             Device::Packet(interface) => {
-                let socket = PacketSocket::open(interface, mac).map_err(|e| of_port(port, e))?;
+                let addresses = port.addresses.iter().map(Prefix::addr).collect();
+                let claim = Claim::Station { mac, addresses };
+                let socket =
+                    PacketSocket::open(interface, |_| claim).map_err(|e| of_port(port, e))?;
                 let mtu = socket.interface().mtu;
                 open(counted(socket, &left, &port.name, capture)?, mtu)
             }

@@ -45,6 +45,10 @@ pub struct CommonArgs {
     /// File for the results: .html a page with charts, .json everything, .csv all series, .txt text
     ///
     /// May be given several times. "-" is JSON on standard output in the place of the text.
+    ///
+    /// Series have 400 samples. A scenario with thousands of flows has fewer, down to ten, so that
+    /// all series together have a million values. The scenario's key `sample` sets the time between
+    /// two.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Vec<PathBuf>,
 

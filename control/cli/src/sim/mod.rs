@@ -39,6 +39,7 @@ fn run_scenario(args: &SimArgs, scenario: &Path) -> Result<()> {
         seed: args.common.seed,
         runs: args.runs,
         captures: args.pcap.as_deref(),
+        traces: files.has_page(),
         threads: threads(),
     };
     let progress = Progress::start(args.common.quiet);
@@ -120,6 +121,11 @@ impl<'a> Files<'a> {
     fn of(args: &'a CommonArgs) -> Result<Self> {
         let files = args.output.iter().map(|path| Ok((Format::of(path)?, &**path)));
         Ok(Self(files.collect::<Result<_>>()?))
+    }
+
+    /// Whether a page with charts is among them.
+    fn has_page(&self) -> bool {
+        self.0.iter().any(|(format, _)| *format == Format::Html)
     }
 
     /// Writes all files, and the text to standard output unless a file is there.

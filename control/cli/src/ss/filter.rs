@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use anyhow::{Result, anyhow, bail};
 
-use super::answer::{Proto, Socket};
 use super::args::SsArgs;
 use super::services::Services;
+use towpath_model::{Proto, Socket};
 
 /// What a socket has to be to be shown.
 #[derive(Debug)]
@@ -417,7 +417,7 @@ mod tests {
             let (_, words) = args.pid_and_filter();
             let filter = Filter::new(&args, words, &Services::default()).unwrap();
             let mut socket = answer().sockets.swap_remove(1);
-            socket.state = state.into();
+            socket.state = towpath_model::Word::known(state);
             filter.takes(&socket)
         };
         for state in BUCKET {

@@ -2,7 +2,7 @@
 
 use towpath_engine::TcpFigures;
 
-use super::answer::Socket;
+use towpath_model::Socket;
 
 /// What TCP knows, in the spelling and order of `ss -i`.
 pub(super) fn info_line(socket: &Socket) -> Option<String> {

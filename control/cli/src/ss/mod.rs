@@ -1,6 +1,5 @@
 //! `towpath ss`: the sockets of running stacks, in the columns and spelling of ss(8).
 
-mod answer;
 mod args;
 mod filter;
 mod info;
@@ -13,12 +12,11 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use towpath_model::{Answer, Call, NoAnswer, Reply, Socket, ask_all};
 
 use crate::error::{ExitCode, Failure};
-use crate::instance::{self, NoAnswer};
 use crate::messages;
 
-pub use answer::{Answer, FlowFigures, Proto, Silence, Socket, Word};
 pub use args::SsArgs;
 use filter::Filter;
 use services::Services;
@@ -34,7 +32,7 @@ pub fn ss(args: &SsArgs) -> Result<()> {
     let services = Services::of_host();
     let filter = Filter::new(args, filter, &services).map_err(|error| wrong(error.to_string()))?;
     let (mut answers, mut faults) = (Vec::new(), Vec::new());
-    for (pid, told) in instance::ask_all(pid) {
+    for (pid, told) in ask_all(pid, &Call::Sockets) {
         match read(pid, told) {
             Ok(answer) => answers.push(answer),
             Err(why) => faults.push(format!("the run with process id {pid} {why}")),
@@ -64,14 +62,14 @@ pub fn ss(args: &SsArgs) -> Result<()> {
 /// `Err`: the rest of a sentence that begins with the run.
 fn read(pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer, String> {
     let bytes = told.map_err(|why| why.to_string())?;
-    let answer = serde_json::from_slice(&bytes).ok().filter(|answer: &Answer| answer.pid == pid);
-    answer.ok_or_else(|| match serde_json::from_slice(&bytes) {
-        Ok(Silence { pid: own, why }) if own == pid => {
-            // It goes to a terminal, as one line.
-            why.chars().filter(|c| !c.is_control()).take(WHY_MAX).collect()
-        }
-        _ => "gave no readable answer; is it another version?".to_owned(),
-    })
+    let reply = serde_json::from_slice(&bytes).ok().filter(|reply: &Reply| reply.pid == pid);
+    let reply = reply.ok_or("gave no readable answer; is it another version?")?;
+    if let Some(fault) = reply.error {
+        // The reason goes to a terminal, as one line.
+        return Err(fault.message.chars().filter(|c| !c.is_control()).take(WHY_MAX).collect());
+    }
+    let sockets = reply.sockets.ok_or("gave no sockets; is it another version?")?;
+    Ok(Answer { pid, program: reply.program, sockets })
 }
 
 /// The longest reason that is shown.
@@ -110,26 +108,35 @@ fn for_a_terminal(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use towpath_model::{Fault, FlowFigures, RunKind};
+
     use super::samples::{answer, figures};
     use super::*;
 
+    fn reply(answer: &Answer) -> Reply {
+        let mut reply = Reply::new(RunKind::Run, answer.program.clone());
+        (reply.pid, reply.sockets) = (answer.pid, Some(answer.sockets.clone()));
+        reply
+    }
+
     #[test]
     fn nothing_reaches_the_terminal_but_text() {
-        let read = |answer: &Answer| read(42, Ok(serde_json::to_vec(answer).unwrap()));
+        let read = |answer: &Answer| read(42, Ok(serde_json::to_vec(&reply(answer)).unwrap()));
         assert_eq!(read(&answer()).unwrap(), answer());
         let changed = |name: &str, word: &str| {
-            let mut value = serde_json::to_value(answer()).unwrap();
+            let mut value = serde_json::to_value(reply(&answer())).unwrap();
             value["sockets"][0][name] = word.into();
             super::read(42, Ok(serde_json::to_vec(&value).unwrap()))
         };
-        assert_eq!(changed("state", "ESTAB").unwrap().sockets[0].state, "ESTAB".into());
+        assert_eq!(changed("state", "ESTAB").unwrap().sockets[0].state.as_str(), "ESTAB");
         assert!(changed("state", "ESTAB\u{1b}[2J").is_err());
         assert!(changed("state", "\u{9b}2J").is_err());
         assert!(changed("congestion", "two words").is_err());
-        assert!(changed("state", &"x".repeat(33)).is_err());
+        assert!(changed("state", &"x".repeat(65)).is_err());
         assert!(read(&Answer { pid: 43, ..answer() }).is_err(), "another run's answer");
         let silent = |pid, why: &str| {
-            let silence = Silence { pid, why: why.to_owned() };
+            let mut silence = Reply::new(RunKind::Run, Vec::new());
+            (silence.pid, silence.error) = (pid, Some(Fault::new("silent", why)));
             super::read(42, Ok(serde_json::to_vec(&silence).unwrap())).unwrap_err()
         };
         assert_eq!(silent(42, "is \u{1b}[2Jstopped\n"), "is [2Jstopped");
@@ -152,14 +159,17 @@ mod tests {
             via: Some("192.0.2.1:4000".parse().unwrap()),
         };
         with_flow.sockets[1].flow = Some(figures);
-        assert_eq!(read(42, Ok(serde_json::to_vec(&with_flow).unwrap())).unwrap(), with_flow);
+        assert_eq!(
+            read(42, Ok(serde_json::to_vec(&reply(&with_flow)).unwrap())).unwrap(),
+            with_flow
+        );
         let value: serde_json::Value = serde_json::from_str(&json(&[with_flow]).unwrap()).unwrap();
         assert_eq!(
             (&value[1]["bytes_to_server"], &value[1]["via"]),
             (&80.into(), &"192.0.2.1:4000".into())
         );
         assert_eq!(value[0].get("bytes_to_server"), None);
-        assert_eq!(read(42, Ok(serde_json::to_vec(&answer()).unwrap())).unwrap(), answer());
+        assert_eq!(read(42, Ok(serde_json::to_vec(&reply(&answer())).unwrap())).unwrap(), answer());
     }
 
     #[test]

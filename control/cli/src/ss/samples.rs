@@ -3,8 +3,8 @@
 use clap::{Args, FromArgMatches};
 use towpath_engine::TcpFigures;
 
-use super::answer::{Answer, Proto, Socket};
 use super::args::SsArgs;
+use towpath_model::{Answer, Proto, Socket, Word};
 
 /// The options in `words`, as they follow `towpath ss`.
 pub(super) fn args(words: &[&str]) -> SsArgs {
@@ -28,7 +28,7 @@ pub(super) fn answer() -> Answer {
 fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) -> Socket {
     Socket {
         proto,
-        state: state.into(),
+        state: Word::known(state),
         recv_q: 1,
         send_q: 20,
         local: Some(local.parse().unwrap()),

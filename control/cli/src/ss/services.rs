@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::answer::Proto;
+use towpath_model::Proto;
 
 /// Names of ports.
 #[derive(Default)]

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use super::answer::{Answer, Proto, Socket};
 use super::args::SsArgs;
 use super::info::{extended, info_line, memory, timer};
 use super::services::Services;
+use towpath_model::{Answer, Proto, Socket};
 
 const COLUMNS: [&str; 7] =
     ["Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"];
@@ -131,6 +131,8 @@ pub(super) fn summary(answers: &[Answer]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use towpath_model::Word;
+
     use super::super::samples::{answer, args, figures};
     use super::*;
 
@@ -156,7 +158,7 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
         let mut answer = answer();
         let connection = &mut answer.sockets[1];
         (connection.congestion, connection.rtt_us, connection.cwnd) =
-            (Some("cubic".into()), 250, 10);
+            (Some(Word::known("cubic")), 250, 10);
         // One that is gone is not named.
         connection.holders = vec![u32::MAX, std::process::id()];
         let text = table(&args(&["-ti"]), std::slice::from_ref(&answer), &Services::default());
@@ -185,7 +187,7 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
     fn timers_memory_and_more_in_the_words_of_ss() {
         let mut answer = answer();
         answer.sockets[1].tcp = Some(figures());
-        answer.sockets[2].device = Some("eth0".into());
+        answer.sockets[2].device = Some(Word::known("eth0"));
         let services = Services::default();
         let text = table(&args(&["-toH"]), std::slice::from_ref(&answer), &services);
         assert!(

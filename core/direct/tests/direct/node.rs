@@ -251,7 +251,7 @@ fn the_same_seed_sends_the_same_bytes() {
         let (client, _) = pair.connected(listener, 80);
         pair.a.send(client, &[1; 30_000]).unwrap();
         pair.run(1_000);
-        std::mem::take(&mut pair.cable.borrow_mut().seen)
+        pair.seen.take()
     };
     let first = run();
     assert!(first.len() > 30_000);

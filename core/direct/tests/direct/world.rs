@@ -1,67 +1,22 @@
 //! Two nodes on a cable with delay, in virtual time.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use towpath_direct::{Node, NodeConfig, NodeEvent, SocketHandle};
-use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_link::{Cable, CableConfig, Dice, LinkConfig};
+use towpath_pool::{LinkType, Offloads};
 use towpath_stack::Instant;
 use towpath_stack::net::InterfaceConfig;
 use towpath_wire::MacAddr;
 
 pub const MS: u64 = 1_000_000;
 
-/// Packets of both directions: when each arrives, and the bytes of all that were sent.
-#[derive(Default)]
-pub struct Cable {
-    queues: [VecDeque<(u64, Packet)>; 2],
-    pub seen: Vec<u8>,
-}
-
-struct CableEnd(Rc<RefCell<Cable>>, usize);
-
-impl Port for CableEnd {
-    fn poll(&mut self, now_ns: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        let queue = &mut self.0.borrow_mut().queues[self.1];
-        let due = queue.iter().take(max).take_while(|(at, _)| *at <= now_ns).count();
-        out.extend(queue.drain(..due).map(|(_, packet)| packet));
-        due
-    }
-
-    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let n = batch.len();
-        let mut cable = self.0.borrow_mut();
-        for mut packet in batch.drain(..) {
-            packet.linearize(pool);
-            cable.seen.extend_from_slice(packet.linear());
-            cable.queues[1 - self.1].push_back((now_ns + MS, packet));
-        }
-        n
-    }
-
-    fn offloads(&self) -> Offloads {
-        Offloads::default()
-    }
-
-    fn link_type(&self) -> LinkType {
-        LinkType::Ip
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn next_timeout_ns(&self) -> Option<u64> {
-        self.0.borrow().queues[self.1].front().map(|(at, _)| *at)
-    }
-}
-
 pub struct Pair {
     pub a: Node,
     pub b: Node,
-    pub cable: Rc<RefCell<Cable>>,
+    /// Bytes of all packets that either end has sent.
+    pub seen: Rc<RefCell<Vec<u8>>>,
     now: u64,
 }
 
@@ -72,7 +27,11 @@ impl Pair {
 
     /// `b` takes packets to every address when it is `any`.
     pub fn with([a, b]: [NodeConfig; 2], any: bool) -> Self {
-        let cable = Rc::<RefCell<Cable>>::default();
+        let link = LinkConfig { delay_ns: MS, ..LinkConfig::default() };
+        let cable = Cable::new(CableConfig { link, ..CableConfig::default() }, Dice::new(1, 0));
+        let seen = Rc::<RefCell<Vec<u8>>>::default();
+        let sees = Rc::clone(&seen);
+        cable.observe(move |_, packet| sees.borrow_mut().extend_from_slice(packet.linear()));
         let node = |config, end: usize, any_address| -> Node {
             let mut node: Node = Node::new(config, [end as u8 + 1; 32], Instant(1000 * MS));
             let config = InterfaceConfig {
@@ -90,11 +49,11 @@ impl Pair {
                 kernel_cuts: false,
                 in_process: false,
             };
-            let iface = node.add_interface(config, Box::new(CableEnd(Rc::clone(&cable), end)));
+            let iface = node.add_interface(config, Box::new(cable.end(end)));
             node.stack.net.add_route("0.0.0.0/0".parse().expect("a prefix"), None, iface, 0);
             node
         };
-        Self { a: node(a, 0, false), b: node(b, 1, any), cable, now: 1000 * MS }
+        Self { a: node(a, 0, false), b: node(b, 1, any), seen, now: 1000 * MS }
     }
 
     /// Lets `ms` milliseconds pass.

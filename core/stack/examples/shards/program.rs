@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use towpath_pool::{Fragments, Pool};
 use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 use towpath_stack::{
-    ChildElsewhere, DatagramMeta, DatagramOut, EchoMeta, Elsewhere, Host, Instant, PendingId,
-    SocketEvent, SocketId, Stack,
+    ChildElsewhere, DatagramMeta, DatagramOut, Elsewhere, Host, Instant, SocketEvent, SocketId,
+    Stack,
 };
 
 use crate::peer::{ASKED, Work};
@@ -148,8 +148,4 @@ impl Host for Program {
         self.asked.push(meta.remote);
         true
     }
-
-    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
-    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
-    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
 }

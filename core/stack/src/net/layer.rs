@@ -15,7 +15,7 @@ use super::keys::Keys;
 use super::received::{IcmpError, Looped, Received};
 use super::seat::{Seat, Shared};
 use super::told::{News, Order, Parts};
-use super::trace::{ControlCounters, Dropped, NetCounters};
+use super::trace::{ControlCounters, Dropped, NetCounters, Traffic};
 use crate::drop::DropReason;
 
 /// The IP layer of a host, or that of one of its shards. See the [module](super).
@@ -119,6 +119,8 @@ impl Net {
     /// When [`Net::on_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
         let control = match &self.seat {
+            // The owner may have given the data part something to hear.
+            Seat::Alone(control) if control.has_orders() => Instant::ZERO,
             Seat::Alone(control) => control.next_timeout(),
             Seat::First(shared) => shared.due(),
             Seat::Other(_) => Instant::FAR,
@@ -165,6 +167,43 @@ impl Net {
     /// What the device of `iface` shall send. Panics when there is no such interface.
     pub fn output(&mut self, iface: IfaceId) -> &mut Output {
         &mut self.data.outputs[iface.index()]
+    }
+
+    /// Whether the operator set an interface down.
+    #[inline]
+    pub(crate) fn is_down(&self, iface: IfaceId) -> bool {
+        self.data.here().links.get(iface.index()).is_some_and(|link| link.down)
+    }
+
+    /// Traffic of each interface through this stack, by its number.
+    pub fn traffic(&self) -> &[Traffic] {
+        &self.data.traffic
+    }
+
+    /// Counts what the device of an interface gave.
+    pub(crate) fn note_received(&mut self, iface: IfaceId, received: Load) {
+        if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
+            traffic.rx_packets += received.packets as u64;
+            traffic.rx_bytes += received.bytes as u64;
+        }
+    }
+
+    /// Counts what the device of an interface took.
+    pub(crate) fn note_sent(&mut self, iface: IfaceId, sent: Load) {
+        if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
+            traffic.tx_packets += sent.packets as u64;
+            traffic.tx_bytes += sent.bytes as u64;
+        }
+    }
+
+    /// Drops the queue of the device of `iface`, which is down.
+    #[cold]
+    pub(crate) fn drop_output(&mut self, iface: IfaceId, pool: &mut Pool) {
+        let mut packets = Vec::new();
+        self.output(iface).hand_over(|batch| packets.extend(batch.drain(..)));
+        for packet in packets {
+            self.data.drop(iface, packet, DropReason::LinkDownOut, pool);
+        }
     }
 
     /// What waits for the device of `iface`.

@@ -65,6 +65,10 @@ pub const NEIGHBOR_PACKET_COST: usize = 512;
 /// Neighbours that asked for us, or advertised a route, and that nothing was sent to since. Beyond it the one
 /// heard of longest ago goes, and costs a question when a packet goes there after all; the same counter.
 pub const NEIGHBORS_HEARD_MAX: usize = 256;
+/// Neighbours that the operator gives, of all interfaces: as many as [`NEIGHBORS_MAX`].
+/// Permanent entries make no room, so that the operator is refused further ones.
+pub const NEIGHBORS_PERMANENT_MAX: usize = 1024;
+
 /// Multicast solicitations before a neighbour counts as unreachable (RFC 4861 §10).
 pub const MULTICAST_SOLICITS_MAX: u8 = 3;
 /// Unicast probes before a neighbour's MAC address is forgotten (RFC 4861 §10).
@@ -165,6 +169,9 @@ pub const ERRORS_MAX: usize = 256;
 /// Addresses of one interface, static and autoconfigured: Linux's `max_addresses`. Router advertisements make
 /// no more, so that a hostile router cannot fill memory; counter `addresses_refused`.
 pub const ADDRESSES_MAX: usize = 16;
+/// Addresses of an interface beyond which the operator is refused more: a program that adds them in
+/// a loop is to hear of it. The configuration may give more.
+pub const ADDRESSES_OWN_MAX: usize = 1024;
 /// Routers learnt on one interface. RFC 4861 §6.3.4 wants two at least; a link with more than eight is rare.
 /// Another one displaces one; counter `routers_displaced`.
 pub const ROUTERS_MAX: usize = 8;

@@ -44,6 +44,7 @@
 //! way out it costs none to find its route and next hop, for its connection keeps both. It costs no allocation, and
 //! no lock.
 
+mod changes;
 mod config;
 mod control;
 mod data;
@@ -73,6 +74,7 @@ mod trace;
 mod transport;
 mod trie;
 
+pub use changes::{Change, Fault, How, Refused, RouteSpec};
 pub use config::{Forwarding, NetConfig, SourceCheck};
 pub use control::{Neighbor, NeighborState};
 pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
@@ -89,4 +91,4 @@ pub use route::{
 pub use rule_set::{Logged, RuleSet};
 pub use snapshot::Link as Interface;
 pub(crate) use told::{HopKey, News, ToControl};
-pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters};
+pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters, Traffic};

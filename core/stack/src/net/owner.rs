@@ -11,7 +11,7 @@ use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
 use super::control::{Control, Neighbor};
-use super::iface::{IfaceId, InterfaceConfig};
+use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
 use super::route::{RouteChange, RouteEntry, RoutesRefused};
 use super::rule_set::{Logged, RuleSet};
@@ -94,6 +94,11 @@ impl Net {
         self.data.logged.pop_front()
     }
 
+    /// The addresses of an interface as they are now, with the lifetimes that routers gave them last.
+    pub fn addresses(&self, iface: IfaceId) -> Vec<Address> {
+        self.seat.ask(|control| control.addresses_of(iface))
+    }
+
     /// All routes, in order of adding.
     pub fn routes(&self) -> impl Iterator<Item = RouteEntry> {
         let (list, mut next) = (self.seat.ask(|control| control.routes()), 0);
@@ -139,7 +144,7 @@ impl Net {
     }
 
     /// Changes the host, in its first shard.
-    fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+    pub(super) fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         assert!(
             !matches!(self.seat, Seat::Other(_)),
             "the first shard alone is told what the host is"

@@ -12,7 +12,7 @@ use crate::drop::DropReason;
 impl Net {
     /// Takes note of what has changed in the host. A stack that is alone always knows.
     #[inline]
-    pub(crate) fn catch_up(&mut self) {
+    pub fn catch_up(&mut self) {
         let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
         let snapshots = shared.snapshots();
         if snapshots != self.seen {

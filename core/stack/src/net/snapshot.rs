@@ -71,6 +71,7 @@ pub struct Link {
     pub(super) mac: MacAddr,
     pub(super) mtu: u32,
     pub(super) mtu_v6: u32,
+    pub(super) down: bool,
     /// Of packets for which nobody asked for another one.
     pub(super) hop_limit: u8,
     pub(super) offloads: Offloads,
@@ -104,6 +105,11 @@ impl Link {
     /// Longest IP packet in bytes.
     pub fn mtu(&self) -> u32 {
         self.mtu
+    }
+
+    /// Whether the operator set it down: nothing is sent or received.
+    pub fn is_down(&self) -> bool {
+        self.down
     }
 
     /// What its device does by itself.

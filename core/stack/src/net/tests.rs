@@ -19,6 +19,7 @@ use towpath_wire::{IpProtocol, MacAddr, Prefix, addr, arp, icmpv4, icmpv6, ipv4,
 use super::*;
 use crate::drop::DropReason;
 
+mod changes;
 mod forward;
 mod groups;
 mod hooks;

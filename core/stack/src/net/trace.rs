@@ -164,6 +164,34 @@ impl DataCounters {
     }
 }
 
+/// What an interface carried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets that its device gave, each as one if it was merged of several.
+    pub rx_packets: u64,
+    /// Bytes of them, with their link headers.
+    pub rx_bytes: u64,
+    /// Packets that were dropped after they came in.
+    pub rx_dropped: u64,
+    /// Packets that its device took, as they are on the wire.
+    pub tx_packets: u64,
+    /// Bytes of them, with their link headers.
+    pub tx_bytes: u64,
+    /// Packets that were dropped on their way out.
+    pub tx_dropped: u64,
+}
+
+impl core::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.rx_dropped += other.rx_dropped;
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_dropped += other.tx_dropped;
+    }
+}
+
 /// What happened on the links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlCounters {

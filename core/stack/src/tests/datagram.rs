@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_pool::LinkType;
 use towpath_ring::Payload;
 
-use super::world::{LinkConfig, Node, World};
+use super::world::{Node, World, WorldConfig};
 use crate::{
     BindError, BindOptions, ConnectError, DatagramOut, DropReason, Family, IfaceId, MtuDiscovery,
     OptionError, SendError, SocketError, SocketEvent, SocketId, SocketKind, SocketOption,
@@ -54,7 +54,7 @@ fn there_and_back() {
         for (listen, to) in
             [("0.0.0.0:53", "10.0.0.2:53"), ("[::]:53", "[fd00::2]:53"), ("[::]:53", "10.0.0.2:53")]
         {
-            let mut w = World::new(LinkConfig { link, ..LinkConfig::default() });
+            let mut w = World::new(WorldConfig { link, ..WorldConfig::default() });
             // Nobody is asked for before the addresses are known to be nobody else's.
             w.run(3_000);
             let (server, server_user) = bound(&mut w.b, listen);
@@ -79,7 +79,7 @@ fn there_and_back() {
 
 #[test]
 fn connected_sockets_are_preferred_and_hear_their_peer_only() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (any, any_user) = bound(&mut w.b, "0.0.0.0:53");
     let (peer, peer_user) = bound(&mut w.b, "0.0.0.0:53");
     w.b.stack.connect_datagram(w.b.now, peer, "10.0.0.1:1000".parse().unwrap()).unwrap();
@@ -107,7 +107,7 @@ fn connected_sockets_are_preferred_and_hear_their_peer_only() {
 /// As a program finds it that closes a socket whose datagrams are not all sent: on Linux they are.
 #[test]
 fn a_withdrawn_socket_frees_its_port_and_sends_from_it() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (server, server_user) = bound(&mut w.b, "0.0.0.0:53");
     let alone = |node: &mut Node, remote: Option<&str>| {
         let (id, _) = node.open(SocketKind::Datagram, Family::V4);
@@ -155,7 +155,7 @@ fn a_withdrawn_socket_frees_its_port_and_sends_from_it() {
 #[test]
 fn port_unreachable_reaches_the_connected_sender() {
     for (family, to) in [(Family::V4, "10.0.0.2:9"), (Family::V6, "[fd00::2]:9")] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let (id, user) = w.a.open(SocketKind::Datagram, family);
         w.a.stack.connect_datagram(w.a.now, id, to.parse().unwrap()).unwrap();
         send(&mut w.a, id, None, b"anyone?").unwrap();
@@ -169,7 +169,7 @@ fn port_unreachable_reaches_the_connected_sender() {
 
 #[test]
 fn segments_of_one_send_arrive_apart() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (_, user) = bound(&mut w.b, "0.0.0.0:53");
     let (local, local_user) = bound(&mut w.a, "0.0.0.0:54");
     let bytes: Vec<u8> = (0..5000u32).map(|n| n as u8).collect();
@@ -197,7 +197,7 @@ fn segments_of_one_send_arrive_apart() {
 
 #[test]
 fn long_datagrams_are_fragmented_or_refused() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (_, user) = bound(&mut w.b, "[::]:53");
     let bytes: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
     for (family, to) in [(Family::V4, "10.0.0.2:53"), (Family::V6, "[fd00::2]:53")] {
@@ -239,7 +239,7 @@ fn long_datagrams_are_fragmented_or_refused() {
 
 #[test]
 fn broadcast_needs_permission_and_reaches_all() {
-    let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });
     let (_, one) = bound(&mut w.b, "0.0.0.0:67");
     let (_, two) = bound(&mut w.b, "0.0.0.0:67");
     let (id, _) = bound(&mut w.a, "0.0.0.0:68");
@@ -260,7 +260,7 @@ fn broadcast_needs_permission_and_reaches_all() {
 
 #[test]
 fn who_is_bound_to_a_device_hears_its_own_groups_too() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let group = "239.1.1.1".parse().unwrap();
     let now = w.a.now;
     let (member, user) = bound(&mut w.a, "0.0.0.0:5353");
@@ -283,7 +283,7 @@ fn who_is_bound_to_a_device_hears_its_own_groups_too() {
 /// As on Linux (rt_iif, inet6_iif): though it never leaves the host.
 #[test]
 fn what_a_host_sends_itself_comes_in_on_the_interface_that_has_the_address() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     for (device, heard) in
         [(None, true), (Some(IfaceId(1)), true), (Some(IfaceId::LOOPBACK), false)]
     {
@@ -312,7 +312,7 @@ fn what_a_host_sends_itself_comes_in_on_the_interface_that_has_the_address() {
 /// SO_BINDTODEVICE that changes nothing leaves the order of binding, which decides who hears; as on Linux 6.18.
 #[test]
 fn a_device_that_stays_what_it_was_moves_nobody() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (first, _) = bound(&mut w.a, "0.0.0.0:9000");
     let (_, last_user) = bound(&mut w.a, "0.0.0.0:9000");
     w.a.stack.set_option(first, SocketOption::Device(None)).unwrap();
@@ -326,7 +326,7 @@ fn a_device_that_stays_what_it_was_moves_nobody() {
 #[test]
 fn groups_are_joined_left_and_looped() {
     for (any, group) in [("0.0.0.0:5353", "224.0.0.251"), ("[::]:5353", "ff02::fb")] {
-        let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+        let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });
         let group = group.parse().unwrap();
         let (member, member_user) = bound(&mut w.b, any);
         let (loner, loner_user) = bound(&mut w.b, any);
@@ -372,7 +372,7 @@ fn to_own_group(
     ttl: Option<u8>,
     options: &[SocketOption],
 ) -> (Vec<crate::DatagramMeta>, Vec<u8>) {
-    let mut w = World::new(LinkConfig { link, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { link, ..WorldConfig::default() });
     let group = group.parse().unwrap();
     let (any, hop_at) = match group {
         std::net::IpAddr::V4(_) => ("0.0.0.0:5353", 8),
@@ -439,7 +439,7 @@ fn hosts_hear_a_group_as_far_as_the_sender_says_and_members_here_in_any_case() {
 
 #[test]
 fn what_stays_on_this_host_is_counted_and_no_error() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
     w.a.stack.set_option(id, SocketOption::MulticastTtl(0)).unwrap();
     let out = DatagramOut {
@@ -476,7 +476,7 @@ fn what_stays_on_this_host_is_counted_and_no_error() {
 
 #[test]
 fn unicast_limits_are_set_taken_back_and_apart_for_each_family() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (_, user) = bound(&mut w.b, "[::]:53");
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V6);
     let arrives = |w: &mut World, to: &str, ttl: Option<u8>| {
@@ -505,7 +505,7 @@ fn unicast_limits_are_set_taken_back_and_apart_for_each_family() {
 /// Where the last datagram went is kept, and nothing of it stays when the socket is told otherwise.
 #[test]
 fn a_socket_that_changes_sends_the_next_datagram_otherwise() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (_, first) = bound(&mut w.b, "0.0.0.0:53");
     let (_, second) = bound(&mut w.b, "0.0.0.0:54");
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
@@ -539,7 +539,7 @@ fn datagrams_go_without_a_checksum_over_ipv4_if_asked() {
     // Where the headers of IP and UDP leave the checksum of UDP.
     for (to, at) in [("10.0.0.2:53", 26), ("[fd00::2]:53", 46)] {
         for no_checksum in [false, true] {
-            let mut w = World::new(LinkConfig { link: LinkType::Ip, ..LinkConfig::default() });
+            let mut w = World::new(WorldConfig { link: LinkType::Ip, ..WorldConfig::default() });
             let (_, user) = bound(&mut w.b, "[::]:53");
             let family = if to.starts_with('[') { Family::V6 } else { Family::V4 };
             let (id, _) = w.a.open(SocketKind::Datagram, family);
@@ -557,7 +557,7 @@ fn datagrams_go_without_a_checksum_over_ipv4_if_asked() {
 
 #[test]
 fn a_full_loopback_queue_loses_the_copy_only() {
-    let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });
     let group = "239.1.2.3".parse().unwrap();
     let (member, user) = bound(&mut w.b, "0.0.0.0:5353");
     w.b.stack.join_group(w.b.now, member, group, Some(IfaceId(1)), None).unwrap();
@@ -580,7 +580,7 @@ fn a_full_loopback_queue_loses_the_copy_only() {
 
 #[test]
 fn reuseport_keeps_a_flow_together() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let options = BindOptions { reuse_port: true, ..Default::default() };
     let mut users = Vec::new();
     for _ in 0..4 {
@@ -602,7 +602,7 @@ fn reuseport_keeps_a_flow_together() {
 
 #[test]
 fn a_full_receiver_loses_and_counts() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     bound(&mut w.b, "0.0.0.0:53");
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
     w.b.host.no_room = true;
@@ -619,7 +619,7 @@ fn ping() {
         (Family::V6, "[fd00::2]:0", 128, 129),
         (Family::V4, "127.0.0.1:0", 8, 0),
     ] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let (id, user) = w.a.open(SocketKind::Echo, family);
         let mut message = vec![request, 0, 0, 0, 0xaa, 0xaa, 0, 7];
         message.extend(b"payload");
@@ -654,7 +654,7 @@ fn ping() {
 #[test]
 fn broadcasts_reach_the_hosts_own_sockets() {
     for to in ["255.255.255.255:53", "10.0.0.255:53"] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let (_, any) = bound(&mut w.a, "0.0.0.0:53");
         let (_, other) = bound(&mut w.b, "0.0.0.0:53");
         let (sender, _) = w.a.open(SocketKind::Datagram, Family::V4);
@@ -672,7 +672,7 @@ fn broadcasts_reach_the_hosts_own_sockets() {
         assert_eq!(counted, 0, "nobody was missing");
     }
     // From 127.0.0.1 it stays on the host.
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (_, any) = bound(&mut w.a, "0.0.0.0:53");
     let (_, other) = bound(&mut w.b, "0.0.0.0:53");
     let (sender, _) = bound(&mut w.a, "127.0.0.1:1000");
@@ -686,7 +686,7 @@ fn broadcasts_reach_the_hosts_own_sockets() {
 /// An echo socket has one address of the host, or any.
 #[test]
 fn echo_sockets_are_bound_to_addresses_of_the_host_alone() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let refused = |w: &mut World, addr: &str| {
         let addr: SocketAddr = addr.parse().unwrap();
         let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -703,7 +703,7 @@ fn echo_sockets_are_bound_to_addresses_of_the_host_alone() {
 /// Each family has its own, on a socket of both.
 #[test]
 fn options_of_one_family_are_not_the_others() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (_, there) = bound(&mut w.b, "[::]:53");
     let (sender, _) = w.a.open(SocketKind::Datagram, Family::V6);
     w.a.stack.set_option(sender, SocketOption::Tos(0x40)).unwrap();
@@ -737,7 +737,7 @@ fn options_of_one_family_are_not_the_others() {
 /// RFC 6724 ranks sources for groups too, also where the interface is given.
 #[test]
 fn groups_of_the_link_hear_a_link_local_source() {
-    let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });
     w.run(3_000);
     let group: IpAddr = "ff02::77".parse().unwrap();
     let (member, user) = bound(&mut w.b, "[::]:53");

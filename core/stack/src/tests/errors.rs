@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use towpath_ring::Payload;
 use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6};
 
-use super::world::{Conn, LinkConfig, World};
+use super::world::{Conn, World, WorldConfig};
 use crate::{
     BindOptions, DatagramOut, DropReason, Family, IfaceId, MtuDiscovery, SendError, SocketError,
     SocketEvent, SocketId, SocketKind, SocketOption,
@@ -102,7 +102,7 @@ fn dont_fragment(packet: &[u8]) -> bool {
 
 /// A connection whose end at b has bytes in flight: the ends, and the first packet that carries them.
 fn in_flight(remote: &str, len: usize) -> (World, Conn, Conn, Vec<u8>) {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("[::]:80", 8);
     let (client, server) = w.connected(listener, remote);
     w.run(500);
@@ -203,7 +203,7 @@ fn what_is_said_about_datagrams_is_nothing_to_connections() {
 
 #[test]
 fn what_is_said_about_a_connection_is_nothing_to_others() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 8);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     let (other, theirs) = w.connected(listener, "10.0.0.2:80");
@@ -276,7 +276,7 @@ fn meanings() -> impl Iterator<Item = (&'static str, Family, (u8, u8, SocketErro
 #[test]
 fn datagram_sockets_hear_of_what_will_not_pass_and_of_all_if_they_ask() {
     for (peer, family, (kind, code, reason, hard)) in meanings() {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.keep_seen();
         let (id, user) = w.b.open(SocketKind::Datagram, family);
         w.b.stack.connect_datagram(w.b.now, id, peer.parse().unwrap()).unwrap();
@@ -307,7 +307,7 @@ fn datagram_sockets_hear_of_what_will_not_pass_and_of_all_if_they_ask() {
 #[test]
 fn a_neighbour_that_does_not_answer_is_no_error_of_a_datagram_socket() {
     let link = towpath_pool::LinkType::Ethernet;
-    let mut w = World::new(LinkConfig { link, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { link, ..WorldConfig::default() });
     let (id, user) = w.b.open(SocketKind::Datagram, Family::V4);
     w.b.stack.connect_datagram(w.b.now, id, "10.0.0.99:9".parse().unwrap()).unwrap();
     send(&mut w, id, "10.0.0.99:9", 100).unwrap();
@@ -319,7 +319,7 @@ fn a_neighbour_that_does_not_answer_is_no_error_of_a_datagram_socket() {
 #[test]
 fn a_connect_fails_for_the_reason_that_is_told() {
     for (peer, _, (kind, code, reason, _)) in meanings() {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.keep_seen();
         let client = w.b.connect(peer);
         w.b.turn();
@@ -390,7 +390,7 @@ fn datagrams_are_cut_or_refused_as_the_program_says() {
         (Interface, Ok(1), over, false),
         (Omit, Ok(1), Ok(2), false),
     ] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let (id, _) = w.b.open(SocketKind::Datagram, Family::V4);
         w.b.stack.bind(id, "10.0.0.2:53".parse().unwrap(), Default::default()).unwrap();
         w.inject(&too_big(&forged_udp(53), 1000));
@@ -422,7 +422,7 @@ fn datagrams_are_cut_or_refused_as_the_program_says() {
 /// What IP_MTU tells is what holds now.
 #[test]
 fn the_path_mtu_of_a_datagram_socket_is_not_yesterdays() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (id, user) = w.b.open(SocketKind::Datagram, Family::V4);
     w.b.stack.connect_datagram(w.b.now, id, "10.0.0.1:9".parse().unwrap()).unwrap();
     assert_eq!(w.b.info(id).unwrap().mtu, Some(1500));
@@ -438,7 +438,7 @@ fn the_path_mtu_of_a_datagram_socket_is_not_yesterdays() {
 
 #[test]
 fn connecting_to_all_is_no_way() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     for to in ["255.255.255.255:80", "239.1.1.1:80", "10.0.0.255:80"] {
         let (id, _) = w.a.open(SocketKind::Stream, Family::V4);
         let (recv, send) = (super::world::Recv::new(1, 1), super::world::Send::new(4096));
@@ -451,7 +451,7 @@ fn connecting_to_all_is_no_way() {
 #[test]
 fn some_errors_are_told_to_nobody() {
     for (kind, code) in [(3, 16), (3, 255), (11, 1)] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.keep_seen();
         let client = w.b.connect("10.0.0.1:9");
         let (id, user) = w.b.open(SocketKind::Datagram, Family::V4);
@@ -489,7 +489,7 @@ fn told(w: &mut World) -> Vec<u32> {
 /// As on Linux, where `__udp4_lib_err` looks the socket up as for a datagram from there.
 #[test]
 fn of_those_that_share_a_port_an_error_goes_to_whom_datagrams_of_its_flow_reach() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     w.run(3000);
     for (own, peer) in [("10.0.0.2:900", "10.0.0.1"), ("[fd00::2]:900", "[fd00::1]")] {
         let options = BindOptions { reuse_port: true, ..Default::default() };
@@ -514,7 +514,7 @@ fn of_those_that_share_a_port_an_error_goes_to_whom_datagrams_of_its_flow_reach(
 /// A socket that is bound to a device hears of what came in there, and is in nobody's way elsewhere.
 #[test]
 fn errors_pass_by_sockets_of_other_devices() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     w.run(3000);
     for (own, peer) in [("10.0.0.2:900", "10.0.0.1:9"), ("[fd00::2]:900", "[fd00::1]:9")] {
         let options = BindOptions { reuse_addr: true, ..Default::default() };
@@ -549,7 +549,7 @@ fn errors_about_what_a_host_sends_itself_come_in_where_they_do_on_linux() {
         ("[fd00::2]:900", "[fd00::2]:9", None, true),
         ("[fd00::2]:900", "[fd00::2]:9", here, true),
     ] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.run(3000);
         let (id, user) = asks_for_errors(&mut w, own, BindOptions::default());
         w.b.stack.set_option(id, SocketOption::Device(device)).unwrap();

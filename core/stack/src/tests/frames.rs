@@ -6,7 +6,7 @@ use std::rc::Rc;
 use towpath_pool::{Batch, LinkType, Offloads, Owner, Packet, Pool, Port};
 use towpath_ring::Payload;
 
-use super::world::{Dice, LinkConfig, World};
+use super::world::{Dice, World, WorldConfig};
 use crate::{DatagramOut, Family, SocketKind};
 
 const FRAMES: usize = 400;
@@ -99,7 +99,7 @@ fn frames_come_back_whatever_arrives_in_them() {
     for seed in 1..13u64 {
         let link = if seed % 2 == 0 { LinkType::Ethernet } else { LinkType::Ip };
         let any = seed % 3 == 0;
-        let config = LinkConfig { link, loss: 30 * (seed % 4), ..LinkConfig::default() };
+        let config = WorldConfig { link, loss: 30 * (seed % 4), ..WorldConfig::default() };
         let mut w = World::with(config, crate::StackConfig::default(), any);
         let frames: Frames = Rc::default();
         for _ in 0..FRAMES {

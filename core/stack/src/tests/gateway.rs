@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use towpath_ring::Payload;
 
-use super::world::{LinkConfig, Recv, Send, World};
+use super::world::{Recv, Send, World, WorldConfig};
 use crate::net::EchoOut;
 use crate::{
     BindOptions, DatagramFrom, DatagramOut, DropReason, Family, Refusal, SocketError, SocketEvent,
@@ -12,7 +12,7 @@ use crate::{
 };
 
 fn gateway() -> World {
-    World::with(LinkConfig::default(), StackConfig::default(), true)
+    World::with(WorldConfig::default(), StackConfig::default(), true)
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_refusal_by_icmp_quotes_the_syn() {
 #[test]
 fn undecided_syns_expire_and_are_bounded() {
     let config = StackConfig { pending_max: 2, ..StackConfig::default() };
-    let mut w = World::with(LinkConfig::default(), config, true);
+    let mut w = World::with(WorldConfig::default(), config, true);
     let clients: Vec<_> = (0..3).map(|_| w.a.connect("93.184.216.34:80")).collect();
     w.run(50);
     let asked: Vec<_> = w.b.host.syns.iter().map(|syn| syn.0).collect();
@@ -135,7 +135,7 @@ fn undecided_syns_expire_and_are_bounded() {
 #[test]
 fn abandoned_syns_make_room_before_those_that_are_repeated() {
     let config = StackConfig { pending_max: 12, ..StackConfig::default() };
-    let mut w = World::with(LinkConfig::default(), config, true);
+    let mut w = World::with(WorldConfig::default(), config, true);
     let patient = w.a.connect("93.184.216.34:80");
     w.run(50);
     let (pending, ..) = w.b.host.syns[0];

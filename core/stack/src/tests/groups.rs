@@ -7,7 +7,7 @@ use towpath_ring::Payload;
 use towpath_wire::{MacAddr, Prefix};
 
 use super::datagram::bound;
-use super::world::{LinkConfig, World};
+use super::world::{World, WorldConfig};
 use crate::net::InterfaceConfig;
 use crate::{BindOptions, DatagramOut, Family, IfaceId, SocketId, SocketKind, SocketOption};
 
@@ -16,7 +16,7 @@ const FAR: IfaceId = IfaceId(2);
 
 /// Host a with a second interface.
 fn with_two_interfaces() -> World {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let address = |addr: &str, len| Prefix::new(addr.parse().unwrap(), len).unwrap();
     let config = InterfaceConfig {
         name: "eth1".to_string(),
@@ -137,7 +137,7 @@ fn a_broadcast_is_heard_on_the_interface_that_it_went_out_of() {
 /// The copy has no link header, whatever link it is a copy for: a capture of what is dropped may not show one.
 #[test]
 fn a_copy_that_nobody_takes_is_dropped_as_a_packet_of_the_loopback() {
-    let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });
     let group = "239.1.2.3".parse().unwrap();
     let (id, user) = member(&mut w, group, NEAR);
     assert_eq!(heard(&mut w, group, NEAR), [(user, NEAR)]);

@@ -7,7 +7,7 @@ use towpath_tcp::{Flags, SeqNum};
 use towpath_wire::{ipv4, ipv6, tcp};
 
 use super::scale::{segment, syn};
-use super::world::{Conn, LinkConfig, MS, World};
+use super::world::{Conn, MS, World, WorldConfig};
 use crate::net::{IfaceId, InterfaceConfig};
 use crate::{DropReason, Linger, SocketError, SocketEvent, SocketOption, StackConfig};
 
@@ -36,7 +36,7 @@ fn hops_and_class(packet: &[u8]) -> (u8, u8) {
 #[test]
 fn segments_without_a_connection_leave_as_the_listener_says() {
     for (listen, connect) in [("0.0.0.0:80", "10.0.0.2:80"), ("[::]:80", "[fd00::2]:80")] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let (listener, _) = w.b.listen(listen, 10);
         for option in [
             SocketOption::Ttl(NonZeroU8::new(255)),
@@ -80,7 +80,7 @@ fn segments_without_a_connection_leave_as_the_listener_says() {
 #[test]
 fn a_syn_ack_leaves_by_the_listeners_device() {
     for bound in [true, false] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let now = w.b.now;
         let config = InterfaceConfig {
             name: "eth1".to_string(),
@@ -116,7 +116,7 @@ fn a_syn_ack_leaves_by_the_listeners_device() {
 #[test]
 fn a_listener_says_how_often_its_syn_acks_are_sent() {
     for retries in [1, 3] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let (listener, _) = w.b.listen("0.0.0.0:80", 10);
         w.b.stack.set_option(listener, SocketOption::SynRetries(retries)).unwrap();
         w.keep_seen();
@@ -132,7 +132,7 @@ fn a_listener_says_how_often_its_syn_acks_are_sent() {
 #[test]
 fn a_syn_ack_offers_no_more_than_there_will_be() {
     for capacity in [2304, 8192, 65_536] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.b.host.capacity = (capacity, capacity);
         let (listener, _) = w.b.listen("0.0.0.0:80", 10);
         w.keep_seen();
@@ -155,7 +155,7 @@ fn a_syn_ack_offers_no_more_than_there_will_be() {
 /// waits for a window probe.
 #[test]
 fn a_slow_reader_over_loopback_does_not_stall() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.a.listen("127.0.0.1:80", 8);
     let client = w.a.connect("127.0.0.1:80");
     w.wait(10, "accept", |w| !w.a.host.accepted.is_empty());
@@ -182,7 +182,7 @@ fn a_slow_reader_over_loopback_does_not_stall() {
 /// its handshake; the SYNs of the others are dropped.
 #[test]
 fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.a.listen("127.0.0.1:80", 3);
     let clients: Vec<_> = (0..10).map(|_| w.a.connect("127.0.0.1:80")).collect();
     w.run(10);
@@ -213,7 +213,7 @@ fn a_syn_from_within_the_process_takes_its_place_in_the_queue() {
 #[test]
 fn places_are_taken_within_the_process_alone_and_given_back() {
     for in_process in [true, false] {
-        let link = LinkConfig { in_process, ..LinkConfig::default() };
+        let link = WorldConfig { in_process, ..WorldConfig::default() };
         let mut w = World::new(link);
         let (listener, _) = w.b.listen("0.0.0.0:80", 3);
         for n in 0..10 {
@@ -242,7 +242,7 @@ fn places_are_taken_within_the_process_alone_and_given_back() {
 /// half-open connections with it.
 #[test]
 fn places_of_handshakes_that_fail_are_given_back() {
-    let mut w = World::new(LinkConfig { in_process: true, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { in_process: true, ..WorldConfig::default() });
     let (listener, _) = w.b.listen("0.0.0.0:80", 3);
     for _ in 0..10 {
         // 10.0.0.1, which sent no SYN.
@@ -287,7 +287,7 @@ fn connect_under_flood(w: &mut World, count: usize, flood: u32) -> Vec<Conn> {
 #[test]
 fn slow_clients_connect_while_a_listener_is_flooded() {
     for (flood, delay_ms) in [(5, 50), (5, 350), (25, 250)] {
-        let link = LinkConfig { delay_ns: delay_ms * MS, ..LinkConfig::default() };
+        let link = WorldConfig { delay_ns: delay_ms * MS, ..WorldConfig::default() };
         let mut w = World::new(link);
         let (listener, _) = w.b.listen("0.0.0.0:80", 511);
         // The first second of the flood fills what there is.
@@ -308,7 +308,7 @@ fn slow_clients_connect_while_a_listener_is_flooded() {
 #[test]
 fn a_client_that_was_displaced_is_not_reset() {
     let config = StackConfig { syn_cache_max: 4, ..StackConfig::default() };
-    let link = LinkConfig { delay_ns: 600 * MS, ..LinkConfig::default() };
+    let link = WorldConfig { delay_ns: 600 * MS, ..WorldConfig::default() };
     let mut w = World::with(link, config, false);
     w.b.listen("0.0.0.0:80", 511);
     let client = w.a.connect("10.0.0.2:80");
@@ -335,7 +335,7 @@ fn a_client_that_was_displaced_is_not_reset() {
 #[test]
 fn a_repeated_syn_keeps_its_place() {
     let config = StackConfig { syn_cache_max: 4, ..StackConfig::default() };
-    let mut w = World::with(LinkConfig::default(), config, false);
+    let mut w = World::with(WorldConfig::default(), config, false);
     w.b.listen("0.0.0.0:80", 511);
     for n in [1, 2] {
         w.inject(&syn(0x0b00_0000 + n, 80));
@@ -381,7 +381,7 @@ fn reconnect(w: &mut World, port: u16) -> Conn {
 
 #[test]
 fn time_wait_stays_when_nobody_takes_the_syn() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, port) = in_time_wait(&mut w);
     w.b.close(listener);
     w.run(10);
@@ -399,7 +399,7 @@ fn time_wait_stays_when_nobody_takes_the_syn() {
 
 #[test]
 fn time_wait_stays_while_the_listener_is_full() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, port) = in_time_wait(&mut w);
     w.a.connect("10.0.0.2:80");
     w.run(100);
@@ -415,7 +415,7 @@ fn time_wait_stays_while_the_listener_is_full() {
 
 #[test]
 fn a_listener_is_silent_about_what_means_nothing() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     w.b.listen("0.0.0.0:80", 10);
     let bad = [
         Flags::NONE,
@@ -444,7 +444,7 @@ fn a_listener_is_silent_about_what_means_nothing() {
 
 #[test]
 fn a_peer_that_gives_up_takes_its_pending_syn_back() {
-    let mut w = World::with(LinkConfig::default(), StackConfig::default(), true);
+    let mut w = World::with(WorldConfig::default(), StackConfig::default(), true);
     w.inject(&syn(0x0b00_0001, 80));
     w.b.turn();
     let (pending, ..) = w.b.host.syns.pop().expect("asked");
@@ -459,7 +459,7 @@ fn a_peer_that_gives_up_takes_its_pending_syn_back() {
 
 #[test]
 fn a_connection_keeps_the_segment_size_of_its_handshake() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, _) = w.connected(listener, "10.0.0.2:80");
     let mss = |w: &World| w.a.info(client.id).unwrap().tcp.unwrap().snd_mss;

@@ -4,7 +4,7 @@ use towpath_pool::LinkType;
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::{MacAddr, Prefix, arp};
 
-use super::world::{Conn, LinkConfig, World};
+use super::world::{Conn, World, WorldConfig};
 use crate::{DropReason, IfaceId};
 
 const ETH: IfaceId = IfaceId(1);
@@ -32,7 +32,7 @@ fn announce(w: &mut World, mac: MacAddr) {
 
 /// A connection of b with a host behind its router. The router, and the host, are a.
 fn routed() -> (World, Conn, Conn) {
-    let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });
     let now = w.now();
     w.a.stack.net.add_address(now, ETH, "192.0.2.1/32".parse().unwrap());
     let (listener, _) = w.a.listen("192.0.2.1:80", 4);

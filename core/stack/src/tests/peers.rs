@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::datagram::{bound, send};
-use super::world::{LinkConfig, World};
+use super::world::{Dice, World, WorldConfig};
 use crate::{
     BindOptions, ConnectError, Family, IfaceId, SendError, SocketError, SocketEvent, SocketKind,
     SocketOption,
@@ -12,7 +12,7 @@ use crate::{
 /// Each answer was tried on Linux 6.18.
 #[test]
 fn a_second_connect_keeps_the_address_that_the_first_one_chose() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let now = w.a.now;
     for more in ["10.0.0.11/24", "fd00::11/64"] {
         w.a.stack.net.add_address(now, IfaceId(1), more.parse().unwrap());
@@ -76,7 +76,7 @@ fn who_is_connected_to_port_0_hears_every_port_of_the_peer() {
         ("0.0.0.0:9000", "10.0.0.1", "10.0.0.2", "10.0.0.12"),
         ("[::]:9000", "fd00::1", "fd00::2", "fd00::12"),
     ] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let stranger: IpAddr = stranger.parse().unwrap();
         let prefix = format!("{stranger}/{}", if stranger.is_ipv4() { 24 } else { 64 });
         w.b.stack.net.add_address(w.b.now, IfaceId(1), prefix.parse().unwrap());
@@ -128,7 +128,7 @@ fn who_is_connected_on_another_device_hides_nobody() {
         ("[fd00::1]:9000", "[fd00::2]:77", 77),
         ("10.0.0.1:9000", "10.0.0.2:77", 0),
     ] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.run(3000);
         let (open, open_user) = bound(&mut w.a, own);
         let [one, two] = [0; 2].map(|_| {
@@ -172,7 +172,7 @@ fn a_ping_socket_of_another_device_hides_nobody() {
     for (own, peer, request) in
         [("10.0.0.1:7", "10.0.0.2:0", 8), ("[fd00::1]:7", "[fd00::2]:0", 128)]
     {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.run(3000);
         let own: SocketAddr = own.parse().unwrap();
         let family = if own.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -196,7 +196,7 @@ fn a_ping_socket_of_another_device_hides_nobody() {
 /// As on Linux, where the device counts for more than the family; tried on Linux 6.18.
 #[test]
 fn of_sockets_bound_to_everything_the_one_on_the_device_comes_first() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (from, _) = bound(&mut w.b, "10.0.0.2:77");
     for order in [["0.0.0.0:53", "[::]:53"], ["[::]:53", "0.0.0.0:53"]] {
         let sockets = order.map(|addr| (addr, bound(&mut w.a, addr)));
@@ -221,19 +221,18 @@ fn of_sockets_bound_to_everything_the_one_on_the_device_comes_first() {
 #[test]
 fn the_one_that_was_connected_last_hears_the_peer() {
     for (own, peer) in [("10.0.0.1:9000", "10.0.0.2:77"), ("[fd00::1]:9000", "[fd00::2]:77")] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.run(3000);
         let (from, _) = bound(&mut w.b, peer);
         let (open, open_user) = bound(&mut w.a, own);
         let sockets = [0; 5].map(|_| bound(&mut w.a, own));
         let peer: SocketAddr = peer.parse().unwrap();
         let mut connected: Vec<usize> = Vec::new();
-        let mut state = 1u64;
+        let mut dice = Dice::new(1, 0);
         for step in 0..300 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let which = (state >> 33) as usize % sockets.len();
+            let which = dice.index(sockets.len());
             let (id, _) = sockets[which];
-            if connected.contains(&which) && state >> 63 == 0 {
+            if connected.contains(&which) && dice.below(2) == 0 {
                 w.a.stack.disconnect(id);
                 connected.retain(|other| *other != which);
             } else {
@@ -264,7 +263,7 @@ fn the_one_that_was_connected_last_hears_the_peer() {
 /// A multicast datagram goes to each socket that joined the group and is connected to the sender.
 #[test]
 fn a_group_reaches_all_that_are_connected_alike() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     w.run(3000);
     let group: IpAddr = "239.1.2.3".parse().unwrap();
     let (from, _) = bound(&mut w.b, "10.0.0.2:77");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use towpath_ring::Payload;
 use towpath_wire::tcp;
 
-use super::world::{LinkConfig, Recv, Send, World};
+use super::world::{Recv, Send, World, WorldConfig};
 use crate::flow::{Flow, FlowRef};
 use crate::{
     BindOptions, ConnectError, DatagramOut, Family, IfaceId, SocketEvent, SocketId, SocketKind,
@@ -42,7 +42,7 @@ fn crowd(w: &mut World, count: u32) -> Vec<SocketId> {
 }
 
 fn request_work(count: u32) -> (u64, u64) {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     w.set_loss(1000);
     crowd(&mut w, count);
     // Nobody answers their SYNs; they are all waiting to repeat them.
@@ -80,7 +80,7 @@ fn tcp_work_does_not_grow() {
 #[test]
 fn no_turn_does_much_more_than_others() {
     let worst = |count: u32| {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.set_loss(1000);
         crowd(&mut w, count);
         w.settle();
@@ -104,7 +104,7 @@ fn no_turn_does_much_more_than_others() {
 #[test]
 fn udp_work_does_not_grow() {
     let work_with = |count: u32| {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let free = BindOptions { free_bind: true, ..Default::default() };
         for n in 0..count {
             let (id, _) = w.b.open(SocketKind::Datagram, Family::V4);
@@ -136,7 +136,7 @@ fn udp_work_does_not_grow() {
 #[test]
 fn work_does_not_grow_with_those_that_are_connected_alike() {
     let work_with = |count: usize| {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let options = BindOptions { reuse_addr: true, ..Default::default() };
         let ids: Vec<_> = (0..count)
             .map(|_| {
@@ -162,7 +162,7 @@ fn work_does_not_grow_with_those_that_are_connected_alike() {
 #[test]
 fn work_does_not_grow_with_those_that_share_a_port() {
     let work_with = |count: u32, kind: SocketKind| {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let options = BindOptions { reuse_port: true, ..Default::default() };
         let member = |w: &mut World, device| {
             let (id, _) = w.b.open(kind, Family::V4);
@@ -219,7 +219,7 @@ fn work_does_not_grow_with_those_that_share_a_port() {
 fn work_does_not_grow_with_those_that_hold_a_port() {
     let work_with = |count: u32, kind: SocketKind| {
         let config = StackConfig { ephemeral: 5000..=5000, ..StackConfig::default() };
-        let mut w = World::with(LinkConfig::default(), config, false);
+        let mut w = World::with(WorldConfig::default(), config, false);
         let options = BindOptions { reuse_addr: true, ..Default::default() };
         let hold = |w: &mut World, addr: u32| {
             let (id, _) = w.b.open(kind, Family::V4);
@@ -254,7 +254,7 @@ fn work_does_not_grow_with_those_that_hold_a_port() {
 /// none costs what its limit says.
 #[test]
 fn a_port_costs_as_much_when_nearly_all_are_in_use() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     w.set_loss(1000);
     let send = Send::new(4096);
     // Whether there was a port, and how many were tried for it.
@@ -287,7 +287,7 @@ fn a_port_costs_as_much_when_nearly_all_are_in_use() {
 #[test]
 fn a_syn_flood_is_bounded_and_does_no_harm() {
     let config = StackConfig { syn_cache_max: 600, ..StackConfig::default() };
-    let mut w = World::with(LinkConfig::default(), config, false);
+    let mut w = World::with(WorldConfig::default(), config, false);
     let (flooded, _) = w.b.listen("0.0.0.0:80", 4096);
     let (quiet, _) = w.b.listen("0.0.0.0:81", 16);
     for n in 0..2000u32 {

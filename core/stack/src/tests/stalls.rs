@@ -1,6 +1,6 @@
 //! A host that nobody turned for a while, though time passed.
 
-use super::world::{Conn, LinkConfig, MS, World};
+use super::world::{Conn, MS, World, WorldConfig};
 use crate::{Instant, KeepAlive, SocketOption};
 
 /// A connection over loopback within host a, whose first segments (which are acknowledged at once) are over.
@@ -31,7 +31,7 @@ fn windows(w: &World, conn: &Conn) -> (u32, u32) {
 fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
     for both_ways in [false, true] {
         for stall in [100, 300, 5_000] {
-            let mut w = World::new(LinkConfig::default());
+            let mut w = World::new(WorldConfig::default());
             let (client, server) = connected(&mut w);
             let before = [&client, &server].map(|it| windows(&w, it).0);
             w.a.write(&client, b"request");
@@ -54,7 +54,7 @@ fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
 /// Options that say of several connections at once that their peers should have been heard long ago.
 #[test]
 fn timers_that_are_armed_for_the_past_fire_and_hold_up_no_others() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let mut silent = Vec::new();
     for _ in 0..4 {

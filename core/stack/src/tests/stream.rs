@@ -11,23 +11,23 @@ use super::output::fill;
 use crate::limits::TX_OUTPUT_PACKETS;
 use crate::net::IfaceId;
 
-use super::world::{Conn, Dice, LinkConfig, Node, World};
+use super::world::{Conn, Dice, Node, World, WorldConfig};
 use crate::{
     BindError, BindOptions, ConnectError, DropReason, Family, KeepAlive, ListenError, SocketError,
     SocketEvent, SocketKind, SocketOption, SocketState, StackConfig,
 };
 
-fn ethernet() -> LinkConfig {
-    LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() }
+fn ethernet() -> WorldConfig {
+    WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() }
 }
 
-fn offloading() -> LinkConfig {
+fn offloading() -> WorldConfig {
     let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
-    LinkConfig { offloads, ..LinkConfig::default() }
+    WorldConfig { offloads, ..WorldConfig::default() }
 }
 
 /// Connects, sends both ways, closes both ways.
-fn echo_over(link: LinkConfig, listen: &str, connect: &str) {
+fn echo_over(link: WorldConfig, listen: &str, connect: &str) {
     let mut w = World::new(link);
     let (listener, _) = w.b.listen(listen, 8);
     let (client, server) = w.connected(listener, connect);
@@ -53,17 +53,17 @@ fn echo_over(link: LinkConfig, listen: &str, connect: &str) {
 
 #[test]
 fn echo_v4_over_ip() {
-    echo_over(LinkConfig::default(), "0.0.0.0:7", "10.0.0.2:7");
+    echo_over(WorldConfig::default(), "0.0.0.0:7", "10.0.0.2:7");
 }
 
 #[test]
 fn echo_v6_over_ip() {
-    echo_over(LinkConfig::default(), "[::]:7", "[fd00::2]:7");
+    echo_over(WorldConfig::default(), "[::]:7", "[fd00::2]:7");
 }
 
 #[test]
 fn echo_v4_to_dual_stack_listener() {
-    echo_over(LinkConfig::default(), "[::]:7", "10.0.0.2:7");
+    echo_over(WorldConfig::default(), "[::]:7", "10.0.0.2:7");
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn transfer(w: &mut World, client: &Conn, server: &Conn, len: usize, ms: u64) {
 
 #[test]
 fn big_transfer_both_ways_through_loss() {
-    for link in [LinkConfig::default(), offloading(), ethernet()] {
-        let mut w = World::new(LinkConfig { loss: 20, ..link });
+    for link in [WorldConfig::default(), offloading(), ethernet()] {
+        let mut w = World::new(WorldConfig { loss: 20, ..link });
         let (listener, _) = w.b.listen("[::]:80", 8);
         let client = w.a.connect("10.0.0.2:80");
         w.wait(60_000, "accept", |w| !w.b.host.accepted.is_empty());
@@ -119,7 +119,7 @@ fn big_transfer_both_ways_through_loss() {
 
 #[test]
 fn a_big_window_fills_a_long_path() {
-    let mut w = World::new(LinkConfig { delay_ns: 20_000_000, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { delay_ns: 20_000_000, ..WorldConfig::default() });
     w.b.host.capacity = (65536, 4 << 20);
     let (listener, _) = w.b.listen("0.0.0.0:80", 8);
     let client = w.a.connect_with("10.0.0.2:80", 4 << 20, 4 << 20);
@@ -141,7 +141,7 @@ fn a_big_window_fills_a_long_path() {
 /// A device that takes less than the windows allow: connections wait for it, and nothing is lost.
 #[test]
 fn a_slow_device_holds_connections_back() {
-    let mut w = World::new(LinkConfig { rate: 20, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { rate: Some(20), ..WorldConfig::default() });
     w.b.host.capacity = (4 << 20, 4 << 20);
     let (listener, _) = w.b.listen("0.0.0.0:80", 64);
     let ends: Vec<_> = (0..8)
@@ -177,7 +177,7 @@ fn a_slow_device_holds_connections_back() {
 /// their time is up or their program aborts them.
 #[test]
 fn who_waits_for_a_device_hears_and_ends() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 8);
     let (hears, speaks) = w.connected(listener, "10.0.0.2:80");
     let (patient, server) = w.connected(listener, "10.0.0.2:80");
@@ -222,7 +222,7 @@ fn loopback_within_one_stack() {
     for (listen, connect) in
         [("127.0.0.1:80", "127.0.0.1:80"), ("[::]:80", "[::1]:80"), ("0.0.0.0:80", "10.0.0.1:80")]
     {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.keep_seen();
         let (listener, _) = w.a.listen(listen, 8);
         let client = w.a.connect(connect);
@@ -247,7 +247,7 @@ fn loopback_within_one_stack() {
 
 #[test]
 fn refused_by_reset() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let client = w.a.connect("10.0.0.2:81");
     w.run(100);
     let events = w.a.host.take_events(client.user);
@@ -261,7 +261,7 @@ fn refused_by_reset() {
 
 #[test]
 fn nobody_answers() {
-    let mut w = World::new(LinkConfig { loss: 1000, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { loss: 1000, ..WorldConfig::default() });
     let client = w.a.connect("10.0.0.2:81");
     w.run(400_000);
     assert_eq!(w.a.host.take_events(client.user), [SocketEvent::Error(SocketError::TimedOut)]);
@@ -271,7 +271,7 @@ fn nobody_answers() {
 
 #[test]
 fn accept_queue_holds_backlog_plus_one_and_recovers() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 1);
     let clients: Vec<Conn> = (0..5).map(|_| w.a.connect("10.0.0.2:80")).collect();
     w.run(500);
@@ -299,7 +299,7 @@ fn accept_queue_holds_backlog_plus_one_and_recovers() {
 
 #[test]
 fn no_room_at_the_owner_drops_the_final_ack() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     w.b.host.no_room = true;
     let client = w.a.connect("10.0.0.2:80");
@@ -318,7 +318,7 @@ fn no_room_at_the_owner_drops_the_final_ack() {
 
 #[test]
 fn a_closed_listener_takes_half_open_connections_along() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, user) = w.b.listen("0.0.0.0:80", 10);
     let client = w.a.connect("10.0.0.2:80");
     // The SYN arrives, the SYN-ACK is on its way.
@@ -335,7 +335,7 @@ fn a_closed_listener_takes_half_open_connections_along() {
 
 #[test]
 fn half_open_connections_time_out() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let client = w.a.connect("10.0.0.2:80");
     w.run(1);
@@ -350,7 +350,7 @@ fn half_open_connections_time_out() {
 
 #[test]
 fn closing_with_unread_bytes_resets() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     w.a.write(&client, b"unread");
@@ -384,7 +384,7 @@ fn segments_of_b(w: &mut World) -> Vec<(Flags, usize, u32)> {
 #[test]
 fn an_answer_leaves_before_the_reset_of_a_close_with_unread_bytes() {
     for shut in [false, true] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let (listener, _) = w.b.listen("0.0.0.0:80", 10);
         let (client, server) = w.connected(listener, "10.0.0.2:80");
         w.a.write(&client, b"request");
@@ -417,7 +417,7 @@ fn an_answer_leaves_before_the_reset_of_a_close_with_unread_bytes() {
 /// The request arrives in the turn of the close.
 #[test]
 fn an_answer_leaves_before_the_reset_for_bytes_that_come_after_the_close() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     w.keep_seen();
@@ -441,7 +441,7 @@ fn an_answer_leaves_before_the_reset_for_bytes_that_come_after_the_close() {
 #[test]
 fn bytes_leave_before_resets_though_they_take_several_turns() {
     for goes in [false, true] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         w.a.host.capacity = (1 << 20, 1 << 20);
         let (listener, _) = w.a.listen("0.0.0.0:80", 10);
         let ends: Vec<_> = (0..3)
@@ -484,7 +484,7 @@ fn bytes_leave_before_resets_though_they_take_several_turns() {
 
 #[test]
 fn what_was_written_before_close_arrives() {
-    let mut w = World::new(LinkConfig { loss: 100, ..LinkConfig::default() });
+    let mut w = World::new(WorldConfig { loss: 100, ..WorldConfig::default() });
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let client = w.a.connect("10.0.0.2:80");
     w.wait(60_000, "accept", |w| !w.b.host.accepted.is_empty());
@@ -506,7 +506,7 @@ fn what_was_written_before_close_arrives() {
 
 #[test]
 fn simultaneous_close_leaves_two_time_waits() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     w.run(100);
@@ -520,7 +520,7 @@ fn simultaneous_close_leaves_two_time_waits() {
 
 #[test]
 fn an_orphan_does_not_wait_for_ever() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     // The peer never closes: FIN-WAIT-2 has a timeout.
@@ -536,7 +536,7 @@ fn an_orphan_does_not_wait_for_ever() {
 
 #[test]
 fn a_stack_that_goes_resets_what_is_not_delivered() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (open, first) = w.connected(listener, "10.0.0.2:80");
     let (closed, second) = w.connected(listener, "10.0.0.2:80");
@@ -567,7 +567,7 @@ fn a_stack_that_goes_resets_what_is_not_delivered() {
 #[test]
 fn too_many_orphans_are_aborted() {
     let config = StackConfig { orphans_max: 1, ..StackConfig::default() };
-    let mut w = World::with(LinkConfig::default(), config, false);
+    let mut w = World::with(WorldConfig::default(), config, false);
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (first, one) = w.connected(listener, "10.0.0.2:80");
     let (second, two) = w.connected(listener, "10.0.0.2:80");
@@ -597,7 +597,7 @@ fn connect_from_port(node: &mut Node, port: u16, remote: &str) -> Result<Conn, C
 
 #[test]
 fn time_wait_is_reused_by_a_new_connection() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     for round in 0..3 {
         let client = connect_from_port(&mut w.a, 5000, "10.0.0.2:80").expect("connect");
@@ -622,7 +622,7 @@ fn time_wait_is_reused_by_a_new_connection() {
 fn time_wait_is_reused_after_a_connection_of_any_age() {
     const HOUR: u64 = 3_600_000;
     for server_closes in [true, false] {
-        let mut w = World::new(LinkConfig::default());
+        let mut w = World::new(WorldConfig::default());
         let (listener, _) = w.b.listen("0.0.0.0:80", 10);
         for hours in 0..6 {
             let client = connect_from_port(&mut w.a, 5000, "10.0.0.2:80").expect("connect");
@@ -651,7 +651,7 @@ fn time_wait_is_reused_after_a_connection_of_any_age() {
 #[test]
 fn time_wait_is_bounded_and_expires() {
     let config = StackConfig { time_wait_max: 3, ..StackConfig::default() };
-    let mut w = World::with(LinkConfig::default(), config, false);
+    let mut w = World::with(WorldConfig::default(), config, false);
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     for _ in 0..5 {
         let (client, server) = w.connected(listener, "10.0.0.2:80");
@@ -670,7 +670,7 @@ fn time_wait_is_bounded_and_expires() {
 
 #[test]
 fn binds_follow_the_rules() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let plain = BindOptions::default();
     let reuse = BindOptions { reuse_addr: true, ..plain };
     let port = BindOptions { reuse_port: true, ..plain };
@@ -702,7 +702,7 @@ fn binds_follow_the_rules() {
 
 #[test]
 fn a_restarted_server_needs_reuseaddr_while_time_wait_lasts() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     w.b.close(server.id);
@@ -726,7 +726,7 @@ fn a_restarted_server_needs_reuseaddr_while_time_wait_lasts() {
 
 #[test]
 fn reuseport_listeners_share_connections() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let options = BindOptions { reuse_port: true, ..Default::default() };
     let mut listeners = Vec::new();
     for _ in 0..2 {
@@ -753,7 +753,7 @@ fn reuseport_listeners_share_connections() {
 #[test]
 fn ephemeral_ports_run_out_and_come_back() {
     let config = StackConfig { ephemeral: 40_000..=40_009, ..StackConfig::default() };
-    let mut w = World::with(LinkConfig::default(), config, false);
+    let mut w = World::with(WorldConfig::default(), config, false);
     let (listener, _) = w.b.listen("0.0.0.0:80", 100);
     let (other, _) = w.b.listen("0.0.0.0:81", 100);
     let clients: Vec<Conn> = (0..10).map(|_| w.a.connect("10.0.0.2:80")).collect();
@@ -785,7 +785,7 @@ fn ephemeral_ports_run_out_and_come_back() {
 #[test]
 fn ports_in_time_wait_are_the_last_choice() {
     let config = StackConfig { ephemeral: 40_000..=40_001, ..StackConfig::default() };
-    let mut w = World::with(LinkConfig::default(), config, false);
+    let mut w = World::with(WorldConfig::default(), config, false);
     let (listener, _) = w.b.listen("0.0.0.0:80", 100);
     for _ in 0..2 {
         let (client, server) = w.connected(listener, "10.0.0.2:80");
@@ -812,7 +812,7 @@ fn our_own_time_wait_is_reused_only_when_timestamps_tell_the_two_apart() {
     for timestamps in [true, false] {
         let tcp = towpath_tcp::Config { timestamps, ..Default::default() };
         let config = StackConfig { tcp, ..StackConfig::default() };
-        let mut w = World::with(LinkConfig::default(), config, false);
+        let mut w = World::with(WorldConfig::default(), config, false);
         let (listener, _) = w.b.listen("0.0.0.0:80", 10);
         let client = connect_from_port(&mut w.a, 5000, "10.0.0.2:80").expect("connect");
         w.wait(5000, "accept", |w| !w.b.host.accepted.is_empty());
@@ -835,7 +835,7 @@ fn our_own_time_wait_is_reused_only_when_timestamps_tell_the_two_apart() {
 
 #[test]
 fn keepalive_finds_a_dead_peer() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     let second = std::time::Duration::from_secs(1);
@@ -855,7 +855,7 @@ fn keepalive_finds_a_dead_peer() {
 
 #[test]
 fn info_tells_what_ss_wants() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     w.a.write(&client, &[1; 1000]);
@@ -893,7 +893,7 @@ fn too_big(seen: &[u8], mtu: u16) -> Vec<u8> {
 
 #[test]
 fn a_way_that_is_found_anew_has_its_own_mtu() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 8);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     w.run(100);
@@ -916,7 +916,7 @@ fn a_way_that_is_found_anew_has_its_own_mtu() {
 
 #[test]
 fn path_mtu_is_learnt_from_those_who_saw_a_segment() {
-    let mut w = World::new(LinkConfig::default());
+    let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     w.run(100);

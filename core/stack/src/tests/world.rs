@@ -3,16 +3,16 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use towpath_pool::{Batch, Fragments, LinkType, Offloads, Packet, Pool, Port, Stretch};
+use towpath_link::{Cable, CableConfig, Chance, LinkConfig, Loss, Probability};
+use towpath_pool::{Fragments, LinkType, Offloads, Pool, Port, Stretch};
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_shm::Mapping;
 use towpath_wire::MacAddr;
 
-pub use towpath_qdisc::Dice;
+pub use towpath_link::Dice;
 
 use crate::net::InterfaceConfig;
 use crate::{
@@ -364,121 +364,69 @@ impl Host for Programs {
     }
 }
 
-/// How a link treats packets.
+/// A cable between two hosts, and the interfaces at its ends.
 #[derive(Debug, Clone)]
-pub struct LinkConfig {
+pub struct WorldConfig {
     pub link: LinkType,
     pub delay_ns: u64,
     /// Lost packets of a thousand, each way.
     pub loss: u64,
-    /// Longest frame without link header.
-    pub mtu: usize,
-    /// Most packets that it takes in a millisecond, each way.
-    pub rate: usize,
+    /// Packets of 1500 bytes that a device sends in a millisecond, and that wait in it at most.
+    pub rate: Option<u64>,
     pub offloads: Offloads,
     /// Whether the interfaces are as those of a link within one process.
     pub in_process: bool,
 }
 
-impl Default for LinkConfig {
+impl Default for WorldConfig {
     fn default() -> Self {
         Self {
             link: LinkType::Ip,
             delay_ns: MS,
             loss: 0,
-            mtu: 1500,
-            rate: usize::MAX,
+            rate: None,
             offloads: Offloads::default(),
             in_process: false,
         }
     }
 }
 
-#[derive(Debug)]
-struct Wire {
-    config: LinkConfig,
-    /// Towards each end: when, and what.
-    queues: [VecDeque<(u64, Packet)>; 2],
-    dice: Dice,
-    seen: Vec<Vec<u8>>,
-    keep_seen: bool,
-    /// The millisecond in which packets were last taken from each end, and how many.
-    taken: [(u64, usize); 2],
-    /// The device of a takes nothing.
-    stuck: bool,
+/// Longest packet of an interface, without link header.
+const MTU: usize = 1500;
+
+/// Losses of so many packets of a thousand.
+fn losses(of_a_thousand: u64) -> Loss {
+    let probability = Probability::new(of_a_thousand as f64 / 1000.).expect("not above 1");
+    Loss::Random(Chance::independent(probability))
 }
 
-/// One end of a link.
-pub struct LinkEnd {
-    wire: Rc<RefCell<Wire>>,
-    end: usize,
-}
+/// Packets that the ends of a cable sent, once they are kept.
+type Seen = Rc<RefCell<Option<Vec<Vec<u8>>>>>;
 
-impl Port for LinkEnd {
-    fn poll(&mut self, now_ns: u64, _pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        let mut wire = self.wire.borrow_mut();
-        let queue = &mut wire.queues[self.end];
-        let mut n = 0;
-        while n < max && queue.front().is_some_and(|(at, _)| *at <= now_ns) {
-            let (at, mut packet) = queue.pop_front().expect("looked at");
-            packet.meta.arrival_ns = at;
-            out.push_back(packet);
-            n += 1;
-        }
-        n
-    }
-
-    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let mut wire = self.wire.borrow_mut();
-        let mut n = 0;
-        let (last, taken) = &mut wire.taken[self.end];
-        if *last != now_ns / MS {
-            (*last, *taken) = (now_ns / MS, 0);
-        }
-        let room = (wire.config.rate - wire.taken[self.end].1).min(batch.len());
-        let room = if wire.stuck && self.end == 0 { 0 } else { room };
-        wire.taken[self.end].1 += room;
-        for mut packet in batch.drain(..room) {
-            n += 1;
-            packet.linearize(pool);
-            let header = if wire.config.link == LinkType::Ethernet { 14 } else { 0 };
+impl WorldConfig {
+    /// The cable. Devices refuse what they could not send.
+    fn cable(&self, seen: &Seen) -> Cable {
+        let link = LinkConfig {
+            rate: self.rate.map(|packets| packets * MTU as u64 * 8 * 1000),
+            delay_ns: self.delay_ns,
+            loss: losses(self.loss),
+            ..LinkConfig::default()
+        };
+        let (link_type, offloads, seen) = (self.link, self.offloads, Rc::clone(seen));
+        let ring = self.rate.map(|packets| packets as usize);
+        let cable = Cable::new(CableConfig { link_type, offloads, link, ring }, Dice::new(0, 0));
+        let header = if link_type == LinkType::Ethernet { 14 } else { 0 };
+        cable.observe(move |_, packet| {
             if packet.meta.segmentation.is_none() {
-                assert!(packet.len() <= wire.config.mtu + header, "{} bytes sent", packet.len());
+                assert!(packet.len() <= MTU + header, "{} bytes sent", packet.len());
             } else {
-                assert!(wire.config.offloads.tcp_segmentation);
+                assert!(offloads.tcp_segmentation);
             }
-            if wire.keep_seen {
-                wire.seen.push(packet.linear().to_vec());
+            if let Some(seen) = &mut *seen.borrow_mut() {
+                seen.push(packet.linear().to_vec());
             }
-            let (loss, at) = (wire.config.loss, now_ns + wire.config.delay_ns);
-            if wire.dice.below(1000) < loss {
-                pool.give(packet);
-                continue;
-            }
-            let other = 1 - self.end;
-            wire.queues[other].push_back((at, packet));
-        }
-        n
-    }
-
-    fn offloads(&self) -> Offloads {
-        self.wire.borrow().config.offloads
-    }
-
-    fn link_type(&self) -> LinkType {
-        self.wire.borrow().config.link
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn next_timeout_ns(&self) -> Option<u64> {
-        let wire = self.wire.borrow();
-        let arrival = wire.queues[self.end].front().map(|(at, _)| *at);
-        let (last, taken) = wire.taken[self.end];
-        let again = (taken >= wire.config.rate).then_some((last + 1) * MS);
-        arrival.into_iter().chain(again).min()
+        });
+        cable
     }
 }
 
@@ -617,26 +565,19 @@ impl Node {
 pub struct World {
     pub a: Node,
     pub b: Node,
-    wire: Rc<RefCell<Wire>>,
+    pub cable: Cable,
+    seen: Seen,
 }
 
 impl World {
-    pub fn new(link: LinkConfig) -> Self {
+    pub fn new(link: WorldConfig) -> Self {
         Self::with(link, StackConfig::default(), false)
     }
 
     /// As `any_address` says, b is a gateway.
-    pub fn with(link: LinkConfig, config: StackConfig, any_address: bool) -> Self {
-        let wire = Wire {
-            config: link.clone(),
-            queues: Default::default(),
-            dice: Dice::new(0, 0),
-            seen: Vec::new(),
-            keep_seen: false,
-            taken: [(0, 0); 2],
-            stuck: false,
-        };
-        let wire = Rc::new(RefCell::new(wire));
+    pub fn with(link: WorldConfig, config: StackConfig, any_address: bool) -> Self {
+        let seen = Seen::default();
+        let cable = link.cable(&seen);
         let mut nodes = [Node::new(config.clone(), 1), Node::new(config, 2)];
         for (end, node) in nodes.iter_mut().enumerate() {
             let last = end as u8 + 1;
@@ -648,7 +589,7 @@ impl World {
                 name: "eth0".to_string(),
                 link: link.link,
                 mac: MacAddr([2, 0, 0, 0, 0, last]),
-                mtu: link.mtu as u32,
+                mtu: MTU as u32,
                 offloads: link.offloads,
                 addresses,
                 slaac: false,
@@ -667,39 +608,39 @@ impl World {
                 iface,
                 1,
             );
-            node.ports.push(Box::new(LinkEnd { wire: Rc::clone(&wire), end }));
+            node.ports.push(Box::new(cable.end(end)));
         }
         let [a, b] = nodes;
-        Self { a, b, wire }
+        Self { a, b, cable, seen }
     }
 
     pub fn now(&self) -> Instant {
         self.a.now
     }
 
+    /// From now on so many packets of a thousand are lost.
     pub fn set_loss(&mut self, loss: u64) {
-        self.wire.borrow_mut().config.loss = loss;
+        self.cable.configure(|link| link.loss = losses(loss));
     }
 
     /// The device of a takes no packet any more, or goes on.
     pub fn set_stuck(&mut self, stuck: bool) {
-        self.wire.borrow_mut().stuck = stuck;
+        self.cable.stop(0, stuck);
     }
 
     pub fn keep_seen(&mut self) {
-        self.wire.borrow_mut().keep_seen = true;
+        self.seen.borrow_mut().get_or_insert_default();
     }
 
     pub fn take_seen(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.wire.borrow_mut().seen)
+        self.seen.borrow_mut().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// A packet from nowhere arrives at b now.
     pub fn inject(&mut self, bytes: &[u8]) {
         let mut packet = self.b.pool.take(bytes.len());
         packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
-        let now = self.b.now.0;
-        self.wire.borrow_mut().queues[1].push_front((now, packet));
+        self.cable.inject(1, packet);
     }
 
     /// Turns both until there is nothing to do at this moment.

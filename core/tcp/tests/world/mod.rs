@@ -1,9 +1,12 @@
-//! Two hosts and a wire in virtual time. Hosts have FIFOs of bytes; the wire has delay and a fate for
-//! each packet. All that happens is decided by the test.
+//! Two hosts and a link each way in virtual time. Hosts have FIFOs of bytes. A test decides the fate of
+//! packets that it knows, and the links (`core/link`) that of others by their dice.
 #![allow(dead_code, reason = "each test binary uses its own part of the vocabulary")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
+
+use towpath_link::{Carried, Dropped, Link, Probability, Queueable};
+pub use towpath_link::{Chance, Dice, LinkConfig, Loss};
 use towpath_tcp::*;
 
 pub const fn ms(millis: u64) -> Duration {
@@ -33,14 +36,24 @@ impl Side {
     }
 }
 
-/// What the wire does with a packet.
+/// Fate of a packet that a script knows by its content. Chance is the links' own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Deliver,
     Drop,
     /// Later than the others.
     Late(Duration),
-    Twice,
+}
+
+/// An event that strikes so many packets of a thousand.
+pub fn chance(of_a_thousand: u64) -> Chance {
+    let probability = Probability::new(of_a_thousand as f64 / 1000.0);
+    Chance::independent(probability.expect("not above 1"))
+}
+
+/// Losses of so many packets of a thousand.
+pub fn losses(of_a_thousand: u64) -> Loss {
+    Loss::Random(chance(of_a_thousand))
 }
 
 /// A packet on the wire.
@@ -60,6 +73,22 @@ impl Packet {
 
     pub fn is_data(&self) -> bool {
         !self.payload.is_empty()
+    }
+}
+
+impl Queueable for Packet {
+    fn bytes(&self) -> usize {
+        40 + self.payload.len()
+    }
+}
+
+impl Carried for Packet {
+    fn duplicate(&self) -> Self {
+        self.clone()
+    }
+
+    fn flip_bit(&mut self, _: u64) {
+        panic!("segments have no checksum here by which a receiver could tell");
     }
 }
 
@@ -198,14 +227,15 @@ pub struct Pair {
     pub now: Instant,
     pub a: Host,
     pub b: Host,
-    pub delay: Duration,
+    /// Properties of the links away from A and away from B.
+    pub ways: [LinkConfig; 2],
     pub fate: Box<dyn FnMut(&Packet) -> Fate>,
     /// Coalesced segments arrive coalesced.
     pub gro: bool,
     /// All packets ever put on the wire, payload left out.
     pub log: Vec<Packet>,
-    wire: BTreeMap<(Instant, u64), Packet>,
-    count: u64,
+    links: [Link<Packet>; 2],
+    drops: Vec<Dropped<Packet>>,
 }
 
 impl Pair {
@@ -219,13 +249,25 @@ impl Pair {
             now: Instant(1_000_000_000),
             a: Host::new(a, iss_a),
             b: Host::new(b, iss_b),
-            delay: ms(5),
+            ways: [LinkConfig { delay_ns: 5_000_000, ..LinkConfig::default() }; 2],
             fate: Box::new(|_| Fate::Deliver),
             gro: false,
             log: Vec::new(),
-            wire: BTreeMap::new(),
-            count: 0,
+            links: [0, 1].map(|way| Link::new(LinkConfig::default(), Dice::new(0, way))),
+            drops: Vec::new(),
         }
+    }
+
+    /// Lays other links, with dice of another seed. Nothing is on its way.
+    pub fn lay(&mut self, ways: [LinkConfig; 2], seed: u64) {
+        assert!(self.links.iter().all(|link| link.held() == 0), "packets are on their way");
+        self.ways = ways;
+        let dice = |way: usize| Dice::new(seed, way as u64);
+        self.links = [0, 1].map(|way| Link::new(ways[way], dice(way)));
+    }
+
+    pub fn set_delay(&mut self, delay: Duration) {
+        self.ways.iter_mut().for_each(|way| way.delay_ns = delay.as_nanos() as u64);
     }
 
     /// Connected, with default settings.
@@ -302,14 +344,8 @@ impl Pair {
         self.program(side);
         loop {
             let host = self.host(side);
+            let buffers = host.buffers();
             let Life::Open(connection) = &mut host.life else { return };
-            let buffers = Buffers {
-                recv_free: (host.recv_capacity - host.recv_fifo.len()) as u32,
-                recv_capacity: host.recv_capacity as u32,
-                recv_unread: host.recv_fifo.len() as u32,
-                send_len: host.send_fifo.len() as u32,
-                send_capacity: host.send_capacity as u32,
-            };
             match connection.plan(now, buffers, host.tso) {
                 Plan::Send(transmit) => {
                     let outgoing = connection.emit(now, transmit, buffers);
@@ -414,17 +450,16 @@ impl Pair {
             payload: packet.payload.iter().take(1).copied().collect(),
             ..packet.clone()
         });
-        let arrival = self.now + self.delay;
-        let (first, second) = match (self.fate)(&packet) {
-            Fate::Deliver => (Some(arrival), None),
-            Fate::Drop => (None, None),
-            Fate::Late(late) => (Some(arrival + late), None),
-            Fate::Twice => (Some(arrival), Some(arrival + ms(1))),
+        let late = match (self.fate)(&packet) {
+            Fate::Drop => return,
+            Fate::Deliver => Duration::ZERO,
+            Fate::Late(late) => late,
         };
-        for at in [first, second].into_iter().flatten() {
-            self.count += 1;
-            self.wire.insert((at, self.count), packet.clone());
-        }
+        let way = packet.from as usize;
+        let delay_ns = self.ways[way].delay_ns + late.as_nanos() as u64;
+        self.links[way].configure(LinkConfig { delay_ns, ..self.ways[way] });
+        self.links[way].on_packet(self.now.0, packet, &mut self.drops);
+        self.drops.clear();
     }
 
     /// A packet of the test's own making arrives at `to` now.
@@ -569,18 +604,19 @@ impl Pair {
 
     /// When the next thing happens.
     pub fn next(&self) -> Option<Instant> {
-        let packet = self.wire.first_key_value().map(|(key, _)| key.0);
-        [packet, self.a.next_timeout(), self.b.next_timeout()].into_iter().flatten().min()
+        let arrivals = self.links.iter().filter_map(Link::next_timeout_ns).map(Instant);
+        let timers = [self.a.next_timeout(), self.b.next_timeout()].into_iter().flatten();
+        arrivals.chain(timers).min()
     }
 
     /// Lets the next thing happen; false when nothing will.
     pub fn step(&mut self) -> bool {
         let Some(next) = self.next() else { return false };
         self.now = self.now.max(next);
-        if let Some(entry) = self.wire.first_entry()
-            && entry.key().0 <= self.now
-        {
-            let packet = entry.remove();
+        let now_ns = self.now.0;
+        let first =
+            self.links.iter_mut().min_by_key(|link| link.next_timeout_ns().unwrap_or(u64::MAX));
+        if let Some(packet) = first.and_then(|link| link.poll_packet(now_ns, &mut self.drops)) {
             self.deliver(packet);
             return true;
         }
@@ -642,24 +678,27 @@ pub fn drop_data(side: Side, numbers: &[usize]) -> Box<dyn FnMut(&Packet) -> Fat
     })
 }
 
-/// A small deterministic generator (xorshift64*).
-#[derive(Debug, Clone)]
-pub struct Dice(u64);
+/// Buffers of a connection in which everything has room.
+pub const BUFFERS: Buffers = Buffers {
+    recv_free: 65_536,
+    recv_capacity: 65_536,
+    recv_unread: 0,
+    send_len: 0,
+    send_capacity: 1 << 20,
+};
 
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// True in `per_mille` of 1000 cases.
-    pub fn hits(&mut self, per_mille: u64) -> bool {
-        (self.roll() >> 33) % 1000 < per_mille
+/// A segment with ACK alone.
+pub fn plain(seq: SeqNum, ack: SeqNum, window: u16, payload_len: u32) -> Segment {
+    Segment {
+        seq,
+        ack,
+        flags: Flags::ACK,
+        window,
+        urgent: 0,
+        options: Options::default(),
+        payload_len,
+        arrival: Instant(2),
+        ce: false,
+        segments: 1,
     }
 }

@@ -40,7 +40,8 @@ proptest! {
 
     #[test]
     fn updates_agree_with_recomputing(mut data in prop::collection::vec(any::<u8>(), 40), new: u128) {
-        // A nonzero word that stays: headers are never all zeroes, and there 0 has one representation.
+        // A nonzero word that stays: headers are never all zeroes, and there 0 has one
+        // representation.
         data[39] |= 1;
         let before = finish(sum(&data, 0));
         let (old16, new16) = (u16::from_be_bytes([data[0], data[1]]), new as u16);
@@ -80,7 +81,8 @@ proptest! {
     }
 }
 
-/// The worked example of RFC 1624 section 4: equation 3 gives 0x0000, where equation 2 would give 0xffff.
+/// The worked example of RFC 1624 section 4: equation 3 gives 0x0000, where equation 2 would give
+/// 0xffff.
 #[test]
 fn rfc1624_example() {
     assert_eq!(update16(0xdd2f, 0x5555, 0x3285), 0x0000);

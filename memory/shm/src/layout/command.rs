@@ -35,18 +35,20 @@ pub mod op {
     pub const SHUTDOWN: u32 = 5;
     /// An option that cannot fail any more: `a` = [`super::setting`], `b` = value.
     pub const SETTING: u32 = 6;
-    /// The program wants transmit memory (`tx_cap` is 0), or more of it (`tx_limit` is below `tx_goal`):
-    /// attach it and report `event::TX`.
+    /// The program wants transmit memory (`tx_cap` is 0), or more of it (`tx_limit` is below
+    /// `tx_goal`): attach it and report `event::TX`.
     pub const TX_WINDOW: u32 = 7;
-    /// Before CLONE: the program to be executed inherits this socket. Before SETTLED: this process has
-    /// it.
+    /// Before CLONE: the program to be executed inherits this socket. Before SETTLED: this process
+    /// has it.
     pub const LIST: u32 = 8;
     /// The programs that this process has spawned run, or never will. About no socket.
     pub const SPAWNED: u32 = 9;
-    /// From a child of fork: what was told by LIST is what it has. Until then it also holds every socket
-    /// that its parent holds, and those that its parent opens meanwhile. `a` = its process id. About no socket.
+    /// From a child of fork: what was told by LIST is what it has. Until then it also holds every
+    /// socket that its parent holds, and those that its parent opens meanwhile. `a` = its process
+    /// id. About no socket.
     pub const SETTLED: u32 = 10;
-    /// A lock of the slot was given back with [`crate::layout::LOCK_ENGINE`] in its word. Of any generation.
+    /// A lock of the slot was given back with [`crate::layout::LOCK_ENGINE`] in its word. Of any
+    /// generation.
     pub const UNLOCKED: u32 = 11;
 }
 }
@@ -120,7 +122,8 @@ pub mod setting {
     pub const NO_CHECK: u32 = 41;
     /// SO_TIMESTAMPING, b = its flags as far as sending is concerned.
     pub const TIMESTAMPING: u32 = 42;
-    /// SO_RCVLOWAT was lowered to b bytes (in the slot): a reader that waits for more may have enough.
+    /// SO_RCVLOWAT was lowered to b bytes (in the slot): a reader that waits for more may have
+    /// enough.
     pub const RCVLOWAT: u32 = 43;
 }
 }

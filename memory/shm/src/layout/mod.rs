@@ -18,20 +18,22 @@
 //!   EVENTS_OFFSET    u32[EVENTS_MAX]          engine -> program: which slot, and what happened (event)
 //! ```
 //!
-//! An engine has one shard, or a power of two of them up to [`SHARDS_MAX`]. The upper bits of a slot's number say
-//! whose the slot is ([`shard_of`]); everything about a socket goes through the channel of that shard.
+//! An engine has one shard, or a power of two of them up to [`SHARDS_MAX`]. The upper bits of a
+//! slot's number say whose the slot is ([`shard_of`]); everything about a socket goes through the
+//! channel of that shard.
 //!
-//! A region is one trust domain: the programs that descend from one `towpath run`, which can
-//! ptrace each other anyway. That is what lets fork, exec and SCM_RIGHTS hand sockets around. The
-//! engine trusts none of it: it keeps its own copy of everything it wrote, and validates every
-//! position it reads. What all programs rely on, whichever sockets they have, lies in the status page,
-//! where none can destroy it for the others: a word of a slot is its socket's alone.
+//! A region is one trust domain: the programs that descend from one `towpath run`, which can ptrace
+//! each other anyway. That is what lets fork, exec and SCM_RIGHTS hand sockets around. The engine
+//! trusts none of it: it keeps its own copy of everything it wrote, and validates every position it
+//! reads. What all programs rely on, whichever sockets they have, lies in the status page, where
+//! none can destroy it for the others: a word of a slot is its socket's alone.
 //!
 //! Who writes a field is said at each field; nobody else ever does, except where "swap" is said.
 //! All positions of FIFOs and rings run freely and wrap at 2^32; capacities are powers of two.
 //!
-//! Reading order: this file has the places of everything, the status page and the start of a channel; `slot` a
-//! socket's words, `command` what goes through the rings, and `record` what lies in FIFOs and requests.
+//! Reading order: this file has the places of everything, the status page and the start of a
+//! channel; `slot` a socket's words, `command` what goes through the rings, and `record` what lies
+//! in FIFOs and requests.
 
 mod command;
 mod record;
@@ -48,7 +50,8 @@ use std::sync::atomic;
 
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
-/// Changes whenever anything in this folder or in `control.rs` does. Both sides come from one build: they must agree.
+/// Changes whenever anything in this folder or in `control.rs` does. Both sides come from one
+/// build: they must agree.
 pub const VERSION: u32 = 11;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
@@ -69,7 +72,8 @@ pub const fn first_slot(shard: u32, shards: u32) -> u32 {
 
 /// Length of a status page's memory.
 pub const STATUS_LEN: usize = 4096;
-/// Where the slots begin, in bytes from the region's start: not at 0, so that an offset that was never set is no socket's.
+/// Where the slots begin, in bytes from the region's start: not at 0, so that an offset that was
+/// never set is no socket's.
 pub const SLOTS_OFFSET: usize = 4096;
 /// Where the byte FIFOs begin.
 pub const FIFO_OFFSET: usize = 1 << 30;
@@ -78,8 +82,8 @@ pub const FIFO_LEN: usize = 64 << 30;
 /// Length of a region.
 pub const REGION_LEN: usize = FIFO_OFFSET + FIFO_LEN;
 
-/// Commands a program can have in flight: some 100 µs of the engine's time, which another program's request
-/// waits for. A full ring makes the program wait for the engine.
+/// Commands a program can have in flight: some 100 µs of the engine's time, which another program's
+/// request waits for. A full ring makes the program wait for the engine.
 pub const COMMANDS_MAX: u32 = 1024;
 /// Where the commands begin.
 pub const COMMANDS_OFFSET: usize = 4096;
@@ -100,12 +104,13 @@ pub struct Status {
     pub magic: atomic::AtomicU64,
     /// [`VERSION`].
     pub version: atomic::AtomicU32,
-    /// Longest IP packet in bytes that is refused to no datagram socket for its length, whatever its way; of
-    /// longer ones the engine has to be asked ([`crate::control::call::CHECK_LENGTH`]). 0 until it is known.
+    /// Longest IP packet in bytes that is refused to no datagram socket for its length, whatever
+    /// its way; of longer ones the engine has to be asked ([`crate::control::call::CHECK_LENGTH`]).
+    /// 0 until it is known.
     pub datagram_mtu: atomic::AtomicU32,
-    /// Up by one when the engine is about to sleep and when it is awake again: odd while it sleeps. A
-    /// program that pushed a command (and ran a SeqCst fence) and reads an odd number that it has not
-    /// rung for writes its engine doorbell. 64 bits: a number never comes again.
+    /// Up by one when the engine is about to sleep and when it is awake again: odd while it sleeps.
+    /// A program that pushed a command (and ran a SeqCst fence) and reads an odd number that it has
+    /// not rung for writes its engine doorbell. 64 bits: a number never comes again.
     pub sleep_epoch: atomic::AtomicU64,
     // The words below hardly ever change: not in a cache line with what changes at each sleep.
     _pad: [atomic::AtomicU64; 5],
@@ -113,13 +118,14 @@ pub struct Status {
     pub lives: [Life; LIVES],
 }
 
-/// How many [`Life`] words there are: what fits in the page beside the rest of it. When the engine is killed the
-/// kernel goes through them as a robust list, of which it sees no more than 2048 entries (ROBUST_LIST_LIMIT).
+/// How many [`Life`] words there are: what fits in the page beside the rest of it. When the engine
+/// is killed the kernel goes through them as a robust list, of which it sees no more than 2048
+/// entries (ROBUST_LIST_LIMIT).
 pub const LIVES: usize = (STATUS_LEN - 64) / size_of::<Life>();
 
-/// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h): 0 before the
-/// engine runs, or where the kernel has no robust lists; the thread's id with FUTEX_WAITERS while the engine runs;
-/// a word with [`ENGINE_ENDED`] afterwards.
+/// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h):
+/// 0 before the engine runs, or where the kernel has no robust lists; the thread's id with
+/// FUTEX_WAITERS while the engine runs; a word with [`ENGINE_ENDED`] afterwards.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Life {
@@ -140,7 +146,8 @@ pub struct ChannelHeader {
     pub magic: atomic::AtomicU64,
     /// [`VERSION`].
     pub version: atomic::AtomicU32,
-    /// 1: the engine hears this channel no more, because its process broke the rules or was taken for dead. Engine.
+    /// 1: the engine hears this channel no more, because its process broke the rules or was taken
+    /// for dead. Engine.
     pub ended: atomic::AtomicU32,
     _pad0: [atomic::AtomicU32; 12],
     /// End of the commands: program.
@@ -150,8 +157,8 @@ pub struct ChannelHeader {
     /// 1 when the program sleeps (or is about to) and wants its doorbell rung; the engine swaps it
     /// to 0 when it rings. Swap.
     pub sleeping: atomic::AtomicU32,
-    /// Number of the program's last request in the [`CallCell`](crate::control::CallCell). It is written when the
-    /// request is there. Program.
+    /// Number of the program's last request in the [`CallCell`](crate::control::CallCell). It is
+    /// written when the request is there. Program.
     pub asked: atomic::AtomicU32,
     _pad1: [atomic::AtomicU32; 12],
     /// Start of the unread commands: engine.

@@ -14,9 +14,10 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64};
 #[derive(Debug, Default)]
 pub struct Slot {
     // Line 0, engine: changes rarely.
-    /// Even: free; odd: in use. Goes up by one at each change, so a stale handle never matches. A thread that has
-    /// locked an end, and then found the generation that it knows, has the slot until it unlocks: until then the
-    /// engine gives neither the slot nor its FIFOs' memory to another socket.
+    /// Even: free; odd: in use. Goes up by one at each change, so a stale handle never matches. A
+    /// thread that has locked an end, and then found the generation that it knows, has the slot
+    /// until it unlocks: until then the engine gives neither the slot nor its FIFOs' memory to
+    /// another socket.
     pub generation: AtomicU32,
     /// [`Kind`] as u32.
     pub kind: AtomicU32,
@@ -26,24 +27,27 @@ pub struct Slot {
     pub state: AtomicU32,
     /// [`flags`].
     pub flags: AtomicU32,
-    /// Pending error (errno, 0: none), taken by the program with swap 0 (SO_ERROR, or the next call). Swap.
+    /// Pending error (errno, 0: none), taken by the program with swap 0 (SO_ERROR, or the next
+    /// call). Swap.
     pub error: AtomicI32,
     /// Receive FIFO: capacity (0: no memory attached), and offset in the region.
     pub rx_cap: AtomicU32,
     /// Transmit FIFO capacity. Written by the engine only while it holds `tx_lock`, or before the
-    /// socket is connected. 0: the program asks for memory with [`op::TX_WINDOW`](super::op::TX_WINDOW) and waits.
+    /// socket is connected. 0: the program asks for memory with
+    /// [`op::TX_WINDOW`](super::op::TX_WINDOW) and waits.
     pub tx_cap: AtomicU32,
     /// See `rx_cap`. Changes only while the FIFO is empty.
     pub rx_base: AtomicU64,
     /// See `tx_cap`.
     pub tx_base: AtomicU64,
-    /// Rotation of the FIFO: byte `p` of the stream lies at `tx_base + ((p + tx_shift) & (tx_cap - 1))`, so
-    /// that a FIFO that moves or grows need not copy what it holds to where `p` alone would put it.
+    /// Rotation of the FIFO: byte `p` of the stream lies at `tx_base + ((p + tx_shift) & (tx_cap -
+    /// 1))`, so that a FIFO that moves or grows need not copy what it holds to where `p` alone
+    /// would put it.
     pub tx_shift: AtomicU32,
     /// The same for `rx_cap`.
     pub rx_shift: AtomicU32,
-    /// F_SETOWN of the open file, as fcntl(2) gives it: a process, or minus a group; 0: nobody. Program,
-    /// in a line of the engine's because it is hardly ever used.
+    /// F_SETOWN of the open file, as fcntl(2) gives it: a process, or minus a group; 0: nobody.
+    /// Program, in a line of the engine's because it is hardly ever used.
     pub owner: AtomicI32,
     /// IPV6_TCLASS as set. Program, as `owner`.
     pub tclass: AtomicU32,
@@ -51,12 +55,14 @@ pub struct Slot {
     // Line 1, engine: hot.
     /// End of the unread bytes.
     pub rx_tail: AtomicU32,
-    /// Start of the bytes still needed for (re)transmission, or that a packet on its way to a device still points to.
+    /// Start of the bytes still needed for (re)transmission, or that a packet on its way to a
+    /// device still points to.
     pub tx_head: AtomicU32,
     /// Changes whenever something happened; programs blocked on this socket alone sleep on it.
     pub event_seq: AtomicU32,
-    /// Set to 1 by the engine when it wants [`op::RX_SPACE`](super::op::RX_SPACE) after the next read, because a window update may depend
-    /// on it; the program swaps it to 0 when it sends the command. Swap.
+    /// Set to 1 by the engine when it wants [`op::RX_SPACE`](super::op::RX_SPACE) after the next
+    /// read, because a window update may depend on it; the program swaps it to 0 when it sends the
+    /// command. Swap.
     pub rx_wanted: AtomicU32,
     /// Bytes in the transmit FIFO that were sent and are still in it (for SIOCOUTQ users).
     pub tx_unacked: AtomicU32,
@@ -64,13 +70,14 @@ pub struct Slot {
     pub tx_limit: AtomicU32,
     /// Local address; written before the state that makes it interesting.
     pub local: SharedAddr,
-    /// Upper bound to which [`op::TX_WINDOW`](super::op::TX_WINDOW) may raise `tx_limit`; at or below `tx_limit` there is no offer.
+    /// Upper bound to which [`op::TX_WINDOW`](super::op::TX_WINDOW) may raise `tx_limit`; at or
+    /// below `tx_limit` there is no offer.
     pub tx_goal: AtomicU32,
-    /// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next. Program,
-    /// under `tx_lock`: the next sender may be another process.
+    /// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the
+    /// next. Program, under `tx_lock`: the next sender may be another process.
     pub more: AtomicU32,
-    /// Unix time in ns of the turn in which the newest unread bytes came (streams); 0: never. Written before
-    /// the `rx_tail` that shows them.
+    /// Unix time in ns of the turn in which the newest unread bytes came (streams); 0: never.
+    /// Written before the `rx_tail` that shows them.
     pub rx_time_ns: AtomicU64,
 
     // Line 2, program: hot.
@@ -83,13 +90,13 @@ pub struct Slot {
     /// Set by the program before it gives up for lack of room; the engine swaps it to 0 and
     /// reports [`event::TX`] when there is room again. Swap by both.
     pub tx_wanted: AtomicU32,
-    /// Not 0: threads sleep on `event_seq`, or are about to. The engine swaps it to 0 when something happens,
-    /// and wakes all of them; each says so again before it sleeps on. It outlives the socket, as those
-    /// threads may. Swap.
+    /// Not 0: threads sleep on `event_seq`, or are about to. The engine swaps it to 0 when
+    /// something happens, and wakes all of them; each says so again before it sleeps on. It
+    /// outlives the socket, as those threads may. Swap.
     pub asleep: AtomicU32,
-    /// Program-side lock of the read end: 0 free, else the owner | [`LOCK_CONTENDED`]. The owner is the
-    /// number of a channel, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine frees it
-    /// when the channel's process is gone. It only ever tries it itself ([`LOCK_ENGINE`]).
+    /// Program-side lock of the read end: 0 free, else the owner | [`LOCK_CONTENDED`]. The owner is
+    /// the number of a channel, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine
+    /// frees it when the channel's process is gone. It only ever tries it itself ([`LOCK_ENGINE`]).
     pub rx_lock: AtomicU32,
     /// The same for the write end.
     pub tx_lock: AtomicU32,
@@ -148,7 +155,8 @@ pub enum Kind {
     Stream = 1,
     /// A TCP listener: the receive FIFO holds [`AcceptRecord`](super::AcceptRecord)s.
     Listener = 2,
-    /// A UDP socket: both FIFOs hold [`DatagramHeader`](super::DatagramHeader)s with their payloads.
+    /// A UDP socket: both FIFOs hold [`DatagramHeader`](super::DatagramHeader)s with their
+    /// payloads.
     Datagram = 3,
     /// An ICMP echo ("ping") socket: like UDP; the payload is the ICMP message.
     Echo = 4,
@@ -180,9 +188,11 @@ pub mod flags {
     pub const TX_CLOSED: u32 = 8;
     /// Bound to a local address.
     pub const BOUND: u32 = 16;
-    /// The stack's socket is gone; what is left in the slot is the error and the bytes that were not read.
+    /// The stack's socket is gone; what is left in the slot is the error and the bytes that were
+    /// not read.
     pub const DEAD: u32 = 32;
-    /// The engine has no transmit memory for this socket now; [`super::event::TX`] tells when it has attached some.
+    /// The engine has no transmit memory for this socket now; [`super::event::TX`] tells when it
+    /// has attached some.
     pub const TX_STARVED: u32 = 64;
     /// There are reports in the error queue ([`crate::control::call::ERROR_QUEUE`]).
     pub const ERRORS: u32 = 128;
@@ -256,16 +266,18 @@ pub mod option_bit {
 
 /// Set in a lock word when somebody sleeps on it.
 pub const LOCK_CONTENDED: u32 = 1 << 31;
-/// In a lock word. Alone: the engine has the lock. With an owner: the engine waits for it, and the thread that gives
-/// it back sends [`op::UNLOCKED`](super::op::UNLOCKED).
+/// In a lock word. Alone: the engine has the lock. With an owner: the engine waits for it, and the
+/// thread that gives it back sends [`op::UNLOCKED`](super::op::UNLOCKED).
 pub const LOCK_ENGINE: u32 = 1 << 30;
-/// In a lock word: below it the lowest bits of the owner's thread id, above it the channel's number.
+/// In a lock word: below it the lowest bits of the owner's thread id, above it the channel's
+/// number.
 pub const LOCK_CHANNEL_SHIFT: u32 = 18;
 /// Most channels, and so processes, that a run can have: their numbers, from 1, fit a lock word.
 pub const CHANNELS_MAX: u32 = (1 << (30 - LOCK_CHANNEL_SHIFT)) - 1;
 
-/// What happened to a socket: bits of an entry of the event ring, above the slot's index. What happens until the
-/// program takes the entry is added to it, so that a ring has one for each socket. 0: it was taken.
+/// What happened to a socket: bits of an entry of the event ring, above the slot's index. What
+/// happens until the program takes the entry is added to it, so that a ring has one for each
+/// socket. 0: it was taken.
 pub mod event {
     /// Where the bits begin: below them is the slot's index.
     pub const SHIFT: u32 = 24;

@@ -84,7 +84,7 @@ impl Control {
         added
     }
 
-    fn put_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
+    pub(super) fn put_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
         let interface = &self.ifaces[iface.index()];
         if interface.address(prefix.addr()).is_some() {
             return false;
@@ -103,7 +103,13 @@ impl Control {
                 dad_count: 0,
             },
         );
-        if !prefix.is_host() {
+        self.add_link_route(iface, prefix);
+        true
+    }
+
+    /// Adds the route to the link of an address, unless the link is down.
+    pub(super) fn add_link_route(&mut self, iface: IfaceId, prefix: Prefix) {
+        if !prefix.is_host() && !self.ifaces[iface.index()].down {
             self.routes.add(RouteEntry {
                 prefix,
                 next_hop: None,
@@ -113,7 +119,6 @@ impl Control {
                 kind: RouteKind::Unicast,
             });
         }
-        true
     }
 
     /// Takes an address and the route to its link away. False when there is no such address.
@@ -123,6 +128,12 @@ impl Control {
         iface: IfaceId,
         addr: IpAddr,
     ) -> bool {
+        let removed = self.take_address(now, iface, addr);
+        self.publish();
+        removed
+    }
+
+    pub(super) fn take_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) -> bool {
         let Some(interface) = self.ifaces.get(iface.index()) else { return false };
         let Some(prefix) = interface.address(addr).map(|a| a.prefix) else { return false };
         self.forget_address(now, iface, addr);
@@ -131,7 +142,6 @@ impl Control {
             self.routes
                 .remove(prefix, |route| route.iface == iface && route.origin == Origin::Link);
         }
-        self.publish();
         true
     }
 
@@ -218,6 +228,11 @@ impl Control {
         self.rules = rules;
         self.changed.rules = true;
         self.publish();
+    }
+
+    /// The addresses of an interface.
+    pub(in crate::net) fn addresses_of(&self, iface: IfaceId) -> Vec<Address> {
+        self.ifaces.get(iface.index()).map(|known| known.addresses.to_vec()).unwrap_or_default()
     }
 
     /// All routes, in order of adding.

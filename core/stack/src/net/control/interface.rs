@@ -22,6 +22,10 @@ pub(super) struct Interface {
     pub(super) mac: MacAddr,
     pub(super) mtu: u32,
     pub(super) mtu_v6: u32,
+    /// The MTU that it began with: more may not fit its device.
+    pub(super) mtu_most: u32,
+    /// The operator set it down: nothing is sent or received.
+    pub(super) down: bool,
     pub(super) offloads: Offloads,
     pub(super) any_address: bool,
     pub(super) kernel_cuts: bool,
@@ -41,6 +45,8 @@ impl Interface {
             mac: config.mac,
             mtu: config.mtu,
             mtu_v6: config.mtu,
+            mtu_most: config.mtu,
+            down: false,
             offloads: config.offloads,
             any_address: config.any_address,
             kernel_cuts: config.kernel_cuts,
@@ -68,6 +74,7 @@ impl Interface {
             mac: self.mac,
             mtu: self.mtu,
             mtu_v6: self.mtu_v6,
+            down: self.down,
             hop_limit: self.discovery.hop_limit,
             offloads: self.offloads,
             any_address: self.any_address,

@@ -12,12 +12,14 @@
 //! `interface`, `addresses` and `routes` what came of it, with `gateways`, the routers that routes lead through.
 //! `neighbor` is the state machine of neighbours; `arp` and `ndp` ask and answer. `slaac` listens to routers and
 //! makes addresses, `discovery` and `learnt` keep what they said. `groups` has what was joined, and `membership`
-//! reports it. `schedule` has what is to be done later, `timeouts` does it. It knows nothing of the data part (`cargo
-//! xtask tidy`).
+//! reports it. `draft` checks a list of changes before `apply` makes them. `schedule` has tasks for
+//! later, `timeouts` does them. Control knows nothing of the data part (`cargo xtask tidy`).
 
 mod addresses;
+mod apply;
 mod arp;
 mod discovery;
+mod draft;
 mod gateways;
 mod groups;
 mod hear;

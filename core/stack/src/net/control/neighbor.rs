@@ -15,7 +15,7 @@
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
@@ -57,6 +57,8 @@ pub enum NeighborState {
     Delay,
     /// In use and being asked by unicast whether it is still there.
     Probe,
+    /// Given by the operator: never asked for, and kept until the operator removes it.
+    Permanent,
 }
 
 /// A question to be sent: to everybody, or to one MAC address.
@@ -92,6 +94,8 @@ pub(super) struct Neighbors {
     asked: Lru<HopKey, ()>,
     /// Those that told where they are, and that nothing was sent to since: all of them STALE.
     heard: Lru<HopKey, Heard>,
+    /// Neighbours that the operator gave, none of which is in another table.
+    permanent: BTreeMap<HopKey, Permanent>,
     /// Not later than the first deadline of any entry.
     next: Instant,
     /// Entries that had to make room for others.
@@ -120,6 +124,13 @@ struct Heard {
     router: bool,
 }
 
+/// A neighbour that the operator gave.
+#[derive(Debug, Clone, Copy)]
+struct Permanent {
+    mac: MacAddr,
+    users: Parts,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Incomplete { sent: u8, again: Instant },
@@ -136,6 +147,7 @@ impl Neighbors {
             used: Lru::new(neighbors_max + NEIGHBORS_ASKED_MAX, keys),
             asked: Lru::new(NEIGHBORS_ASKED_MAX, keys),
             heard: Lru::new(NEIGHBORS_HEARD_MAX, keys),
+            permanent: BTreeMap::new(),
             next: Instant::FAR,
             displaced: 0,
             news: VecDeque::new(),
@@ -180,6 +192,11 @@ impl Neighbors {
     /// is, and to say of a use no later than that changes anything.
     pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
         let users = Parts::FIRST.and(by);
+        if let Some(permanent) = self.permanent.get_mut(&key) {
+            permanent.users = permanent.users.and(users);
+            self.news.push_back((users, permanent.known(key)));
+            return false;
+        }
         let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key, users) };
         entry.users = entry.users.and(users);
         match entry.state {
@@ -230,7 +247,7 @@ impl Neighbors {
 
     /// Whether to ask, once, for a neighbour that is not known: nothing waits for it.
     pub(super) fn probe(&mut self, now: Instant, key: HopKey) -> bool {
-        if self.used.peek(&key).is_some() || self.heard.peek(&key).is_some() {
+        if self.is_known(&key) {
             return false;
         }
         self.ask(now, key, Parts::FIRST, MULTICAST_SOLICITS_MAX);
@@ -270,7 +287,7 @@ impl Neighbors {
     //# received Source Link-Layer option, the cached address should be replaced by the received
     //# address, and the entry's reachability state MUST be set to STALE.
     pub(super) fn on_question(&mut self, now: Instant, key: HopKey, mac: MacAddr, create: bool) {
-        if !mac.is_unicast() {
+        if !mac.is_unicast() || self.permanent.contains_key(&key) {
             return;
         }
         let Some(entry) = self.used.get_mut(&key) else {
@@ -380,10 +397,62 @@ impl Neighbors {
 
     /// Where `key` is, if that is known.
     pub(super) fn mac(&self, key: &HopKey) -> Option<MacAddr> {
+        if let Some(permanent) = self.permanent.get(key) {
+            return Some(permanent.mac);
+        }
         match self.used.peek(key) {
             Some(entry) => (!matches!(entry.state, State::Incomplete { .. })).then_some(entry.mac),
             None => self.heard.peek(key).map(|heard| heard.mac),
         }
+    }
+
+    /// Whether there is an entry of `key`, in whatever state.
+    pub(super) fn is_known(&self, key: &HopKey) -> bool {
+        self.used.peek(key).is_some()
+            || self.heard.peek(key).is_some()
+            || self.permanent.contains_key(key)
+    }
+
+    /// Entries that the operator gave.
+    pub(super) fn permanent_len(&self) -> usize {
+        self.permanent.len()
+    }
+
+    /// Whether the operator gave `key`.
+    pub(super) fn is_permanent(&self, key: &HopKey) -> bool {
+        self.permanent.contains_key(key)
+    }
+
+    /// The operator says where `key` is. Its users are told; packets that waited for it go there.
+    pub(super) fn set_permanent(&mut self, key: HopKey, mac: MacAddr) {
+        let users = self.take(&key).unwrap_or(Parts::FIRST);
+        let permanent = Permanent { mac, users };
+        self.news.push_back((users, permanent.known(key)));
+        self.permanent.insert(key, permanent);
+    }
+
+    /// The operator removes `key`: the next packet to it asks for it anew. False: it was not known.
+    pub(super) fn remove(&mut self, key: HopKey) -> bool {
+        let Some(users) = self.take(&key) else { return false };
+        self.news.push_back((users, News::Forgotten(key)));
+        true
+    }
+
+    /// All neighbours of an interface go, as on Linux when it is set down.
+    pub(super) fn remove_all_of(&mut self, iface: IfaceId) {
+        let keys: Vec<HopKey> = self.iter().map(|known| (known.iface, known.addr)).collect();
+        for key in keys.into_iter().filter(|key| key.0 == iface) {
+            self.remove(key);
+        }
+    }
+
+    /// Takes an entry out of its table, and returns its users.
+    fn take(&mut self, key: &HopKey) -> Option<Parts> {
+        self.asked.remove(key);
+        let used = self.used.remove(key).map(|entry| entry.users);
+        let heard = self.heard.remove(key).map(|_| Parts::FIRST);
+        let permanent = self.permanent.remove(key).map(|entry| entry.users);
+        used.or(heard).or(permanent)
     }
 
     pub(super) fn set_router(&mut self, key: &HopKey, router: bool) {
@@ -441,6 +510,13 @@ impl Neighbors {
             state: NeighborState::Stale,
             router: heard.router,
         }))
+        .chain(self.permanent.iter().map(|((iface, addr), permanent)| Neighbor {
+            iface: *iface,
+            addr: *addr,
+            mac: Some(permanent.mac),
+            state: NeighborState::Permanent,
+            router: false,
+        }))
     }
 }
 
@@ -456,6 +532,13 @@ enum Fate {
     Ask,
     Probe,
     Fail,
+}
+
+impl Permanent {
+    /// Where it is. Uses of it are told no more, for nothing follows from them.
+    fn known(&self, key: HopKey) -> News {
+        News::Known { key, mac: self.mac, tell_at: Instant::FAR }
+    }
 }
 
 impl Entry {

@@ -119,6 +119,11 @@ impl RouteTable {
         count
     }
 
+    /// The routes to one network, the best in front.
+    pub(super) fn to_network(&self, prefix: Prefix) -> Vec<RouteEntry> {
+        self.to(prefix).iter().map(|stored| stored.entry).collect()
+    }
+
     fn to(&self, prefix: Prefix) -> Vec<Stored> {
         self.fib.to(prefix).map(<[Stored]>::to_vec).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! Merging received TCP segments, for ports whose device does not do it: everything above sees one big
-//! packet instead of many small ones. No port of today needs it: it is for those of the next devices.
+//! Merging received TCP segments, for ports whose device does not do it, as XDP sockets. Everything
+//! above sees one big packet instead of many small ones.
 //!
 //! Only what [`offload::cut`](super::offload) would make again is merged: segments of one flow that
 //! follow each other, whose headers differ in nothing but length, identification, sequence number,

@@ -22,7 +22,7 @@ use crate::net::received::{IcmpError, Looped};
 use crate::net::rule_set::Logged;
 use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::told::{Notice, Punt};
-use crate::net::trace::{DataCounters, Dropped};
+use crate::net::trace::{DataCounters, Dropped, Traffic};
 
 /// What moves packets in and out, by the [`Snapshot`] that it was given last. See the [folder](super).
 #[derive(Debug)]
@@ -47,6 +47,8 @@ pub(in crate::net) struct Data {
     pub(super) random: Random,
     /// What the device of each interface shall send.
     pub(in crate::net) outputs: Vec<Output>,
+    /// Traffic of each interface.
+    pub(in crate::net) traffic: Vec<Traffic>,
     pub(in crate::net) loopback: VecDeque<Looped>,
     pub(in crate::net) dropped: VecDeque<Dropped>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
@@ -79,6 +81,7 @@ impl Data {
             error_limit: ErrorLimit::new(tables, now, shards as u64),
             random: Random::new(keys.error_limit),
             outputs: Vec::new(),
+            traffic: Vec::new(),
             loopback: VecDeque::new(),
             dropped: VecDeque::new(),
             errors: VecDeque::new(),
@@ -91,7 +94,9 @@ impl Data {
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
             self.snapshot = Arc::clone(snapshot);
-            self.outputs.resize_with(self.snapshot.host.links.len(), Output::default);
+            let count = self.snapshot.host.links.len();
+            self.outputs.resize_with(count, Output::default);
+            self.traffic.resize(count, Traffic::default());
         }
     }
 
@@ -139,6 +144,13 @@ impl Data {
         pool: &mut Pool,
     ) {
         self.counters.drops.count(reason);
+        if let Some(traffic) = self.traffic.get_mut(iface.index()) {
+            let dropped = match reason.is_outbound() {
+                true => &mut traffic.tx_dropped,
+                false => &mut traffic.rx_dropped,
+            };
+            *dropped += 1;
+        }
         if self.trace_drops && self.dropped.len() < DROPPED_MAX {
             let mut bytes = vec![0; packet.len()];
             packet.copy_to(0, &mut bytes);

@@ -88,6 +88,10 @@ impl Data {
         let iface = iface.or_else(|| self.interface_of_source(src?, dst));
         let FirstHop { iface: out, next_hop, avoids } = self.first_hop(dst, iface)?;
         let link = self.link(out);
+        // The routes of an interface that is down are gone, but a group needs none.
+        if link.down {
+            return Err(RouteError::NoRoute);
+        }
         //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
         //# Internal host loopback address.  Addresses of this form
         //# MUST NOT appear outside a host.

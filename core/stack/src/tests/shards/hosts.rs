@@ -1,11 +1,11 @@
 //! Two hosts of several shards, and a link that gives each packet to any of them, or to the one that owns it.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
+use towpath_link::{Cable, CableConfig, CableEnd, Chance, LinkConfig, Loss, Probability};
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_ring::Payload;
 use towpath_wire::{MacAddr, ipv4};
@@ -46,72 +46,64 @@ pub fn for_each_ethernet(script: impl Fn(&mut Hosts)) {
     }
 }
 
-struct Wire {
-    link: LinkType,
-    /// Nothing gets through.
-    is_cut: bool,
-    /// Towards each shard of each host: when, and what.
-    queues: [Vec<VecDeque<(u64, Packet)>>; 2],
+/// The device of a host, with a queue for each shard.
+struct Device {
+    end: CableEnd,
+    queues: Vec<Batch>,
     dice: Dice,
-    seen: Vec<Vec<u8>>,
-    /// What devices that know the owners go by: each host's.
-    owners: [Owners; 2],
+    /// Owners of connections, as a device that steers knows them.
+    owners: Owners,
     steers: bool,
 }
 
-impl Wire {
-    fn queue_of(&mut self, side: usize, packet: &Packet) -> usize {
+impl Device {
+    fn receive(&mut self, now_ns: u64, pool: &mut Pool) {
+        let mut arrived = Batch::new();
+        self.end.poll(now_ns, pool, &mut arrived, usize::MAX);
+        for packet in arrived {
+            let shard = self.queue_of(&packet);
+            self.queues[shard].push_back(packet);
+        }
+    }
+
+    fn queue_of(&mut self, packet: &Packet) -> usize {
         if !self.steers {
-            return self.dice.below(self.queues[side].len() as u64) as usize;
+            return self.dice.index(self.queues.len());
         }
         let bytes = packet.linear();
         let (header, at) = ipv4::Header::parse_quoted(bytes).expect("the script is of IPv4");
         let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let ends = [(header.src, port(at)), (header.dst, port(at + 2))].map(SocketAddr::from);
-        self.owners[side].owner(ends[0], ends[1]).index()
+        self.owners.owner(ends[0], ends[1]).index()
     }
 }
 
 /// A queue of a host's device.
 struct Queue {
-    wire: Rc<RefCell<Wire>>,
-    side: usize,
+    device: Rc<RefCell<Device>>,
     shard: usize,
 }
 
 impl Port for Queue {
-    fn poll(&mut self, now_ns: u64, _pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        let mut wire = self.wire.borrow_mut();
-        let queue = &mut wire.queues[self.side][self.shard];
-        let ready = queue.iter().take(max).take_while(|(at, _)| *at <= now_ns).count();
-        out.extend(queue.drain(..ready).map(|(_, packet)| packet));
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let mut device = self.device.borrow_mut();
+        device.receive(now_ns, pool);
+        let queue = &mut device.queues[self.shard];
+        let ready = queue.len().min(max);
+        out.extend(queue.drain(..ready));
         ready
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let n = batch.len();
-        let mut wire = self.wire.borrow_mut();
-        for mut packet in batch.drain(..) {
-            packet.linearize(pool);
-            assert!(packet.len() <= FRAME_MAX);
-            wire.seen.push(packet.linear().to_vec());
-            if wire.is_cut {
-                pool.give(packet);
-                continue;
-            }
-            let side = 1 - self.side;
-            let shard = wire.queue_of(side, &packet);
-            wire.queues[side][shard].push_back((now_ns + MS, packet));
-        }
-        n
+        self.device.borrow_mut().end.submit(now_ns, pool, batch)
     }
 
     fn offloads(&self) -> Offloads {
-        Offloads::default()
+        self.device.borrow().end.offloads()
     }
 
     fn link_type(&self) -> LinkType {
-        self.wire.borrow().link
+        self.device.borrow().end.link_type()
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -119,7 +111,9 @@ impl Port for Queue {
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
-        self.wire.borrow().queues[self.side][self.shard].front().map(|(at, _)| *at)
+        let device = self.device.borrow();
+        let waiting = (!device.queues[self.shard].is_empty()).then_some(0);
+        waiting.or_else(|| device.end.next_timeout_ns())
     }
 }
 
@@ -149,7 +143,9 @@ pub fn mac(side: usize) -> MacAddr {
 /// Host 0 is 10.0.0.1 and fd00::1, host 1 is 10.0.0.2 and fd00::2.
 pub struct Hosts {
     pub sides: [Vec<Node>; 2],
-    wire: Rc<RefCell<Wire>>,
+    devices: [Rc<RefCell<Device>>; 2],
+    cable: Cable,
+    seen: Rc<RefCell<Vec<Vec<u8>>>>,
     pub dice: Dice,
 }
 
@@ -169,14 +165,25 @@ impl Hosts {
         config: StackConfig,
         (link, slaac): (LinkType, bool),
     ) -> Self {
-        let queues = [0, 1].map(|_| (0..count).map(|_| VecDeque::new()).collect());
-        let dice = Dice::new(seed, 0);
+        let (mut dice, seen) = (Dice::new(seed, 0), Rc::<RefCell<Vec<_>>>::default());
+        let way = LinkConfig { delay_ns: MS, ..LinkConfig::default() };
+        let config_of_cable = CableConfig { link_type: link, link: way, ..CableConfig::default() };
+        let cable = Cable::new(config_of_cable, dice.split());
+        let sees = Rc::clone(&seen);
+        cable.observe(move |_, packet| {
+            assert!(packet.len() <= FRAME_MAX);
+            sees.borrow_mut().push(packet.linear().to_vec());
+        });
         let secrets = [0, 1].map(|side| [seed as u8 * 2 + side; 32]);
-        let owners = secrets.map(|secret| Owners::new(&secret, count));
-        let (dice_of_wire, seen) = (Dice::new(seed, 1), Vec::new());
-        let wire =
-            Wire { link, is_cut: false, queues, dice: dice_of_wire, seen, owners, steers: false };
-        let wire = Rc::new(RefCell::new(wire));
+        let devices = [0, 1].map(|side| {
+            Rc::new(RefCell::new(Device {
+                end: cable.end(side),
+                queues: (0..count).map(|_| Batch::new()).collect(),
+                dice: dice.split(),
+                owners: Owners::new(&secrets[side], count),
+                steers: false,
+            }))
+        });
         let sides = [0, 1].map(|side| {
             let secret = secrets[side];
             let stacks = Stack::shards(config.clone(), secret, Instant(1000 * MS), count);
@@ -186,13 +193,13 @@ impl Hosts {
                 if shard == 0 {
                     add_link(&mut node.stack, node.now, side, (link, slaac));
                 }
-                let queue = Queue { wire: Rc::clone(&wire), side, shard };
+                let queue = Queue { device: Rc::clone(&devices[side]), shard };
                 node.ports.push(Box::new(queue));
                 node
             };
             stacks.into_iter().zip(0..).map(node).collect()
         });
-        Self { sides, wire, dice }
+        Self { sides, devices, cable, seen, dice }
     }
 
     pub fn count(&self) -> usize {
@@ -209,7 +216,7 @@ impl Hosts {
 
     /// From now on each packet comes in at its owner, as where a device has a queue for each shard.
     pub fn steer(&mut self) {
-        self.wire.borrow_mut().steers = true;
+        self.devices.iter().for_each(|device| device.borrow_mut().steers = true);
     }
 
     /// Packets that shards of a host have handed each other, and changes that they have told.
@@ -221,12 +228,14 @@ impl Hosts {
     }
 
     pub fn take_seen(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.wire.borrow_mut().seen)
+        self.seen.take()
     }
 
     /// From now on nothing gets through, or everything.
     pub fn cut(&mut self, is_cut: bool) {
-        self.wire.borrow_mut().is_cut = is_cut;
+        let probability = if is_cut { Probability::ALWAYS } else { Probability::NEVER };
+        let loss = Loss::Random(Chance::independent(probability));
+        self.cable.configure(|link| link.loss = loss);
     }
 
     /// A packet from nowhere comes in at any shard of a host.
@@ -237,10 +246,9 @@ impl Hosts {
 
     /// Likewise, at a given shard.
     pub fn inject_at(&mut self, side: usize, shard: usize, bytes: &[u8]) {
-        let now = self.now().0;
         let mut packet = self.sides[side][shard].pool.take(bytes.len());
         packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
-        self.wire.borrow_mut().queues[side][shard].push_back((now, packet));
+        self.devices[side].borrow_mut().queues[shard].push_back(packet);
     }
 
     fn any_shard(&mut self) -> usize {

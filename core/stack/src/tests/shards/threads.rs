@@ -12,9 +12,8 @@ use towpath_pool::{Fragments, Pool};
 use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 
 use crate::{
-    BindOptions, Budget, ChildElsewhere, DatagramMeta, DatagramOut, DropReason, EchoMeta,
-    Elsewhere, Family, Host, Instant, Linger, PendingId, SocketEvent, SocketId, SocketKind, Stack,
-    StackConfig,
+    BindOptions, Budget, ChildElsewhere, DatagramMeta, DatagramOut, DropReason, Elsewhere, Family,
+    Host, Instant, Linger, SocketEvent, SocketId, SocketKind, Stack, StackConfig,
 };
 
 const SHARDS: usize = 4;
@@ -106,10 +105,6 @@ impl Host for Owner<'_> {
         self.totals.datagrams.fetch_add(1, Ordering::Relaxed);
         true
     }
-
-    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
-    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
-    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
 }
 
 /// A shard on its thread.

@@ -1,0 +1,92 @@
+//! Receive coalescing for devices that give one segment at a time.
+
+use std::os::fd::BorrowedFd;
+
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_stack::net::coalesce;
+
+use crate::counting::Counted;
+
+/// A port whose received TCP segments are merged: the stack sees one large packet for many.
+pub struct Coalescing<P> {
+    port: P,
+    counters: Counters,
+}
+
+towpath_pool::counters! {
+    /// Merged packets.
+    pub struct Counters {
+        /// Packets that were merged into an earlier one.
+        merged,
+    }
+}
+
+impl<P> Coalescing<P> {
+    /// Merges the segments of `port`.
+    pub fn new(port: P) -> Self {
+        Self { port, counters: Counters::default() }
+    }
+}
+
+impl<P: Counted> Counted for Coalescing<P> {
+    fn counted(&self) -> Vec<(&'static str, Vec<(&'static str, u64)>)> {
+        let mut all = self.port.counted();
+        all.push(("gro", self.counters.iter().collect()));
+        all
+    }
+}
+
+impl<P: Port> Port for Coalescing<P> {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let before = out.len();
+        let count = self.port.poll(now_ns, pool, out, max);
+        if count > 1 {
+            // Packets of other ports may lie in front.
+            let mut fresh = out.split_off(before);
+            let merged = coalesce(self.port.link_type(), &mut fresh, pool);
+            self.counters.merged += merged as u64;
+            out.append(&mut fresh);
+        }
+        out.len() - before
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.port.submit(now_ns, pool, batch)
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.port.offloads()
+    }
+
+    fn link_type(&self) -> LinkType {
+        self.port.link_type()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.wake_fd()
+    }
+
+    fn looked(&mut self, ready: bool) {
+        self.port.looked(ready);
+    }
+
+    fn blocked(&self) -> bool {
+        self.port.blocked()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.port.is_gone()
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.port.next_timeout_ns()
+    }
+
+    fn undelivered(&self) -> u64 {
+        self.port.undelivered()
+    }
+
+    fn undelivered_of_ended(&self) -> u64 {
+        self.port.undelivered_of_ended()
+    }
+}

@@ -1,0 +1,131 @@
+//! `towpath stats`: the counters of a running stack, once or as they change.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Map, Value};
+use towpath_model::{Client, Error, Interface, Layer};
+
+use crate::args::parse_seconds;
+use crate::error::{ExitCode, Failure};
+use crate::ip::WhichRun;
+use crate::output;
+
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    pub which: WhichRun,
+    /// Print JSON, one document per line
+    #[arg(short, long)]
+    pub json: bool,
+    /// Print what was counted in each period of so many seconds, until Ctrl-C or the run's end
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub watch: Option<Duration>,
+}
+
+/// Counters with their names, as `layer.name`, in the order of the run.
+type Counted = Vec<(String, u64)>;
+
+/// Runs the command.
+pub fn stats(args: &StatsArgs) -> Result<()> {
+    let client = args.which.client().map_err(failure)?;
+    let mut before = counted(&client).map_err(failure)?;
+    let Some(period) = args.watch else { return print(&before, args.json, false) };
+    if period.is_zero() {
+        let message = "--watch 0: the period has to be a second or more";
+        return Err(Failure::error(ExitCode::Usage, message));
+    }
+    loop {
+        std::thread::sleep(period);
+        let now = match counted(&client) {
+            Ok(now) => now,
+            // The run has ended.
+            Err(Error::NoRun(_)) => return Ok(()),
+            Err(error) => return Err(failure(error)),
+        };
+        let change = now.iter().map(|(name, value)| {
+            let old = before.iter().find(|(known, _)| known == name).map_or(0, |(_, old)| *old);
+            (name.clone(), value.saturating_sub(old))
+        });
+        print(&change.collect(), args.json, true)?;
+        before = now;
+    }
+}
+
+fn failure(error: Error) -> anyhow::Error {
+    let text = match &error {
+        Error::Refused(fault) => format!("the run {}", fault.message),
+        error => error.to_string(),
+    };
+    Failure::error(ExitCode::Usage, text)
+}
+
+/// Counters of the layers, then of each interface.
+fn counted(client: &Client) -> Result<Counted, Error> {
+    let layers = client.counters()?;
+    let of_layers = layers.iter().flat_map(|Layer { name, counters }| {
+        counters.iter().map(move |(counter, value)| (format!("{name}.{counter}"), *value))
+    });
+    let interfaces = client.net()?.interfaces;
+    Ok(of_layers.chain(interfaces.iter().flat_map(of_interface)).collect())
+}
+
+fn of_interface(interface: &Interface) -> Counted {
+    let traffic = interface.traffic;
+    let counters = [
+        ("rx_packets", traffic.rx_packets),
+        ("rx_bytes", traffic.rx_bytes),
+        ("rx_dropped", traffic.rx_dropped),
+        ("tx_packets", traffic.tx_packets),
+        ("tx_bytes", traffic.tx_bytes),
+        ("tx_dropped", traffic.tx_dropped),
+    ];
+    let named = |(name, value)| (format!("interface {}.{name}", interface.name), value);
+    counters.into_iter().map(named).collect()
+}
+
+/// JSON has every counter, the list for people those that are not zero.
+fn print(counted: &Counted, json: bool, periods: bool) -> Result<()> {
+    let text = if json { document(counted)? } else { list(counted, periods) };
+    output::write(text.as_bytes())
+}
+
+fn document(counted: &Counted) -> Result<String> {
+    let mut layers = Map::new();
+    for (name, value) in counted {
+        let (layer, counter) = name.split_once('.').unwrap_or(("", name));
+        let layer = layers.entry(layer).or_insert_with(|| Value::Object(Map::new()));
+        if let Some(layer) = layer.as_object_mut() {
+            layer.insert(counter.to_owned(), (*value).into());
+        }
+    }
+    Ok(serde_json::to_string(&Value::Object(layers))? + "\n")
+}
+
+fn list(counted: &Counted, periods: bool) -> String {
+    let mut out = String::new();
+    for (name, value) in counted.iter().filter(|(_, value)| *value > 0) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{name:<40} {value:>12}");
+    }
+    if periods {
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_for_programs() {
+        let counted = vec![("net.sent".to_owned(), 3), ("interface lo.rx_bytes".to_owned(), 0)];
+        assert_eq!(list(&counted, false).split_whitespace().collect::<Vec<_>>(), ["net.sent", "3"]);
+        let value: Value = serde_json::from_str(&document(&counted).unwrap()).unwrap();
+        assert_eq!(value["net"]["sent"], 3);
+        assert_eq!(value["interface lo"]["rx_bytes"], 0);
+    }
+}

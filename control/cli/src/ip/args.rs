@@ -1,0 +1,82 @@
+//! The options of `towpath ip`, as ip(8) has them.
+
+#![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
+
+use std::ffi::OsString;
+
+use clap::{Args, ValueHint};
+
+use super::grammar::Family;
+
+/// A run among several.
+#[derive(Debug, Args)]
+pub struct WhichRun {
+    /// Process id of the `towpath run`; the only one of this user unless given
+    #[arg(long, value_name = "PID")]
+    pub run: Option<u32>,
+    /// Name of the `towpath run`, which its --name gave
+    #[arg(long, value_name = "NAME", conflicts_with = "run")]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct IpArgs {
+    #[command(flatten)]
+    pub which: WhichRun,
+    /// Print JSON, with the keys of ip -j
+    #[arg(short, long)]
+    pub json: bool,
+    /// IPv4 only
+    #[arg(short = '4', conflicts_with = "ipv6")]
+    pub ipv4: bool,
+    /// IPv6 only
+    #[arg(short = '6')]
+    pub ipv6: bool,
+    /// A line for each interface or neighbour (also -br)
+    #[arg(long)]
+    pub brief: bool,
+    /// Show packets and bytes of each interface
+    #[arg(short, long)]
+    pub statistics: bool,
+    /// Take commands from a file, one per line, as one change: all of them or none (- is standard input)
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub batch: Option<String>,
+    /// addr, route, neigh or link, then show, add, del, ..., as ip(8) has them
+    #[arg(value_name = "OBJECT", trailing_var_arg = true, required_unless_present = "batch")]
+    pub words: Vec<String>,
+}
+
+impl IpArgs {
+    /// Family that is asked for.
+    pub fn family(&self) -> Option<Family> {
+        match (self.ipv4, self.ipv6) {
+            (true, _) => Some(Family::V4),
+            (_, true) => Some(Family::V6),
+            _ => None,
+        }
+    }
+}
+
+/// Long options of ip(8) have one dash: words of `towpath ip` in front of the OBJECT become options
+/// with two.
+pub fn as_options(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    if words.get(1).is_none_or(|word| word != "ip") {
+        return words;
+    }
+    for word in words.iter_mut().skip(2).take_while(|word| !is_object(word)) {
+        let long = match word.to_str() {
+            Some("-br" | "-brief") => "--brief",
+            Some("-json") => "--json",
+            Some("-stats" | "-statistics") => "--statistics",
+            Some("-batch") => "--batch",
+            _ => continue,
+        };
+        *word = long.into();
+    }
+    words
+}
+
+fn is_object(word: &OsString) -> bool {
+    word.to_str().is_some_and(|word| super::grammar::object(word).is_some())
+}

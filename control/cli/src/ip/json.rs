@@ -1,0 +1,169 @@
+//! The JSON of ip -j: the same keys, for what a stack has.
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+use towpath_model::{Address, Interface, Neighbor, Net, Route};
+
+use super::grammar::Look;
+use super::text::{self, Shape};
+
+/// The part of the net that is asked for: an array.
+pub fn document(look: &Look, net: &Net, shape: Shape) -> Result<String> {
+    let rows: Vec<Value> = match look {
+        Look::Addresses { .. } => {
+            let rows = text::addresses_of(look, net, shape).into_iter();
+            rows.map(|(interface, addresses)| with_addresses(interface, &addresses, shape))
+                .collect()
+        }
+        Look::Links { dev } => {
+            let is_asked =
+                |it: &&Interface| dev.as_deref().is_none_or(|dev| dev == it.name.as_str());
+            let rows = net.interfaces.iter().filter(is_asked);
+            rows.map(|interface| link(interface, shape, true).into()).collect()
+        }
+        Look::Routes { .. } => {
+            let rows = text::routes_of(look, net, shape).into_iter();
+            rows.map(|it| route(it, look, net)).collect()
+        }
+        Look::Neighbors { .. } => {
+            let rows = text::neighbors_of(look, net, shape).into_iter();
+            rows.map(|known| neighbor(known, look, shape)).collect()
+        }
+    };
+    Ok(serde_json::to_string(&rows)? + "\n")
+}
+
+fn link(interface: &Interface, shape: Shape, is_link: bool) -> Map<String, Value> {
+    let mut row = Map::new();
+    let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));
+    let (kind, addresses) = text::link(interface);
+    if !shape.brief {
+        put("ifindex", interface.index.into());
+    }
+    put("ifname", interface.name.as_str().into());
+    if !shape.brief {
+        put("flags", text::flags(interface).into());
+        put("mtu", interface.mtu.into());
+    }
+    put("operstate", text::state(interface).into());
+    if shape.brief {
+        if let (true, Some((own, _))) = (is_link, addresses) {
+            put("address", own.to_string().into());
+        }
+        if is_link {
+            put("flags", text::flags(interface).into());
+        }
+        return row;
+    }
+    if is_link {
+        put("linkmode", "DEFAULT".into());
+    }
+    if is_link || shape.family.is_none() {
+        put("link_type", kind.into());
+        if let Some((own, all)) = addresses {
+            put("address", own.to_string().into());
+            put("broadcast", all.to_string().into());
+        }
+    }
+    if is_link && shape.statistics {
+        put("stats64", statistics(interface));
+    }
+    row
+}
+
+fn statistics(interface: &Interface) -> Value {
+    let traffic = interface.traffic;
+    let way = |bytes: u64, packets: u64, dropped: u64| json!({"bytes": bytes, "packets": packets, "dropped": dropped});
+    json!({
+        "rx": way(traffic.rx_bytes, traffic.rx_packets, traffic.rx_dropped),
+        "tx": way(traffic.tx_bytes, traffic.tx_packets, traffic.tx_dropped),
+    })
+}
+
+fn with_addresses(interface: &Interface, addresses: &[&Address], shape: Shape) -> Value {
+    let mut row = link(interface, shape, false);
+    let info = addresses.iter().map(|address| match shape.brief {
+        true => brief_address(address),
+        false => full_address(address, interface),
+    });
+    row.insert("addr_info".to_owned(), info.collect());
+    if shape.statistics && !shape.brief {
+        row.insert("stats64".to_owned(), statistics(interface));
+    }
+    row.into()
+}
+
+fn brief_address(address: &Address) -> Value {
+    let prefix = address.address;
+    json!({"local": prefix.addr(), "prefixlen": prefix.len()})
+}
+
+fn full_address(address: &Address, interface: &Interface) -> Value {
+    // A lifetime without an end is all ones in netlink, and so in ip's JSON.
+    let left = |seconds: Option<u64>| seconds.unwrap_or(u32::MAX.into());
+    let (prefix, addr) = (address.address, address.address.addr());
+    let mut row = Map::new();
+    let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));
+    put("family", if addr.is_ipv4() { "inet" } else { "inet6" }.into());
+    put("local", addr.to_string().into());
+    put("prefixlen", prefix.len().into());
+    put("scope", text::scope(addr).into());
+    for flag in text::address_flags(address) {
+        put(flag, true.into());
+    }
+    if addr.is_ipv4() {
+        put("label", interface.name.as_str().into());
+    }
+    put("valid_life_time", left(address.valid_s).into());
+    put("preferred_life_time", left(address.preferred_s).into());
+    row.into()
+}
+
+fn route(route: &Route, look: &Look, net: &Net) -> Value {
+    let mut row = Map::new();
+    let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));
+    put("dst", text::destination(route.to).into());
+    if let Some(via) = route.via {
+        put("gateway", via.to_string().into());
+    }
+    if let (Some(dev), None) = (&route.dev, look.dev()) {
+        put("dev", dev.as_str().into());
+    }
+    if let Some(protocol) = text::protocol(route) {
+        put("protocol", protocol.into());
+    }
+    if let Some(scope) = text::route_scope(route) {
+        put("scope", scope.into());
+    }
+    if let Some(source) = text::source(route, net) {
+        put("prefsrc", source.to_string().into());
+    }
+    if text::metric(route) > 0 {
+        put("metric", text::metric(route).into());
+    }
+    put("flags", Value::Array(Vec::new()));
+    if let Some(preference) = text::preference(route) {
+        put("pref", preference.into());
+    }
+    row.into()
+}
+
+fn neighbor(known: &Neighbor, look: &Look, shape: Shape) -> Value {
+    let mut row = Map::new();
+    let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));
+    put("dst", known.address.to_string().into());
+    if look.dev().is_none() {
+        put("dev", known.dev.as_str().into());
+    }
+    if let Some(mac) = known.mac {
+        put("lladdr", mac.to_string().into());
+    }
+    if shape.brief {
+        return row.into();
+    }
+    if known.router {
+        put("router", Value::Null);
+    }
+    put("state", [text::neighbor_state(known.state)].as_slice().into());
+    row.into()
+}

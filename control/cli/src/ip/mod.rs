@@ -1,0 +1,159 @@
+//! `towpath ip`: addresses, routes, neighbours and links of a running stack, in the grammar and the
+//! output of ip(8).
+//!
+//! `grammar` reads the words, `text` and `json` print as iproute2 does.
+
+mod args;
+mod grammar;
+mod json;
+mod text;
+
+use anyhow::{Context, Result};
+use towpath_model::{Change, Client, Error, Fault, Net};
+
+use crate::error::{ExitCode, Failure};
+
+pub use args::{IpArgs, WhichRun, as_options};
+use grammar::{Command, Look};
+
+/// Commands of a batch, all of which are one change. As many fit into one request.
+const BATCH_MAX: usize = 50_000;
+
+/// Runs the command, and returns its exit status.
+pub fn ip(args: &IpArgs) -> Result<u8> {
+    match &args.batch {
+        Some(file) => batch(args, file),
+        None => one(args),
+    }
+}
+
+fn one(args: &IpArgs) -> Result<u8> {
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    match grammar::parse(&words, args.family()).map_err(usage)? {
+        Command::Show(look) => {
+            let net = args.which.client().and_then(|client| client.net()).map_err(no_answer)?;
+            show(args, &look, &net)
+        }
+        Command::Change(changes) => {
+            let client = args.which.client().map_err(no_answer)?;
+            match client.apply(&changes) {
+                Ok(_) => Ok(0),
+                Err(Error::Refused(fault)) if fault.at.is_some() => refused(&fault, &fault.message),
+                Err(error) => Err(no_answer(error)),
+            }
+        }
+    }
+}
+
+fn show(args: &IpArgs, look: &Look, net: &Net) -> Result<u8> {
+    if let Some(dev) = look.dev()
+        && !net.interfaces.iter().any(|interface| interface.name.as_str() == dev)
+    {
+        let error = match look {
+            Look::Addresses { .. } | Look::Links { .. } => {
+                format!("Device \"{dev}\" does not exist.")
+            }
+            Look::Routes { .. } | Look::Neighbors { .. } => format!("Cannot find device \"{dev}\""),
+        };
+        return Err(usage(error));
+    }
+    let shape =
+        text::Shape { family: args.family(), brief: args.brief, statistics: args.statistics };
+    let text = match args.json {
+        true => json::document(look, net, shape)?,
+        false => text::document(look, net, shape),
+    };
+    crate::output::write(text.as_bytes())?;
+    Ok(0)
+}
+
+/// All lines of a file as one change: every one of them, or none.
+fn batch(args: &IpArgs, file: &str) -> Result<u8> {
+    if !args.words.is_empty() {
+        return Err(usage(format!(
+            "--batch: the commands are in {file}, and {:?} is not",
+            args.words[0]
+        )));
+    }
+    let text = match file {
+        "-" => std::io::read_to_string(std::io::stdin()).context("standard input"),
+        file => std::fs::read_to_string(file).with_context(|| format!("Cannot open file {file:?}")),
+    };
+    let text = text.map_err(|error| usage(format!("{error:#}")))?;
+    let mut lines = Vec::new();
+    let mut changes: Vec<Change> = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let words: Vec<&str> =
+            line.split_whitespace().take_while(|w| !w.starts_with('#')).collect();
+        if words.is_empty() {
+            continue;
+        }
+        let at = |why: String| usage(format!("{why}\nCommand failed {file}:{number}"));
+        match grammar::parse(&words, args.family()).map_err(at)? {
+            Command::Change(made) => {
+                lines.resize(changes.len() + made.len(), number);
+                changes.extend(made);
+            }
+            Command::Show(_) => {
+                return Err(at(
+                    "a batch is one change: it may add, delete and set, not show".into()
+                ));
+            }
+        }
+        if changes.len() > BATCH_MAX {
+            return Err(at(format!("a batch may have {BATCH_MAX} changes")));
+        }
+    }
+    let client = args.which.client().map_err(no_answer)?;
+    match client.apply(&changes) {
+        Ok(_) => Ok(0),
+        Err(Error::Refused(fault)) if fault.at.is_some() => {
+            let number = fault.at.and_then(|at| lines.get(at)).copied().unwrap_or_default();
+            let why = format!(
+                "{}\nCommand failed {file}:{number}, and nothing is changed",
+                fault.message
+            );
+            refused(&fault, &why)
+        }
+        Err(error) => Err(no_answer(error)),
+    }
+}
+
+/// The stack refused a change: ip's exit status for an answer of the kernel, or for a device that is
+/// not there.
+fn refused(fault: &Fault, why: &str) -> Result<u8> {
+    match fault.code.as_str() {
+        "no-device" => Err(usage(why.to_owned())),
+        _ => Err(Failure::error(ExitCode::Usage, format!("Error: {why}"))),
+    }
+}
+
+fn usage(why: String) -> anyhow::Error {
+    Failure::error(ExitCode::IpUsage, why)
+}
+
+fn no_answer(error: Error) -> anyhow::Error {
+    let code = match error {
+        Error::NoRun(_) | Error::Several(_) => ExitCode::IpUsage,
+        _ => ExitCode::Usage,
+    };
+    let text = match &error {
+        Error::Refused(fault) => format!("the run {}", fault.message),
+        error => error.to_string(),
+    };
+    Failure::error(code, text)
+}
+
+impl WhichRun {
+    /// The run that is meant.
+    ///
+    /// # Errors
+    /// There is none, or several and none was named.
+    pub fn client(&self) -> Result<Client, Error> {
+        match (self.run, &self.name) {
+            (Some(pid), _) => Client::of_process(pid),
+            (None, Some(name)) => Client::named(name),
+            (None, None) => Client::only(),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! The output of ip(8): the same words in the same order. Words for attributes that a stack has not
+//! (qdisc, group, qlen) are left out, as ip(8) leaves out what the kernel does not say.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use towpath_model::{
+    Address, AddressState, Interface, Kind, MacAddr, Neighbor, NeighborState, Net, Origin, Prefix,
+    Route,
+};
+
+use super::grammar::{Family, Look};
+
+/// How something is to be printed.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// One family only.
+    pub family: Option<Family>,
+    /// A line for each.
+    pub brief: bool,
+    /// With packets and bytes.
+    pub statistics: bool,
+}
+
+/// The part of the net that is asked for.
+pub fn document(look: &Look, net: &Net, shape: Shape) -> String {
+    let mut out = String::new();
+    match look {
+        Look::Addresses { .. } => {
+            for (interface, addresses) in addresses_of(look, net, shape) {
+                match shape.brief {
+                    true => brief_addresses(&mut out, interface, &addresses),
+                    false => full_addresses(&mut out, interface, &addresses, look, shape),
+                }
+            }
+        }
+        Look::Links { .. } => {
+            for interface in net.interfaces.iter().filter(|it| is_asked(it.name.as_str(), look)) {
+                match shape.brief {
+                    true => brief_link(&mut out, interface),
+                    false => full_link(&mut out, interface, shape),
+                }
+            }
+        }
+        Look::Routes { .. } => {
+            routes_of(look, net, shape).iter().for_each(|it| route(&mut out, it, look, net));
+        }
+        Look::Neighbors { .. } => {
+            for known in neighbors_of(look, net, shape) {
+                match shape.brief {
+                    true => brief_neighbor(&mut out, known),
+                    false => neighbor(&mut out, known, look),
+                }
+            }
+        }
+    }
+    out
+}
+
+fn is_asked(name: &str, look: &Look) -> bool {
+    look.dev().is_none_or(|dev| dev == name)
+}
+
+/// Interfaces with the addresses that are to be shown of each.
+pub(super) fn addresses_of<'a>(
+    look: &Look,
+    net: &'a Net,
+    shape: Shape,
+) -> Vec<(&'a Interface, Vec<&'a Address>)> {
+    let Look::Addresses { to, .. } = look else { return Vec::new() };
+    let is_wanted = |address: &&Address| {
+        let addr = address.address.addr();
+        shape.family.is_none_or(|family| family.has(addr)) && to.is_none_or(|to| to.contains(addr))
+    };
+    let interfaces = net.interfaces.iter().filter(|it| is_asked(it.name.as_str(), look));
+    let all = interfaces.map(|interface| {
+        let mut addresses: Vec<_> = interface.addresses.iter().filter(is_wanted).collect();
+        // As of the kernel: IPv4 first.
+        addresses.sort_by_key(|address| address.address.addr().is_ipv6());
+        (interface, addresses)
+    });
+    let restricted = shape.family.is_some() || to.is_some();
+    all.filter(|(_, addresses)| !restricted || !addresses.is_empty()).collect()
+}
+
+/// The routes that are to be shown, in the kernel's order. IPv4 unless IPv6 is asked for.
+pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a Route> {
+    let Look::Routes { to, via, .. } = look else { return Vec::new() };
+    let of_words = to.map(|to| to.addr()).or(*via);
+    let v6 = shape
+        .family
+        .map_or(of_words.is_some_and(|addr| addr.is_ipv6()), |family| family == Family::V6);
+    let routes = net.routes.iter().filter(|route| {
+        route.to.addr().is_ipv6() == v6
+            && !is_of_loopback(route, net)
+            && route.dev.as_ref().is_none_or(|dev| is_asked(dev.as_str(), look))
+            && to.is_none_or(|to| to == route.to)
+            && via.is_none_or(|via| route.via == Some(via))
+    });
+    let mut routes: Vec<_> = routes.collect();
+    // Linux shows the IPv4 default route first, that of IPv6 last.
+    routes.sort_by_key(|route| {
+        (v6 && route.to.len() == 0, route.to.network(), route.to.len(), metric(route))
+    });
+    routes
+}
+
+/// Whether a route is that of an address of the loopback interface: Linux has it in the table `local`.
+fn is_of_loopback(route: &Route, net: &Net) -> bool {
+    let of = net.interfaces.iter().find(|it| Some(&it.name) == route.dev.as_ref());
+    route.origin == Origin::Link && of.is_some_and(|it| it.kind == Kind::Loopback)
+}
+
+/// The neighbours that are to be shown.
+pub(super) fn neighbors_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a Neighbor> {
+    let Look::Neighbors { to, .. } = look else { return Vec::new() };
+    let known = net.neighbors.iter().filter(|known| {
+        is_asked(known.dev.as_str(), look)
+            && to.is_none_or(|to| to == known.address)
+            && shape.family.is_none_or(|family| family.has(known.address))
+    });
+    let mut known: Vec<_> = known.collect();
+    known.sort_by_key(|known| known.address.is_ipv6());
+    known
+}
+
+/// Flags as `ip link` names them.
+pub(super) fn flags(interface: &Interface) -> Vec<&'static str> {
+    let kind: &[&str] = match interface.kind {
+        Kind::Loopback => &["LOOPBACK"],
+        Kind::Ethernet => &["BROADCAST", "MULTICAST"],
+        Kind::Ip => &["POINTOPOINT", "MULTICAST", "NOARP"],
+    };
+    let up: &[&str] = if interface.up { &["UP", "LOWER_UP"] } else { &[] };
+    [kind, up].concat()
+}
+
+/// State as `ip link` names it.
+pub(super) fn state(interface: &Interface) -> &'static str {
+    match (interface.up, interface.kind) {
+        (false, _) => "DOWN",
+        (true, Kind::Ethernet) => "UP",
+        // The kernel does not know it of these, either.
+        (true, Kind::Loopback | Kind::Ip) => "UNKNOWN",
+    }
+}
+
+/// Type of the link, with its address and that of all stations.
+pub(super) fn link(interface: &Interface) -> (&'static str, Option<(MacAddr, MacAddr)>) {
+    const ALL: MacAddr = MacAddr([0xff; 6]);
+    match interface.kind {
+        Kind::Loopback => ("loopback", Some((MacAddr::UNSPECIFIED, MacAddr::UNSPECIFIED))),
+        Kind::Ethernet => ("ether", interface.mac.map(|mac| (mac, ALL))),
+        Kind::Ip => ("none", None),
+    }
+}
+
+/// Scope of an address.
+pub(super) fn scope(addr: IpAddr) -> &'static str {
+    match addr {
+        addr if addr.is_loopback() => "host",
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => "link",
+        _ => "global",
+    }
+}
+
+/// Flags of an address.
+pub(super) fn address_flags(address: &Address) -> Vec<&'static str> {
+    let state = match address.state {
+        AddressState::Tentative => Some("tentative"),
+        AddressState::Optimistic => Some("optimistic"),
+        AddressState::Deprecated => Some("deprecated"),
+        AddressState::Preferred => None,
+    };
+    let lasting = address.valid_s.map(|_| "dynamic");
+    state.into_iter().chain(lasting).collect()
+}
+
+/// Metric that Linux has for a route.
+pub(super) fn metric(route: &Route) -> u32 {
+    // IP6_RT_PRIO_ADDRCONF and IP6_RT_PRIO_USER in ipv6_route.h.
+    const LINK_V6: u32 = 256;
+    const USER_V6: u32 = 1024;
+    match (route.metric.unwrap_or(0), route.origin) {
+        (0, Origin::Link) if route.to.addr().is_ipv6() => LINK_V6,
+        (0, _) if route.to.addr().is_ipv6() => USER_V6,
+        (metric, _) => metric,
+    }
+}
+
+/// Maker of a route, unless it is the operator.
+pub(super) fn protocol(route: &Route) -> Option<&'static str> {
+    match route.origin {
+        Origin::Static => None,
+        Origin::Link => Some("kernel"),
+        Origin::Router => Some("ra"),
+    }
+}
+
+/// Scope of a route, unless it is a global one.
+pub(super) fn route_scope(route: &Route) -> Option<&'static str> {
+    (route.via.is_none() && route.to.addr().is_ipv4()).then_some("link")
+}
+
+/// The address that an IPv4 route to a link comes from, which is its source as well.
+pub(super) fn source(route: &Route, net: &Net) -> Option<IpAddr> {
+    if route.origin != Origin::Link || route.to.addr().is_ipv6() {
+        return None;
+    }
+    let interface = net.interfaces.iter().find(|it| Some(&it.name) == route.dev.as_ref())?;
+    let own = interface.addresses.iter().find(|own| own.address.trunc() == route.to)?;
+    Some(own.address.addr())
+}
+
+/// Preference of an IPv6 route, which a router's metric stands for.
+pub(super) fn preference(route: &Route) -> Option<&'static str> {
+    if route.to.addr().is_ipv4() {
+        return None;
+    }
+    Some(match (route.origin, route.metric) {
+        (Origin::Router, Some(512)) => "high",
+        (Origin::Router, Some(2048)) => "low",
+        _ => "medium",
+    })
+}
+
+/// Destinations as ip(8) writes them.
+pub(super) fn destination(to: Prefix) -> String {
+    match to {
+        to if to.len() == 0 => "default".to_owned(),
+        to if to.is_host() => to.addr().to_string(),
+        to => to.to_string(),
+    }
+}
+
+/// State of a neighbour in capitals.
+pub(super) fn neighbor_state(state: NeighborState) -> &'static str {
+    match state {
+        NeighborState::Incomplete => "INCOMPLETE",
+        NeighborState::Reachable => "REACHABLE",
+        NeighborState::Stale => "STALE",
+        NeighborState::Delay => "DELAY",
+        NeighborState::Probe => "PROBE",
+        NeighborState::Permanent => "PERMANENT",
+    }
+}
+
+// Writing to a String cannot fail, so that results are not looked at below.
+
+fn header(out: &mut String, interface: &Interface) {
+    let Interface { index, name, mtu, .. } = interface;
+    let (flags, state) = (flags(interface).join(","), state(interface));
+    let _ = write!(out, "{index}: {name}: <{flags}> mtu {mtu} state {state} ");
+}
+
+fn link_line(out: &mut String, interface: &Interface) {
+    let (kind, addresses) = link(interface);
+    let _ = write!(out, "    link/{kind} ");
+    if let Some((own, all)) = addresses {
+        let _ = write!(out, "{own} brd {all}");
+    }
+    out.push('\n');
+}
+
+fn full_addresses(
+    out: &mut String,
+    interface: &Interface,
+    addresses: &[&Address],
+    look: &Look,
+    shape: Shape,
+) {
+    header(out, interface);
+    out.push('\n');
+    let restricted = matches!(look, Look::Addresses { to: Some(_), .. });
+    if shape.family.is_none() && !restricted {
+        link_line(out, interface);
+    }
+    for address in addresses {
+        let addr = address.address.addr();
+        let family = if addr.is_ipv4() { "inet" } else { "inet6" };
+        let _ = write!(out, "    {family} {} scope {} ", address.address, scope(addr));
+        for flag in address_flags(address) {
+            let _ = write!(out, "{flag} ");
+        }
+        if addr.is_ipv4() {
+            out.push_str(interface.name.as_str());
+        }
+        let left = |seconds: Option<u64>| match seconds {
+            Some(seconds) => format!("{seconds}sec"),
+            None => "forever".to_owned(),
+        };
+        let (valid, preferred) = (left(address.valid_s), left(address.preferred_s));
+        let _ = writeln!(out, "\n       valid_lft {valid} preferred_lft {preferred}");
+    }
+    if shape.statistics {
+        statistics(out, interface);
+    }
+}
+
+fn brief_addresses(out: &mut String, interface: &Interface, addresses: &[&Address]) {
+    let _ = write!(out, "{:<16} {:<14} ", interface.name, state(interface));
+    for address in addresses {
+        let _ = write!(out, "{} ", address.address);
+    }
+    out.push('\n');
+}
+
+fn full_link(out: &mut String, interface: &Interface, shape: Shape) {
+    header(out, interface);
+    out.push_str("mode DEFAULT \n");
+    link_line(out, interface);
+    if shape.statistics {
+        statistics(out, interface);
+    }
+}
+
+fn brief_link(out: &mut String, interface: &Interface) {
+    let flags = flags(interface).join(",");
+    let _ = write!(out, "{:<16} {:<14} ", interface.name, state(interface));
+    if let (_, Some((own, _))) = link(interface) {
+        let _ = write!(out, "{own} ");
+    }
+    let _ = writeln!(out, "<{flags}> ");
+}
+
+/// Tables of ip -s, with the columns that a stack counts.
+fn statistics(out: &mut String, interface: &Interface) {
+    let traffic = interface.traffic;
+    let rows = [
+        ("RX", traffic.rx_bytes, traffic.rx_packets, traffic.rx_dropped),
+        ("TX", traffic.tx_bytes, traffic.tx_packets, traffic.tx_dropped),
+    ];
+    for (name, bytes, packets, dropped) in rows {
+        let columns = [("bytes", bytes), ("packets", packets), ("dropped", dropped)];
+        let widths = columns.map(|(name, value)| name.len().max(value.to_string().len()));
+        let _ = write!(out, "    {name}: ");
+        for ((name, _), width) in columns.iter().zip(widths) {
+            let _ = write!(out, " {name:>width$}");
+        }
+        let _ = write!(out, "\n        ");
+        for ((_, value), width) in columns.iter().zip(widths) {
+            let _ = write!(out, " {value:>width$}");
+        }
+        out.push('\n');
+    }
+}
+
+fn route(out: &mut String, route: &Route, look: &Look, net: &Net) {
+    let _ = write!(out, "{} ", destination(route.to));
+    if let Some(via) = route.via {
+        let _ = write!(out, "via {via} ");
+    }
+    if let (Some(dev), None) = (&route.dev, look.dev()) {
+        let _ = write!(out, "dev {dev} ");
+    }
+    if let Some(protocol) = protocol(route) {
+        let _ = write!(out, "proto {protocol} ");
+    }
+    if let Some(scope) = route_scope(route) {
+        let _ = write!(out, "scope {scope} ");
+    }
+    if let Some(source) = source(route, net) {
+        let _ = write!(out, "src {source} ");
+    }
+    if metric(route) > 0 {
+        let _ = write!(out, "metric {} ", metric(route));
+    }
+    if let Some(preference) = preference(route) {
+        let _ = write!(out, "pref {preference}");
+    }
+    out.push('\n');
+}
+
+fn neighbor(out: &mut String, known: &Neighbor, look: &Look) {
+    let _ = write!(out, "{} ", known.address);
+    if look.dev().is_none() {
+        let _ = write!(out, "dev {} ", known.dev);
+    }
+    if let Some(mac) = known.mac {
+        let _ = write!(out, "lladdr {mac} ");
+    }
+    if known.router {
+        out.push_str("router ");
+    }
+    let _ = writeln!(out, "{} ", neighbor_state(known.state));
+}
+
+fn brief_neighbor(out: &mut String, known: &Neighbor) {
+    let _ = write!(out, "{:<39} {:<16} ", known.address, known.dev);
+    if let Some(mac) = known.mac {
+        let _ = write!(out, "{mac}");
+    }
+    out.push('\n');
+}

@@ -1,0 +1,238 @@
+//! Answers of a run to requests: the engine's types as those of the protocol, and back.
+
+use towpath_engine::{Applied, InterfaceState, NetState, Remote, SocketEntry};
+use towpath_model::{
+    Address, AddressState, Call, Change, Fault, How, Interface, Kind, Layer, Neighbor,
+    NeighborState, Net, Origin, Proto, Reply, Route, Socket, Traffic, Word,
+};
+use towpath_pool::LinkType;
+use towpath_stack::net::{self, IfaceId};
+use towpath_tcp::Instant;
+use towpath_wire::MacAddr;
+
+/// Answers a request, as far as the engine of this process can.
+pub fn answer(remote: &Remote, call: Call, reply: &mut Reply) {
+    let done = match call {
+        Call::Info => Ok(()),
+        Call::Sockets => remote.sockets().map_err(gone).map(|entries| {
+            reply.sockets = Some(entries.iter().filter_map(socket).filter(is_somewhere).collect());
+        }),
+        Call::Net => remote.net().map_err(gone).map(|state| reply.net = Some(shown(&state))),
+        Call::Counters => counters(remote).map(|layers| reply.counters = Some(layers)),
+        Call::Apply { changes } => apply(remote, &changes).map(|applied| {
+            reply.applied = Some(applied.changes);
+        }),
+        call => Err(Fault::new("unsupported", format!("{call:?} is not known to this version"))),
+    };
+    reply.error = done.err();
+}
+
+fn gone(_: towpath_engine::Gone) -> Fault {
+    Fault::new("gone", "the stack has ended")
+}
+
+/// As on Linux a socket that is nowhere is not listed: a program may not even have opened it yet.
+pub fn is_somewhere(socket: &Socket) -> bool {
+    socket.local.is_some() || socket.remote.is_some()
+}
+
+fn counters(remote: &Remote) -> Result<Vec<Layer>, Fault> {
+    let counters = remote.counters().map_err(gone)?;
+    let layers = towpath_uplink::layers(&counters, &Vec::new());
+    let layers = layers.into_iter().filter_map(|layer| {
+        let word = |name: String| Word::try_from(name).ok();
+        let counters = layer.counters.into_iter();
+        let counters = counters.filter_map(|(name, value)| Some((word(name)?, value)));
+        Some(Layer { name: word(layer.name)?, counters: counters.collect() })
+    });
+    Ok(layers.collect())
+}
+
+fn apply(remote: &Remote, changes: &[Change]) -> Result<Applied, Fault> {
+    let state = remote.net().map_err(gone)?;
+    let refused = |at, why: String| Fault { at: Some(at), ..Fault::new("refused", why) };
+    let translated = changes.iter().enumerate().map(|(at, change)| {
+        let unknown = |dev: &Word| Fault {
+            code: Word::known("no-device"),
+            ..refused(at, format!("Cannot find device \"{dev}\""))
+        };
+        translate(change, |dev| find(&state, dev).ok_or_else(|| unknown(dev)))
+    });
+    let translated = translated.collect::<Result<Vec<_>, _>>()?;
+    let applied = remote.apply(translated).map_err(gone)?;
+    applied.map_err(|why| refused(why.at, why.why.to_string()))
+}
+
+fn find(state: &NetState, dev: &Word) -> Option<IfaceId> {
+    let is_it = |interface: &&InterfaceState| interface.name == dev.as_str();
+    state.interfaces.iter().find(is_it).map(|interface| interface.id)
+}
+
+fn translate(
+    change: &Change,
+    find: impl Fn(&Word) -> Result<IfaceId, Fault>,
+) -> Result<net::Change, Fault> {
+    Ok(match change {
+        Change::AddAddress { dev, address } => {
+            net::Change::AddAddress { iface: find(dev)?, prefix: *address }
+        }
+        Change::DeleteAddress { dev, address, length } => {
+            net::Change::RemoveAddress { iface: find(dev)?, addr: *address, len: *length }
+        }
+        Change::SetRoute { route, how } => net::Change::SetRoute(spec(route, find)?, kind(*how)),
+        Change::DeleteRoute { route } => net::Change::RemoveRoute(spec(route, find)?),
+        Change::SetNeighbor { dev, address, mac, how } => net::Change::SetNeighbor {
+            iface: find(dev)?,
+            addr: *address,
+            mac: *mac,
+            how: kind(*how),
+        },
+        Change::DeleteNeighbor { dev, address } => {
+            net::Change::RemoveNeighbor { iface: find(dev)?, addr: *address }
+        }
+        Change::SetLink { dev, up } => net::Change::SetUp { iface: find(dev)?, up: *up },
+        Change::SetMtu { dev, mtu } => net::Change::SetMtu { iface: find(dev)?, mtu: *mtu },
+        change => {
+            let why = format!("{change:?} is not known to this version");
+            return Err(Fault::new("unsupported", why));
+        }
+    })
+}
+
+fn spec(
+    route: &Route,
+    find: impl Fn(&Word) -> Result<IfaceId, Fault>,
+) -> Result<net::RouteSpec, Fault> {
+    let iface = route.dev.as_ref().map(find).transpose()?;
+    Ok(net::RouteSpec { prefix: route.to, next_hop: route.via, iface, metric: route.metric })
+}
+
+fn kind(how: How) -> net::How {
+    match how {
+        How::Add => net::How::Add,
+        How::Replace => net::How::Replace,
+        How::Change => net::How::Change,
+    }
+}
+
+/// The net as the protocol has it.
+fn shown(state: &NetState) -> Net {
+    let name = |iface: IfaceId| {
+        let interface = state.interfaces.get(iface.index());
+        interface.and_then(|interface| Word::try_from(interface.name.clone()).ok())
+    };
+    let routes = state.routes.iter().filter_map(|entry| {
+        Some(Route {
+            to: entry.prefix,
+            via: entry.next_hop,
+            dev: Some(name(entry.iface)?),
+            metric: Some(entry.metric),
+            origin: origin(entry.origin),
+        })
+    });
+    let neighbors = state.neighbors.iter().filter_map(|known| {
+        Some(Neighbor {
+            address: known.addr,
+            dev: name(known.iface)?,
+            mac: known.mac,
+            state: neighbor_state(known.state),
+            router: known.router,
+        })
+    });
+    Net {
+        interfaces: state.interfaces.iter().filter_map(|one| interface(one, state.now)).collect(),
+        routes: routes.collect(),
+        neighbors: neighbors.collect(),
+    }
+}
+
+fn interface(state: &InterfaceState, now: Instant) -> Option<Interface> {
+    let is_loopback = state.id == IfaceId::LOOPBACK;
+    let kind = match state.link {
+        _ if is_loopback => Kind::Loopback,
+        LinkType::Ethernet => Kind::Ethernet,
+        LinkType::Ip => Kind::Ip,
+    };
+    let traffic = state.traffic;
+    Some(Interface {
+        index: u32::from(state.id.0) + 1,
+        name: Word::try_from(state.name.clone()).ok()?,
+        kind,
+        mac: (kind == Kind::Ethernet && state.mac != MacAddr::UNSPECIFIED).then_some(state.mac),
+        mtu: state.mtu,
+        up: !state.down,
+        addresses: state.addresses.iter().map(|known| address(known, now)).collect(),
+        traffic: Traffic {
+            rx_packets: traffic.rx_packets,
+            rx_bytes: traffic.rx_bytes,
+            rx_dropped: traffic.rx_dropped,
+            tx_packets: traffic.tx_packets,
+            tx_bytes: traffic.tx_bytes,
+            tx_dropped: traffic.tx_dropped,
+        },
+    })
+}
+
+fn address(known: &net::Address, now: Instant) -> Address {
+    let left = |until: Option<Instant>| until.map(|until| until.since(now).as_secs());
+    Address {
+        address: known.prefix,
+        state: match known.state {
+            net::AddressState::Tentative => AddressState::Tentative,
+            net::AddressState::Optimistic => AddressState::Optimistic,
+            net::AddressState::Preferred => AddressState::Preferred,
+            net::AddressState::Deprecated => AddressState::Deprecated,
+        },
+        origin: origin(known.origin),
+        valid_s: left(known.valid_until),
+        preferred_s: left(known.preferred_until),
+    }
+}
+
+fn origin(of: net::Origin) -> Origin {
+    match of {
+        net::Origin::Static => Origin::Static,
+        net::Origin::Link => Origin::Link,
+        net::Origin::Router => Origin::Router,
+    }
+}
+
+fn neighbor_state(of: net::NeighborState) -> NeighborState {
+    match of {
+        net::NeighborState::Incomplete => NeighborState::Incomplete,
+        net::NeighborState::Reachable => NeighborState::Reachable,
+        net::NeighborState::Stale => NeighborState::Stale,
+        net::NeighborState::Delay => NeighborState::Delay,
+        net::NeighborState::Probe => NeighborState::Probe,
+        net::NeighborState::Permanent => NeighborState::Permanent,
+    }
+}
+
+fn socket(entry: &SocketEntry) -> Option<Socket> {
+    let proto = match entry.proto {
+        "tcp" => Proto::Tcp,
+        "udp" => Proto::Udp,
+        "icmp" => Proto::Icmp,
+        _ => return None,
+    };
+    let addr = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
+    Some(Socket {
+        proto,
+        state: Word::known(entry.state),
+        recv_q: entry.recv_q.into(),
+        send_q: entry.send_q.into(),
+        local: addr(&entry.local),
+        remote: addr(&entry.remote),
+        cwnd: entry.cwnd,
+        rtt_us: entry.rtt_us,
+        congestion: entry.congestion.map(Word::known),
+        tcp: entry.tcp.clone(),
+        flow: None,
+        holders: entry.pids.clone(),
+        recv_buffer: entry.recv_buffer,
+        send_buffer: entry.send_buffer,
+        v6_only: entry.v6_only,
+        device: entry.device.clone().and_then(|name| Word::try_from(name).ok()),
+        slot: (entry.slot != u32::MAX).then_some(entry.slot),
+    })
+}

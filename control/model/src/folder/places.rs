@@ -1,0 +1,154 @@
+//! The folders that a run may use, the preferred first, and those of them that exist.
+//!
+//! | for | folders |
+//! |---|---|
+//! | root | /run/towpath; /var/lib/towpath, since many systems mount /run noexec; /tmp/towpath-0 |
+//! | others | $XDG_RUNTIME_DIR/towpath, /tmp/towpath-UID |
+//! | all | /tmp/towpath-UID-RANDOM, where somebody else took the name before it |
+//!
+//! Root's programs change to other users, who cannot look into root's XDG_RUNTIME_DIR. After `su`
+//! or `sudo -E` the variable names the folder of another user.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use super::names::{is_unguessable, unguessable};
+use super::private::Folder;
+use super::unfit::Unfit;
+
+const TEMPORARY: &str = "/tmp";
+const OF_ROOT: [&str; 2] = ["/run/towpath", "/var/lib/towpath"];
+const RUNTIME_DIRS: &str = "/run/user";
+const NAME: &str = "towpath";
+const VARIABLE: &str = "XDG_RUNTIME_DIR";
+
+/// Folders of one user that are looked into: the named ones, and those made in their place.
+const FOLDERS_MAX: usize = 8;
+
+/// A folder that will not do.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The folder, or what the variable says.
+    path: PathBuf,
+    from_variable: bool,
+    why: Unfit,
+}
+
+impl Refusal {
+    /// Whether the user should know, although another folder does: what was asked for is not used,
+    /// or somebody stands in the way.
+    pub fn is_notable(&self) -> bool {
+        self.from_variable || matches!(self.why, Unfit::NotPrivate(_))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.from_variable {
+            write!(f, "{VARIABLE} is not used: ")?;
+        }
+        f.write_str(&self.why.sentence(&self.path))
+    }
+}
+
+/// The result of `with` for the first folder of this user that it accepts, and the folders before.
+/// Folders are made where there are none.
+pub fn first_that<T>(
+    mut with: impl FnMut(&Folder) -> Result<T, Unfit>,
+) -> Result<(T, Vec<Refusal>), Vec<Refusal>> {
+    let mut refusals = Vec::new();
+    let mut offer = |path: PathBuf, variable: Option<PathBuf>| {
+        let from_variable = variable.is_some();
+        match Folder::make(&path).and_then(|folder| with(&folder)) {
+            Ok(found) => Some(found),
+            Err(why) => {
+                refusals.push(Refusal { path: variable.unwrap_or(path), from_variable, why });
+                None
+            }
+        }
+    };
+    let uid = geteuid().as_raw();
+    let variable = runtime_dir(uid);
+    let in_variable = variable.map(|dir| (dir.join(NAME), Some(dir)));
+    let fixed = fixed(uid).into_iter().map(|path| (path, None));
+    // The ones that had to be made when a name was taken are found again by later runs.
+    let instead = || made_instead(uid).into_iter().chain(new_name(uid)).map(|path| (path, None));
+    let mut all =
+        in_variable.into_iter().chain(fixed).chain(std::iter::once_with(instead).flatten());
+    match all.find_map(|(path, variable)| offer(path, variable)) {
+        Some(found) => Ok((found, refusals)),
+        None => Err(refusals),
+    }
+}
+
+/// The folders that `towpath ss` looks into: this user's; for root, everybody's.
+pub fn existing() -> Vec<Folder> {
+    let uid = geteuid().as_raw();
+    let mut uids = vec![uid];
+    if uid == 0 {
+        uids.extend(others());
+    }
+    let mut out: Vec<Folder> = Vec::new();
+    for owner in uids {
+        let runtime = if owner == uid {
+            runtime_dir(uid)
+        } else {
+            Some(Path::new(RUNTIME_DIRS).join(owner.to_string()))
+        };
+        let runtime = runtime.map(|dir| dir.join(NAME));
+        let paths = runtime.into_iter().chain(fixed(owner)).chain(made_instead(owner));
+        // A folder that is not there, or that others control, has no runs of this user.
+        let folders = paths.take(FOLDERS_MAX).filter_map(|path| Folder::open(&path, owner).ok());
+        out.extend(folders);
+    }
+    out
+}
+
+/// XDG_RUNTIME_DIR, if it says something that counts for this user.
+fn runtime_dir(uid: u32) -> Option<PathBuf> {
+    let value = std::env::var_os(VARIABLE).filter(|value| uid != 0 && !value.is_empty())?;
+    Some(value.into())
+}
+
+fn fixed(uid: u32) -> Vec<PathBuf> {
+    let of_root = OF_ROOT.iter().filter(|_| uid == 0).map(PathBuf::from);
+    of_root.chain([Path::new(TEMPORARY).join(format!("{NAME}-{uid}"))]).collect()
+}
+
+fn new_name(uid: u32) -> Option<PathBuf> {
+    Some(Path::new(TEMPORARY).join(format!("{NAME}-{uid}-{}", unguessable().ok()?)))
+}
+
+/// The folders with such names, in a fixed order.
+fn made_instead(uid: u32) -> Vec<PathBuf> {
+    let prefix = format!("{NAME}-{uid}-");
+    let mut out: Vec<_> = names(TEMPORARY)
+        .filter(|name| name.strip_prefix(&prefix).is_some_and(is_unguessable))
+        .map(|name| Path::new(TEMPORARY).join(name))
+        .collect();
+    // Other users can fill the list with such names, which are not to hide this user's.
+    out.retain(|path| Folder::open(path, uid).is_ok());
+    out.sort();
+    out
+}
+
+/// The users whose names are in those of folders.
+fn others() -> Vec<u32> {
+    let in_temporary = names(TEMPORARY).filter_map(|name| {
+        let rest = name.strip_prefix(NAME)?.strip_prefix('-')?;
+        rest.split('-').next()?.parse().ok()
+    });
+    let in_runtime = names(RUNTIME_DIRS).filter_map(|name| name.parse().ok());
+    let mut uids: Vec<u32> = in_temporary.chain(in_runtime).filter(|uid| *uid != 0).collect();
+    uids.sort_unstable();
+    uids.dedup();
+    uids
+}
+
+/// Nothing follows from a name but that it is tried.
+fn names(folder: &str) -> impl Iterator<Item = String> + use<> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
+}

@@ -1,0 +1,59 @@
+//! Reasons not to use a folder, in words for the user.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+/// Why a folder will not do.
+#[derive(Debug)]
+pub enum Unfit {
+    /// Another user could change its content: a sentence that names the user or the path.
+    NotPrivate(String),
+    /// No library can be loaded from it: the rest of a sentence.
+    NotLoadable(&'static str),
+    /// The folder cannot be made, opened or written to.
+    Io(io::Error),
+}
+
+impl Unfit {
+    pub(super) fn foreign(what: &str, path: &Path, owner: u32) -> Self {
+        Self::NotPrivate(format!("{what}{} belongs to user {owner}", path.display()))
+    }
+
+    pub(super) fn open_to_all(path: &Path) -> Self {
+        Self::NotPrivate(format!("{} can be written to by others", path.display()))
+    }
+
+    /// The reason as a sentence about `path`.
+    pub(super) fn sentence(&self, path: &Path) -> String {
+        match self {
+            Self::NotPrivate(why) => why.clone(),
+            Self::NotLoadable(why) => format!("{} {why}", path.display()),
+            Self::Io(error) => format!("{}: {error}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPrivate(why) => f.write_str(why),
+            Self::NotLoadable(why) => f.write_str(why),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for Unfit {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Errno> for Unfit {
+    fn from(errno: Errno) -> Self {
+        Self::Io(io::Error::from(errno))
+    }
+}

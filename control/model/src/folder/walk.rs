@@ -1,0 +1,125 @@
+//! From the root of the file system to a folder, by descriptors. Each step is opened first, without
+//! following a link, and looked at by its descriptor. Between a look at a name and its use another
+//! user could put something else there.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open, openat, readlinkat};
+
+use super::unfit::Unfit;
+
+/// Symbolic links on the way: Linux follows as many (MAXSYMLINKS in include/linux/namei.h).
+const LINKS_MAX: u32 = 40;
+
+/// Opens nothing but a place in the tree: no permission to read it is needed.
+const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// A folder that only `owner` and root can replace, with the folders that lead to it.
+pub(super) struct Walk {
+    root: OwnedFd,
+    steps: Vec<(OsString, OwnedFd)>,
+    trusted: [u32; 3],
+}
+
+impl Walk {
+    /// Goes to the folder `path`. `Err` unless every folder and every link on the
+    /// way is root's or `owner`'s, and nobody else can rename what lies in them.
+    pub(super) fn to(path: &Path, owner: u32) -> Result<Self, Unfit> {
+        if !path.is_absolute() {
+            // Its target would change with the working directory.
+            return Err(Unfit::NotPrivate(format!("{} is not an absolute path", path.display())));
+        }
+        let root = open("/", STEP | OFlags::DIRECTORY, Mode::empty())?;
+        // In a user namespace root's files belong to the overflow user. The owner of the root
+        // folder could replace the C library as well.
+        let trusted = [0, owner, fstat(&root)?.st_uid];
+        let mut walk = Self { root, steps: Vec::new(), trusted };
+        walk.look("/".as_ref(), &fstat(&walk.root)?)?;
+        let mut ahead = reversed(path);
+        let mut links = 0;
+        while let Some(name) = ahead.pop() {
+            let Some(target) = walk.step(&name)? else { continue };
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(rustix::io::Errno::LOOP.into());
+            }
+            ahead.extend(reversed(&target));
+        }
+        Ok(walk)
+    }
+
+    /// Where it came to, and the path to that without links.
+    pub(super) fn finish(mut self) -> (OwnedFd, PathBuf) {
+        let path = self.path();
+        (self.steps.pop().map_or(self.root, |(_, folder)| folder), path)
+    }
+
+    fn path(&self) -> PathBuf {
+        let names = self.steps.iter().map(|(name, _)| name.as_os_str());
+        [OsStr::new("/")].into_iter().chain(names).collect()
+    }
+
+    fn here(&self) -> &OwnedFd {
+        self.steps.last().map_or(&self.root, |(_, folder)| folder)
+    }
+
+    /// Goes one component further; a link stays where it is and gives its target.
+    fn step(&mut self, name: &OsStr) -> Result<Option<PathBuf>, Unfit> {
+        match name.as_bytes() {
+            b"/" => self.steps.clear(),
+            b".." => drop(self.steps.pop()),
+            _ => {
+                let next = openat(self.here(), name, STEP, Mode::empty())?;
+                let stat = fstat(&next)?;
+                let path = self.path().join(name);
+                if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+                    if !self.trusted.contains(&stat.st_uid) {
+                        return Err(Unfit::foreign("the link ", &path, stat.st_uid));
+                    }
+                    let target = readlinkat(&next, "", Vec::new())?;
+                    return Ok(Some(OsString::from_vec(target.into_bytes()).into()));
+                }
+                self.look(&path, &stat)?;
+                self.steps.push((name.to_owned(), next));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether nobody but the trusted can put something else in the place of what lies in a folder.
+    /// (Where a folder has an access control list, the mode's group bits are the list's mask: they
+    /// are set if anybody in it may write.)
+    fn look(&self, path: &Path, stat: &Stat) -> Result<(), Unfit> {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return Err(Unfit::NotPrivate(format!("{} is not a folder", path.display())));
+        }
+        if !self.trusted.contains(&stat.st_uid) {
+            return Err(Unfit::foreign("", path, stat.st_uid));
+        }
+        // In a sticky folder an entry can be renamed by its owner only, who is looked at next.
+        if writable_by_others(stat) && stat.st_mode & Mode::SVTX.bits() == 0 {
+            return Err(Unfit::open_to_all(path));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn writable_by_others(stat: &Stat) -> bool {
+    stat.st_mode & (Mode::WGRP | Mode::WOTH).bits() != 0
+}
+
+/// The components of a path, the first at the end.
+fn reversed(path: &Path) -> Vec<OsString> {
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    let mut parts: Vec<_> = parts.map(|part| part.as_os_str().to_owned()).collect();
+    parts.reverse();
+    parts
+}
+
+/// The path by which this process reaches an open file or folder itself, not its name.
+pub(super) fn by_descriptor(fd: &impl std::os::fd::AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}

@@ -1,0 +1,58 @@
+//! The control protocol of a running `towpath run` or `towpath proxy`: its types, and a client.
+//!
+//! Each run has a socket in a private folder of its user. A client sends one request, a line of
+//! JSON; the run answers with one JSON document and closes. docs/control.md is the description for
+//! other languages. The kernel tells both ends who the other is. A run answers its own user and
+//! root; a client believes the user whose folder the socket is in.
+//!
+//! ```no_run
+//! use towpath_model::{Change, Client, How, Route};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // The only run of this user. Others: `Client::named("web")`, `Client::of_process(1234)`.
+//!     let client = Client::only()?;
+//!     for interface in client.net()?.interfaces {
+//!         println!("{} has {} addresses", interface.name, interface.addresses.len());
+//!     }
+//!     // Both changes or none, at one moment for each packet.
+//!     client.apply(&[
+//!         Change::AddAddress { dev: "eth0".try_into()?, address: "10.9.0.1/24".parse()? },
+//!         Change::SetRoute {
+//!             route: Route {
+//!                 to: "10.8.0.0/16".parse()?,
+//!                 via: Some("10.9.0.2".parse()?),
+//!                 ..Route::default()
+//!             },
+//!             how: How::Add,
+//!         },
+//!     ])?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Reading order: `request` and `net` (the types), `client`; then `server` (the run's end), `ask`
+//! (several runs at once), `folder` (where their sockets lie).
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod ask;
+mod client;
+pub mod folder;
+mod net;
+mod request;
+mod server;
+mod sockets;
+mod text;
+pub mod wait;
+
+pub use ask::{NoAnswer, Run, Told, ask_all, runs};
+pub use client::{Client, Error, Several};
+pub use net::{
+    Address, AddressState, Change, How, Interface, Kind, Neighbor, NeighborState, Net, Origin,
+    Route, Traffic,
+};
+pub use request::{Call, Fault, Layer, Reply, RunKind, VERSION};
+pub use server::{Instance, Listening, NoInstance, is_name};
+pub use sockets::{Answer, FlowFigures, Proto, Socket, Word};
+pub use towpath_wire::{MacAddr, Prefix};

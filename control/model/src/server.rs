@@ -1,0 +1,425 @@
+//! The socket on which a run answers requests.
+//!
+//! A connection carries a line of JSON one way and a JSON document the other way, and is closed.
+//! The socket lies in a private [`Folder`]. The kernel says who the client is: a run answers its
+//! own user and root. Requests are limited in size and in time, so that a client that stops does
+//! not hold up others for long.
+//!
+//! A run has two files, `RUN.sock`, which is called `RUN.new` before it listens, and `RUN.lock`,
+//! which it holds. RUN is `PID-RANDOM` or `PID-RANDOM-NAME`: another process may have the same id
+//! in a PID namespace of its own, and share the folder. A run with a name holds `NAME.name`, too.
+//! Files of a killed run go when the next run starts, or when a client finds that nobody listens.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::sockopt::PeerCredentials;
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::folder::{self, FOR_OWNER, Folder, Lock, Unfit, is_unguessable, unguessable};
+use crate::request::{Call, Fault, Reply, Request, RunKind, VERSION};
+use crate::sockets::Word;
+
+/// Limit on the wait of either side for the other's next byte.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// Limit on the time in which a request has to be there.
+const REQUEST_WITHIN: Duration = Duration::from_secs(4);
+/// Bytes of a request: 60,000 changes fit.
+const REQUEST_LEN_MAX: usize = 8 << 20;
+
+/// A served socket; its files go with it.
+#[derive(Debug)]
+pub struct Instance {
+    folder: Folder,
+    run: String,
+    // Held as long as the run lives, so that others leave its files alone.
+    _lives: Option<Lock>,
+    name: Option<(Word, Lock)>,
+}
+
+/// Reason why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum NoInstance {
+    /// Another run of this user has the name.
+    #[error("--name {0}: another run of this user has this name; `towpath ss` shows all runs")]
+    NameTaken(Word),
+    /// No folder will do.
+    #[error("no folder for the control socket: {0}")]
+    NoFolder(String),
+    /// There is no thread to answer.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Whether runs may have this name: letters, digits and underscores, at most 32.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    const LEN_MAX: usize = 32;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    (1..=LEN_MAX).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
+impl Instance {
+    /// Makes the socket, of a run with a name if one is given. [`Listening::serve`] answers on it.
+    ///
+    /// # Errors
+    /// No folder can have it, or the name is another run's.
+    pub fn open(name: Option<Word>) -> Result<Listening, NoInstance> {
+        let mut is_taken = false;
+        let bound = folder::first_that(|folder| {
+            let held = match &name {
+                // A name is taken in the first folder that will do.
+                Some(_) if is_taken => {
+                    return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
+                }
+                Some(name) => match folder.lock_exclusive(&name_of(name.as_str()))? {
+                    Some(lock) => Some((name.clone(), lock)),
+                    None => {
+                        is_taken = true;
+                        return Err(Unfit::Io(io::ErrorKind::AlreadyExists.into()));
+                    }
+                },
+                None => None,
+            };
+            Ok(Self::bind(folder, held)?)
+        });
+        match (bound, name) {
+            (Ok(((instance, listener), _)), _) => Ok(Listening { instance, listener }),
+            (Err(_), Some(name)) if is_taken => Err(NoInstance::NameTaken(name)),
+            (Err(refusals), _) => {
+                let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+                Err(NoInstance::NoFolder(reasons.join("; ")))
+            }
+        }
+    }
+
+    fn bind(folder: &Folder, name: Option<(Word, Lock)>) -> io::Result<(Self, UnixListener)> {
+        remove_dead(folder);
+        let (run, lives) = new_run(folder, name.as_ref().map(|(name, _)| name.as_str()))?;
+        let folder = folder.try_clone()?;
+        // Its drop removes what follows if that fails.
+        let instance = Self { folder, run, _lives: lives, name };
+        let (new, socket) = (new_of(&instance.run), socket_of(&instance.run));
+        let listener = UnixListener::bind(instance.folder.own_path(&new)).and_then(|listener| {
+            instance.folder.set_mode(&new, FOR_OWNER)?;
+            // A refused connection means from here on that nobody listens any more.
+            instance.folder.rename(&new, &socket)?;
+            Ok(listener)
+        });
+        if listener.is_err() {
+            instance.folder.remove(&new);
+        }
+        Ok((instance, listener?))
+    }
+}
+
+/// A socket that nobody answers on yet.
+#[derive(Debug)]
+pub struct Listening {
+    instance: Instance,
+    listener: UnixListener,
+}
+
+impl Listening {
+    /// Answers requests by `answer`, on a thread that lives as long as the process.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn serve(
+        self,
+        kind: RunKind,
+        program: Vec<String>,
+        answer: impl Fn(Call, &mut Reply) + Send + 'static,
+    ) -> io::Result<Instance> {
+        let Self { instance, listener } = self;
+        let mut empty = Reply::new(kind, program);
+        empty.name = instance.name.as_ref().map(|(name, _)| name.clone());
+        std::thread::Builder::new().name("towpath-ss".into()).spawn(move || {
+            for stream in listener.incoming() {
+                match stream {
+                    // A peer that goes away or may not ask is no concern of the run.
+                    Ok(stream) => drop(reply(stream, empty.clone(), &answer)),
+                    // No descriptor is free: the next call would find the connection again at once.
+                    Err(_) => std::thread::sleep(ACCEPT_AGAIN_AFTER),
+                }
+            }
+        })?;
+        Ok(instance)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // In this order: a socket is not taken for a dead run's while its lock is held.
+        self.folder.remove(&socket_of(&self.run));
+        self.folder.remove(&lock_of(&self.run));
+        if let Some((name, _)) = &self.name {
+            self.folder.remove(&name_of(name.as_str()));
+        }
+    }
+}
+
+/// An engine with many connections may use up all descriptors for a while.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// The files' name for this run, and its lock. None: others took all that were tried for files of
+/// dead runs, and will remove this run's, too.
+fn new_run(folder: &Folder, name: Option<&str>) -> io::Result<(String, Option<Lock>)> {
+    let mut tries = NAMES_TRIED_MAX;
+    loop {
+        let mut run = format!("{}-{}", std::process::id(), unguessable()?);
+        if let Some(name) = name {
+            run.push('-');
+            run.push_str(name);
+        }
+        let lives = folder.lock_exclusive(&lock_of(&run))?;
+        tries -= 1;
+        if lives.is_some() || tries == 0 {
+            return Ok((run, lives));
+        }
+    }
+}
+
+/// Another run looks at a folder once, when it starts, so a second name is nearly always enough.
+const NAMES_TRIED_MAX: u32 = 8;
+
+fn new_of(run: &str) -> String {
+    format!("{run}.new")
+}
+
+pub(crate) fn socket_of(run: &str) -> String {
+    format!("{run}.sock")
+}
+
+pub(crate) fn lock_of(run: &str) -> String {
+    format!("{run}.lock")
+}
+
+fn name_of(name: &str) -> String {
+    format!("{name}.name")
+}
+
+fn reply(
+    mut stream: UnixStream,
+    mut reply: Reply,
+    answer: &impl Fn(Call, &mut Reply),
+) -> io::Result<()> {
+    let peer = user_behind(&stream)?;
+    if peer != geteuid().as_raw() && peer != 0 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.set_write_timeout(Some(PATIENCE))?;
+    match request(&mut stream) {
+        Ok(call) => answer(call, &mut reply),
+        Err(fault) => reply.error = Some(fault),
+    }
+    stream.write_all(&serde_json::to_vec(&reply)?)
+}
+
+/// Reads a request.
+fn request(stream: &mut UnixStream) -> Result<Call, Fault> {
+    let fault = |why: String| Fault::new("request", why);
+    let line = line(stream).map_err(|error| fault(format!("no request came: {error}")))?;
+    let value: serde_json::Value = serde_json::from_slice(&line)
+        .map_err(|error| fault(format!("the request is not a line of JSON: {error}")))?;
+    match value.get("version").and_then(serde_json::Value::as_u64) {
+        Some(version) if version == u64::from(VERSION) => {}
+        Some(version) => {
+            let why = format!("version {version} of the protocol is not known, {VERSION} is");
+            return Err(Fault::new("version", why));
+        }
+        None => return Err(fault(format!("the request has no version, which is {VERSION}"))),
+    }
+    let request = serde_json::from_value(value);
+    request.map(|request: Request| request.call).map_err(|error| fault(error.to_string()))
+}
+
+fn line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
+    const CHUNK: usize = 64 << 10;
+    let until = Instant::now() + REQUEST_WITHIN;
+    let mut line = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).min(PATIENCE);
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let before = line.len();
+        line.resize(before + CHUNK, 0);
+        let len = match stream.read(&mut line[before..]) {
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error),
+        };
+        line.truncate(before + len);
+        if let Some(end) = line[before..].iter().position(|byte| *byte == b'\n') {
+            line.truncate(before + end);
+            return Ok(line);
+        }
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if line.len() > REQUEST_LEN_MAX {
+            return Err(io::Error::other(format!("it is longer than {REQUEST_LEN_MAX} bytes")));
+        }
+    }
+}
+
+/// The user at the other end of a Unix socket: of a listener, its user when it began to listen.
+/// rustix's `socket_peercred` fails where this PID namespace does not show the process.
+pub(crate) fn user_behind(socket: &impl AsFd) -> Result<u32, Errno> {
+    let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials);
+    credentials.map(|peer| peer.uid()).map_err(|error| Errno::from_raw_os_error(error as i32))
+}
+
+/// Process id and name of a run, from the name of its files.
+pub(crate) fn run_of(run: &str) -> Option<(u32, Option<Word>)> {
+    let (pid, rest) = run.split_once('-')?;
+    let (random, name) = match rest.split_once('-') {
+        Some((random, name)) => (random, Some(name)),
+        None => (rest, None),
+    };
+    if !is_unguessable(random) || name.is_some_and(|name| !is_name(name)) {
+        return None;
+    }
+    Some((pid.parse().ok()?, name.and_then(|name| Word::try_from(name).ok())))
+}
+
+/// Removes what runs have left in a folder that were killed, at whatever point.
+fn remove_dead(folder: &Folder) {
+    let files = folder.names().unwrap_or_default();
+    let runs = files.iter().filter_map(|file| {
+        let (run, kind) = file.split_once('.')?;
+        (["new", "sock", "lock"].contains(&kind) && run_of(run).is_some()).then_some(run)
+    });
+    let mut runs: Vec<_> = runs.collect();
+    runs.sort_unstable();
+    runs.dedup();
+    runs.iter().for_each(|run| remove_if_dead(folder, run));
+    if folder.owner() != geteuid().as_raw() {
+        return;
+    }
+    for file in files.iter().filter(|file| file.strip_suffix(".name").is_some_and(is_name)) {
+        if let Ok(Some(_free)) = folder.lock_exclusive(file) {
+            folder.remove(file);
+        }
+    }
+}
+
+/// Removes the files of a run if nobody holds its lock.
+pub(crate) fn remove_if_dead(folder: &Folder, run: &str) {
+    if folder.owner() != geteuid().as_raw() {
+        return;
+    }
+    if let Ok(Some(_dead)) = folder.lock_exclusive(&lock_of(run)) {
+        folder.remove(&new_of(run));
+        folder.remove(&socket_of(run));
+        folder.remove(&lock_of(run));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::*;
+    use crate::ask::{ask_all, runs};
+    use crate::client::{Client, Error};
+
+    /// The tests are threads of one process, which answers by its id.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(name: Option<&'static str>) -> Instance {
+        let listening = Instance::open(name.map(Word::known)).unwrap();
+        let answer = |call, reply: &mut Reply| match call {
+            Call::Info => {}
+            Call::Apply { changes } => reply.applied = Some(changes.len()),
+            _ => reply.error = Some(Fault::new("unsupported", "not here")),
+        };
+        listening.serve(RunKind::Run, vec!["hello".to_owned()], answer).unwrap()
+    }
+
+    #[test]
+    fn asked_and_answered_and_gone() {
+        let _alone = alone();
+        let pid = std::process::id();
+        let instance = serve(None);
+        let told = ask_all(Some(pid), &Call::Info);
+        let [(_, Ok(bytes))] = &told[..] else { panic!("{told:?}") };
+        let reply: Reply = serde_json::from_slice(bytes).unwrap();
+        assert_eq!((reply.pid, reply.program), (pid, vec!["hello".to_owned()]));
+        let folder = instance.folder.try_clone().unwrap();
+        drop(instance);
+        assert!(ask_all(Some(pid), &Call::Info).is_empty());
+        // Files of a killed run are removed by the next one that looks. No process has this number.
+        let name = format!("4194304-{}", unguessable().unwrap());
+        let lives = folder.lock_exclusive(&lock_of(&name)).unwrap();
+        drop(UnixListener::bind(folder.own_path(&socket_of(&name))).unwrap());
+        let there = || folder.socket(&socket_of(&name)).is_ok();
+        assert!(ask_all(Some(4_194_304), &Call::Info).is_empty());
+        assert!(there(), "it may be of another kernel that has the folder too");
+        drop(lives);
+        assert!(ask_all(Some(4_194_304), &Call::Info).is_empty());
+        assert!(!there());
+    }
+
+    #[test]
+    fn a_name_is_one_runs_and_finds_it() {
+        let _alone = alone();
+        let instance = serve(Some("model_test_name"));
+        let taken = Instance::open(Some(Word::known("model_test_name"))).unwrap_err();
+        assert!(taken.to_string().contains("--name model_test_name: another run"), "{taken}");
+        let client = Client::named("model_test_name").unwrap();
+        assert_eq!(client.pid(), std::process::id());
+        assert_eq!(client.apply(&[]).unwrap(), 0);
+        let refused = client.net().unwrap_err();
+        assert!(matches!(&refused, Error::Refused(fault) if fault.message == "not here"));
+        assert!(runs().iter().any(|run| run.name == Some(Word::known("model_test_name"))));
+        drop(instance);
+        assert!(matches!(Client::named("model_test_name"), Err(Error::NoRun(_))));
+        drop(serve(Some("model_test_name")));
+    }
+
+    #[test]
+    fn a_request_that_is_none_has_an_error_for_an_answer() {
+        let _alone = alone();
+        let instance = serve(None);
+        let path = instance.folder.own_path(&socket_of(&instance.run));
+        let ask = |text: &str| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(text.as_bytes()).unwrap();
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).unwrap();
+            let reply: Reply = serde_json::from_slice(&answer).unwrap();
+            reply.error.map(|fault| (fault.code.to_string(), fault.message)).unwrap()
+        };
+        let code = |text: &str| ask(text).0;
+        assert_eq!(code(""), "request");
+        assert_eq!(code("{\"version\":1,\"request\":\"info\"}"), "request", "no end of the line");
+        assert_eq!(code("nonsense\n"), "request");
+        assert_eq!(code("{\"request\":\"info\"}\n"), "request");
+        assert_eq!(code("{\"version\":2,\"request\":\"info\"}\n"), "version");
+        let (code, why) = ask("{\"version\":1,\"request\":\"nett\"}\n");
+        assert!(code == "request" && why.contains("unknown variant `nett`"), "{why}");
+        let change = "{\"change\":\"set-mtu\",\"dev\":\"eth0\",\"mtu\":1400,\"mtv\":1}";
+        let (_, why) =
+            ask(&format!("{{\"version\":1,\"request\":\"apply\",\"changes\":[{change}]}}\n"));
+        assert!(why.contains("unknown field `mtv`"), "{why}");
+    }
+
+    #[test]
+    fn names_are_words_without_what_files_mean() {
+        assert!(is_name("web_1") && is_name("X"));
+        for wrong in ["", "a-b", "a.b", "../x", "a b", &"x".repeat(33)] {
+            assert!(!is_name(wrong), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Waiting for descriptors: poll(2) with a `Duration`.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, Timespec, poll};
+use rustix::io::Errno;
+
+/// Waits until one of `fds` is ready or `left` has passed; without `left`, as long as it takes. A
+/// signal handler that runs ends the wait as well, with none of them ready.
+///
+/// # Errors
+/// As poll(2) has them, but EINTR.
+pub fn wait(fds: &mut [PollFd<'_>], left: Option<Duration>) -> Result<(), Errno> {
+    let timespec = |left: Duration| Timespec {
+        tv_sec: left.as_secs() as i64,
+        tv_nsec: left.subsec_nanos().into(),
+    };
+    match poll(fds, left.map(timespec).as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,361 @@
+//! The host as a list of changes will leave it: what the list touches, over what is there. Nothing
+//! is changed before the whole list was taken.
+
+use core::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+
+use towpath_pool::LinkType;
+use towpath_wire::{MacAddr, Prefix, addr, ipv6};
+
+use super::apply::Step;
+use super::interface::Interface;
+use super::tables::Control;
+use crate::net::changes::{Change, Fault, How, RouteSpec};
+use crate::net::iface::{IfaceId, Origin};
+use crate::net::limits::{ADDRESSES_OWN_MAX, NEIGHBORS_PERMANENT_MAX};
+use crate::net::route::{RouteEntry, RouteKind};
+use crate::net::told::HopKey;
+
+/// Metric of an IPv6 route for which none is given: IP6_RT_PRIO_USER in Linux's ipv6_route.h.
+const METRIC_V6: u32 = 1024;
+
+/// The host after a list of changes, as far as the list was taken.
+#[derive(Debug)]
+pub(super) struct Draft<'a> {
+    control: &'a Control,
+    steps: Vec<Step>,
+    /// Addresses that come or go, by interface.
+    addresses: BTreeMap<(IfaceId, IpAddr), Option<Prefix>>,
+    /// All routes to the networks that are touched, the best in front.
+    routes: BTreeMap<Prefix, Vec<RouteEntry>>,
+    /// Neighbours that come (true: permanent) or go.
+    neighbors: BTreeMap<HopKey, bool>,
+    /// Interfaces that were set up (true) or down.
+    up: BTreeMap<IfaceId, bool>,
+    /// Routers that no route led through before.
+    routers: BTreeSet<HopKey>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn of(control: &'a Control) -> Self {
+        Self {
+            control,
+            steps: Vec::new(),
+            addresses: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            neighbors: BTreeMap::new(),
+            up: BTreeMap::new(),
+            routers: BTreeSet::new(),
+        }
+    }
+
+    /// Steps to be made.
+    pub(super) fn into_steps(self) -> Vec<Step> {
+        self.steps
+    }
+
+    /// Takes one more change in, if it can be made after those before it.
+    pub(super) fn take(&mut self, change: &Change) -> Result<(), Fault> {
+        match *change {
+            Change::AddAddress { iface, prefix } => self.add_address(iface, prefix),
+            Change::RemoveAddress { iface, addr, len } => self.remove_address(iface, addr, len),
+            Change::SetRoute(route, how) => self.set_route(route, how),
+            Change::RemoveRoute(route) => self.remove_route(route),
+            Change::SetNeighbor { iface, addr, mac, how } => {
+                self.set_neighbor((iface, addr), mac, how)
+            }
+            Change::RemoveNeighbor { iface, addr } => self.remove_neighbor((iface, addr)),
+            Change::SetUp { iface, up } => self.set_up(iface, up),
+            Change::SetMtu { iface, mtu } => self.set_mtu(iface, mtu),
+        }
+    }
+
+    fn interface(&self, iface: IfaceId) -> Result<&'a Interface, Fault> {
+        self.control.ifaces.get(iface.index()).ok_or(Fault::NoInterface)
+    }
+
+    fn is_down(&self, interface: &Interface) -> bool {
+        !self.up.get(&interface.id).copied().unwrap_or(!interface.down)
+    }
+
+    /// The address as it will be on an interface.
+    fn address(&self, interface: &Interface, addr: IpAddr) -> Option<Prefix> {
+        match self.addresses.get(&(interface.id, addr)) {
+            Some(changed) => *changed,
+            None => interface.address(addr).map(|known| known.prefix),
+        }
+    }
+
+    /// All addresses as they will be on an interface.
+    fn addresses(&self, interface: &'a Interface) -> Vec<Prefix> {
+        let of = |addr| (interface.id, addr);
+        let known = interface.addresses.iter().map(|known| known.prefix);
+        let kept = known.filter(|known| !self.addresses.contains_key(&of(known.addr())));
+        let changed = self.addresses.iter().filter(|((iface, _), _)| *iface == interface.id);
+        kept.chain(changed.filter_map(|(_, prefix)| *prefix)).collect()
+    }
+
+    fn add_address(&mut self, iface: IfaceId, prefix: Prefix) -> Result<(), Fault> {
+        let interface = self.interface(iface)?;
+        let addr = prefix.addr();
+        let is_misplaced = addr.is_loopback() && iface != IfaceId::LOOPBACK;
+        if !addr::is_unicast(addr) || prefix.len() == 0 || is_misplaced {
+            return Err(Fault::Invalid);
+        }
+        if self.address(interface, addr).is_some() {
+            return Err(Fault::Exists);
+        }
+        if self.addresses(interface).len() >= ADDRESSES_OWN_MAX {
+            return Err(Fault::Full);
+        }
+        self.addresses.insert((iface, addr), Some(prefix));
+        self.steps.push(Step::PutAddress(iface, prefix));
+        if !prefix.is_host() && !self.is_down(interface) {
+            self.link_route(iface, prefix);
+        }
+        Ok(())
+    }
+
+    /// The route to the link of an address comes with it, unless it is there.
+    fn link_route(&mut self, iface: IfaceId, prefix: Prefix) -> RouteEntry {
+        let entry = link_route(iface, prefix);
+        let routes = self.to(entry.prefix);
+        if !routes.contains(&entry) {
+            insert(routes, entry);
+        }
+        entry
+    }
+
+    fn remove_address(
+        &mut self,
+        iface: IfaceId,
+        addr: IpAddr,
+        len: Option<u8>,
+    ) -> Result<(), Fault> {
+        let interface = self.interface(iface)?;
+        let prefix = self.address(interface, addr).ok_or(Fault::NoAddress)?;
+        if len.is_some_and(|len| len != prefix.len()) {
+            return Err(Fault::NoAddress);
+        }
+        if iface == IfaceId::LOOPBACK && addr.is_loopback() {
+            return Err(Fault::Loopback);
+        }
+        self.addresses.insert((iface, addr), None);
+        self.steps.push(Step::TakeAddress(iface, addr));
+        let network = prefix.trunc();
+        if !self.addresses(interface).iter().any(|other| other.trunc() == network) {
+            self.to(network).retain(|route| route.iface != iface || route.origin != Origin::Link);
+        }
+        Ok(())
+    }
+
+    /// The routes to a network as they will be.
+    fn to(&mut self, network: Prefix) -> &mut Vec<RouteEntry> {
+        let control = self.control;
+        self.routes.entry(network).or_insert_with(|| control.routes.to_network(network))
+    }
+
+    /// The interface on whose link a router is, by the routes as they will be.
+    fn link_of(&mut self, hop: IpAddr, iface: Option<IfaceId>) -> Option<IfaceId> {
+        if addr::is_link_local(hop) {
+            return iface;
+        }
+        let bits = Prefix::host(hop).len();
+        (0..=bits).rev().find_map(|len| {
+            let network = Prefix::new(hop, len)?.trunc();
+            let is_on = |route: &&RouteEntry| {
+                route.next_hop.is_none() && iface.is_none_or(|iface| iface == route.iface)
+            };
+            let found = match self.routes.get(&network) {
+                Some(routes) => routes.iter().find(is_on).copied(),
+                None => self.control.routes.to_network(network).iter().find(is_on).copied(),
+            };
+            found.map(|route| route.iface)
+        })
+    }
+
+    fn set_route(&mut self, spec: RouteSpec, how: How) -> Result<(), Fault> {
+        let entry = self.route(spec)?;
+        let routes = self.to(entry.prefix);
+        let rival = routes.iter().find(|route| route.metric == entry.metric).copied();
+        // A way has one metric: a second route by the same way would take the first one's place.
+        let same = routes.iter().find(|route| is_same_way(route, &entry)).copied();
+        match (how, rival) {
+            (How::Add, Some(_)) => return Err(Fault::Exists),
+            (How::Add, None) if same.is_some() => return Err(Fault::Exists),
+            (How::Change, None) => return Err(Fault::NoRoute),
+            _ => {}
+        }
+        let gone: Vec<_> = if rival == same {
+            rival.into_iter().collect()
+        } else {
+            rival.into_iter().chain(same).collect()
+        };
+        let hop = entry.next_hop.map(|hop| (entry.iface, hop));
+        if let Some(hop) = hop.filter(|hop| !self.control.routes.leads_through(hop)) {
+            self.routers.insert(hop);
+            if self.routers.len() > self.control.routes.room_for_routers() {
+                return Err(Fault::Full);
+            }
+        }
+        let routes = self.to(entry.prefix);
+        routes.retain(|route| !gone.contains(route));
+        insert(routes, entry);
+        self.steps.extend(gone.into_iter().map(Step::RemoveRoute));
+        self.steps.push(Step::AddRoute(entry));
+        Ok(())
+    }
+
+    /// The route that an operator names, in full.
+    fn route(&mut self, spec: RouteSpec) -> Result<RouteEntry, Fault> {
+        let RouteSpec { prefix, next_hop, iface, metric } = spec;
+        if next_hop.is_some_and(|hop| hop.is_ipv4() != prefix.addr().is_ipv4()) {
+            return Err(Fault::Invalid);
+        }
+        if prefix.trunc() != prefix {
+            return Err(Fault::HostBits);
+        }
+        if let Some(interface) = iface.map(|iface| self.interface(iface)).transpose()?
+            && self.is_down(interface)
+        {
+            return Err(Fault::Down);
+        }
+        let iface = match next_hop {
+            Some(hop) if !addr::is_unicast(hop) => return Err(Fault::GatewayUnreachable),
+            Some(hop) => self.link_of(hop, iface).ok_or(Fault::GatewayUnreachable)?,
+            None => iface.ok_or(Fault::NoInterface)?,
+        };
+        let default = if prefix.addr().is_ipv4() { 0 } else { METRIC_V6 };
+        let metric = metric.unwrap_or(default);
+        let kind = RouteKind::Unicast;
+        Ok(RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static, kind })
+    }
+
+    fn remove_route(&mut self, spec: RouteSpec) -> Result<(), Fault> {
+        if spec.prefix.trunc() != spec.prefix {
+            return Err(Fault::HostBits);
+        }
+        spec.iface.map(|iface| self.interface(iface)).transpose()?;
+        let routes = self.to(spec.prefix);
+        let is_it = |route: &RouteEntry| {
+            spec.next_hop.is_none_or(|hop| route.next_hop == Some(hop))
+                && spec.iface.is_none_or(|iface| route.iface == iface)
+                && spec.metric.is_none_or(|metric| route.metric == metric)
+        };
+        let at = routes.iter().position(is_it).ok_or(Fault::NoRoute)?;
+        let entry = routes.remove(at);
+        self.steps.push(Step::RemoveRoute(entry));
+        Ok(())
+    }
+
+    fn set_neighbor(&mut self, key: HopKey, mac: MacAddr, how: How) -> Result<(), Fault> {
+        let interface = self.interface(key.0)?;
+        if interface.link != LinkType::Ethernet {
+            return Err(Fault::NoNeighbors);
+        }
+        if self.is_down(interface) {
+            return Err(Fault::Down);
+        }
+        if !addr::is_unicast(key.1) || !mac.is_unicast() {
+            return Err(Fault::Invalid);
+        }
+        match (how, self.knows(&key)) {
+            (How::Add, true) => return Err(Fault::Exists),
+            (How::Change, false) => return Err(Fault::NoNeighbor),
+            _ => {}
+        }
+        let known = &self.control.neighbors;
+        let new = self.neighbors.iter().filter(|(key, set)| **set && !known.is_permanent(key));
+        if !known.is_permanent(&key)
+            && known.permanent_len() + new.count() >= NEIGHBORS_PERMANENT_MAX
+        {
+            return Err(Fault::Full);
+        }
+        self.neighbors.insert(key, true);
+        self.steps.push(Step::SetNeighbor(key, mac));
+        Ok(())
+    }
+
+    fn knows(&self, key: &HopKey) -> bool {
+        let known = || self.control.neighbors.is_known(key);
+        self.neighbors.get(key).copied().unwrap_or_else(known)
+    }
+
+    fn remove_neighbor(&mut self, key: HopKey) -> Result<(), Fault> {
+        self.interface(key.0)?;
+        if !self.knows(&key) {
+            return Err(Fault::NoNeighbor);
+        }
+        self.neighbors.insert(key, false);
+        self.steps.push(Step::RemoveNeighbor(key));
+        Ok(())
+    }
+
+    fn set_up(&mut self, iface: IfaceId, up: bool) -> Result<(), Fault> {
+        let interface = self.interface(iface)?;
+        if iface == IfaceId::LOOPBACK {
+            return Err(Fault::Loopback);
+        }
+        if self.is_down(interface) != up {
+            return Ok(());
+        }
+        self.up.insert(iface, up);
+        if up {
+            self.steps.push(Step::SetUp(iface, true));
+            for prefix in self.addresses(interface).into_iter().filter(|known| !known.is_host()) {
+                let entry = self.link_route(iface, prefix);
+                self.steps.push(Step::AddRoute(entry));
+            }
+            return Ok(());
+        }
+        self.remove_routes_of(iface);
+        let known = self.control.neighbors.iter().map(|known| (known.iface, known.addr));
+        let touched = self.neighbors.keys().copied();
+        let gone: Vec<_> = known.chain(touched).filter(|key| key.0 == iface).collect();
+        self.neighbors.extend(gone.into_iter().map(|key| (key, false)));
+        self.steps.push(Step::SetUp(iface, false));
+        Ok(())
+    }
+
+    /// As on Linux no route leads through an interface that is down.
+    fn remove_routes_of(&mut self, iface: IfaceId) {
+        let list = self.control.routes.list();
+        let networks = list.values().filter(|route| route.iface == iface).map(|known| known.prefix);
+        let networks: BTreeSet<Prefix> = networks.chain(self.routes.keys().copied()).collect();
+        for network in networks {
+            let routes = self.to(network);
+            let gone: Vec<_> = routes.extract_if(.., |route| route.iface == iface).collect();
+            self.steps.extend(gone.into_iter().map(Step::RemoveRoute));
+        }
+    }
+
+    fn set_mtu(&mut self, iface: IfaceId, mtu: u32) -> Result<(), Fault> {
+        let interface = self.interface(iface)?;
+        if iface == IfaceId::LOOPBACK {
+            return Err(Fault::Loopback);
+        }
+        // Less is too little for IPv6, which every interface may carry.
+        if !(ipv6::MTU_MIN as u32..=interface.mtu_most).contains(&mtu) {
+            return Err(Fault::Mtu);
+        }
+        self.steps.push(Step::SetMtu(iface, mtu));
+        Ok(())
+    }
+}
+
+fn link_route(iface: IfaceId, prefix: Prefix) -> RouteEntry {
+    let prefix = prefix.trunc();
+    let kind = RouteKind::Unicast;
+    RouteEntry { prefix, next_hop: None, iface, metric: 0, origin: Origin::Link, kind }
+}
+
+/// Puts a route behind those that are as good, as [`super::routes::RouteTable::add`] does.
+fn insert(routes: &mut Vec<RouteEntry>, entry: RouteEntry) {
+    let place = routes.partition_point(|route| route.metric <= entry.metric);
+    routes.insert(place, entry);
+}
+
+/// Whether routes differ by their metrics alone.
+fn is_same_way(one: &RouteEntry, other: &RouteEntry) -> bool {
+    RouteEntry { metric: other.metric, ..*one } == *other
+}

@@ -1,0 +1,169 @@
+//! Lists of changes: whole or not at all, each by the rules of Linux.
+
+use super::*;
+
+fn route(to: &str, via: Option<&str>) -> RouteSpec {
+    let next_hop = via.map(ip);
+    RouteSpec { prefix: prefix(to), next_hop, iface: None, metric: None }
+}
+
+fn add(to: &str, via: &str) -> Change {
+    Change::SetRoute(route(to, Some(via)), How::Add)
+}
+
+fn address(text: &str) -> Change {
+    Change::AddAddress { iface: ETH, prefix: prefix(text) }
+}
+
+fn gone(text: &str) -> Change {
+    Change::RemoveAddress { iface: ETH, addr: ip(text), len: None }
+}
+
+/// All that can be asked of a host.
+fn picture(host: &Host) -> String {
+    let links: Vec<_> = host.net.interfaces().iter().map(|link| format!("{link:?}")).collect();
+    let routes: Vec<_> = host.net.routes().collect();
+    let mut neighbors: Vec<_> = host.net.neighbors().collect();
+    neighbors.sort_by_key(|known| known.addr);
+    format!("{links:?} {routes:?} {neighbors:?} {:?}", host.net.data.snapshot.generation)
+}
+
+fn apply(host: &mut Host, changes: &[Change]) -> Result<(), (usize, Fault)> {
+    host.net.apply(host.now, changes).map_err(|refused| (refused.at, refused.why))
+}
+
+#[test]
+fn a_list_is_made_whole_with_one_snapshot_or_not_at_all() {
+    let mut a = Host::a().settled();
+    let good = [address("10.5.0.1/24"), add("0.0.0.0/0", "10.5.0.9"), gone("10.0.0.1")];
+    for bad in [gone("10.9.9.9"), add("10.7.0.0/16", "10.0.0.9"), address("10.5.0.1/16")] {
+        let before = picture(&a);
+        let mut list = good.to_vec();
+        list.push(bad);
+        assert_eq!(apply(&mut a, &list).map_err(|(at, _)| at), Err(3), "{bad:?}");
+        assert_eq!(picture(&a), before, "{bad:?}");
+    }
+    let before = a.net.data.snapshot.clone();
+    assert_eq!(apply(&mut a, &good), Ok(()));
+    assert!(a.net.is_local(ip("10.5.0.1")) && !a.net.is_local(ip("10.0.0.1")));
+    let found = a.net.route(a.now, None, ip("192.0.2.1"), None).expect("the default route");
+    assert_eq!((found.next_hop, found.src), (ip("10.5.0.9"), ip("10.5.0.1")));
+    assert!(
+        a.net.route(a.now, None, ip("10.0.0.2"), None).expect("by it").next_hop == found.next_hop
+    );
+    assert!(before.fib.lookup(ip("192.0.2.1"), None).is_none(), "who has the old one keeps it");
+}
+
+#[test]
+fn faults_are_those_of_linux() {
+    let mut a = Host::a().settled();
+    let other = IfaceId(9);
+    let on = |iface, to| RouteSpec { iface: Some(iface), ..route(to, None) };
+    let metric = |metric, route| RouteSpec { metric: Some(metric), ..route };
+    let neighbor = |addr, how| Change::SetNeighbor { iface: ETH, addr: ip(addr), mac: MAC_B, how };
+    for (change, why) in [
+        (address("10.0.0.1/16"), Fault::Exists),
+        (address("0.0.0.0/8"), Fault::Invalid),
+        (address("239.1.1.1/8"), Fault::Invalid),
+        (address("127.0.0.5/8"), Fault::Invalid),
+        (Change::AddAddress { iface: other, prefix: prefix("10.1.0.1/8") }, Fault::NoInterface),
+        (gone("10.0.0.7"), Fault::NoAddress),
+        (
+            Change::RemoveAddress { iface: ETH, addr: ip("10.0.0.1"), len: Some(16) },
+            Fault::NoAddress,
+        ),
+        (add("10.0.1.1/16", "10.0.0.9"), Fault::HostBits),
+        (add("0.0.0.0/0", "10.1.0.9"), Fault::GatewayUnreachable),
+        (add("0.0.0.0/0", "fd00::9"), Fault::Invalid),
+        (add("::/0", "fe80::9"), Fault::GatewayUnreachable),
+        (Change::SetRoute(route("10.8.0.0/16", None), How::Add), Fault::NoInterface),
+        (Change::SetRoute(on(other, "10.8.0.0/16"), How::Add), Fault::NoInterface),
+        (Change::SetRoute(on(ETH, "10.0.0.0/24"), How::Add), Fault::Exists),
+        (Change::SetRoute(on(ETH, "10.8.0.0/24"), How::Change), Fault::NoRoute),
+        (Change::RemoveRoute(route("10.8.0.0/24", None)), Fault::NoRoute),
+        (Change::RemoveRoute(metric(7, route("10.0.0.0/24", None))), Fault::NoRoute),
+        (Change::RemoveNeighbor { iface: ETH, addr: ip("10.0.0.9") }, Fault::NoNeighbor),
+        (neighbor("10.0.0.9", How::Change), Fault::NoNeighbor),
+        (neighbor("0.0.0.0", How::Add), Fault::Invalid),
+        (Change::SetUp { iface: IfaceId::LOOPBACK, up: false }, Fault::Loopback),
+        (Change::SetMtu { iface: ETH, mtu: 1501 }, Fault::Mtu),
+        (Change::SetMtu { iface: ETH, mtu: 1279 }, Fault::Mtu),
+    ] {
+        assert_eq!(apply(&mut a, &[change]), Err((0, why)), "{change:?}");
+    }
+}
+
+#[test]
+fn routes_are_added_replaced_and_removed_by_what_is_named() {
+    let mut a = Host::a().settled();
+    let hop = |a: &Host| a.net.route(a.now, None, ip("192.0.2.1"), None).map(|way| way.next_hop);
+    assert_eq!(apply(&mut a, &[add("0.0.0.0/0", "10.0.0.7")]), Ok(()));
+    assert_eq!(apply(&mut a, &[add("0.0.0.0/0", "10.0.0.8")]), Err((0, Fault::Exists)));
+    let better = route("0.0.0.0/0", Some("10.0.0.8"));
+    assert_eq!(apply(&mut a, &[Change::SetRoute(better, How::Replace)]), Ok(()));
+    assert_eq!(hop(&a), Ok(ip("10.0.0.8")));
+    let worse = RouteSpec { metric: Some(5), ..route("0.0.0.0/0", Some("10.0.0.9")) };
+    assert_eq!(apply(&mut a, &[Change::SetRoute(worse, How::Add)]), Ok(()));
+    assert_eq!(hop(&a), Ok(ip("10.0.0.8")));
+    assert_eq!(apply(&mut a, &[Change::RemoveRoute(route("0.0.0.0/0", None))]), Ok(()));
+    assert_eq!(hop(&a), Ok(ip("10.0.0.9")));
+    let default_v6 = RouteSpec { iface: Some(ETH), ..route("::/0", Some("fe80::9")) };
+    assert_eq!(apply(&mut a, &[Change::SetRoute(default_v6, How::Add)]), Ok(()));
+    assert_eq!(a.net.routes().last().expect("it was added").metric, 1024);
+}
+
+#[test]
+fn a_permanent_neighbor_is_never_asked_and_nothing_moves_it() {
+    let mut a = Host::a().settled();
+    let key = |how, mac| Change::SetNeighbor { iface: ETH, addr: ip("10.0.0.2"), mac, how };
+    let other = MacAddr([2, 0, 0, 0, 0, 0x77]);
+    assert_eq!(apply(&mut a, &[key(How::Add, MAC_B)]), Ok(()));
+    assert_eq!(apply(&mut a, &[key(How::Add, MAC_B)]), Err((0, Fault::Exists)));
+    a.send_udp("10.0.0.2", 1).unwrap();
+    let sent = only(a.sent());
+    assert_eq!(sent[..6], MAC_B.0, "no question before it");
+    let claim = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::UDP, &[0; 8]);
+    a.receive(&frame(MAC_A, other, EtherType::IPV4, &claim));
+    let message = arp::Packet {
+        op: arp::Op::Reply,
+        sender_mac: other,
+        sender_ip: "10.0.0.2".parse().unwrap(),
+        target_mac: MAC_A,
+        target_ip: "10.0.0.2".parse().unwrap(),
+    };
+    let mut bytes = [0; arp::PACKET_LEN];
+    message.emit(&mut bytes);
+    a.receive(&frame(MAC_A, other, EtherType::ARP, &bytes));
+    a.pass(Duration::from_secs(100));
+    a.sent();
+    a.send_udp("10.0.0.2", 1).unwrap();
+    assert_eq!(only(a.sent())[..6], MAC_B.0, "neither a claim nor time has moved it");
+    let states: Vec<_> = a.net.neighbors().map(|known| (known.mac, known.state)).collect();
+    assert_eq!(states, [(Some(MAC_B), NeighborState::Permanent)]);
+    assert_eq!(apply(&mut a, &[key(How::Replace, other)]), Ok(()));
+    a.pass(Duration::ZERO);
+    a.send_udp("10.0.0.2", 1).unwrap();
+    assert_eq!(only(a.sent())[..6], other.0);
+    let removal = Change::RemoveNeighbor { iface: ETH, addr: ip("10.0.0.2") };
+    assert_eq!(apply(&mut a, &[removal, key(How::Add, MAC_B), removal]), Ok(()));
+    assert_eq!(a.net.neighbors().count(), 0);
+}
+
+#[test]
+fn an_interface_that_is_down_has_no_routes_and_is_back_with_those_of_its_links() {
+    let mut a = Host::a().settled();
+    let links: Vec<_> = a.net.routes().map(|route| route.prefix).collect();
+    let set = |up| Change::SetUp { iface: ETH, up };
+    assert_eq!(apply(&mut a, &[add("0.0.0.0/0", "10.0.0.7"), set(false)]), Ok(()));
+    for dst in ["10.0.0.2", "192.0.2.1", "224.0.0.9"] {
+        assert_eq!(a.net.route(a.now, None, ip(dst), Some(ETH)), Err(RouteError::NoRoute), "{dst}");
+    }
+    assert!(a.net.is_local(ip("10.0.0.1")), "addresses stay");
+    assert_eq!(apply(&mut a, &[add("0.0.0.0/0", "10.0.0.7")]), Err((0, Fault::GatewayUnreachable)));
+    assert_eq!(apply(&mut a, &[set(true), add("10.9.0.0/16", "10.0.0.7")]), Ok(()));
+    let back: Vec<_> = a.net.routes().map(|route| route.prefix).collect();
+    assert!(links.iter().all(|link| back.contains(link)), "{back:?}");
+    assert!(back.contains(&prefix("10.9.0.0/16")) && !back.contains(&prefix("0.0.0.0/0")));
+    a.pass(Duration::from_millis(1));
+    assert!(!a.sent().is_empty(), "its IPv4 address is announced again");
+}

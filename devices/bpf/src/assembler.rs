@@ -1,0 +1,248 @@
+//! Instructions of BPF (RFC 9669), as many of them as the programs of this crate and of devices
+//! need.
+//!
+//! Arithmetic is on 64 bits. Jumps go forward only: [`Assembler::jump_if`] leaves the place
+//! open, and [`Assembler::land`] fills it in.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// An instruction, as bpf(2) takes it (`struct bpf_insn`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Instruction {
+    code: u8,
+    /// The destination in the lower half, the source in the upper one; on big-endian machines the
+    /// other way round (RFC 9669 §3.1).
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+const _: () = assert!(size_of::<Instruction>() == 8);
+
+/// A register. Loads of the packet overwrite `R0` to `R5`, and take the packet from `R6`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "registers are called by their numbers")]
+pub enum Reg {
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R7,
+    R8,
+    R9,
+    /// Points to the end of the stack, of 512 bytes.
+    Frame,
+}
+
+/// Operation of an arithmetic instruction, with its code.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "each has the name of its operation")]
+pub enum Op {
+    Add = 0x00,
+    Or = 0x40,
+    And = 0x50,
+    ShiftLeft = 0x60,
+    ShiftRight = 0x70,
+    Xor = 0xa0,
+    Move = 0xb0,
+}
+
+/// Condition of a jump, with its code. Comparisons are unsigned.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "each has the name of its comparison")]
+pub enum If {
+    Equal = 0x10,
+    Greater = 0x20,
+    NotEqual = 0x50,
+    Less = 0xa0,
+}
+
+/// Number of bytes that are loaded, with its code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// 4 bytes.
+    Word = 0x00,
+    /// 2 bytes.
+    Half = 0x08,
+    /// 1 byte.
+    Byte = 0x10,
+}
+
+impl Size {
+    fn bits(self) -> i32 {
+        match self {
+            Self::Word => 32,
+            Self::Half => 16,
+            Self::Byte => 8,
+        }
+    }
+
+    /// Bytes that are loaded.
+    pub fn bytes(self) -> i32 {
+        self.bits() / 8
+    }
+}
+
+/// The other operand.
+#[derive(Debug, Clone, Copy)]
+pub enum Operand {
+    /// A register.
+    Reg(Reg),
+    /// A number, whose sign is extended to 64 bits.
+    Number(i32),
+}
+
+impl From<Reg> for Operand {
+    fn from(reg: Reg) -> Self {
+        Self::Reg(reg)
+    }
+}
+
+impl From<i32> for Operand {
+    fn from(number: i32) -> Self {
+        Self::Number(number)
+    }
+}
+
+/// A jump whose target is not known yet.
+#[derive(Debug)]
+#[must_use]
+pub struct Jump(usize);
+
+// Classes of instructions (RFC 9669 §3.1).
+const LD: u8 = 0x00;
+const LDX: u8 = 0x01;
+const STX: u8 = 0x03;
+const ALU: u8 = 0x04;
+const JMP: u8 = 0x05;
+const ALU64: u8 = 0x07;
+/// The operand is a register.
+const SOURCE_REG: u8 = 0x08;
+/// 8 bytes (RFC 9669 §5).
+const DW: u8 = 0x18;
+const MODE_ABS: u8 = 0x20;
+const MODE_IND: u8 = 0x40;
+const MODE_MEM: u8 = 0x60;
+/// Changes between the order of the machine and that of the network (RFC 9669 §4.2).
+const TO_BIG_ENDIAN: u8 = 0xd8;
+const CALL: u8 = 0x80;
+const EXIT: u8 = 0x90;
+/// Source of a load of 64 bits whose number is the descriptor of a map (RFC 9669 §5.4).
+const MAP_BY_FD: u8 = 1;
+const ALWAYS: u8 = 0x00;
+
+/// A program that is being written.
+#[derive(Debug, Default)]
+pub struct Assembler(Vec<Instruction>);
+
+impl Assembler {
+    /// The program.
+    pub fn finish(self) -> Vec<Instruction> {
+        self.0
+    }
+
+    fn put(&mut self, code: u8, (dst, src): (Reg, Reg), offset: i16, immediate: i32) {
+        let (dst, src) = (dst as u8, src as u8);
+        let registers =
+            if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
+        self.0.push(Instruction { code, registers, offset, immediate });
+    }
+
+    /// `dst = dst op operand`.
+    pub fn alu(&mut self, op: Op, dst: Reg, operand: impl Into<Operand>) {
+        match operand.into() {
+            Operand::Reg(src) => self.put(ALU64 | SOURCE_REG | op as u8, (dst, src), 0, 0),
+            Operand::Number(n) => self.put(ALU64 | op as u8, (dst, Reg::R0), 0, n),
+        }
+    }
+
+    /// `dst = number`, of 64 bits, which takes the place of two instructions.
+    pub fn constant(&mut self, dst: Reg, number: u64) {
+        self.put(LD | DW, (dst, Reg::R0), 0, number as u32 as i32);
+        self.put(0, (Reg::R0, Reg::R0), 0, (number >> 32) as u32 as i32);
+    }
+
+    /// `dst =` the map with this descriptor, which must be open while the program is loaded.
+    pub fn map(&mut self, dst: Reg, map: BorrowedFd<'_>) {
+        let source = if cfg!(target_endian = "little") { MAP_BY_FD << 4 } else { MAP_BY_FD };
+        self.put(LD | DW, (dst, Reg::R0), 0, map.as_raw_fd());
+        let first = self.0.last_mut().expect("an instruction was put");
+        first.registers |= source;
+        self.put(0, (Reg::R0, Reg::R0), 0, 0);
+    }
+
+    /// `dst =` the bytes at `base + offset` in memory, in the order of the machine.
+    pub fn peek(&mut self, size: Size, dst: Reg, base: Reg, offset: i16) {
+        self.put(LDX | MODE_MEM | size as u8, (dst, base), offset, 0);
+    }
+
+    /// Changes `reg` between the order of the machine and that of the network.
+    pub fn swap(&mut self, size: Size, reg: Reg) {
+        if size != Size::Byte {
+            self.put(ALU | TO_BIG_ENDIAN, (reg, Reg::R0), 0, size.bits());
+        }
+    }
+
+    /// Calls a function of the kernel by its number (bpf-helpers(7)), with `R1` to `R5`.
+    pub fn call(&mut self, function: i32) {
+        self.put(JMP | CALL, (Reg::R0, Reg::R0), 0, function);
+    }
+
+    /// `R0 =` the bytes of the packet at `at`, of which the first is the highest. Where the
+    /// packet is shorter, the program ends and returns 0.
+    pub fn load(&mut self, size: Size, at: i32) {
+        self.put(LD | MODE_ABS | size as u8, (Reg::R0, Reg::R0), 0, at);
+    }
+
+    /// The same at `base + at`.
+    pub fn load_from(&mut self, size: Size, base: Reg, at: i32) {
+        self.put(LD | MODE_IND | size as u8, (Reg::R0, base), 0, at);
+    }
+
+    /// Keeps `src` on the stack, in one of its 64 `places` of 8 bytes.
+    pub fn keep(&mut self, place: u8, src: Reg) {
+        self.put(STX | MODE_MEM | DW, (Reg::Frame, src), offset(place), 0);
+    }
+
+    /// Gets back what was kept.
+    pub fn recall(&mut self, dst: Reg, place: u8) {
+        self.put(LDX | MODE_MEM | DW, (dst, Reg::Frame), offset(place), 0);
+    }
+
+    /// Jumps forward on a condition.
+    pub fn jump_if(&mut self, left: Reg, when: If, right: impl Into<Operand>) -> Jump {
+        match right.into() {
+            Operand::Reg(src) => self.put(JMP | SOURCE_REG | when as u8, (left, src), 0, 0),
+            Operand::Number(n) => self.put(JMP | when as u8, (left, Reg::R0), 0, n),
+        }
+        Jump(self.0.len() - 1)
+    }
+
+    /// Jumps forward.
+    pub fn jump(&mut self) -> Jump {
+        self.put(JMP | ALWAYS, (Reg::R0, Reg::R0), 0, 0);
+        Jump(self.0.len() - 1)
+    }
+
+    /// The jumps lead to the next instruction.
+    pub fn land(&mut self, jumps: impl IntoIterator<Item = Jump>) {
+        let here = self.0.len();
+        for Jump(from) in jumps {
+            let offset = i16::try_from(here - from - 1);
+            self.0[from].offset = offset.expect("programs have a few hundred instructions");
+        }
+    }
+
+    /// Ends the program, which returns `R0`.
+    pub fn exit(&mut self) {
+        self.put(JMP | EXIT, (Reg::R0, Reg::R0), 0, 0);
+    }
+}
+
+fn offset(place: u8) -> i16 {
+    -8 * (i16::from(place) + 1)
+}

@@ -1,0 +1,591 @@
+//! The programs that choose the frames of a stack on an interface that the kernel uses as well.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::assembler::{Assembler, If, Instruction, Jump, Op, Reg, Size};
+use crate::sys::SocketMap;
+
+/// Transport protocol of a [`PortRange`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    Tcp = 6,
+    /// UDP.
+    Udp = 17,
+}
+
+/// Ports of a protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortRange {
+    /// The protocol.
+    pub transport: Transport,
+    /// The first port.
+    pub first: u16,
+    /// The last port, which is not below the first.
+    pub last: u16,
+}
+
+/// Frames of an interface that are a stack's; the kernel has the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// Frames to an Ethernet address that the stack alone has; and questions of ARP and NDP for
+    /// its addresses, which go to groups.
+    Station {
+        /// Ethernet address of the stack.
+        mac: [u8; 6],
+        /// IP addresses of the stack.
+        addresses: Vec<IpAddr>,
+    },
+    /// Packets for some ports of addresses that the kernel has as well.
+    Ports {
+        /// IP addresses of the stack and the kernel.
+        addresses: Vec<IpAddr>,
+        /// Ports of the stack.
+        ports: Vec<PortRange>,
+    },
+}
+
+/// How a program reads the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// By loads that end the program behind the end of the frame.
+    Loads,
+    /// By pointers, which are compared with the end of the frame before each read.
+    Pointers,
+}
+
+const ETHERTYPE_AT: i16 = 12;
+const IP_AT: i16 = 14;
+const ETHERTYPE_IPV4: i32 = 0x0800;
+const ETHERTYPE_ARP: i32 = 0x0806;
+const ETHERTYPE_IPV6: i32 = 0x86dd;
+// ARP (RFC 826), for IPv4 over Ethernet.
+const ARP_OPERATION_AT: i16 = IP_AT + 6;
+const ARP_TARGET_AT: i16 = IP_AT + 24;
+const ARP_REPLY: i32 = 2;
+// IPv4 (RFC 791, section 3.1).
+const V4_FRAGMENT_AT: i16 = IP_AT + 6;
+/// More fragments, and the offset.
+const V4_FRAGMENT: i32 = 0x3fff;
+const V4_PROTOCOL_AT: i16 = IP_AT + 9;
+const V4_DESTINATION_AT: i16 = IP_AT + 16;
+// IPv6 (RFC 8200, section 3), and NDP (RFC 4861, sections 4.3 and 4.4).
+const V6_NEXT_AT: i16 = IP_AT + 6;
+const V6_DESTINATION_AT: i16 = IP_AT + 24;
+const V6_PAYLOAD_AT: i16 = IP_AT + 40;
+const NDP_TARGET_AT: i16 = V6_PAYLOAD_AT + 8;
+const NEIGHBOR_SOLICITATION: i32 = 135;
+const NEIGHBOR_ADVERTISEMENT: i32 = 136;
+const ICMP: i32 = 1;
+const ICMPV6: i32 = 58;
+/// Types of ICMP that report errors: destination unreachable, time exceeded, parameter problem.
+const ICMP_ERRORS: [i32; 3] = [3, 11, 12];
+/// The last type of ICMPv6 that reports an error (RFC 4443, section 2.1).
+const ICMPV6_ERROR_LAST: i32 = 4;
+/// Place of the destination port in the header of TCP and UDP.
+const PORT_AT: i16 = 2;
+
+// From linux/bpf.h.
+const XDP_PASS: i32 = 2;
+const BPF_FUNC_REDIRECT_MAP: i32 = 51;
+const TCX_NEXT: i32 = -1;
+const TCX_DROP: i32 = 2;
+/// Places of `data`, `data_end` and `rx_queue_index` in `struct xdp_md`.
+const XDP_DATA: i16 = 0;
+const XDP_DATA_END: i16 = 4;
+const XDP_QUEUE: i16 = 16;
+/// Place of `vlan_present` in `struct __sk_buff`.
+const SKB_VLAN_PRESENT: i16 = 20;
+/// Result of a socket filter for a frame that the socket gets whole.
+const WHOLE: i32 = -1;
+
+/// Register of the context, of `data`, of `data_end`, and of the start of the transport header:
+/// a pointer, or with [`Access::Loads`] an offset.
+const CONTEXT: Reg = Reg::R6;
+const DATA: Reg = Reg::R7;
+const DATA_END: Reg = Reg::R8;
+const TRANSPORT: Reg = Reg::R9;
+
+impl Claim {
+    /// The program of an interface (XDP). Frames of the stack go to the socket of their queue,
+    /// if the queue has one; all others go to the kernel.
+    pub fn redirect(&self, sockets: &SocketMap) -> Vec<Instruction> {
+        self.redirect_or(sockets.as_fd(), XDP_PASS)
+    }
+
+    /// The same with another result for frames of the stack at a queue without a socket.
+    fn redirect_or(&self, sockets: BorrowedFd<'_>, result: i32) -> Vec<Instruction> {
+        let mut p = Program::new(Access::Pointers);
+        self.choose(&mut p);
+        p.asm.map(Reg::R1, sockets);
+        p.asm.peek(Size::Word, Reg::R2, CONTEXT, XDP_QUEUE);
+        p.asm.alu(Op::Move, Reg::R3, result);
+        p.asm.call(BPF_FUNC_REDIRECT_MAP);
+        p.asm.exit();
+        p.finish(XDP_PASS)
+    }
+
+    /// The program of a packet socket: frames of the stack, and copies for which see
+    /// [`Self::copies`].
+    pub fn filter(&self) -> Vec<Instruction> {
+        let mut p = Program::new(Access::Loads);
+        self.choose(&mut p);
+        p.asm.alu(Op::Move, Reg::R0, WHOLE);
+        p.asm.exit();
+        p.land_others();
+        p.shared();
+        p.asm.alu(Op::Move, Reg::R0, WHOLE);
+        p.asm.exit();
+        p.finish(0)
+    }
+
+    /// The program of a packet socket beside a program of [`Self::redirect`]. The kernel and the
+    /// stack both need answers of ARP and NDP, and errors of ICMP: the socket gets copies.
+    pub fn copies() -> Vec<Instruction> {
+        let mut p = Program::new(Access::Loads);
+        p.shared();
+        p.asm.alu(Op::Move, Reg::R0, WHOLE);
+        p.asm.exit();
+        p.finish(0)
+    }
+
+    /// The program that keeps the frames of the stack from the kernel, behind packet sockets
+    /// (tcx).
+    pub fn withhold(&self) -> Vec<Instruction> {
+        let mut p = Program::new(Access::Loads);
+        self.choose(&mut p);
+        p.asm.alu(Op::Move, Reg::R0, TCX_DROP);
+        p.asm.exit();
+        p.finish(TCX_NEXT)
+    }
+
+    /// Goes on for a frame of the stack, and jumps for others.
+    fn choose(&self, p: &mut Program) {
+        match self {
+            Self::Station { mac, addresses } => p.station(*mac, addresses),
+            Self::Ports { addresses, ports } => p.ports(addresses, ports),
+        }
+    }
+}
+
+/// Whether there are addresses of IPv4, and of IPv6.
+fn families(addresses: &[IpAddr]) -> [bool; 2] {
+    [true, false].map(|is_v4| addresses.iter().any(|address| address.is_ipv4() == is_v4))
+}
+
+/// A program that is being written, with the jumps for frames that it does not choose.
+struct Program {
+    asm: Assembler,
+    access: Access,
+    others: Vec<Jump>,
+}
+
+impl Program {
+    fn new(access: Access) -> Self {
+        let mut asm = Assembler::default();
+        asm.alu(Op::Move, CONTEXT, Reg::R1);
+        if access == Access::Pointers {
+            asm.peek(Size::Word, DATA, CONTEXT, XDP_DATA);
+            asm.peek(Size::Word, DATA_END, CONTEXT, XDP_DATA_END);
+        }
+        Self { asm, access, others: Vec::new() }
+    }
+
+    /// The program, which returns `result` for frames that it does not choose.
+    fn finish(mut self, result: i32) -> Vec<Instruction> {
+        self.land_others();
+        self.asm.alu(Op::Move, Reg::R0, result);
+        self.asm.exit();
+        self.asm.finish()
+    }
+
+    fn land_others(&mut self) {
+        self.asm.land(std::mem::take(&mut self.others));
+    }
+
+    /// `R0 =` the bytes at `at` of the frame, as a number. Jumps where the frame is shorter; with
+    /// [`Access::Loads`] the kernel ends the program then, which returns 0.
+    fn load(&mut self, size: Size, at: i16) {
+        match self.access {
+            Access::Loads => self.asm.load(size, at.into()),
+            Access::Pointers => self.load_at(size, DATA, at),
+        }
+    }
+
+    /// The same at [`TRANSPORT`].
+    fn load_transport(&mut self, size: Size, at: i16) {
+        match self.access {
+            Access::Loads => self.asm.load_from(size, TRANSPORT, at.into()),
+            Access::Pointers => self.load_at(size, TRANSPORT, at),
+        }
+    }
+
+    fn load_at(&mut self, size: Size, base: Reg, at: i16) {
+        self.asm.alu(Op::Move, Reg::R0, base);
+        self.asm.alu(Op::Add, Reg::R0, i32::from(at) + size.bytes());
+        let behind = self.asm.jump_if(Reg::R0, If::Greater, DATA_END);
+        self.others.push(behind);
+        self.asm.peek(size, Reg::R0, base, at);
+        self.asm.swap(size, Reg::R0);
+    }
+
+    /// Goes on if `R0` is `number`.
+    fn require(&mut self, number: i32) {
+        let other = self.asm.jump_if(Reg::R0, If::NotEqual, number);
+        self.others.push(other);
+    }
+
+    /// A jump that is taken if `R0` is a number of 32 bits.
+    fn jump_if_word(&mut self, word: u32) -> Jump {
+        self.asm.constant(Reg::R1, word.into());
+        self.asm.jump_if(Reg::R0, If::Equal, Reg::R1)
+    }
+
+    fn jump_to_others(&mut self) {
+        let other = self.asm.jump();
+        self.others.push(other);
+    }
+
+    /// Goes on if the frame has one of `addresses` of its family at `at`.
+    fn require_address(&mut self, addresses: &[IpAddr], at: i16, is_v4: bool) {
+        let mut found = Vec::new();
+        for address in addresses.iter().filter(|address| address.is_ipv4() == is_v4) {
+            match address {
+                IpAddr::V4(address) => {
+                    self.load(Size::Word, at);
+                    found.push(self.jump_if_word(address.to_bits()));
+                }
+                IpAddr::V6(address) => found.push(self.jump_if_v6(address.to_bits(), at)),
+            }
+        }
+        self.jump_to_others();
+        self.asm.land(found);
+    }
+
+    fn jump_if_v6(&mut self, address: u128, at: i16) -> Jump {
+        let mut unlike = Vec::new();
+        for (n, shift) in [96, 64, 32, 0].into_iter().enumerate() {
+            self.load(Size::Word, at + 4 * n as i16);
+            self.asm.constant(Reg::R1, u64::from((address >> shift) as u32));
+            unlike.push(self.asm.jump_if(Reg::R0, If::NotEqual, Reg::R1));
+        }
+        let found = self.asm.jump();
+        self.asm.land(unlike);
+        found
+    }
+
+    fn station(&mut self, [a, b, c, d, e, f]: [u8; 6], addresses: &[IpAddr]) {
+        self.load(Size::Half, 0);
+        let unlike = self.asm.jump_if(Reg::R0, If::NotEqual, i32::from(u16::from_be_bytes([a, b])));
+        self.load(Size::Word, 2);
+        let ours = self.jump_if_word(u32::from_be_bytes([c, d, e, f]));
+        self.asm.land([unlike]);
+        self.load(Size::Half, ETHERTYPE_AT);
+        let mut ours = vec![ours];
+        let [has_v4, has_v6] = families(addresses);
+        // The kernel refuses a program with instructions that none leads to.
+        let arp = has_v4.then(|| self.asm.jump_if(Reg::R0, If::Equal, ETHERTYPE_ARP));
+        if has_v6 {
+            self.require(ETHERTYPE_IPV6);
+            self.load(Size::Byte, V6_NEXT_AT);
+            self.require(ICMPV6);
+            self.load(Size::Byte, V6_PAYLOAD_AT);
+            self.require(NEIGHBOR_SOLICITATION);
+            self.require_address(addresses, NDP_TARGET_AT, false);
+            ours.push(self.asm.jump());
+        } else {
+            self.jump_to_others();
+        }
+        if has_v4 {
+            self.asm.land(arp);
+            self.require_address(addresses, ARP_TARGET_AT, true);
+        }
+        self.asm.land(ours);
+    }
+
+    /// Leaves tagged frames to the VLAN interfaces of the kernel, which keeps the tag beside
+    /// them.
+    fn require_no_tag(&mut self) {
+        if self.access == Access::Loads {
+            self.asm.peek(Size::Word, Reg::R0, CONTEXT, SKB_VLAN_PRESENT);
+            self.require(0);
+        }
+    }
+
+    fn ports(&mut self, addresses: &[IpAddr], ports: &[PortRange]) {
+        self.require_no_tag();
+        self.load(Size::Half, ETHERTYPE_AT);
+        let [has_v4, has_v6] = families(addresses);
+        let has = |it: &Transport| ports.iter().any(|range| range.transport == *it);
+        let transports: Vec<_> = [Transport::Tcp, Transport::Udp].into_iter().filter(has).collect();
+        let mut found = Vec::new();
+        let v4 = has_v4.then(|| self.asm.jump_if(Reg::R0, If::Equal, ETHERTYPE_IPV4));
+        if has_v6 {
+            self.require(ETHERTYPE_IPV6);
+            self.require_address(addresses, V6_DESTINATION_AT, false);
+            self.transport_at(V6_PAYLOAD_AT.into());
+            self.load(Size::Byte, V6_NEXT_AT);
+            found.extend(self.jump_to(&transports));
+        } else {
+            self.jump_to_others();
+        }
+        if has_v4 {
+            self.asm.land(v4);
+            self.require_address(addresses, V4_DESTINATION_AT, true);
+            self.load(Size::Half, V4_FRAGMENT_AT);
+            self.asm.alu(Op::And, Reg::R0, V4_FRAGMENT);
+            self.require(0);
+            self.transport_behind_v4();
+            self.load(Size::Byte, V4_PROTOCOL_AT);
+            found.extend(self.jump_to(&transports));
+        }
+        let mut ours = Vec::new();
+        for transport in transports {
+            let here = found.extract_if(.., |(of, _)| *of == transport).map(|(_, jump)| jump);
+            self.asm.land(here);
+            self.load_transport(Size::Half, PORT_AT);
+            for range in ports.iter().filter(|range| range.transport == transport) {
+                let below = self.asm.jump_if(Reg::R0, If::Less, i32::from(range.first));
+                let above = self.asm.jump_if(Reg::R0, If::Greater, i32::from(range.last));
+                ours.push(self.asm.jump());
+                self.asm.land([below, above]);
+            }
+            self.jump_to_others();
+        }
+        self.asm.land(ours);
+    }
+
+    /// Jumps for transport protocols, one of whose numbers `R0` has to be.
+    fn jump_to(&mut self, transports: &[Transport]) -> Vec<(Transport, Jump)> {
+        let jump = |&it: &Transport| (it, self.asm.jump_if(Reg::R0, If::Equal, it as i32));
+        let jumps = transports.iter().map(jump).collect();
+        self.jump_to_others();
+        jumps
+    }
+
+    fn transport_at(&mut self, at: i32) {
+        match self.access {
+            Access::Loads => self.asm.alu(Op::Move, TRANSPORT, at),
+            Access::Pointers => {
+                self.asm.alu(Op::Move, TRANSPORT, DATA);
+                self.asm.alu(Op::Add, TRANSPORT, at);
+            }
+        }
+    }
+
+    /// The header of IPv4 has the length that its first byte says, in words of 4 bytes.
+    fn transport_behind_v4(&mut self) {
+        self.load(Size::Byte, IP_AT);
+        self.asm.alu(Op::And, Reg::R0, 0x0f);
+        self.asm.alu(Op::ShiftLeft, Reg::R0, 2);
+        match self.access {
+            Access::Loads => self.asm.alu(Op::Move, TRANSPORT, Reg::R0),
+            Access::Pointers => {
+                self.asm.alu(Op::Move, TRANSPORT, DATA);
+                self.asm.alu(Op::Add, TRANSPORT, Reg::R0);
+            }
+        }
+        self.asm.alu(Op::Add, TRANSPORT, i32::from(IP_AT));
+    }
+
+    /// Goes on for frames that the kernel and a stack with the same Ethernet address both need.
+    fn shared(&mut self) {
+        self.require_no_tag();
+        self.load(Size::Half, ETHERTYPE_AT);
+        let v4 = self.asm.jump_if(Reg::R0, If::Equal, ETHERTYPE_IPV4);
+        let arp = self.asm.jump_if(Reg::R0, If::Equal, ETHERTYPE_ARP);
+        self.require(ETHERTYPE_IPV6);
+        self.load(Size::Byte, V6_NEXT_AT);
+        self.require(ICMPV6);
+        self.load(Size::Byte, V6_PAYLOAD_AT);
+        let advertised = self.asm.jump_if(Reg::R0, If::Equal, NEIGHBOR_ADVERTISEMENT);
+        let other = self.asm.jump_if(Reg::R0, If::Greater, ICMPV6_ERROR_LAST);
+        self.others.push(other);
+        let mut both = vec![advertised, self.asm.jump()];
+
+        self.asm.land([arp]);
+        self.load(Size::Half, ARP_OPERATION_AT);
+        self.require(ARP_REPLY);
+        both.push(self.asm.jump());
+
+        self.asm.land([v4]);
+        self.load(Size::Byte, V4_PROTOCOL_AT);
+        self.require(ICMP);
+        self.transport_behind_v4();
+        self.load_transport(Size::Byte, 0);
+        for kind in ICMP_ERRORS {
+            both.push(self.asm.jump_if(Reg::R0, If::Equal, kind));
+        }
+        self.jump_to_others();
+        self.asm.land(both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::{Kind, load, run};
+
+    const US: [u8; 6] = [2, 0x11, 0x22, 0x33, 0x44, 0x55];
+    const ALL: [u8; 6] = [0xff; 6];
+    const XDP_DROP: u32 = 1;
+
+    /// An Ethernet frame.
+    fn frame(to: [u8; 6], ethertype: u16, body: &[&[u8]]) -> Vec<u8> {
+        let mut out = [&to[..], &[2, 0, 0, 0, 0, 9], &ethertype.to_be_bytes()].concat();
+        body.iter().for_each(|part| out.extend_from_slice(part));
+        out
+    }
+
+    fn ipv4(to: [u8; 4], protocol: u8, options: usize, payload: &[u8]) -> Vec<u8> {
+        let mut header = vec![0; 20 + options];
+        header[0] = 0x40 | (5 + options / 4) as u8;
+        header[9] = protocol;
+        header[16..20].copy_from_slice(&to);
+        frame(US, 0x0800, &[&header, payload])
+    }
+
+    fn ipv6(to: &str, next: u8, payload: &[u8]) -> Vec<u8> {
+        let mut header = [0; 40];
+        (header[0], header[6]) = (0x60, next);
+        let to: std::net::Ipv6Addr = to.parse().unwrap();
+        header[24..].copy_from_slice(&to.octets());
+        frame(US, 0x86dd, &[&header, payload])
+    }
+
+    fn to_port(port: u16) -> Vec<u8> {
+        [&[0x13, 0x88][..], &port.to_be_bytes(), &[0; 16]].concat()
+    }
+
+    fn arp(operation: u8, target: [u8; 4]) -> Vec<u8> {
+        let mut body = [0; 28];
+        body[7] = operation;
+        body[24..].copy_from_slice(&target);
+        frame(ALL, 0x0806, &[&body])
+    }
+
+    fn solicitation(target: &str) -> Vec<u8> {
+        let target: std::net::Ipv6Addr = target.parse().unwrap();
+        ipv6("ff02::1:ff00:2", 58, &[&[135, 0, 0, 0, 0, 0, 0, 0], &target.octets()[..]].concat())
+    }
+
+    fn addresses() -> Vec<IpAddr> {
+        ["10.1.0.2", "200.1.0.3", "fd00:1::2"].map(|text| text.parse().unwrap()).into()
+    }
+
+    fn claimed_ports() -> Claim {
+        let range = |transport, first, last| PortRange { transport, first, last };
+        let (tcp, udp) = (Transport::Tcp, Transport::Udp);
+        let ports = vec![range(tcp, 80, 80), range(tcp, 8000, 8010), range(udp, 53, 53)];
+        Claim::Ports { addresses: addresses(), ports }
+    }
+
+    /// Whether the three programs of a claim choose a frame; None without CAP_BPF.
+    fn chosen(claim: &Claim, bytes: &[u8]) -> Option<[bool; 2]> {
+        // The kernel runs no program for less than an Ethernet header.
+        assert!(bytes.len() >= 14);
+        let map = SocketMap::new(1).ok()?;
+        let xdp = load(Kind::Xdp, &claim.redirect_or(map.as_fd(), XDP_DROP as i32));
+        let ingress = load(Kind::Ingress, &claim.withhold()).expect("verified");
+        let by_xdp = run(xdp.expect("verified").as_fd(), bytes).expect("run") == XDP_DROP;
+        let by_ingress = match run(ingress.as_fd(), bytes) {
+            Ok(result) => result == TCX_DROP as u32,
+            // The kernel runs programs of this kind for frames with a whole IP header alone.
+            Err(_) if bytes.len() < 14 + 40 => by_xdp,
+            Err(error) => panic!("{error}"),
+        };
+        for program in [claim.filter(), Claim::copies()] {
+            load(Kind::SocketFilter, &program).expect("verified");
+        }
+        Some([by_xdp, by_ingress])
+    }
+
+    #[track_caller]
+    fn assert_chosen(claim: &Claim, bytes: &[u8], wanted: bool) {
+        let Some(chosen) = chosen(claim, bytes) else { return };
+        assert_eq!(chosen, [wanted; 2], "{bytes:x?}");
+    }
+
+    #[test]
+    fn a_station_has_its_frames_and_the_questions_for_it() {
+        let claim = Claim::Station { mac: US, addresses: addresses() };
+        assert_chosen(&claim, &frame(US, 0x9999, &[]), true);
+        assert_chosen(&claim, &ipv4([9, 9, 9, 9], 6, 0, &to_port(1)), true);
+        for at in 0..6 {
+            let mut to = US;
+            to[at] ^= 0x80;
+            assert_chosen(&claim, &frame(to, 0x0800, &[&[0; 40]]), false);
+        }
+        for (target, wanted) in [([10, 1, 0, 2], true), ([200, 1, 0, 3], true), ([9; 4], false)] {
+            assert_chosen(&claim, &arp(1, target), wanted);
+        }
+        for (target, wanted) in [("fd00:1::2", true), ("fd00:1::3", false), ("fd00:2::2", false)] {
+            let mut asked = solicitation(target);
+            asked[..6].copy_from_slice(&[0x33, 0x33, 0xff, 0, 0, 2]);
+            assert_chosen(&claim, &asked, wanted);
+            for len in 14..asked.len() {
+                assert_chosen(&claim, &asked[..len], false);
+            }
+        }
+        for len in 14..arp(1, [10, 1, 0, 2]).len() {
+            assert_chosen(&claim, &arp(1, [10, 1, 0, 2])[..len], false);
+        }
+    }
+
+    #[test]
+    fn ports_are_those_of_the_rules_at_our_addresses() {
+        let claim = claimed_ports();
+        let (tcp, udp, us) = (6, 17, [10, 1, 0, 2]);
+        let cases = [
+            (tcp, 80, true),
+            (tcp, 79, false),
+            (tcp, 81, false),
+            (udp, 80, false),
+            (tcp, 8000, true),
+            (tcp, 8010, true),
+            (tcp, 7999, false),
+            (tcp, 8011, false),
+            (udp, 53, true),
+            (tcp, 53, false),
+            (1, 80, false),
+        ];
+        for (protocol, port, wanted) in cases {
+            for options in [0, 4, 40] {
+                assert_chosen(&claim, &ipv4(us, protocol, options, &to_port(port)), wanted);
+            }
+            assert_chosen(&claim, &ipv4([10, 1, 0, 9], protocol, 0, &to_port(port)), false);
+            assert_chosen(&claim, &ipv6("fd00:1::2", protocol, &to_port(port)), wanted);
+            assert_chosen(&claim, &ipv6("fd00:1::3", protocol, &to_port(port)), false);
+        }
+        // The bytes where an IPv6 fragment, or another extension header, has its port.
+        assert_chosen(&claim, &ipv6("fd00:1::2", 44, &to_port(80)), false);
+        let mut fragment = ipv4(us, tcp, 0, &to_port(80));
+        fragment[14 + 7] = 1;
+        assert_chosen(&claim, &fragment, false);
+        let whole = ipv4(us, tcp, 0, &to_port(80));
+        for len in 14..14 + 24 {
+            assert_chosen(&claim, &whole[..len], false);
+        }
+        assert_chosen(&claim, &arp(1, us), false);
+        assert_chosen(&claim, &solicitation("fd00:1::2"), false);
+    }
+
+    #[test]
+    fn claims_of_any_family_and_protocol_are_verified() {
+        let range = |transport| PortRange { transport, first: 7, last: 9 };
+        let (tcp, udp) = (range(Transport::Tcp), range(Transport::Udp));
+        let all = addresses();
+        for addresses in [&all[..1], &all[2..], &all[..]] {
+            let addresses = addresses.to_vec();
+            let station = Claim::Station { mac: US, addresses: addresses.clone() };
+            assert_chosen(&station, &frame(ALL, 0x0800, &[&[0; 40]]), false);
+            for ports in [vec![tcp], vec![udp], vec![udp, tcp, tcp]] {
+                let (has_tcp, has_v4) = (ports.contains(&tcp), addresses[0].is_ipv4());
+                let claim = Claim::Ports { addresses: addresses.clone(), ports };
+                let bytes = ipv4([10, 1, 0, 2], 6, 0, &to_port(8));
+                assert_chosen(&claim, &bytes, has_tcp && has_v4);
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The calls of bpf(2).
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libc::c_int;
+use towpath_shm::Fd;
+
+use crate::assembler::Instruction;
+
+// Commands, types and flags of linux/bpf.h and linux/if_link.h.
+const BPF_MAP_CREATE: c_int = 0;
+const BPF_MAP_UPDATE_ELEM: c_int = 2;
+const BPF_PROG_LOAD: c_int = 5;
+const BPF_LINK_CREATE: c_int = 28;
+const BPF_MAP_TYPE_XSKMAP: u32 = 17;
+const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
+const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+const BPF_XDP: u32 = 37;
+const BPF_TCX_INGRESS: u32 = 46;
+const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// The place of a program in the kernel, which says what it may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A program that chooses a queue or a socket.
+    SocketFilter,
+    /// A program that says whether the kernel gets a frame (tcx).
+    Ingress,
+    /// A program of an interface's driver, for frames of any number of pages (Linux 5.18).
+    Xdp,
+}
+
+/// Where the kernel runs an XDP program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the interface's driver, before the kernel makes anything of the frame.
+    Driver,
+    /// After the driver, on any interface; slower.
+    Generic,
+}
+
+/// The beginning of `union bpf_attr` for BPF_PROG_LOAD; the kernel takes the rest as zero.
+#[derive(Default)]
+#[repr(C)]
+struct Load {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    attach_type: u32,
+}
+
+/// The same for BPF_MAP_CREATE.
+#[repr(C)]
+struct Create {
+    kind: u32,
+    key_len: u32,
+    value_len: u32,
+    entries_max: u32,
+    flags: u32,
+}
+
+/// The same for BPF_MAP_UPDATE_ELEM.
+#[repr(C)]
+struct Update {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// The same for BPF_LINK_CREATE.
+#[repr(C)]
+struct Link {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Load>() == 72);
+    assert!(size_of::<Update>() == 32);
+};
+
+/// Has the kernel verify a program, and keep it as long as the descriptor, a device or a socket
+/// has it.
+///
+/// # Errors EPERM without CAP_BPF (for XDP with CAP_NET_ADMIN as well) in the first user
+/// namespace; EINVAL or EACCES for a program that the kernel refuses.
+pub fn load(kind: Kind, instructions: &[Instruction]) -> io::Result<Fd> {
+    let (kind, flags, attach_type) = match kind {
+        Kind::SocketFilter => (BPF_PROG_TYPE_SOCKET_FILTER, 0, 0),
+        Kind::Ingress => (BPF_PROG_TYPE_SCHED_CLS, 0, BPF_TCX_INGRESS),
+        Kind::Xdp => (BPF_PROG_TYPE_XDP, BPF_F_XDP_HAS_FRAGS, BPF_XDP),
+    };
+    let load = Load {
+        kind,
+        count: instructions.len() as u32,
+        instructions: instructions.as_ptr() as u64,
+        license: c"MIT".as_ptr() as u64,
+        flags,
+        attach_type,
+        ..Load::default()
+    };
+    // SAFETY: bpf(2) reads `load` and the instructions, which live as long as the call; without a
+    // log it writes nothing.
+    unsafe { opened(BPF_PROG_LOAD, &load) }
+}
+
+/// A map from queues of an interface to XDP sockets (BPF_MAP_TYPE_XSKMAP).
+#[derive(Debug)]
+pub struct SocketMap(Fd);
+
+impl SocketMap {
+    /// A map for so many queues.
+    ///
+    /// # Errors
+    /// EPERM without CAP_BPF.
+    pub fn new(queues: u32) -> io::Result<Self> {
+        let create = Create {
+            kind: BPF_MAP_TYPE_XSKMAP,
+            key_len: 4,
+            value_len: 4,
+            entries_max: queues,
+            flags: 0,
+        };
+        // SAFETY: bpf(2) reads `create`, which lives as long as the call.
+        Ok(Self(unsafe { opened(BPF_MAP_CREATE, &create) }?))
+    }
+
+    /// Puts a bound XDP socket at the place of its queue. The kernel takes it out when it is
+    /// closed.
+    ///
+    /// # Errors
+    /// E2BIG for a queue that the map is too small for.
+    pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let value = socket.as_raw_fd() as u32;
+        let update = Update {
+            map: self.0.as_fd().as_raw_fd() as u32,
+            padding: 0,
+            key: (&raw const queue) as u64,
+            value: (&raw const value) as u64,
+            flags: 0,
+        };
+        // SAFETY: bpf(2) reads `update`, and 4 bytes each of key and value, which live here.
+        unsafe { call(BPF_MAP_UPDATE_ELEM, &update) }.map(drop)
+    }
+}
+
+impl AsFd for SocketMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Has the kernel run a program for each frame that an interface receives, as long as the
+/// descriptor is open. The program goes with the last process that has it, however that ends.
+///
+/// # Errors
+/// EBUSY where another program is attached; ERANGE or EOPNOTSUPP where the driver cannot run one.
+pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io::Result<Fd> {
+    let flags = match mode {
+        XdpMode::Driver => XDP_FLAGS_DRV_MODE,
+        XdpMode::Generic => XDP_FLAGS_SKB_MODE,
+    };
+    attach(program, interface, BPF_XDP, flags)
+}
+
+/// Has a program say which received frames the kernel gets, as long as the descriptor is open.
+/// Packet sockets receive a frame before that.
+///
+/// # Errors
+/// EINVAL before Linux 6.6, which has no such programs.
+pub fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<Fd> {
+    attach(program, interface, BPF_TCX_INGRESS, 0)
+}
+
+fn attach(program: BorrowedFd<'_>, interface: u32, attach_type: u32, flags: u32) -> io::Result<Fd> {
+    let program = program.as_raw_fd() as u32;
+    let link = Link { program, interface, attach_type, flags };
+    // SAFETY: bpf(2) reads `link`, which lives as long as the call.
+    unsafe { opened(BPF_LINK_CREATE, &link) }
+}
+
+/// A command that returns a descriptor.
+///
+/// # Safety
+/// As for [`call`].
+unsafe fn opened<T>(command: c_int, attributes: &T) -> io::Result<Fd> {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { call(command, attributes) }?;
+    // SAFETY: the descriptor is new, and nobody else's. The kernel sets its close-on-exec flag.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
+}
+
+/// # Safety
+/// `attributes` is the part of `union bpf_attr` for the command, and its pointers lead to memory
+/// that the command takes.
+unsafe fn call<T>(command: c_int, attributes: &T) -> io::Result<c_int> {
+    let attributes = std::ptr::from_ref(attributes);
+    // SAFETY: the caller's promise.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as c_int) }
+}
+
+/// Runs a program for a frame, and gives its result.
+#[cfg(test)]
+pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
+    const BPF_PROG_TEST_RUN: c_int = 10;
+    /// The beginning of `union bpf_attr` for BPF_PROG_TEST_RUN.
+    #[repr(C)]
+    struct Run {
+        program: u32,
+        result: u32,
+        len_in: u32,
+        len_out: u32,
+        bytes_in: u64,
+        bytes_out: u64,
+        repeat: u32,
+        duration: u32,
+    }
+    let mut run = Run {
+        program: program.as_raw_fd() as u32,
+        result: 0,
+        len_in: frame.len() as u32,
+        len_out: 0,
+        bytes_in: frame.as_ptr() as u64,
+        bytes_out: 0,
+        repeat: 1,
+        duration: 0,
+    };
+    // SAFETY: bpf(2) reads the frame and writes to `run`, which both live here.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, &raw mut run, size_of::<Run>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(run.result) }
+}

@@ -1,0 +1,143 @@
+//! Behind which port an address is.
+
+use std::collections::HashMap;
+
+/// An Ethernet address.
+pub(crate) type Mac = [u8; 6];
+
+/// Outcome of learning an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Learned {
+    /// The address is known behind this port, now or since before.
+    Here,
+    /// The address was known behind another port.
+    Moved,
+    /// The port has as many addresses as it may.
+    Full,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    port: usize,
+    at_ns: u64,
+}
+
+/// Addresses and when they were last seen. A stranger chooses them: std's map hashes them with a
+/// secret.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    seen: HashMap<Mac, Seen>,
+    /// How many are behind each port.
+    counts: Vec<usize>,
+    max: usize,
+    ageing_ns: u64,
+    /// The oldest were looked for last.
+    swept_ns: u64,
+}
+
+impl Addresses {
+    pub fn new(ports: usize, max: usize, ageing_ns: u64) -> Self {
+        Self { seen: HashMap::new(), counts: vec![0; ports], max, ageing_ns, swept_ns: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// The port behind which `mac` was seen, and not too long ago.
+    pub fn port_of(&self, now_ns: u64, mac: &Mac) -> Option<usize> {
+        let seen = self.seen.get(mac)?;
+        (now_ns.saturating_sub(seen.at_ns) < self.ageing_ns).then_some(seen.port)
+    }
+
+    /// A frame of `mac` came from `port`.
+    pub fn learn(&mut self, now_ns: u64, mac: Mac, port: usize) -> Learned {
+        if let Some(seen) = self.seen.get_mut(&mac)
+            && seen.port == port
+        {
+            seen.at_ns = now_ns;
+            return Learned::Here;
+        }
+        if self.counts[port] >= self.max && !self.sweep(now_ns, port) {
+            return Learned::Full;
+        }
+        self.counts[port] += 1;
+        match self.seen.insert(mac, Seen { port, at_ns: now_ns }) {
+            Some(before) => {
+                self.counts[before.port] -= 1;
+                Learned::Moved
+            }
+            None => Learned::Here,
+        }
+    }
+
+    /// Forgets all that is too old, at most once in a tenth of the ageing time. Otherwise each
+    /// address of a flood would cost a look at all of them. Returns whether `port` has room then.
+    fn sweep(&mut self, now_ns: u64, port: usize) -> bool {
+        if now_ns.saturating_sub(self.swept_ns) < self.ageing_ns / 10 {
+            return false;
+        }
+        self.swept_ns = now_ns;
+        let (counts, ageing_ns) = (&mut self.counts, self.ageing_ns);
+        self.seen.retain(|_, seen| {
+            let stays = now_ns.saturating_sub(seen.at_ns) < ageing_ns;
+            counts[seen.port] -= usize::from(!stays);
+            stays
+        });
+        self.counts[port] < self.max
+    }
+
+    /// Forgets what was behind a port that has gone.
+    pub fn forget(&mut self, port: usize) {
+        self.seen.retain(|_, seen| seen.port != port);
+        self.counts[port] = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGEING: u64 = 1000;
+
+    fn mac(n: u8) -> Mac {
+        [2, 0, 0, 0, 0, n]
+    }
+
+    #[test]
+    fn an_address_is_where_it_was_seen_last_until_it_is_old() {
+        let mut addresses = Addresses::new(2, 8, AGEING);
+        assert_eq!(addresses.port_of(0, &mac(1)), None);
+        assert_eq!(addresses.learn(0, mac(1), 0), Learned::Here);
+        assert_eq!(addresses.learn(10, mac(1), 1), Learned::Moved);
+        assert_eq!(addresses.port_of(AGEING, &mac(1)), Some(1));
+        assert_eq!(addresses.learn(AGEING, mac(1), 1), Learned::Here);
+        assert_eq!(addresses.port_of(2 * AGEING - 1, &mac(1)), Some(1));
+        assert_eq!(addresses.port_of(2 * AGEING, &mac(1)), None);
+    }
+
+    #[test]
+    fn a_flood_behind_one_port_leaves_the_others_their_room() {
+        let mut addresses = Addresses::new(2, 4, AGEING);
+        assert_eq!(addresses.learn(1, mac(100), 1), Learned::Here);
+        for n in 0..50 {
+            let expected = if n < 4 { Learned::Here } else { Learned::Full };
+            assert_eq!(addresses.learn(2, mac(n), 0), expected, "{n}");
+        }
+        assert_eq!(addresses.learn(3, mac(101), 1), Learned::Here);
+        assert_eq!((addresses.len(), &addresses.counts[..]), (6, &[4, 2][..]));
+        // The flood grows old, and makes room.
+        assert_eq!(addresses.learn(2 + AGEING, mac(60), 0), Learned::Here);
+        assert_eq!((addresses.len(), &addresses.counts[..]), (2, &[1, 1][..]));
+    }
+
+    #[test]
+    fn a_port_that_goes_takes_its_addresses_along() {
+        let mut addresses = Addresses::new(2, 4, AGEING);
+        addresses.learn(0, mac(1), 0);
+        addresses.learn(0, mac(2), 1);
+        addresses.forget(0);
+        assert_eq!((addresses.port_of(0, &mac(1)), addresses.port_of(0, &mac(2))), (None, Some(1)));
+        assert_eq!(addresses.counts, [0, 1]);
+    }
+}

@@ -1,0 +1,334 @@
+//! Frames from port to port.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_pool::{Batch, Checksum, LinkType, Offloads, Packet, Pool, Port, Protocol};
+use towpath_qdisc::QueuedPacket;
+
+use crate::addresses::{Addresses, Learned, Mac};
+use crate::stats::{Stats, count};
+use crate::wakes::Wakes;
+
+/// Frames that wait for a port: Linux's default for a device's queue (`txqueuelen`).
+const QUEUE_MAX: usize = 1000;
+/// Both addresses and the EtherType.
+const HEADER_LEN: usize = 14;
+/// Groups of which no frame leaves its link (IEEE 802.1Q-2018 table 8-1), but for the last byte.
+const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0, 0];
+const LINK_LOCAL_LAST: u8 = 0x0f;
+
+/// Properties of a bridge.
+#[derive(Debug, Clone, Copy)]
+pub struct BridgeConfig {
+    /// The stack's own address, which frames from its side have.
+    pub mac: [u8; 6],
+    /// Nanoseconds after which an address is forgotten of which no frame came.
+    pub ageing_ns: u64,
+    /// Addresses that are remembered behind each port.
+    pub addresses_max: usize,
+}
+
+impl BridgeConfig {
+    /// The defaults: 300 s (IEEE 802.1Q-2018 table 8-6), and 4096 addresses a port, some 200 KiB.
+    pub fn new(mac: [u8; 6]) -> Self {
+        Self { mac, ageing_ns: 300_000_000_000, addresses_max: 4096 }
+    }
+}
+
+/// Why there is no bridge.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BridgeError {
+    /// A bridge of IP packets is a router.
+    #[error("port {0} of the bridge carries no Ethernet frames")]
+    NoEthernet(usize),
+    /// The process has no descriptors left.
+    #[error("no descriptor for a bridge: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Several Ethernet ports that are one.
+pub struct Bridge {
+    ports: Vec<Box<dyn Port + Send>>,
+    /// Offloads of each port.
+    offloads: Vec<Offloads>,
+    /// Frames that each port has not taken.
+    queues: Vec<Batch>,
+    addresses: Addresses,
+    wakes: Wakes,
+    config: BridgeConfig,
+    stats: Stats,
+    /// The port that is asked first next time.
+    first: usize,
+    /// Ports that have gone.
+    gone: Vec<bool>,
+    /// Frames on their way from a port; empty between calls.
+    arrived: Batch,
+}
+
+/// Where a frame came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    Stack,
+    Port(usize),
+}
+
+/// Where a frame goes.
+enum Way {
+    Stack,
+    Port(usize),
+    /// To all ports but the one that it came from, and to the stack if it is a group's.
+    All {
+        stack: bool,
+    },
+    Nowhere,
+}
+
+impl Bridge {
+    /// A bridge of these ports.
+    ///
+    /// # Errors
+    /// [`BridgeError::NoEthernet`]; [`BridgeError::Io`] when the process has no descriptors left.
+    pub fn new(
+        ports: Vec<Box<dyn Port + Send>>,
+        config: BridgeConfig,
+    ) -> Result<Self, BridgeError> {
+        if let Some(n) = ports.iter().position(|port| port.link_type() != LinkType::Ethernet) {
+            return Err(BridgeError::NoEthernet(n));
+        }
+        let count = ports.len();
+        Ok(Self {
+            offloads: ports.iter().map(|port| port.offloads()).collect(),
+            queues: ports.iter().map(|_| Batch::new()).collect(),
+            addresses: Addresses::new(count, config.addresses_max, config.ageing_ns),
+            wakes: Wakes::new(&ports)?,
+            config,
+            stats: Stats::default(),
+            first: 0,
+            gone: vec![false; count],
+            arrived: Batch::new(),
+            ports,
+        })
+    }
+
+    /// A handle on its counters.
+    pub fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+
+    /// Learns from a received frame, and says where it goes.
+    fn receive(&mut self, now_ns: u64, port: usize, frame: &Packet) -> Way {
+        let cells = &self.stats.0;
+        let Some((dst, src)) = addresses_of(frame).filter(|(_, src)| !is_group(src)) else {
+            count(&cells.malformed);
+            return Way::Nowhere;
+        };
+        if src == self.config.mac {
+            count(&cells.own_address);
+            return Way::Nowhere;
+        }
+        match self.addresses.learn(now_ns, src, port) {
+            Learned::Here => {}
+            Learned::Moved => count(&cells.moved),
+            Learned::Full => count(&cells.addresses_full),
+        }
+        cells.addresses.store(self.addresses.len() as u64, Relaxed);
+        if dst[..5] == LINK_LOCAL && dst[5] <= LINK_LOCAL_LAST {
+            count(&cells.link_local);
+            return Way::Nowhere;
+        }
+        if dst == self.config.mac {
+            return Way::Stack;
+        }
+        match self.addresses.port_of(now_ns, &dst) {
+            _ if is_group(&dst) => Way::All { stack: true },
+            None => Way::All { stack: false },
+            Some(there) if there == port => {
+                count(&cells.same_port);
+                Way::Nowhere
+            }
+            Some(there) => Way::Port(there),
+        }
+    }
+
+    /// Puts a frame where it goes. True: it is the stack's, in `out`.
+    fn go(
+        &mut self,
+        way: Way,
+        from: From,
+        frame: Packet,
+        pool: &mut Pool,
+        out: &mut Batch,
+    ) -> bool {
+        match way {
+            Way::Nowhere => pool.give(frame),
+            Way::Stack => {
+                count(&self.stats.0.to_stack);
+                out.push_back(frame);
+                return true;
+            }
+            Way::Port(port) => {
+                count(&self.stats.0.forwarded);
+                self.enqueue(port, frame, pool);
+            }
+            Way::All { stack } => {
+                count(&self.stats.0.flooded);
+                for port in (0..self.ports.len()).filter(|port| From::Port(*port) != from) {
+                    if !self.gone[port] {
+                        let copy = copy(&frame, pool);
+                        self.enqueue(port, copy, pool);
+                    }
+                }
+                if stack {
+                    count(&self.stats.0.to_stack);
+                    out.push_back(frame);
+                    return true;
+                }
+                pool.give(frame);
+            }
+        }
+        false
+    }
+
+    /// Puts a frame into the queue of a port, cut and summed if the port does not do that.
+    fn enqueue(&mut self, port: usize, mut frame: Packet, pool: &mut Pool) {
+        if self.gone[port] || self.queues[port].len() >= QUEUE_MAX {
+            count(&self.stats.0.overflow);
+            return pool.give(frame);
+        }
+        let (queue, can) = (&mut self.queues[port], self.offloads[port]);
+        if frame.meta.checksum == Checksum::Verified {
+            // A device vouches for complete checksums.
+            frame.meta.checksum = Checksum::Unknown;
+        }
+        let is_cut_by_port = frame.meta.segmentation.is_none_or(|how| match how.protocol {
+            Protocol::Udp => can.udp_segmentation,
+            Protocol::Tcp4 | Protocol::Tcp6 => can.tcp_segmentation,
+        });
+        let is_summed_by_port = can.checksum || frame.meta.checksum == Checksum::Unknown;
+        if is_cut_by_port && is_summed_by_port {
+            return queue.push_back(frame);
+        }
+        QueuedPacket::each(frame, LinkType::Ethernet, pool, |mut segment, _| {
+            if !can.checksum {
+                segment.complete_checksum();
+            }
+            queue.push_back(segment.into_packet());
+        });
+    }
+
+    /// Offers each port what waits for it.
+    fn flush(&mut self, now_ns: u64, pool: &mut Pool) {
+        for (place, port) in self.ports.iter_mut().enumerate() {
+            let queue = &mut self.queues[place];
+            if !queue.is_empty() {
+                port.submit(now_ns, pool, queue);
+            }
+            self.wakes.follow(place, &**port);
+            if port.is_gone() && !self.gone[place] {
+                self.gone[place] = true;
+                self.addresses.forget(place);
+                queue.drain(..).for_each(|frame| pool.give(frame));
+            }
+        }
+    }
+}
+
+impl Port for Bridge {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let (count, mut left, mut found) = (self.ports.len(), max, 0);
+        let first = (self.first + 1) % count.max(1);
+        self.first = first;
+        for place in (0..count).map(|n| (first + n) % count) {
+            let mut arrived = std::mem::take(&mut self.arrived);
+            left -= self.ports[place].poll(now_ns, pool, &mut arrived, left).min(left);
+            for frame in arrived.drain(..) {
+                let way = self.receive(now_ns, place, &frame);
+                found += usize::from(self.go(way, From::Port(place), frame, pool, out));
+            }
+            self.arrived = arrived;
+        }
+        self.flush(now_ns, pool);
+        found
+    }
+
+    /// Takes all of a batch: each port has a queue, which drops what it has no room for.
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let taken = batch.len();
+        let mut none = Batch::new();
+        for mut frame in batch.drain(..) {
+            // A queue may hold it for long, and its bytes are the program's.
+            frame.linearize(pool);
+            let way = match addresses_of(&frame) {
+                None => Way::Nowhere,
+                Some((dst, _)) => match self.addresses.port_of(now_ns, &dst) {
+                    Some(port) if !is_group(&dst) => Way::Port(port),
+                    _ => Way::All { stack: false },
+                },
+            };
+            self.go(way, From::Stack, frame, pool, &mut none);
+        }
+        self.flush(now_ns, pool);
+        taken
+    }
+
+    /// Offloads that all ports have: a frame of the stack may leave by any of them.
+    fn offloads(&self) -> Offloads {
+        let all = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
+        self.offloads.iter().fold(all, |all, port| Offloads {
+            checksum: all.checksum && port.checksum,
+            tcp_segmentation: all.tcp_segmentation && port.tcp_segmentation,
+            udp_segmentation: all.udp_segmentation && port.udp_segmentation,
+        })
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ethernet
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wakes.fd())
+    }
+
+    fn looked(&mut self, ready: bool) {
+        self.wakes.look(&mut self.ports, ready);
+    }
+
+    /// When all ports have gone.
+    fn is_gone(&self) -> bool {
+        self.gone.iter().all(|gone| *gone)
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.ports.iter().filter_map(|port| port.next_timeout_ns()).min()
+    }
+
+    fn undelivered(&self) -> u64 {
+        self.ports.iter().map(|port| port.undelivered()).sum()
+    }
+
+    fn undelivered_of_ended(&self) -> u64 {
+        self.ports.iter().map(|port| port.undelivered_of_ended()).sum()
+    }
+}
+
+/// Destination and source of a frame; None: it has no Ethernet header.
+fn addresses_of(frame: &Packet) -> Option<(Mac, Mac)> {
+    let header = frame.linear().get(..HEADER_LEN)?;
+    let mac = |at: usize| <Mac>::try_from(&header[at..at + 6]).ok();
+    Some((mac(0)?, mac(6)?))
+}
+
+/// Whether an address is a group's, or all stations'.
+fn is_group(mac: &Mac) -> bool {
+    mac[0] & 1 == 1
+}
+
+fn copy(frame: &Packet, pool: &mut Pool) -> Packet {
+    let mut copy = pool.take(frame.len());
+    frame.copy_to(0, copy.push_back(frame.len()).expect("taken with room"));
+    copy.meta = frame.meta;
+    copy
+}

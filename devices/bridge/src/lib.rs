@@ -1,0 +1,80 @@
+//! A learning bridge: several Ethernet ports that are one link (IEEE 802.1Q-2018 clause 8).
+//!
+//! ```text
+//!            stack           one interface, with the bridge's address
+//!              │
+//!           Bridge           learns behind which port an address is
+//!         ┌────┼────┐
+//!       port  port  port     TAP devices, Ethernet interfaces, VLANs
+//! ```
+//!
+//! A frame goes to the port behind which its destination was seen. Frames to groups, and to
+//! addresses that were not seen yet, go to all other ports. The stack gets frames to its own
+//! address and to groups.
+//!
+//! - An address is forgotten [`BridgeConfig::ageing_ns`] after its last frame, and each port has
+//!   room for [`BridgeConfig::addresses_max`] of them. A stranger behind one port can fill that
+//!   one's room alone; what is not learned is flooded, and counted.
+//! - Frames to 01-80-C2-00-00-00 to -0F stay on their link (802.1Q table 8-1): spanning tree, LLDP,
+//!   pause.
+//! - There is no spanning tree: ports of one bridge must not be joined elsewhere. A frame from the
+//!   stack's own address that comes back is dropped and counted as `own_address`, which shows such
+//!   a loop.
+//! - A port that takes no more has a queue of 1000 frames, and drops what comes beyond it.
+//!
+//! ```
+//! use towpath_bridge::{Bridge, BridgeConfig};
+//! use towpath_pool::{Batch, Pool, Port};
+//! # use std::os::fd::BorrowedFd;
+//! # use towpath_pool::{LinkType, Offloads};
+//! # struct Loopback(Batch);
+//! # impl Port for Loopback {
+//! #     fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
+//! #         let n = self.0.len().min(max);
+//! #         out.extend(self.0.drain(..n));
+//! #         n
+//! #     }
+//! #     fn submit(&mut self, _: u64, _: &mut Pool, batch: &mut Batch) -> usize {
+//! #         let n = batch.len();
+//! #         self.0.extend(batch.drain(..));
+//! #         n
+//! #     }
+//! #     fn offloads(&self) -> Offloads {
+//! #         Offloads::default()
+//! #     }
+//! #     fn link_type(&self) -> LinkType {
+//! #         LinkType::Ethernet
+//! #     }
+//! #     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+//! #         None
+//! #     }
+//! # }
+//!
+//! let ports: Vec<Box<dyn Port + Send>> =
+//!     (0..2).map(|_| Box::new(Loopback(Batch::new())) as _).collect();
+//! let mut bridge = Bridge::new(ports, BridgeConfig::new([2, 0, 0, 0, 0, 1]))?;
+//! let stats = bridge.stats();
+//!
+//! // A broadcast of the stack goes out of both ports.
+//! let (mut pool, mut batch) = (Pool::default(), Batch::new());
+//! let mut frame = pool.take(60);
+//! frame.push_back(60).expect("room").fill(0xff);
+//! frame.linear_mut()[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+//! batch.push_back(frame);
+//! bridge.submit(0, &mut pool, &mut batch);
+//! assert_eq!(stats.counters().flooded, 1);
+//! # Ok::<(), towpath_bridge::BridgeError>(())
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod addresses;
+mod bridge;
+mod stats;
+mod wakes;
+
+pub use bridge::{Bridge, BridgeConfig, BridgeError};
+pub use stats::{Counters, Stats};
+
+#[cfg(test)]
+mod tests;

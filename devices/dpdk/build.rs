@@ -1,0 +1,25 @@
+//! Compiles `shim/`, which holds the inline functions of DPDK, and links libdpdk, where the feature
+//! `dpdk` asks for that.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=shim");
+    #[cfg(feature = "dpdk")]
+    compile();
+}
+
+#[cfg(feature = "dpdk")]
+fn compile() {
+    let found = pkg_config::Config::new().range_version("22.11".."23").probe("libdpdk");
+    let library = found.unwrap_or_else(|error| {
+        panic!(
+            "the feature dpdk needs libdpdk 22.11 (`sudo apt-get install libdpdk-dev` on Debian \
+             12): {error}"
+        )
+    });
+    let mut build = cc::Build::new();
+    build.file("shim/shim.c").includes(&library.include_paths).opt_level(3).std("gnu11");
+    // The inline functions and the library agree on these: they change structures.
+    build.flag("-include").flag("rte_config.h").flag("-march=corei7");
+    build.warnings_into_errors(true).flag("-Wno-unused-parameter").compile("towpath_dpdk_shim");
+}

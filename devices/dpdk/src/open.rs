@@ -1,0 +1,333 @@
+//! Opening a port.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+
+use towpath_pool::{Batch, LinkType, Offloads, Owner, Pool, Port};
+
+use crate::eal;
+use crate::error::{OpenError, advice, no_port, tail};
+use crate::pace::Pace;
+use crate::sys::{self, RawInfo, Receiver, Running, Sender, Start};
+
+/// How a port is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Arguments of EAL, as a shell would divide them.
+    pub eal: String,
+    /// Queues of the port, each for a shard.
+    pub queues: usize,
+    /// Longest IP packet in bytes; None: the port's own.
+    pub mtu: Option<u32>,
+}
+
+/// A port in service.
+#[derive(Debug)]
+pub struct Opened {
+    /// Queues, in the driver's order.
+    pub queues: Vec<Queue>,
+    /// The port.
+    pub info: Info,
+}
+
+/// A port, as its driver describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// Name, as `net_tap0` or `0000:01:00.0`.
+    pub name: String,
+    /// Name of the driver.
+    pub driver: String,
+    /// Interface of the kernel that the port shares with it.
+    pub interface: Option<String>,
+    /// Interface of the kernel at the other end of a port of `net_tap`.
+    pub tap: Option<String>,
+    /// Ethernet address for a stack; None: the kernel has the port's, and the stack needs another.
+    pub mac: Option<[u8; 6]>,
+    /// Longest IP packet in bytes.
+    pub mtu: u32,
+}
+
+towpath_pool::counters! {
+    /// Frames of a queue, and the losses among them.
+    pub struct Counters {
+        /// Frames received.
+        rx_frames,
+        /// Bytes of received frames.
+        rx_bytes,
+        /// Received frames whose mbuf could not be the packet's: they were copied.
+        rx_copied,
+        /// Drops of frames that are longer than any buffer.
+        rx_too_long,
+        /// Frames handed to the driver, those to be segmented as one.
+        tx_frames,
+        /// Bytes of frames handed to the driver.
+        tx_bytes,
+        /// Frames among them that were sent from where they had been received.
+        tx_in_place,
+        /// Times at which there was no mbuf for a packet, which waited.
+        tx_no_mbuf,
+        /// Times at which the driver took no more for now.
+        tx_blocked,
+        /// Drops of packets whose metadata contradict themselves.
+        tx_malformed,
+        /// Drops of packets after the interface below was removed.
+        tx_refused,
+    }
+}
+
+/// A port that all of its queues have a share of.
+#[derive(Debug)]
+struct Device {
+    running: Running,
+    offloads: Offloads,
+    interface: Option<String>,
+    /// Ends promiscuous mode of the interface when it is closed.
+    _promiscuous: Option<OwnedFd>,
+}
+
+/// A queue of a port, for one shard.
+pub struct Queue {
+    pub(crate) receiver: Receiver,
+    pub(crate) sender: Sender,
+    pub(crate) pace: Pace,
+    pub(crate) counters: Counters,
+    pub(crate) blocked: bool,
+    pub(crate) gone: bool,
+    /// Number of the queue.
+    number: u16,
+    owner: Option<Owner>,
+    /// Thread that polled last.
+    thread: Option<ThreadId>,
+    /// Time of the next look whether the interface is there, in ns.
+    look_ns: u64,
+    on_gone: Option<Box<dyn FnOnce() + Send>>,
+    wake_fd: Option<BorrowedFd<'static>>,
+    /// Behind the halves of the queue, which are dropped first.
+    device: Arc<Device>,
+}
+
+/// Drivers that share an interface with the kernel, whose Ethernet address is then the kernel's.
+const BESIDE_KERNEL: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
+/// Driver of a device whose other end is the kernel's.
+const TAP: &str = "net_tap";
+/// Driver whose sockets divide frames among all of its queues, used or not.
+const AF_PACKET: &str = "net_af_packet";
+/// Bytes of an Ethernet header.
+const ETHERNET_LEN: u32 = 14;
+/// Time between looks whether an interface is there, in ns.
+const LOOK_EVERY_NS: u64 = 1_000_000_000;
+/// Time after which a driver is asked again that took no more, in ns.
+const BLOCKED_NS: u64 = 20_000;
+
+/// Starts DPDK, and takes its only port into service.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open(options: &Options) -> Result<Opened, OpenError> {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    let arguments = eal::arguments(&options.eal, &processors())?;
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return Err(OpenError::Twice);
+    }
+    sys::init(&arguments.words, arguments.logs, arguments.keeps_files).map_err(|source| {
+        let log = sys::log();
+        OpenError::Eal { advice: advice(&log, &source), log: tail(&log), source }
+    })?;
+    let port = match sys::ports() {
+        (Some(port), 1) => port,
+        (None, _) => return Err(no_port(&sys::log())),
+        (_, count) => return Err(OpenError::SeveralPorts { count }),
+    };
+    start(port, options)
+}
+
+fn start(port: u16, options: &Options) -> Result<Opened, OpenError> {
+    let raw = RawInfo::of(port).map_err(|source| step("?", "ask about the port".into(), source))?;
+    let (name, driver, interface) = (raw.name(), raw.driver(), raw.interface());
+    let (is_shared, is_tap) = (BESIDE_KERNEL.contains(&&*driver), driver == TAP);
+    check_queues(&name, &driver, raw.queues_max.into(), options.queues)?;
+    let own_mtu = if is_shared && raw.interface_mtu > 0 { raw.interface_mtu } else { raw.mtu };
+    let mtu = options.mtu.unwrap_or(own_mtu);
+    let limit = interface.clone().filter(|_| is_shared && mtu > own_mtu);
+    if let Some(interface) = limit {
+        return Err(OpenError::Mtu { interface, mtu, most: own_mtu });
+    }
+    let start = Start {
+        queues: options.queues as u16,
+        mtu,
+        sets_mtu: !is_shared && !is_tap && options.mtu.is_some(),
+        wants_groups: !is_shared && !is_tap,
+    };
+    let started = Running::start(port, start);
+    let (running, mbufs) = started.map_err(|(failed, source)| step(&name, failed, source))?;
+    let promiscuous = match &interface {
+        Some(interface) if is_shared => {
+            Some(sys::hold_promiscuous(interface).map_err(|source| {
+                step(&name, format!("set promiscuous mode of {interface}"), source)
+            })?)
+        }
+        _ => None,
+    };
+    // net_tap 22.11 counts the Ethernet header as part of its MTU, and refuses full segments.
+    let is_refused = is_tap && mtu + ETHERNET_LEN > raw.mtu;
+    let segments = raw.can_segment != 0 && !is_refused;
+    let offloads = Offloads {
+        checksum: raw.can_checksum != 0,
+        tcp_segmentation: segments,
+        udp_segmentation: false,
+    };
+    let device =
+        Device { running, offloads, interface: interface.clone(), _promiscuous: promiscuous };
+    let device = Arc::new(device);
+    let queues = (0..).zip(mbufs).map(|(number, mbufs)| Queue::new(&device, number, mbufs));
+    let queues = queues.collect();
+    // A group's address, or none at all, is no station's.
+    let is_station = raw.mac[0] & 1 == 0 && raw.mac != [0; 6];
+    let mac = Some(raw.mac).filter(|_| is_station && !is_shared && !is_tap);
+    sys::keep_from_programs();
+    let (interface, tap) = if is_tap { (None, interface) } else { (interface, None) };
+    Ok(Opened { queues, info: Info { name, driver, interface, tap, mac, mtu } })
+}
+
+fn step(name: &str, step: String, source: std::io::Error) -> OpenError {
+    let log = sys::log();
+    let (advice, log) = (advice(&log, &source), tail(&log));
+    OpenError::Step { name: name.to_owned(), step, source, advice, log }
+}
+
+fn check_queues(name: &str, driver: &str, has: usize, wanted: usize) -> Result<(), OpenError> {
+    let name = name.to_owned();
+    if wanted > has {
+        let is_af_packet = driver == AF_PACKET;
+        let advice = if is_af_packet { ": give the device qpairs=NUMBER" } else { "" };
+        return Err(OpenError::Queues { name, has, wanted, advice });
+    }
+    if driver == AF_PACKET && has != wanted {
+        return Err(OpenError::Spare { name, has, wanted });
+    }
+    Ok(())
+}
+
+/// Processors that this thread may run on.
+fn processors() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    let is_ours = |cpu: &usize| set.as_ref().is_ok_and(|set| set.is_set(*cpu));
+    let cpus: Vec<_> = (0..rustix::thread::CpuSet::MAX_CPU).filter(is_ours).collect();
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+impl Queue {
+    fn new(device: &Arc<Device>, number: u16, mbufs: sys::Mbufs) -> Self {
+        let running = &device.running;
+        Self {
+            receiver: Receiver::new(running, number, mbufs),
+            sender: Sender::new(running, number, mbufs),
+            pace: Pace::default(),
+            counters: Counters::default(),
+            blocked: false,
+            gone: false,
+            number,
+            owner: None,
+            thread: None,
+            look_ns: 0,
+            on_gone: None,
+            wake_fd: running.wake_fd(number),
+            device: Arc::clone(device),
+        }
+    }
+
+    /// Calls `tell` once when the interface below is found removed, on the thread that drives the
+    /// queue.
+    pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
+        self.on_gone = Some(Box::new(tell));
+    }
+
+    /// Counters up to now.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Counters of the port and its queues, by the names that the driver gives them. The first
+    /// queue alone has them, so that a sum over queues counts them once.
+    pub fn driver_counters(&self) -> Vec<(String, u64)> {
+        if self.number > 0 { Vec::new() } else { self.device.running.counters() }
+    }
+
+    /// The number of this queue's frames in the pool of its shard.
+    pub(crate) fn owner(&mut self, pool: &mut Pool) -> Owner {
+        *self.owner.get_or_insert_with(|| pool.add_owner())
+    }
+
+    /// Prepares a thread that drives the queue for the first time: shards move between threads.
+    fn enter(&mut self) {
+        let current = std::thread::current().id();
+        if self.thread != Some(current) {
+            self.thread = Some(current);
+            sys::enter_thread();
+        }
+    }
+
+    fn look_whether_gone(&mut self, now_ns: u64) {
+        let Some(interface) = self.device.interface.as_deref() else { return };
+        if now_ns < self.look_ns || self.gone {
+            return;
+        }
+        self.look_ns = now_ns + LOOK_EVERY_NS;
+        if !sys::is_there(interface) {
+            self.gone = true;
+            if let Some(tell) = self.on_gone.take() {
+                tell();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = f.debug_struct("Queue");
+        out.field("device", &self.device).field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Port for Queue {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.enter();
+        self.look_whether_gone(now_ns);
+        if self.gone { 0 } else { self.receive(now_ns, pool, out, max) }
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.transmit(now_ns, pool, batch)
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.device.offloads
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ethernet
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.wake_fd
+    }
+
+    fn blocked(&self) -> bool {
+        self.blocked
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        match (self.gone, self.blocked, self.wake_fd) {
+            (true, ..) => None,
+            (_, true, _) => Some(self.pace.polled_ns() + BLOCKED_NS),
+            (_, _, Some(_)) => self.device.interface.as_ref().map(|_| self.look_ns),
+            _ => Some(self.pace.next_ns()),
+        }
+    }
+}

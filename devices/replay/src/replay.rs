@@ -1,0 +1,273 @@
+//! The port.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use rustix::fs::SeekFrom;
+use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_shm::Fd;
+use towpath_wire::ethernet::{self, EtherType};
+
+use crate::records::{Link, Record, Records, ReplayError, Step};
+
+towpath_pool::counters! {
+    /// Packets of a replay so far.
+    #[non_exhaustive]
+    pub struct Counters {
+        /// Packets that the stack received.
+        rx_packets,
+        /// Bytes of the received packets.
+        rx_bytes,
+        /// Records passed over whose packet is not IP, or of another link type.
+        rx_not_ip,
+        /// Records passed over that hold a part of their packet (`tcpdump -s`).
+        rx_truncated,
+        /// 1 when the rest of the file could not be read.
+        rx_malformed,
+        /// Packets that the stack sent, and nobody took.
+        tx_dropped,
+    }
+}
+
+/// A handle on the counters of a replay, for other threads.
+#[derive(Debug, Clone, Default)]
+pub struct Stats(Arc<Cells>);
+
+#[derive(Debug, Default)]
+struct Cells {
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    rx_not_ip: AtomicU64,
+    rx_truncated: AtomicU64,
+    rx_malformed: AtomicU64,
+    tx_dropped: AtomicU64,
+    has_ended: AtomicBool,
+}
+
+impl Stats {
+    /// Counters since the replay was opened.
+    pub fn counters(&self) -> Counters {
+        let cells = &self.0;
+        Counters {
+            rx_packets: cells.rx_packets.load(Relaxed),
+            rx_bytes: cells.rx_bytes.load(Relaxed),
+            rx_not_ip: cells.rx_not_ip.load(Relaxed),
+            rx_truncated: cells.rx_truncated.load(Relaxed),
+            rx_malformed: cells.rx_malformed.load(Relaxed),
+            tx_dropped: cells.tx_dropped.load(Relaxed),
+        }
+    }
+
+    /// Whether no packet will come any more.
+    pub fn has_ended(&self) -> bool {
+        self.0.has_ended.load(Relaxed)
+    }
+}
+
+/// Counts for other threads, which read alone.
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed) + n, Relaxed);
+}
+
+/// A file that is read and closed without the C library. Its functions may be the ones that Towpath
+/// gives to programs, when the engine is in a program's process.
+struct Source(Fd);
+
+impl Read for Source {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, to)?)
+    }
+}
+
+/// Records that are passed over before the stack has its turn again.
+const RECORDS_A_LOOK: usize = 256;
+
+/// A link on which the packets of a capture arrive.
+pub struct Replay {
+    records: Records,
+    stats: Stats,
+    /// The next packet, and when it comes on the clock of the capture.
+    ahead: Option<(i128, Packet)>,
+    /// Lead of the port's clock over that of the capture; None: nothing came yet.
+    ahead_ns: Option<i128>,
+    /// The time of the last record: one without a time, or from before, comes at once.
+    last_ns: i128,
+    start: Start,
+    on_end: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// A handle by which another thread starts a replay that waits.
+#[derive(Debug, Clone, Default)]
+pub struct Start(Arc<AtomicBool>);
+
+impl Start {
+    /// Lets the packets come, from the port's next turn on.
+    pub fn start(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    fn has_started(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Replay {
+    /// Opens a capture. A pipe is refused: a port must not wait for it.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is none of the two formats; a pcap file of another link type.
+    pub fn open(path: &Path) -> Result<Self, ReplayError> {
+        let file = File::open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file").into());
+        }
+        Self::from_fd(OwnedFd::from(file).into())
+    }
+
+    /// A replay of an open file, from its beginning on.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn from_fd(file: Fd) -> Result<Self, ReplayError> {
+        rustix::fs::seek(&file, SeekFrom::Start(0)).map_err(io::Error::from)?;
+        Self::new(Source(file))
+    }
+
+    /// A replay of a capture that can be read without waiting.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn new(file: impl Read + Send + 'static) -> Result<Self, ReplayError> {
+        let records = Records::new(file)?;
+        let stats = Stats::default();
+        let start = Start::default();
+        start.start();
+        let (ahead, ahead_ns, on_end) = (None, None, None);
+        Ok(Self { records, stats, ahead, ahead_ns, last_ns: 0, start, on_end })
+    }
+
+    /// Has the replay wait for its start. The owner starts it in a turn of its stack, or wakes the
+    /// stack after the start.
+    pub fn wait_for_start(&mut self) -> Start {
+        self.start = Start::default();
+        self.start.clone()
+    }
+
+    /// Calls `listener` when the last packet has come.
+    pub fn on_end(&mut self, listener: impl FnOnce() + Send + 'static) {
+        self.on_end = Some(Box::new(listener));
+    }
+
+    /// A handle on its counters.
+    pub fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+
+    /// Reads up to the next packet that can be replayed.
+    fn read_ahead(&mut self, pool: &mut Pool) {
+        let (cells, first) = (&self.stats.0, self.ahead_ns.is_none());
+        for _ in 0..RECORDS_A_LOOK {
+            if self.ahead.is_some() || cells.has_ended.load(Relaxed) {
+                return;
+            }
+            let (ahead, last_ns) = (&mut self.ahead, &mut self.last_ns);
+            let step = self.records.next(|record| {
+                let at_ns = record.at_ns.unwrap_or(*last_ns);
+                *last_ns = if first { at_ns } else { at_ns.max(*last_ns) };
+                if record.bytes.len() < record.len {
+                    return add(&cells.rx_truncated, 1);
+                }
+                let Some(bytes) = ip_of(&record) else { return add(&cells.rx_not_ip, 1) };
+                let mut packet = pool.take(bytes.len());
+                packet.push_back(bytes.len()).expect("taken with room").copy_from_slice(bytes);
+                *ahead = Some((*last_ns, packet));
+            });
+            match step {
+                Step::Record => continue,
+                Step::End => {}
+                Step::Malformed => cells.rx_malformed.store(1, Relaxed),
+            }
+            cells.has_ended.store(true, Relaxed);
+        }
+    }
+
+    /// When the next packet comes, on the clock of the port.
+    fn due_ns(&self) -> Option<u64> {
+        let ((at_ns, _), ahead_ns) = (self.ahead.as_ref()?, self.ahead_ns?);
+        Some(u64::try_from(at_ns + ahead_ns).unwrap_or(u64::MAX))
+    }
+}
+
+/// The IP packet of a record. None: it has none, or it is tagged.
+fn ip_of<'a>(record: &Record<'a>) -> Option<&'a [u8]> {
+    let bytes = match record.link {
+        Link::Ip => record.bytes,
+        Link::Ethernet => {
+            let (header, len) = ethernet::Header::parse(record.bytes).ok()?;
+            let is_ip = matches!(header.ethertype, EtherType::IPV4 | EtherType::IPV6);
+            &record.bytes[is_ip.then_some(len)?..]
+        }
+        Link::Other => return None,
+    };
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+impl Port for Replay {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let mut count = 0;
+        while count < max && self.start.has_started() {
+            self.read_ahead(pool);
+            if let (None, Some((at_ns, _))) = (self.ahead_ns, &self.ahead) {
+                self.ahead_ns = Some(i128::from(now_ns) - at_ns);
+            }
+            if self.due_ns().is_none_or(|due_ns| due_ns > now_ns) {
+                break;
+            }
+            let Some((_, mut packet)) = self.ahead.take() else { break };
+            add(&self.stats.0.rx_packets, 1);
+            add(&self.stats.0.rx_bytes, packet.len() as u64);
+            packet.meta.arrival_ns = now_ns;
+            out.push_back(packet);
+            count += 1;
+        }
+        if self.stats.has_ended()
+            && self.ahead.is_none()
+            && let Some(listener) = self.on_end.take()
+        {
+            listener();
+        }
+        count
+    }
+
+    fn submit(&mut self, _now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let count = batch.len();
+        batch.drain(..).for_each(|packet| pool.give(packet));
+        add(&self.stats.0.tx_dropped, count as u64);
+        count
+    }
+
+    /// All: nobody looks at a packet that is sent.
+    fn offloads(&self) -> Offloads {
+        Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true }
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        let is_over = self.stats.has_ended() && self.ahead.is_none();
+        match is_over || !self.start.has_started() {
+            true => None,
+            false => Some(self.due_ns().unwrap_or(0)),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A port for each VLAN of an Ethernet port (IEEE 802.1Q).
+//!
+//! [`split`] takes a port whose frames carry tags, a trunk, and gives one port for each VLAN that
+//! is wanted. A stack has each as an interface of its own, whose frames have no tag.
+//!
+//! ```text
+//!   stack   eth0      eth0.10     eth0.20
+//!             │          │           │        VlanPort: frames without a tag
+//!             └──────────┼───────────┘
+//!                      trunk                  the frames' tags say whose they are
+//!                        │
+//!                   any Ethernet port
+//! ```
+//!
+//! A device leaves the tag of a received frame in the frame or in
+//! [`Meta::vlan`](towpath_pool::Meta::vlan): it is taken off in both cases. A sent frame has it in
+//! the frame. Frames of other VLANs are dropped and counted.
+//!
+//! All ports of a trunk belong to one thread: the lock that they share is free whenever one wants
+//! it, and taken once a batch.
+//!
+//! ```
+//! use towpath_pool::{Batch, Pool, Port};
+//! use towpath_vlan::{Vlan, split};
+//! # use std::os::fd::BorrowedFd;
+//! # use towpath_pool::{LinkType, Offloads};
+//! # struct Loopback(Batch);
+//! # impl Port for Loopback {
+//! #     fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
+//! #         let n = self.0.len().min(max);
+//! #         out.extend(self.0.drain(..n));
+//! #         n
+//! #     }
+//! #     fn submit(&mut self, _: u64, _: &mut Pool, batch: &mut Batch) -> usize {
+//! #         let n = batch.len();
+//! #         self.0.extend(batch.drain(..));
+//! #         n
+//! #     }
+//! #     fn offloads(&self) -> Offloads {
+//! #         Offloads::default()
+//! #     }
+//! #     fn link_type(&self) -> LinkType {
+//! #         LinkType::Ethernet
+//! #     }
+//! #     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+//! #         None
+//! #     }
+//! # }
+//!
+//! let office = Vlan::tagged(10)?;
+//! let mut ports = split(Loopback(Batch::new()), &[Vlan::Untagged, office])?;
+//! let (mut pool, mut batch) = (Pool::default(), Batch::new());
+//! let mut frame = pool.take(60);
+//! frame.push_back(60).expect("room").fill(7);
+//! batch.push_back(frame);
+//! ports[1].submit(0, &mut pool, &mut batch);
+//! // What was sent into VLAN 10 comes back there alone.
+//! assert_eq!(ports[0].poll(0, &mut pool, &mut batch, 64), 0);
+//! assert_eq!(ports[1].poll(0, &mut pool, &mut batch, 64), 1);
+//! assert_eq!(batch[0].linear(), [7; 60]);
+//! # Ok::<(), towpath_vlan::VlanError>(())
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod tag;
+mod trunk;
+
+pub use tag::Vlan;
+pub use trunk::{Counters, VlanError, VlanPort, split};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The pieces of the memory that frames lie in (UMEM), and which of them the kernel has.
+
+/// Bytes of a chunk: a page, the most that the kernel takes where chunks are aligned.
+pub const CHUNK: usize = 4096;
+
+/// A descriptor that names no chunk which the kernel has, or bytes beyond its chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Chunks for received frames, and behind them chunks for frames to be sent.
+///
+/// A descriptor is believed only where it names a chunk that was handed out and did not come
+/// back.
+#[derive(Debug)]
+pub struct Chunks {
+    receive: Part,
+    send: Part,
+}
+
+/// Consecutive chunks of one use.
+#[derive(Debug)]
+struct Part {
+    first: usize,
+    /// Whether the kernel has the chunk.
+    away: Vec<bool>,
+    /// Chunks that it does not have.
+    idle: Vec<usize>,
+    /// Chunks that came back so far.
+    taken_back: u64,
+}
+
+impl Chunks {
+    /// Chunks of so many frames each way.
+    pub fn new(receive: usize, send: usize) -> Self {
+        Self { receive: Part::new(0, receive), send: Part::new(receive, send) }
+    }
+
+    /// Bytes of all chunks.
+    pub fn len(receive: usize, send: usize) -> usize {
+        (receive + send) * CHUNK
+    }
+
+    /// Address of a chunk that the kernel receives into.
+    pub fn fill(&mut self) -> Option<u64> {
+        self.receive.hand_out()
+    }
+
+    /// Takes back the chunk of a received frame; gives the place of its bytes, which stay there
+    /// until the chunk is handed out again.
+    ///
+    /// # Errors
+    /// The descriptor is malformed.
+    pub fn received(&mut self, address: u64, len: u32) -> Result<usize, Malformed> {
+        let within = address % CHUNK as u64 + u64::from(len);
+        if within > CHUNK as u64 {
+            return Err(Malformed);
+        }
+        self.receive.take_back(address)?;
+        Ok(address as usize)
+    }
+
+    /// Address of a chunk for a frame that is to be sent.
+    pub fn take(&mut self) -> Option<u64> {
+        self.send.hand_out()
+    }
+
+    /// Takes back the chunk of a frame that was sent.
+    ///
+    /// # Errors
+    /// The address is malformed.
+    pub fn sent(&mut self, address: u64) -> Result<(), Malformed> {
+        self.send.take_back(address)
+    }
+
+    /// Chunks of both uses that the kernel has.
+    pub fn away(&self) -> usize {
+        [&self.receive, &self.send].map(|part| part.away.len() - part.idle.len()).iter().sum()
+    }
+
+    /// Chunks that the kernel gave back so far.
+    pub fn taken_back(&self) -> u64 {
+        self.receive.taken_back + self.send.taken_back
+    }
+
+    /// Chunks for frames to be sent that the kernel does not have.
+    pub fn free(&self) -> usize {
+        self.send.idle.len()
+    }
+}
+
+impl Part {
+    fn new(first: usize, count: usize) -> Self {
+        Self { first, away: vec![false; count], idle: (0..count).rev().collect(), taken_back: 0 }
+    }
+
+    fn hand_out(&mut self) -> Option<u64> {
+        let n = self.idle.pop()?;
+        self.away[n] = true;
+        Some(((self.first + n) * CHUNK) as u64)
+    }
+
+    fn take_back(&mut self, address: u64) -> Result<(), Malformed> {
+        let chunk = usize::try_from(address / CHUNK as u64).map_err(|_| Malformed)?;
+        let n = chunk.checked_sub(self.first).ok_or(Malformed)?;
+        let away = self.away.get_mut(n).ok_or(Malformed)?;
+        if !std::mem::take(away) {
+            return Err(Malformed);
+        }
+        self.idle.push(n);
+        self.taken_back += 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_names_a_chunk_that_the_kernel_has() {
+        let mut chunks = Chunks::new(2, 1);
+        let page = CHUNK as u64;
+        assert_eq!(chunks.received(0, 60), Err(Malformed));
+        assert_eq!((chunks.fill(), chunks.fill(), chunks.fill()), (Some(0), Some(page), None));
+        for (address, len) in [(2 * page, 60), (page + 1, 4096), (256, 3841), (u64::MAX, 1)] {
+            assert_eq!(chunks.received(address, len), Err(Malformed), "{address} {len}");
+        }
+        assert_eq!(chunks.received(page + 256, 3840), Ok(CHUNK + 256));
+        assert_eq!(chunks.received(page + 256, 60), Err(Malformed));
+        assert_eq!(chunks.fill(), Some(page));
+    }
+
+    #[test]
+    fn chunks_of_each_way_are_apart() {
+        let mut chunks = Chunks::new(1, 1);
+        let page = CHUNK as u64;
+        assert_eq!((chunks.take(), chunks.take()), (Some(page), None));
+        assert_eq!((chunks.sent(0), chunks.received(page, 1)), (Err(Malformed), Err(Malformed)));
+        assert_eq!((chunks.sent(page), chunks.sent(page)), (Ok(()), Err(Malformed)));
+        assert_eq!(chunks.free(), 1);
+    }
+}

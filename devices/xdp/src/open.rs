@@ -1,0 +1,450 @@
+//! Opening an interface.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
+use towpath_bpf::{Claim, Kind, SocketMap, XdpMode};
+use towpath_interface::{Interface, InterfaceError};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_shm::{Fd, Mapping};
+
+use crate::beside::Beside;
+use crate::chunks::{CHUNK, Chunks};
+use crate::queue::Queue;
+use crate::ring::Ring;
+use crate::sys;
+
+/// An Ethernet interface beside the kernel, whose program gives the frames of a stack to it.
+#[derive(Debug)]
+pub struct XdpSocket {
+    fd: Fd,
+    queue: Queue,
+    /// The program's link to the interface.
+    _link: Fd,
+    beside: Beside,
+    facts: Facts,
+    blocked: bool,
+    /// The kernel did not take all frames of the ring.
+    is_behind: bool,
+    gone: bool,
+    on_gone: OnGone,
+    now_ns: u64,
+}
+
+/// Properties of an open socket.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Facts {
+    /// The interface below.
+    pub interface: Interface,
+    /// How frames come to the socket.
+    pub mode: Mode,
+    /// Longest IP packet that the socket carries, in bytes.
+    pub mtu_max: u32,
+    /// A packet socket has copies of frames that the kernel and the stack need.
+    pub has_copies: bool,
+}
+
+/// How frames come to the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mode {
+    /// The program runs in the interface's driver, and not behind it.
+    pub in_driver: bool,
+    /// The driver reads and writes the frames in place: the kernel copies none.
+    pub zero_copy: bool,
+}
+
+/// A socket that is set up, to be driven by this process or another.
+#[derive(Debug)]
+pub struct Parts {
+    /// Descriptors: of the socket, of the file of its memory, and of the program's link and
+    /// promiscuous mode, which end when they are closed.
+    pub descriptors: Vec<Fd>,
+    /// Properties of the socket.
+    pub facts: Facts,
+}
+
+/// Listener for the removal of the interface.
+#[derive(Default)]
+struct OnGone(Option<Box<dyn FnOnce() + Send>>);
+
+impl std::fmt::Debug for OnGone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("OnGone").field(&self.0.is_some()).finish()
+    }
+}
+
+towpath_pool::counters! {
+    /// Frames, and the losses among them.
+    pub struct Counters {
+        /// Frames received.
+        rx_frames,
+        /// Bytes of received frames.
+        rx_bytes,
+        /// Frames that the kernel has as well: answers of ARP and NDP, and errors of ICMP.
+        rx_copies,
+        /// Drops by the kernel, because the stack did not keep up.
+        rx_missed,
+        /// Drops of frames whose descriptor is none that the kernel may use.
+        rx_malformed,
+        /// Drops of frames that are longer than any buffer.
+        rx_too_long,
+        /// Frames handed to the kernel.
+        tx_frames,
+        /// Bytes of sent frames.
+        tx_bytes,
+        /// Drops of frames that are longer than the kernel takes.
+        tx_too_long,
+        /// Reports of sent frames that name none which was being sent.
+        tx_malformed,
+        /// Calls after which the socket took no more for now.
+        tx_blocked,
+        /// 1: the driver reads and writes frames in place (zero copy). 0: the kernel copies them.
+        zero_copy,
+        /// 1: the program runs in the interface's driver. 0: it runs behind the driver.
+        in_driver,
+    }
+}
+
+/// Why an interface could not be opened, and what helps.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The process lacks a capability.
+    #[error(
+        "an XDP socket on {name} needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run with sudo, or \
+         give towpath the rights once with `sudo setcap cap_net_admin,cap_net_raw,cap_bpf+ep \
+         $(command -v towpath)`"
+    )]
+    NotPermitted {
+        /// The interface that was asked for.
+        name: String,
+    },
+    /// The interface cannot be used.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// The kernel has no XDP sockets.
+    #[error("this kernel has no XDP sockets (CONFIG_XDP_SOCKETS): use --packet {name}")]
+    NoSockets {
+        /// The interface that was asked for.
+        name: String,
+    },
+    /// Frames come by several queues, of which a socket has one.
+    #[error(
+        "{name} receives by {queues} queues, and an XDP socket has one: \
+         `sudo ethtool -L {name} combined 1`"
+    )]
+    SeveralQueues {
+        /// The interface that was asked for.
+        name: String,
+        /// Its queues.
+        queues: u32,
+    },
+    /// An XDP program is attached already, as that of another run.
+    #[error(
+        "{name} has an XDP program already (`ip link show dev {name}`): end the run that has it, \
+         or remove it with `sudo ip link set dev {name} xdp off`"
+    )]
+    Taken {
+        /// The interface that was asked for.
+        name: String,
+    },
+    /// The memory of frames may not be pinned.
+    #[error(
+        "the limit of locked memory is too low for {bytes} bytes of frames: `ulimit -l unlimited`"
+    )]
+    LockedMemory {
+        /// Bytes that are needed.
+        bytes: usize,
+    },
+    /// The system refused a step.
+    #[error("cannot {step} on {name}: {source}")]
+    Io {
+        /// The interface that was asked for.
+        name: String,
+        /// The step.
+        step: &'static str,
+        /// The error of the system.
+        source: io::Error,
+    },
+}
+
+/// Entries of the rings: received frames, frames to be sent, chunks to receive into, sent
+/// chunks. A batch of TCP from a peer with a window of 4 MiB is 2800 frames.
+const SIZES: [u32; 4] = [4096, 2048, 4096, 2048];
+/// Chunks for received frames, and for frames to be sent.
+const RECEIVE: usize = SIZES[2] as usize;
+const SEND: usize = SIZES[1] as usize;
+/// Bytes that the device's queue may hold of this socket.
+const QUEUE_BYTES: u32 = 8 << 20;
+/// Bytes in front of a received frame in its chunk (XDP_PACKET_HEADROOM).
+const HEADROOM: usize = 256;
+/// An Ethernet header and a tag.
+const LINK_LEN: usize = 18;
+/// Most calls that have the kernel send what one `submit` put in: it sends 32 frames in each.
+const WAKEUPS_MAX: u32 = SIZES[1] / 32;
+/// Time after which frames are offered to the kernel once more that it did not take.
+const RETRY_NS: u64 = 1_000_000;
+
+impl XdpSocket {
+    /// Opens the interface `name` for a stack. `claim` says which frames are the stack's, once
+    /// the interface is known. Promiscuous mode lets those of a station in.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. The interface is then as it was.
+    pub fn open(name: &str, claim: impl FnOnce(&Interface) -> Claim) -> Result<Parts, OpenError> {
+        let failed = |step| move |source: io::Error| named(name, step, source);
+        let packets = rustix::net::socket_with(
+            AddressFamily::PACKET,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        );
+        let packets = packets.map_err(|errno| failed("open a packet socket")(errno.into()))?;
+        let interface = Interface::find(packets.as_fd(), name)?;
+        if interface.queues > 1 {
+            let queues = interface.queues;
+            return Err(OpenError::SeveralQueues { name: name.into(), queues });
+        }
+        let fd = sys::open().map_err(|source| match source.raw_os_error() {
+            Some(libc::EAFNOSUPPORT) => OpenError::NoSockets { name: name.into() },
+            _ => named(name, "open an XDP socket", source),
+        })?;
+        let bytes = Chunks::len(RECEIVE, SEND);
+        let memory = Mapping::shared("towpath-xdp", bytes).map_err(failed("allocate frames"))?;
+        sys::set_up(fd.as_fd(), &memory, SIZES).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENOBUFS) => OpenError::LockedMemory { bytes },
+            _ => named(name, "give frames to an XDP socket", source),
+        })?;
+        sys::set_send_queue(fd.as_fd(), QUEUE_BYTES);
+        let several = match sys::bind(fd.as_fd(), interface.index, 0, true) {
+            Ok(()) => true,
+            // Before Linux 6.6, and where the driver has one buffer for a frame.
+            Err(_) => {
+                let bound = sys::bind(fd.as_fd(), interface.index, 0, false);
+                bound.map_err(|source| match source.raw_os_error() {
+                    Some(libc::EBUSY) => OpenError::Taken { name: name.into() },
+                    _ => named(name, "bind an XDP socket", source),
+                })?;
+                false
+            }
+        };
+        let map = SocketMap::new(1).map_err(failed("make a map of sockets"))?;
+        map.set(0, fd.as_fd()).map_err(failed("put a socket into its map"))?;
+        let claim = claim(&interface);
+        let program = towpath_bpf::load(Kind::Xdp, &claim.redirect(&map));
+        let program = program.map_err(failed("load an XDP program"))?;
+        let attach = |mode| towpath_bpf::attach_xdp(program.as_fd(), interface.index, mode);
+        let (link, in_driver) = match attach(XdpMode::Driver) {
+            Ok(link) => (link, true),
+            // The driver has no place for a program, or none with this MTU.
+            Err(error) if error.raw_os_error() != Some(libc::EBUSY) => {
+                let attached = attach(XdpMode::Generic);
+                (attached.map_err(failed("attach an XDP program"))?, false)
+            }
+            Err(_) => return Err(OpenError::Taken { name: name.into() }),
+        };
+        let has_copies = matches!(claim, Claim::Ports { .. });
+        if has_copies {
+            let program = towpath_bpf::load(Kind::SocketFilter, &Claim::copies());
+            let program = program.map_err(failed("load a filter"))?;
+            sys::copy_to(packets.as_fd(), interface.index, program.as_fd())
+                .map_err(failed("bind a packet socket"))?;
+        } else {
+            let received = towpath_interface::receive_all(packets.as_fd(), interface.index);
+            received.map_err(failed("set promiscuous mode"))?;
+        }
+        let zero_copy = sys::is_zero_copy(fd.as_fd());
+        let in_chunk = (CHUNK - HEADROOM - LINK_LEN) as u32;
+        let mtu_max = if several { interface.mtu } else { interface.mtu.min(in_chunk) };
+        let mode = Mode { in_driver, zero_copy };
+        let facts = Facts { interface, mode, mtu_max, has_copies };
+        // The memory stays as long as its file is open; the process that drives the socket maps
+        // it.
+        let file = memory.file().expect("a shared mapping has a file");
+        let file = rustix::io::fcntl_dupfd_cloexec(file, 0);
+        let file = file.map_err(|errno| failed("keep the frames")(errno.into()))?;
+        Ok(Parts { descriptors: vec![fd, file.into(), link, packets.into()], facts })
+    }
+
+    /// Drives a socket that was set up, perhaps by another process, and that nobody has driven.
+    ///
+    /// # Errors
+    /// Descriptors are missing, or memory is.
+    pub fn from_parts(parts: Parts) -> io::Result<Self> {
+        let Parts { descriptors, facts } = parts;
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or(io::ErrorKind::InvalidData);
+        let (fd, memory) = (next()?, next()?);
+        let memory = Mapping::from_file(memory.into_owned(), Chunks::len(RECEIVE, SEND))?;
+        let layouts = sys::layouts(fd.as_fd())?;
+        let mut rings = Vec::with_capacity(4);
+        for (n, (layout, size)) in layouts.iter().zip(SIZES).enumerate() {
+            let len = Ring::bytes(layout, size, n < 2);
+            let memory = Mapping::of_device(&*fd, sys::RING_PLACES[n], len)?;
+            rings.push(Ring::new(memory, layout, size));
+        }
+        let rings: [Ring; 4] = rings.try_into().expect("there are four layouts");
+        let from_here = facts.interface.driver == "veth";
+        let (link, packets) = (next()?, next()?);
+        let beside = match facts.has_copies {
+            true => Beside::with_copies(packets, fd.as_fd())?,
+            false => Beside::new(packets),
+        };
+        Ok(Self {
+            fd,
+            queue: Queue::new(memory, Chunks::new(RECEIVE, SEND), rings, from_here),
+            _link: link,
+            beside,
+            facts,
+            blocked: false,
+            is_behind: false,
+            gone: false,
+            on_gone: OnGone::default(),
+            now_ns: 0,
+        })
+    }
+
+    /// The interface below.
+    pub fn interface(&self) -> &Interface {
+        &self.facts.interface
+    }
+
+    /// Calls `tell` once when the interface is found removed, on the thread that drives it.
+    pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
+        self.on_gone = OnGone(Some(Box::new(tell)));
+    }
+
+    /// Counters up to now.
+    pub fn counters(&self) -> Counters {
+        let lost = sys::statistics(self.fd.as_fd());
+        let Mode { in_driver, zero_copy } = self.facts.mode;
+        Counters {
+            rx_missed: lost.dropped + lost.ring_full + lost.fill_ring_empty,
+            zero_copy: zero_copy.into(),
+            in_driver: in_driver.into(),
+            ..self.queue.counters()
+        }
+    }
+
+    /// The kernel refused a call, or woke this process up for nothing: notes whether the
+    /// interface was removed, for good.
+    fn look_whether_gone(&mut self) {
+        let index = self.facts.interface.index;
+        if !self.gone && !self.beside.has_interface(index) {
+            self.gone = true;
+            if let Some(tell) = self.on_gone.0.take() {
+                tell();
+            }
+        }
+    }
+
+    /// Has the kernel send what is in the ring.
+    fn wake_sender(&mut self) {
+        self.is_behind = false;
+        for _ in 0..WAKEUPS_MAX {
+            let before = self.queue.unsent();
+            if before == 0 || !self.queue.sender_sleeps() {
+                return;
+            }
+            match sys::wake_sender(self.fd.as_fd()) {
+                Ok(()) | Err(libc::EINTR | libc::EAGAIN) => {}
+                // EBUSY, ENOBUFS: the device has no room. ENETDOWN: the interface is down.
+                Err(error) => {
+                    if matches!(error, libc::ENETDOWN | libc::ENXIO) {
+                        self.look_whether_gone();
+                    }
+                    break;
+                }
+            }
+            self.queue.reclaim();
+            if self.queue.unsent() == before {
+                break;
+            }
+        }
+        self.is_behind = self.queue.unsent() > 0;
+    }
+}
+
+/// An error of a step.
+fn named(name: &str, step: &'static str, source: io::Error) -> OpenError {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { name: name.into() },
+        _ => OpenError::Io { name: name.into(), step, source },
+    }
+}
+
+impl Port for XdpSocket {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.now_ns = now_ns;
+        if self.gone {
+            return 0;
+        }
+        if self.is_behind {
+            self.wake_sender();
+        }
+        let mut count = self.queue.receive(now_ns, pool, out, max);
+        let copies = self.beside.receive(now_ns, pool, out, max - count);
+        self.queue.counters.rx_copies += copies as u64;
+        count += copies;
+        if self.queue.receiver_sleeps() {
+            sys::wake_receiver(self.fd.as_fd());
+        }
+        count
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.now_ns = now_ns;
+        let mut taken = 0;
+        self.blocked = false;
+        while !batch.is_empty() {
+            if self.gone {
+                taken += batch.len();
+                batch.drain(..).for_each(|packet| pool.give(packet));
+                break;
+            }
+            let count = self.queue.send(pool, batch);
+            taken += count;
+            self.wake_sender();
+            if count == 0 && !batch.is_empty() && !self.gone {
+                self.blocked = true;
+                self.queue.counters.tx_blocked += 1;
+                break;
+            }
+        }
+        taken
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ethernet
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.beside.ready().unwrap_or(self.fd.as_fd()))
+    }
+
+    fn looked(&mut self, ready: bool) {
+        // A socket whose interface was removed wakes for ever.
+        if ready && self.queue.is_idle() {
+            self.look_whether_gone();
+        }
+    }
+
+    fn blocked(&self) -> bool {
+        // A descriptor of two sockets tells nothing of room: time does.
+        self.blocked && self.beside.ready().is_none()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        (self.is_behind || self.blocked).then_some(self.now_ns + RETRY_NS)
+    }
+}

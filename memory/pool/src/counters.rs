@@ -1,0 +1,36 @@
+/// Declares a structure of counters, with the names of all in one place.
+///
+/// Each field is a `u64` that everyone may read; `iter` gives names and values, in their order.
+///
+/// ```
+/// towpath_pool::counters! {
+///     /// Frames of a device.
+///     pub struct Counters {
+///         /// Frames received.
+///         rx_frames,
+///         /// Frames sent.
+///         tx_frames,
+///     }
+/// }
+///
+/// let counters = Counters { tx_frames: 7, ..Counters::default() };
+/// assert!(counters.iter().eq([("rx_frames", 0), ("tx_frames", 7)]));
+/// ```
+#[macro_export]
+macro_rules! counters {
+    (
+        $(#[$of_all:meta])*
+        $visibility:vis struct $Counters:ident { $( $(#[$of_one:meta])* $name:ident, )* }
+    ) => {
+        $(#[$of_all])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        $visibility struct $Counters { $( $(#[$of_one])* pub $name: u64, )* }
+
+        impl $Counters {
+            /// Names and values, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [ $( (stringify!($name), self.$name), )* ].into_iter()
+            }
+        }
+    };
+}

@@ -1,0 +1,132 @@
+//! Two hosts joined by a veth pair: clients of the kernel, and a server.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::Contender;
+use super::cases::Server;
+use crate::interrupt;
+use crate::running::{Running, ip};
+
+/// Address of the server, whoever has it.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+/// The same with the length of its network.
+const SERVER_CIDR: &str = "10.1.0.2/24";
+const CLIENT_CIDR: &str = "10.1.0.1/24";
+const NETWORK: &str = "10.1.0.0/24";
+/// Ends of the cable.
+const CLIENT_END: &str = "va";
+const SERVER_END: &str = "vb";
+/// Time until a server is there.
+const READY: Duration = Duration::from_secs(15);
+
+/// Both hosts, gone on drop, and a folder for files of servers.
+pub struct World {
+    contender: Contender,
+    hosts: [Namespace; 2],
+    folder: PathBuf,
+}
+
+/// A network namespace, deleted on drop.
+struct Namespace(String);
+
+impl World {
+    pub fn new(contender: Contender) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("towpath-devices-{}", std::process::id()));
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let hosts = [Namespace::new("client")?, Namespace::new("server")?];
+        let world = Self { contender, hosts, folder };
+        let [client, server] = [0, 1].map(|n| &*world.hosts[n].0);
+        let pair = ["type", "veth", "peer", "name", SERVER_END, "netns", server];
+        ip(&[&["-n", client, "link", "add", CLIENT_END][..], &pair].concat())?;
+        ip(&["-n", client, "addr", "add", CLIENT_CIDR, "dev", CLIENT_END])?;
+        if contender == Contender::Kernel {
+            ip(&["-n", server, "addr", "add", SERVER_CIDR, "dev", SERVER_END])?;
+        }
+        for (host, end) in [(client, CLIENT_END), (server, SERVER_END)] {
+            ip(&["-n", host, "link", "set", end, "up"])?;
+        }
+        // The machine's default may be another than CUBIC, which Towpath uses.
+        let both = [(client, CLIENT_END), (server, SERVER_END)];
+        let count = if contender == Contender::Kernel { 2 } else { 1 };
+        for (host, end) in &both[..count] {
+            ip(&["-n", host, "route", "replace", NETWORK, "dev", end, "congctl", "cubic"])?;
+        }
+        Ok(world)
+    }
+
+    /// Folder for files of servers.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Starts a server at its end, and waits until it accepts at `port`.
+    pub fn start(&self, server: fn(&Self) -> Result<Server>, towpath: &Path) -> Result<Running> {
+        let Server { line, port } = server(self)?;
+        let mut words: Vec<String> = Vec::new();
+        if let Some(option) = self.contender.option() {
+            let towpath = towpath.display().to_string();
+            words.extend([towpath, "run".into(), "-q".into(), option.into(), SERVER_END.into()]);
+            words.extend(["--address".into(), SERVER_CIDR.into(), "--".into()]);
+        }
+        words.extend(line);
+        let mut command = self.hosts[1].command(&words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut running = Running(command.spawn().context("the server")?);
+        let end = Instant::now() + READY;
+        // A connection that is closed at once: bash has one without a program.
+        let reach = ["bash", "-c", &format!("exec 3<>/dev/tcp/{SERVER}/{port}")];
+        loop {
+            ensure!(running.0.try_wait()?.is_none(), "the server has ended: {words:?}");
+            let mut reach = self.client(&reach);
+            if reach.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success() {
+                return Ok(running);
+            }
+            ensure!(Instant::now() < end, "no server within {READY:?}: {words:?}");
+            interrupt::sleep(Duration::from_millis(50))?;
+        }
+    }
+
+    /// A program at the clients' end.
+    pub fn client(&self, line: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = self.hosts[0].command(line);
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Namespace {
+    fn new(end: &str) -> Result<Self> {
+        let name = format!("tpd-{}-{end}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let namespace = Self(name);
+        ip(&["-n", &namespace.0, "link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    fn command(&self, line: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0]).args(line);
+        command
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Err(error) = ip(&["netns", "del", &self.0]) {
+            eprintln!("{error}");
+        }
+    }
+}

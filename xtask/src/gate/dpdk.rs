@@ -1,0 +1,72 @@
+//! Checks of the feature `dpdk`, where libdpdk is installed.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+
+use super::binaries::{self, Binary, Builds};
+use super::pool::{self, Settings};
+use super::{NIGHTLY, REAL_PROGRAMS, step};
+use crate::workspace::{cargo, target};
+
+/// The file of tests with real programs, and the variable that forbids it to leave out tests.
+pub const TESTS: &str = "dpdk";
+pub const MUST_BE: &str = "TOWPATH_TEST_DPDK";
+/// Names the feature to cargo, which has to know its package.
+const FEATURE: [&str; 2] = ["--features", "towpath-cli/dpdk,towpath-uplink/dpdk,towpath-dpdk/dpdk"];
+const PACKAGES: [&str; 6] = ["-p", "towpath-cli", "-p", "towpath-uplink", "-p", "towpath-dpdk"];
+
+/// Whether the feature can be built here. Says what is missing.
+pub fn is_installed() -> bool {
+    let found = Command::new("pkg-config").args(["--exists", "libdpdk"]).status();
+    let is_installed = found.is_ok_and(|status| status.success());
+    if !is_installed {
+        println!("left out: DPDK, which needs the Debian package libdpdk-dev");
+    }
+    is_installed
+}
+
+/// Builds the binary with DPDK as `profile` has it, and calls `work`. The usual binary is back in
+/// its place afterwards, where other tests expect it.
+pub fn with_build(root: &Path, profile: &[&str], work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let build = |features: &[&str]| {
+        let mut command = cargo(root, &["build", "-p", "towpath-cli"]);
+        let end = step::run(command.args(profile).args(features), step::STEP_LIMIT)?;
+        ensure!(end.is_success(), "{end}: {command:?}");
+        Ok(())
+    };
+    build(&["--features", "dpdk"])?;
+    let done = work();
+    build(&[])?;
+    done
+}
+
+/// Lints and tests; those with real programs where there may be some.
+pub fn check(root: &Path, builds: &Builds, has_programs: bool) -> Result<()> {
+    if !is_installed() {
+        return Ok(());
+    }
+    let with = |words: &[&str]| cargo(root, &[words, &PACKAGES, &FEATURE].concat());
+    let mut lints = with(&["clippy", "--quiet", "--all-targets"]);
+    lints.args(["--", "-D", "warnings"]);
+    step::command("lints of DPDK", lints)?;
+    let tests = ["test", "--quiet", "-p", "towpath-dpdk", "--features", "dpdk"];
+    step::command("unit tests of DPDK", cargo(root, &tests))?;
+    if !has_programs {
+        return Ok(());
+    }
+    let is_ours = |it: &&Arc<Binary>| it.package == REAL_PROGRAMS && it.target == TESTS;
+    let ours: Vec<_> = builds.tests.iter().filter(is_ours).cloned().collect();
+    step::step("real programs with DPDK", || {
+        with_build(root, &[], || {
+            let env: Vec<_> = builds.env().into_iter().chain([(MUST_BE, "1")]).collect();
+            let tests = binaries::tests(&ours, &env, |test| !test.contains(NIGHTLY))?;
+            ensure!(!tests.is_empty(), "there are no tests");
+            let report = pool::run(&tests, Settings::with(&env), &target(root).join("gate"))?;
+            report.print();
+            report.check()
+        })
+    })
+}
