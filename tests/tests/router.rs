@@ -284,7 +284,8 @@ fn state(namespace: &Namespace) -> String {
     let line = "ip -d -o link | sed 's/promiscuity [0-9]*//; s/allmulti [0-9]*//'; ip -o addr; \
                 ip route show table all; ip -6 route show table all; ip rule; \
                 cat /proc/net/packet | wc -l; \
-                ip -d -j link | grep -o '\"promiscuity\":[0-9]*'; sysctl -a 2>/dev/null | grep -E 'forward|rp_filter'";
+                ip -d -j link | grep -o '\"promiscuity\":[0-9]*'; \
+                sysctl -a 2>/dev/null | grep -E 'forward|rp_filter'";
     namespace.shell(line).ok().stdout
 }
 
