@@ -20,6 +20,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iproute2", "/usr/sbin/ip"),
     ("nftables", "/usr/sbin/nft"),
     ("iputils-ping", "/usr/bin/ping"),
+    ("iputils-tracepath", "/usr/bin/tracepath"),
+    ("traceroute", "/usr/bin/traceroute"),
     ("procps", "/usr/bin/pgrep"),
     ("gcc", "/usr/bin/gcc"),
     ("busybox-static", "/bin/busybox"),

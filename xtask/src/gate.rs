@@ -45,6 +45,7 @@ const SMOKE: &[&str] = &[
     "ports",
     "netem",
     "packet",
+    "router",
     "dpdk",
     "replay",
     "control",

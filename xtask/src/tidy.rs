@@ -38,6 +38,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("apps/gateway", &["core/", "memory/"]),
     ("api/towpath", &["client", "memory/", "engine", "apps/uplink", "devices/channel"]),
     ("apps/load", &[]),
+    ("apps/router", &["core/", "memory/"]),
     ("apps/sim", &["core/", "memory/", "devices/pcap"]),
     ("api/inline", &["client", "api/posix", "api/symbols", "memory/", "engine", "apps/uplink"]),
     ("apps/uplink", &["engine", "core/", "memory/", "devices/", "apps/gateway"]),
@@ -70,6 +71,7 @@ const NO_UNSAFE: &[&str] = &[
     "devices/vlan",
     "devices/bridge",
     "apps/load",
+    "apps/router",
     "apps/sim",
 ];
 

@@ -4,7 +4,7 @@
 
 mod device;
 mod netem;
-mod values;
+pub mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::error::{ExitCode, Failure};
 pub use device::DeviceArgs;
 pub use netem::NetemOption;
 pub use values::{
-    Shards, parse_dns, parse_mtu, parse_name, parse_seconds, parse_size, parse_snaplen,
+    Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_seconds, parse_size, parse_snaplen,
 };
 use values::{parse_port_range, parse_shards};
 
@@ -59,6 +59,9 @@ pub enum Command {
     /// Carry the traffic of a TUN device, of any program, by connections of this host
     #[command(long_about = crate::proxy::args::ABOUT, after_long_help = crate::proxy::args::AFTER)]
     Proxy(crate::proxy::args::Proxy),
+    /// Forward packets between networks, as a router with rules
+    #[command(long_about = crate::router::ABOUT, after_long_help = crate::router::AFTER)]
+    Router(crate::router::RouterArgs),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
     Completions {
@@ -270,15 +273,6 @@ impl RunArgs {
             shards => Ok(shards.count()),
         }
     }
-}
-
-/// `--stats`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum StatsFormat {
-    /// One counter per line
-    Text,
-    /// One JSON object
-    Json,
 }
 
 /// `--congestion`.

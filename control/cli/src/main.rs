@@ -6,6 +6,7 @@
 //! between it and the outside until all have ended (`supervise`, `signals`).
 //!
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace.
+//! `router` forwards packets between networks (`apps/router`).
 //! `ss`, `ip` and `stats` ask running ones over
 //! the sockets of `towpath-model`, which `served` answers. `load` measures servers, `sim` simulates networks. Files lie in folders that
 //! are this user's alone (`towpath_model::folder`); messages go by way of `messages`, which nothing waits for.
@@ -29,6 +30,7 @@ mod preload;
 mod program;
 mod proxy;
 mod recording;
+mod router;
 mod run;
 mod served;
 mod signals;
@@ -49,6 +51,7 @@ fn main() -> std::process::ExitCode {
     let result = match parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
         Command::Proxy(args) => unprivileged().and_then(|()| proxy::proxy(&args)),
+        Command::Router(args) => unprivileged().and_then(|()| router::router(&args)).map(|()| 0),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
         Command::Ip(args) => unprivileged().and_then(|()| ip::ip(&args)),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),

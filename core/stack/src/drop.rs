@@ -134,6 +134,14 @@ drop_reasons! {
     TransitProhibited = "transit_prohibited",
     /// To be sent on, and too big for the next link, where routers may not cut it.
     TransitTooBig = "transit_too_big",
+    /// A rule drops it.
+    FilterDrop = "filter_drop",
+    /// A rule rejects it, and its sender is told.
+    FilterReject = "filter_reject",
+    /// A fragment of TCP that hides a part of its header from rules (RFC 1858, RFC 3128).
+    FilterFragment = "filter_fragment",
+    /// A rule keeps a packet of this host from leaving.
+    FilterOutput = "filter_output",
     /// To a group that nobody here joined.
     NotJoined = "not_joined",
     /// A fragment that contradicts the others of its datagram, or that could never fit.
@@ -180,6 +188,7 @@ impl DropReason {
             | Self::NeighborQueuesFull
             | Self::HostScope
             | Self::TooBig
+            | Self::FilterOutput
             | Self::OutputFull
             | Self::LoopbackFull
             | Self::LinkDownOut => true,
@@ -234,6 +243,9 @@ impl DropReason {
             | Self::TransitUnreachable
             | Self::TransitProhibited
             | Self::TransitTooBig
+            | Self::FilterDrop
+            | Self::FilterReject
+            | Self::FilterFragment
             | Self::NotJoined
             | Self::FragmentInvalid
             | Self::FragmentOverlap

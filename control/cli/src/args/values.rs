@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use towpath_model::{Word, is_name};
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_stack::limits::SHARDS_MAX;
@@ -28,6 +29,15 @@ fn parse_bytes(text: &str, range: RangeInclusive<u32>, example: u32) -> Result<u
         let (least, most) = (range.start(), range.end());
         format!("expected a number of bytes from {least} to {most}, for example {example}")
     })
+}
+
+/// `--stats`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StatsFormat {
+    /// One counter per line
+    Text,
+    /// One JSON object
+    Json,
 }
 
 /// A rule of `--ports`.

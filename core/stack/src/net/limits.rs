@@ -160,6 +160,9 @@ pub const ICMP_HOSTS: usize = 1024;
 
 /// Dropped packets kept for the trace; when nobody fetches them the newest are lost.
 pub const DROPPED_MAX: usize = 256;
+/// Packets that rules want to be told of, kept until the owner fetches them; more are left out
+/// (counter `rules_unlogged`).
+pub const LOGGED_MAX: usize = 256;
 /// Errors about packets of our own kept until the socket layer fetches them.
 pub const ERRORS_MAX: usize = 256;
 

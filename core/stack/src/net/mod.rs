@@ -63,6 +63,7 @@ mod owner;
 mod received;
 mod relay;
 pub(crate) mod route;
+mod rule_set;
 mod seat;
 mod snapshot;
 mod source;
@@ -87,6 +88,7 @@ pub use route::{
     HopId, NewRoute, Route, RouteChange, RouteEntry, RouteError, RouteKind, RouteRefusal,
     RoutesRefused,
 };
+pub use rule_set::{Logged, RuleSet};
 pub use snapshot::Link as Interface;
 pub(crate) use told::{HopKey, News, ToControl};
 pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters, Traffic};

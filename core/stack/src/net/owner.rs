@@ -3,7 +3,9 @@
 //! of them answers.
 
 use core::net::IpAddr;
+use std::sync::Arc;
 
+use towpath_filter::Rules;
 use towpath_pool::Offloads;
 use towpath_tcp::Instant;
 use towpath_wire::Prefix;
@@ -12,6 +14,7 @@ use super::control::{Control, Neighbor};
 use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
 use super::route::{RouteChange, RouteEntry, RoutesRefused};
+use super::rule_set::{Logged, RuleSet};
 use super::seat::Seat;
 use super::snapshot::Link;
 
@@ -72,6 +75,23 @@ impl Net {
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
         self.decide(|control| control.remove_route(prefix, next_hop))
+    }
+
+    /// Judges packets by other rules from now on, or by none. Each packet is judged by one set.
+    pub fn set_rules(&mut self, rules: Option<Rules>) {
+        let shards = self.data.shards;
+        let rules = rules.map(|rules| Arc::new(RuleSet::new(rules, shards)));
+        self.decide(|control| control.set_rules(rules));
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> Option<&Arc<RuleSet>> {
+        self.data.snapshot.rules.as_ref()
+    }
+
+    /// The oldest packet not yet taken that a rule wants to be told of.
+    pub fn take_logged(&mut self) -> Option<Logged> {
+        self.data.logged.pop_front()
     }
 
     /// The addresses of an interface as they are now, with the lifetimes that routers gave them last.

@@ -14,6 +14,7 @@ use super::hash::Cheap;
 use super::iface::{Address, IfaceId};
 use super::limits::LOOPBACK_MTU;
 use super::locals::Locals;
+use super::rule_set::RuleSet;
 
 /// The host at one time.
 #[derive(Debug)]
@@ -22,13 +23,15 @@ pub(super) struct Snapshot {
     pub generation: u64,
     pub host: Arc<Host>,
     pub fib: Fib,
+    /// Rules that packets are judged by; `None` lets all pass.
+    pub rules: Option<Arc<RuleSet>>,
 }
 
 impl Snapshot {
     /// Of a host without interfaces.
     pub(super) fn empty(hash: Cheap) -> Self {
         let host = Host::new(Vec::new(), Locals::new(hash));
-        Self { generation: 0, host: Arc::new(host), fib: Fib::default() }
+        Self { generation: 0, host: Arc::new(host), fib: Fib::default(), rules: None }
     }
 }
 

@@ -22,6 +22,7 @@ use crate::drop::DropReason;
 mod changes;
 mod forward;
 mod groups;
+mod hooks;
 mod neighbors;
 mod next_hops;
 mod routers;

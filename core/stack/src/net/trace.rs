@@ -89,6 +89,8 @@ pub struct DataCounters {
     pub neighbor_notices_full: u64,
     /// Path MTUs of which other shards were not told at once, because there were too many.
     pub path_mtus_untold: u64,
+    /// Packets that a rule wanted to be told of, and of which nobody was.
+    pub rules_unlogged: u64,
     /// Packets dropped, by reason.
     pub drops: Drops,
 }
@@ -125,6 +127,7 @@ impl DataCounters {
             next_hops_displaced,
             neighbor_notices_full,
             path_mtus_untold,
+            rules_unlogged,
             drops: _,
         } = *self;
         [
@@ -155,6 +158,7 @@ impl DataCounters {
             ("next_hops_displaced", next_hops_displaced),
             ("neighbor_notices_full", neighbor_notices_full),
             ("path_mtus_untold", path_mtus_untold),
+            ("rules_unlogged", rules_unlogged),
         ]
         .into_iter()
     }

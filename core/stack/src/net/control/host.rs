@@ -17,6 +17,7 @@ use crate::net::locals::Roles;
 use crate::net::route::{
     NewRoute, RouteChange, RouteEntry, RouteKind, RouteRefusal, RoutesRefused,
 };
+use crate::net::rule_set::RuleSet;
 use crate::net::snapshot::{Host, Snapshot};
 use crate::net::source;
 
@@ -227,6 +228,13 @@ impl Control {
         })
     }
 
+    /// Judges packets by other rules from now on, or by none.
+    pub(in crate::net) fn set_rules(&mut self, rules: Option<Arc<RuleSet>>) {
+        self.rules = rules;
+        self.changed.rules = true;
+        self.publish();
+    }
+
     /// All routes, in order of adding.
     pub(in crate::net) fn routes(&self) -> Arc<BTreeMap<u64, RouteEntry>> {
         self.routes.list()
@@ -258,7 +266,8 @@ impl Control {
             false => Arc::clone(&self.snapshot.host),
         };
         let (generation, fib) = (self.routes.generation(), self.routes.fib());
-        self.snapshot = Arc::new(Snapshot { generation, host, fib });
+        let rules = self.rules.clone();
+        self.snapshot = Arc::new(Snapshot { generation, host, fib, rules });
     }
 
     /// The host as it is, which shares with the last snapshot what did not change.

@@ -14,6 +14,7 @@ use crate::net::config::NetConfig;
 use crate::net::hash::{Cheap, Keyed, Random};
 use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
+use crate::net::rule_set::RuleSet;
 use crate::net::snapshot::Snapshot;
 use crate::net::told::{HopKey, Order};
 use crate::net::trace::ControlCounters;
@@ -33,6 +34,8 @@ pub(in crate::net) struct Control {
     pub(super) addresses_hash: Cheap,
     /// What packets know of this host.
     pub(super) snapshot: Arc<Snapshot>,
+    /// Rules that packets are judged by.
+    pub(super) rules: Option<Arc<RuleSet>>,
     /// What is not as the snapshot has it.
     pub(super) changed: Changed,
     pub(super) orders: VecDeque<Order>,
@@ -44,6 +47,7 @@ pub(super) struct Changed {
     pub links: bool,
     pub addresses: bool,
     pub groups: bool,
+    pub rules: bool,
 }
 
 impl Control {
@@ -61,6 +65,7 @@ impl Control {
             random: Random::new(keys.random),
             addresses_hash,
             snapshot: Arc::new(Snapshot::empty(addresses_hash)),
+            rules: None,
             changed: Changed::default(),
             orders: VecDeque::new(),
         }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has what both use.
-//! `forward` sends packets to other hosts on, with `option_stamp` and `refragment`.
+//! `forward` sends packets to other hosts on, with `option_stamp` and `refragment`. Rules judge
+//! packets in `hooks`.
 //! `verdict` says what becomes of what comes in, `way` which way a packet goes, `mtu` how big it may be. `next_hop`
 //! has what goes in front of the packets to each neighbour, and what waits for one; `output` is the queue in front of a
 //! device; `orders` has what control tells.
@@ -26,6 +27,7 @@ mod error_limit;
 mod forward;
 mod fragment;
 mod gro;
+mod hooks;
 mod icmp;
 mod ident;
 pub(crate) mod mtu;

@@ -113,6 +113,12 @@ impl Data {
                 return None;
             }
         };
+        if self.snapshot.rules.is_some()
+            && let Err(refused) = self.judge_received(now, iface, (&ip, link.group), &packet)
+        {
+            self.refuse_by_rule(now, iface, &ip, refused, packet, pool);
+            return None;
+        }
         let group = match (self.verdict(iface, (ip.src, ip.dst), link.group), problem) {
             (Verdict::Local { group }, None) => group,
             (Verdict::Forward, problem) => {
@@ -178,6 +184,9 @@ impl Data {
         (packet, reason): (Packet, DropReason),
         pool: &mut Pool,
     ) {
+        if let Err(refused) = self.judge_received(now, iface, (&ip, link_group), &packet) {
+            return self.refuse_by_rule(now, iface, &ip, refused, packet, pool);
+        }
         match self.verdict(iface, (ip.src, ip.dst), link_group) {
             Verdict::Forward => self.forward(now, iface, &ip, None, packet, pool),
             Verdict::Local { .. } | Verdict::Drop(_) => self.drop(iface, packet, reason, pool),

@@ -146,7 +146,7 @@ impl Data {
         let ip = Ip {
             protocol: protocol.0,
             ttl: None,
-            tos: 0,
+            tos: self.tos_of_error(packet, about),
             fragmenting: Fragmenting::Anywhere,
             flow_label: 0,
         };
@@ -161,6 +161,28 @@ impl Data {
             Some(icmpv4::CHECKSUM_OFFSET as u16),
             pool,
         );
+    }
+
+    /// Type of service of an error about an IPv4 packet that had `tos`; errors of hosts have none.
+    //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.2.5
+    //# ICMP error messages SHOULD have their TOS bits set to the same value
+    //# as the TOS bits in the packet which provoked the sending of the ICMP
+    //# error message, unless setting them to that value would cause the ICMP
+    //# error message to be immediately discarded because it could not be
+    //# routed to its destination.
+    //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.2.5
+    //# All other ICMP error messages (Destination Unreachable,
+    //# Redirect, Time Exceeded, and Parameter Problem) SHOULD have their
+    //# precedence value set to 6 (INTERNETWORK CONTROL) or 7 (NETWORK
+    //# CONTROL).
+    fn tos_of_error(&self, packet: &Packet, about: &Offender) -> u8 {
+        const INTERNETWORK_CONTROL: u8 = 6 << 5;
+        const TOS_BITS: u8 = 0x1e;
+        if self.forwarding.is_none() || about.src.is_ipv6() {
+            return 0;
+        }
+        let tos = packet.linear().get(about.ip_offset + 1).copied().unwrap_or(0);
+        INTERNETWORK_CONTROL | tos & TOS_BITS
     }
 
     /// Whether the limits let one more error go. A host's own is asked first: what it is refused

@@ -111,6 +111,12 @@ impl Data {
             self.drop(route.iface, packet, DropReason::HostScope, pool);
             return Ok(());
         }
+        if self.snapshot.rules.is_some()
+            && self.judge_sent(now, route.iface, (src, dst), ip.protocol, &packet).is_err()
+        {
+            self.drop(route.iface, packet, DropReason::FilterOutput, pool);
+            return Ok(());
+        }
         if route.avoids
             && let Some(router) = self.snapshot.fib.to_probe(now, dst)
         {

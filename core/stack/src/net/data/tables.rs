@@ -19,6 +19,7 @@ use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
 use crate::net::limits::DROPPED_MAX;
 use crate::net::received::{IcmpError, Looped};
+use crate::net::rule_set::Logged;
 use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::told::{Notice, Punt};
 use crate::net::trace::{DataCounters, Dropped, Traffic};
@@ -28,6 +29,12 @@ use crate::net::trace::{DataCounters, Dropped, Traffic};
 pub(in crate::net) struct Data {
     /// Packets to other hosts are sent on.
     pub(super) forwarding: Option<Forwarding>,
+    /// Number of the shard, of as many.
+    pub(super) shard: usize,
+    pub(in crate::net) shards: usize,
+    /// Packets that rules want to be told of, at most
+    /// [`LOGGED_MAX`](crate::net::limits::LOGGED_MAX).
+    pub(in crate::net) logged: VecDeque<Logged>,
     /// Keep copies of dropped packets.
     pub(super) trace_drops: bool,
     pub(in crate::net) counters: DataCounters,
@@ -61,6 +68,9 @@ impl Data {
         let tables = Keyed(keys.tables);
         Self {
             forwarding: config.forwarding,
+            shard: n,
+            shards,
+            logged: VecDeque::new(),
             trace_drops: config.trace_drops,
             counters: DataCounters::default(),
             snapshot: Arc::new(Snapshot::empty(Cheap(keys.addresses))),

@@ -48,12 +48,12 @@ fn router_with(forwarding: Forwarding, offloads: Offloads) -> Host {
     host
 }
 
-fn router() -> Host {
+pub(super) fn router() -> Host {
     router_with(Forwarding::default(), NONE)
 }
 
 /// Lets `eth0` know the Ethernet address of its neighbour.
-fn introduce(host: &mut Host, from: IpAddr, to: IpAddr) {
+pub(super) fn introduce(host: &mut Host, from: IpAddr, to: IpAddr) {
     let (IpAddr::V4(sender_ip), IpAddr::V4(target_ip)) = (from, to) else {
         let (IpAddr::V6(src), IpAddr::V6(dst)) = (from, to) else { unreachable!() };
         let message = Message::NeighborSolicit { target: dst, source_ll: Some(MAC_B) };
@@ -82,7 +82,7 @@ fn introduce(host: &mut Host, from: IpAddr, to: IpAddr) {
 
 impl Host {
     /// Packets that left by `tun1` since last asked.
-    fn out(&mut self) -> Vec<Packet> {
+    pub(super) fn out(&mut self) -> Vec<Packet> {
         let mut taken = Batch::new();
         self.net.output(TUN).hand_over(|batch| taken.append(batch));
         taken.into_iter().collect()
@@ -94,7 +94,7 @@ impl Host {
     }
 
     /// Receives an IP packet from the neighbour on `eth0`.
-    fn transit(&mut self, packet: &[u8]) {
+    pub(super) fn transit(&mut self, packet: &[u8]) {
         let v4 = packet[0] >> 4 == 4;
         let ethertype = if v4 { EtherType::IPV4 } else { EtherType::IPV6 };
         assert!(self.receive(&frame(MAC_A, MAC_B, ethertype, packet)).is_none());
@@ -118,7 +118,7 @@ impl Host {
     }
 }
 
-fn v4(ttl: u8, len: usize, change: impl FnOnce(&mut ipv4::Header)) -> Vec<u8> {
+pub(super) fn v4(ttl: u8, len: usize, change: impl FnOnce(&mut ipv4::Header)) -> Vec<u8> {
     let mut header = ipv4::Header {
         tos: 0x28,
         total_len: (20 + len) as u16,
@@ -140,11 +140,11 @@ fn v4(ttl: u8, len: usize, change: impl FnOnce(&mut ipv4::Header)) -> Vec<u8> {
     bytes
 }
 
-fn v6(hop_limit: u8, next: IpProtocol, payload: &[u8]) -> Vec<u8> {
+pub(super) fn v6(hop_limit: u8, next: IpProtocol, payload: &[u8]) -> Vec<u8> {
     ipv6_packet("fd00::2", FAR_V6, next, hop_limit, payload)
 }
 
-fn from_to(packet: &[u8], src: &str, dst: &str) -> Vec<u8> {
+pub(super) fn from_to(packet: &[u8], src: &str, dst: &str) -> Vec<u8> {
     let mut bytes = packet.to_vec();
     match (ip(src), ip(dst)) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {

@@ -1,0 +1,23 @@
+//! A router of its own: ports, addresses, routes and rules on one thread, without programs.
+//!
+//! ```text
+//!   port lan ─┐                                  ┌─ port wan
+//!             ├─ poll ─► Stack (forwarding) ─► submit
+//!   port dmz ─┘   own addresses: ARP, ND, ping   └─
+//! ```
+//!
+//! - [`Plan`]: the router in words, checked: ports, routes and rules that fit each other;
+//! - [`Router`]: the stack with its ports, turned by its owner;
+//! - [`Runner`]: a thread's loop, which sleeps on the ports' descriptors.
+//!
+//! Budget: no copy and no allocation per packet beyond the ports' own.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod plan;
+mod router;
+mod runner;
+
+pub use plan::{Plan, PlanError, PlannedPort, PlannedRoute, Target};
+pub use router::{OpenPort, Router, Settings};
+pub use runner::{Ended, Runner};

@@ -1,0 +1,343 @@
+//! A router in words, and whether its parts fit each other.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use towpath_filter::{CompileError, RuleList, Rules};
+use towpath_stack::IfaceId;
+use towpath_stack::net::{NewRoute, RouteChange, RouteKind};
+use towpath_wire::{Prefix, addr};
+
+/// A port: its name and the addresses that the router has on its link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedPort {
+    /// Name in rules, routes and counters.
+    pub name: String,
+    /// Addresses, each with the length of the link's network.
+    pub addresses: Vec<Prefix>,
+}
+
+/// A route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedRoute {
+    /// Destinations.
+    pub prefix: Prefix,
+    /// Fate of packets to them.
+    pub target: Target,
+}
+
+/// Fate of packets that take a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The next router, by the port of this name if one is given.
+    Via(IpAddr, Option<String>),
+    /// No next hop: one of the kinds that drop.
+    Kind(RouteKind),
+}
+
+/// Ports, routes and rules.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Ports, in the order of their interfaces.
+    pub ports: Vec<PlannedPort>,
+    /// Routes beside those to the ports' own networks.
+    pub routes: Vec<PlannedRoute>,
+    /// Rules; none let all pass.
+    pub rules: Option<RuleList>,
+}
+
+/// Parts of a plan that do not fit each other.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// There is no port.
+    #[error("a router needs a port: --port NAME=packet:INTERFACE,ADDRESS/LENGTH")]
+    NoPort,
+    /// Two ports have one name.
+    #[error("two ports are called {name:?}: give each a name of its own")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// Two ports, or one twice, have an address.
+    #[error("{address} is given twice, to {first} and to {second}: an address belongs to one port")]
+    AddressTaken {
+        /// The address.
+        address: IpAddr,
+        /// The port that has it.
+        first: String,
+        /// The port that is to have it as well.
+        second: String,
+    },
+    /// Two ports are in one network.
+    #[error(
+        "{first} and {second} are both in {network}: a network is on one port; give one of \
+         them another network"
+    )]
+    NetworkTaken {
+        /// The network.
+        network: Prefix,
+        /// The port that is in it.
+        first: String,
+        /// The port that is to be in it as well.
+        second: String,
+    },
+    /// A next hop is in no port's network.
+    #[error(
+        "no port is in the network of the next hop {hop} of the route to {prefix}: the next hop \
+         is a router beside this one"
+    )]
+    NoWay {
+        /// Destinations of the route.
+        prefix: Prefix,
+        /// The next hop.
+        hop: IpAddr,
+    },
+    /// A next hop is an address of this router.
+    #[error("the next hop {hop} of the route to {prefix} is this router itself")]
+    OwnHop {
+        /// Destinations of the route.
+        prefix: Prefix,
+        /// The next hop.
+        hop: IpAddr,
+    },
+    /// A link-local next hop does not say on which link.
+    #[error(
+        "the next hop {hop} of the route to {prefix} is on every link: name the port, as \
+         {hop}%{port}"
+    )]
+    NoPortOfHop {
+        /// Destinations of the route.
+        prefix: Prefix,
+        /// The next hop.
+        hop: IpAddr,
+        /// A port, for the example.
+        port: String,
+    },
+    /// A route names a port that does not exist.
+    #[error("the route to {prefix} names the port {name:?}; there are {names}")]
+    UnknownPort {
+        /// Destinations of the route.
+        prefix: Prefix,
+        /// The name.
+        name: String,
+        /// Names that there are.
+        names: String,
+    },
+    /// A next hop is of the other family.
+    #[error("the next hop {hop} cannot lead to {prefix}: both are IPv4, or both are IPv6")]
+    OtherFamily {
+        /// Destinations of the route.
+        prefix: Prefix,
+        /// The next hop.
+        hop: IpAddr,
+    },
+    /// Two routes to one network.
+    #[error("there are two routes to {prefix}: leave one out")]
+    RouteTaken {
+        /// The network.
+        prefix: Prefix,
+    },
+    /// The rules do not fit the ports.
+    #[error("{0}; the ports are {1}")]
+    Rules(CompileError, String),
+}
+
+impl Plan {
+    /// Checks that all parts fit each other.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&self) -> Result<(), PlanError> {
+        self.check_ports()?;
+        self.route_changes()?;
+        self.compiled().map(drop)
+    }
+
+    /// Number of the interface of a port.
+    fn interface(&self, name: &str) -> Option<IfaceId> {
+        let at = self.ports.iter().position(|port| port.name == name)?;
+        // Interface 0 is the loopback.
+        u16::try_from(at + 1).ok().map(IfaceId)
+    }
+
+    fn check_ports(&self) -> Result<(), PlanError> {
+        if self.ports.is_empty() {
+            return Err(PlanError::NoPort);
+        }
+        for (n, port) in self.ports.iter().enumerate() {
+            if self.ports[..n].iter().any(|other| other.name == port.name) {
+                return Err(PlanError::NameTaken { name: port.name.clone() });
+            }
+            for (k, own) in port.addresses.iter().enumerate() {
+                self.check_address(n, k, own)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the `k`-th address of the `n`-th port against those before it.
+    fn check_address(&self, n: usize, k: usize, own: &Prefix) -> Result<(), PlanError> {
+        let second = || self.ports[n].name.clone();
+        let before = self.ports[..=n].iter().enumerate();
+        let before = before.flat_map(|(m, port)| {
+            let count = if m == n { k } else { port.addresses.len() };
+            port.addresses[..count].iter().map(move |other| (m, port, other))
+        });
+        for (m, port, other) in before {
+            let first = port.name.clone();
+            if other.addr() == own.addr() {
+                let (address, second) = (own.addr(), second());
+                return Err(PlanError::AddressTaken { address, first, second });
+            }
+            if m != n && other.trunc() == own.trunc() {
+                let (network, second) = (own.trunc(), second());
+                return Err(PlanError::NetworkTaken { network, first, second });
+            }
+        }
+        Ok(())
+    }
+
+    /// The routes, for the stack.
+    ///
+    /// # Errors
+    /// A next hop is in no port's network, or two routes lead to one network.
+    pub fn route_changes(&self) -> Result<Vec<RouteChange>, PlanError> {
+        let mut changes = Vec::with_capacity(self.routes.len());
+        let mut prefixes = std::collections::BTreeSet::new();
+        for route in &self.routes {
+            let prefix = route.prefix.trunc();
+            if !prefixes.insert((prefix.addr(), prefix.len())) {
+                return Err(PlanError::RouteTaken { prefix });
+            }
+            let (next_hop, iface, kind) = match &route.target {
+                Target::Kind(kind) => (None, IfaceId::LOOPBACK, *kind),
+                Target::Via(hop, port) => {
+                    let iface = self.interface_of_hop(prefix, *hop, port.as_deref())?;
+                    (Some(*hop), iface, RouteKind::Unicast)
+                }
+            };
+            changes.push(RouteChange::Add(NewRoute { prefix, next_hop, iface, metric: 0, kind }));
+        }
+        Ok(changes)
+    }
+
+    fn interface_of_hop(
+        &self,
+        prefix: Prefix,
+        hop: IpAddr,
+        port: Option<&str>,
+    ) -> Result<IfaceId, PlanError> {
+        if hop.is_ipv4() != prefix.addr().is_ipv4() {
+            return Err(PlanError::OtherFamily { prefix, hop });
+        }
+        let addresses = || self.ports.iter().flat_map(|port| &port.addresses);
+        if addresses().any(|own| own.addr() == hop) {
+            return Err(PlanError::OwnHop { prefix, hop });
+        }
+        if let Some(name) = port {
+            let (name, names) = (name.to_owned(), self.names());
+            let unknown = || PlanError::UnknownPort { prefix, name: name.clone(), names };
+            return self.interface(&name).ok_or_else(unknown);
+        }
+        if addr::is_link_local(hop) && hop.is_ipv6() {
+            let port = self.ports.first().map(|port| port.name.clone()).unwrap_or_default();
+            return Err(PlanError::NoPortOfHop { prefix, hop, port });
+        }
+        let on_link = |port: &&PlannedPort| port.addresses.iter().any(|own| own.contains(hop));
+        let port = self.ports.iter().find(on_link).ok_or(PlanError::NoWay { prefix, hop })?;
+        self.interface(&port.name).ok_or(PlanError::NoWay { prefix, hop })
+    }
+
+    /// The rules, made ready.
+    ///
+    /// # Errors
+    /// A rule names a port that does not exist.
+    pub fn compiled(&self) -> Result<Option<Rules>, PlanError> {
+        let Some(list) = &self.rules else { return Ok(None) };
+        let compiled = Rules::compile(list, |name| self.interface(name).map(|id| id.0));
+        compiled.map(Some).map_err(|error| PlanError::Rules(error, self.names()))
+    }
+
+    fn names(&self) -> String {
+        self.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for PlannedPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<_> = self.addresses.iter().map(Prefix::to_string).collect();
+        write!(f, "{} {}", self.name, addresses.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(ports: &[(&str, &[&str])]) -> Plan {
+        let port = |(name, addresses): &(&str, &[&str])| PlannedPort {
+            name: (*name).to_owned(),
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        };
+        Plan { ports: ports.iter().map(port).collect(), ..Plan::default() }
+    }
+
+    fn office() -> Plan {
+        plan(&[("lan", &["10.1.0.1/24", "fd00:1::1/64"]), ("wan", &["192.0.2.2/24"])])
+    }
+
+    fn with_route(mut plan: Plan, prefix: &str, target: Target) -> Result<(), String> {
+        plan.routes.push(PlannedRoute { prefix: prefix.parse().unwrap(), target });
+        plan.check().map_err(|error| error.to_string())
+    }
+
+    fn via(hop: &str) -> Target {
+        Target::Via(hop.parse().unwrap(), None)
+    }
+
+    #[test]
+    fn names_addresses_and_networks_belong_to_one_port() {
+        assert_eq!(office().check(), Ok(()));
+        assert_eq!(Plan::default().check(), Err(PlanError::NoPort));
+        let cases = [
+            (plan(&[("a", &["10.0.0.1/24"]), ("a", &["10.0.1.1/24"])]), "two ports are called"),
+            (plan(&[("a", &["10.0.0.1/24"]), ("b", &["10.0.0.1/16"])]), "given twice"),
+            (plan(&[("a", &["10.0.0.1/24"]), ("b", &["10.0.0.2/24"])]), "both in 10.0.0.0/24"),
+            (plan(&[("a", &["10.0.0.1/24", "10.0.0.1/24"])]), "given twice, to a and to a"),
+        ];
+        for (plan, wanted) in cases {
+            let error = plan.check().unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
+        assert_eq!(plan(&[("a", &["10.0.0.1/24", "10.0.0.2/24"])]).check(), Ok(()));
+    }
+
+    #[test]
+    fn a_next_hop_is_beside_the_router() {
+        assert_eq!(with_route(office(), "0.0.0.0/0", via("192.0.2.1")), Ok(()));
+        let of_port = Target::Via("fe80::1".parse().unwrap(), Some("lan".to_owned()));
+        assert_eq!(with_route(office(), "::/0", of_port), Ok(()));
+        let unknown = Target::Via("fe80::1".parse().unwrap(), Some("lam".to_owned()));
+        let cases = [
+            ("0.0.0.0/0", via("198.51.100.1"), "no port is in the network"),
+            ("0.0.0.0/0", via("10.1.0.1"), "is this router itself"),
+            ("0.0.0.0/0", via("fd00:1::2"), "both are IPv4, or both are IPv6"),
+            ("::/0", via("fe80::1"), "as fe80::1%lan"),
+            ("::/0", unknown, "\"lam\"; there are lan, wan"),
+        ];
+        for (prefix, target, wanted) in cases {
+            let error = with_route(office(), prefix, target).unwrap_err();
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_network_has_one_route() {
+        let mut plan = office();
+        let prefix = "10.9.0.0/16".parse().unwrap();
+        plan.routes.push(PlannedRoute { prefix, target: Target::Kind(RouteKind::Blackhole) });
+        let error = with_route(plan, "10.9.1.0/16", via("10.1.0.2")).unwrap_err();
+        assert_eq!(error, "there are two routes to 10.9.0.0/16: leave one out");
+    }
+}

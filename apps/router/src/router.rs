@@ -1,0 +1,130 @@
+//! The stack of a router and its ports.
+
+use towpath_direct::{Node, NodeConfig};
+use towpath_pool::Port;
+use towpath_stack::net::{Forwarding, InterfaceConfig, Logged, NetConfig, RuleSet, SourceCheck};
+use towpath_stack::{Budget, Instant, Stack, StackConfig, Turn};
+use towpath_wire::MacAddr;
+
+use crate::plan::{Plan, PlanError};
+
+/// Packets of one port in a turn. Packets of 64 KiB from two ports at once are then less than the
+/// queue of a third one takes.
+const RX_PACKETS: usize = 32;
+
+/// Settings beside the plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Check of sources by the routes to them.
+    pub source_check: SourceCheck,
+    /// Neighbours in its tables.
+    pub neighbors_max: usize,
+    /// Keep copies of dropped packets for [`Router::take_dropped`].
+    pub trace_drops: bool,
+}
+
+/// A port with its part of the link.
+pub struct OpenPort {
+    /// The device.
+    pub port: Box<dyn Port + Send>,
+    /// Ethernet address of the router on it.
+    pub mac: [u8; 6],
+    /// Longest IP packet, in bytes.
+    pub mtu: u32,
+}
+
+/// A router: see the [crate page](crate).
+pub struct Router {
+    node: Node<dyn Port + Send>,
+}
+
+impl Router {
+    /// A router by `plan` on `ports`, which are in the plan's order. `seed` is secret.
+    ///
+    /// # Errors
+    /// The plan's parts do not fit each other.
+    pub fn new(
+        plan: &Plan,
+        settings: &Settings,
+        ports: Vec<OpenPort>,
+        seed: [u8; 32],
+        now_ns: u64,
+    ) -> Result<Self, PlanError> {
+        plan.check()?;
+        let net = NetConfig {
+            trace_drops: settings.trace_drops,
+            forwarding: Some(Forwarding { source_check: settings.source_check }),
+            neighbors_max: settings.neighbors_max,
+        };
+        let stack = StackConfig { net, ..StackConfig::default() };
+        let budget = Budget { rx_packets: RX_PACKETS, ..Budget::default() };
+        let config = NodeConfig { stack, budget, ..NodeConfig::default() };
+        let mut node = Node::new(config, seed, Instant(now_ns));
+        for (planned, open) in plan.ports.iter().zip(ports) {
+            let config = InterfaceConfig {
+                name: planned.name.clone(),
+                link: open.port.link_type(),
+                mac: MacAddr(open.mac),
+                mtu: open.mtu,
+                offloads: open.port.offloads(),
+                addresses: planned.addresses.clone(),
+                slaac: false,
+                any_address: false,
+                kernel_cuts: false,
+                in_process: false,
+            };
+            node.add_interface(config, open.port);
+        }
+        let changes = plan.route_changes()?;
+        // The plan was checked: interfaces and families are right, and there is room for all
+        // routers.
+        let _ = node.stack.net.change_routes(&changes);
+        node.stack.net.set_rules(plan.compiled()?);
+        Ok(Self { node })
+    }
+
+    /// Receives, forwards and sends once.
+    pub fn turn(&mut self, now_ns: u64) -> Turn {
+        self.node.turn(Instant(now_ns))
+    }
+
+    /// When a turn is due though nothing arrives; in the past when there is work now.
+    pub fn next_timeout_ns(&self) -> Option<u64> {
+        self.node.next_timeout().map(|due| due.0)
+    }
+
+    /// The ports, in the order of the plan.
+    pub fn ports(&self) -> &[Box<dyn Port + Send>] {
+        &self.node.ports
+    }
+
+    /// The ports, to be told of readiness.
+    pub(crate) fn ports_mut(&mut self) -> &mut [Box<dyn Port + Send>] {
+        &mut self.node.ports
+    }
+
+    /// Name of the `n`-th port.
+    pub fn name(&self, n: usize) -> &str {
+        self.node.stack.net.interfaces().get(n + 1).map_or("", |interface| interface.name())
+    }
+
+    /// The stack, for what it counted and knows.
+    pub fn stack(&self) -> &Stack<towpath_direct::Direct> {
+        &self.node.stack
+    }
+
+    /// The rules in force, with what they counted.
+    pub fn rules(&self) -> Option<&RuleSet> {
+        self.node.stack.net.rules().map(|rules| &**rules)
+    }
+
+    /// The oldest packet not yet taken that a rule wants to be told of.
+    pub fn take_logged(&mut self) -> Option<Logged> {
+        self.node.stack.net.take_logged()
+    }
+
+    /// The oldest dropped packet not yet taken.
+    pub fn take_dropped(&mut self) -> Option<towpath_stack::net::Dropped> {
+        self.node.stack.net.take_dropped()
+    }
+}

@@ -1,0 +1,148 @@
+//! The loop of a router: turns as long as packets come, and sleeps on the ports' descriptors.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::router::Router;
+
+/// Turns a [`Router`] until it is told to end.
+pub struct Runner {
+    router: Router,
+    epoll: OwnedFd,
+    /// For each port, whether its descriptor is watched for writability.
+    awaits_room: Vec<bool>,
+}
+
+/// Why [`Runner::run`] returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// Its owner said so.
+    Stopped,
+    /// The device of this port was removed.
+    PortGone(String),
+}
+
+/// Turns in a row after which the owner's descriptors are looked at.
+const BUSY_TURNS_MAX: u32 = 64;
+/// Descriptors that are told of at once; others follow in the next turn.
+const TOLD_MAX: usize = 64;
+
+impl Runner {
+    /// A loop that has done nothing yet.
+    ///
+    /// # Errors
+    /// The host gives no descriptor, or a port has none.
+    pub fn new(router: Router) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        for (port, name) in router.ports().iter().zip(0..) {
+            let wake = port.wake_fd().ok_or(io::ErrorKind::Unsupported)?;
+            epoll::add(&epoll, wake, EventData::new_u64(name), EventFlags::IN)?;
+        }
+        let awaits_room = vec![false; router.ports().len()];
+        Ok(Self { router, epoll, awaits_room })
+    }
+
+    /// The router.
+    pub fn router(&mut self) -> &mut Router {
+        &mut self.router
+    }
+
+    /// Turns until `woken` says so, which is called with `Some(n)` when `wakes[n]` is readable, and
+    /// with `None` after turns that moved something.
+    ///
+    /// # Errors
+    /// The host refuses to wait, for want of memory.
+    pub fn run(
+        &mut self,
+        wakes: &[BorrowedFd<'_>],
+        mut woken: impl FnMut(Option<usize>, &mut Router) -> ControlFlow<()>,
+    ) -> io::Result<Ended> {
+        let first_wake = self.router.ports().len() as u64;
+        for (wake, name) in wakes.iter().zip(first_wake..) {
+            epoll::add(&self.epoll, wake, EventData::new_u64(name), EventFlags::IN)?;
+        }
+        let mut busy_turns = 0;
+        loop {
+            let now_ns = now_ns();
+            let turn = self.router.turn(now_ns);
+            if let Some(n) = self.router.ports().iter().position(|port| port.is_gone()) {
+                return Ok(Ended::PortGone(self.router.name(n).to_owned()));
+            }
+            let is_busy = turn.more || turn.received > 0;
+            // A port that is never empty must not keep the owner's word from being heard.
+            busy_turns = if is_busy { busy_turns + 1 } else { 0 };
+            if is_busy && busy_turns < BUSY_TURNS_MAX {
+                continue;
+            }
+            busy_turns = 0;
+            if woken(None, &mut self.router).is_break() {
+                return Ok(Ended::Stopped);
+            }
+            let due = self.router.next_timeout_ns();
+            let wait_ns = if is_busy { Some(0) } else { due.map(|due| due.saturating_sub(now_ns)) };
+            if self.wait(wait_ns, first_wake, &mut woken)?.is_break() {
+                return Ok(Ended::Stopped);
+            }
+        }
+    }
+
+    /// Sleeps until something is to be done, `wait_ns` at most.
+    fn wait(
+        &mut self,
+        wait_ns: Option<u64>,
+        first_wake: u64,
+        woken: &mut impl FnMut(Option<usize>, &mut Router) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        self.await_room()?;
+        let timeout = wait_ns.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        let mut list = [const { MaybeUninit::<Event>::uninit() }; TOLD_MAX];
+        let told = match epoll::wait(&self.epoll, &mut list[..], timeout.as_ref()) {
+            Ok((told, _)) => &*told,
+            Err(Errno::INTR) => &[],
+            Err(error) => return Err(error.into()),
+        };
+        for (port, name) in self.router.ports_mut().iter_mut().zip(0u64..) {
+            port.looked(told.iter().any(|event| event.data.u64() == name));
+        }
+        for event in told {
+            if let Some(n) = event.data.u64().checked_sub(first_wake)
+                && woken(Some(n as usize), &mut self.router).is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Watches ports for room as long as they refuse packets.
+    fn await_room(&mut self) -> io::Result<()> {
+        let ports = self.router.ports().iter().zip(&mut self.awaits_room).zip(0..);
+        for ((port, awaits), name) in ports {
+            let blocked = port.blocked();
+            if blocked == std::mem::replace(awaits, blocked) {
+                continue;
+            }
+            let Some(wake) = port.wake_fd() else { continue };
+            let mut flags = EventFlags::IN;
+            flags.set(EventFlags::OUT, blocked);
+            epoll::modify(&self.epoll, wake, EventData::new_u64(name), flags)?;
+        }
+        Ok(())
+    }
+}
+
+/// CLOCK_MONOTONIC.
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

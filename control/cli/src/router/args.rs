@@ -1,0 +1,298 @@
+//! Command line of `towpath router`: options, the forms of their values, and the texts of `--help`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use towpath_pcap::SNAPLEN_DEFAULT;
+use towpath_router::{PlannedRoute, Target};
+use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
+use towpath_stack::net::{RouteKind, SourceCheck};
+use towpath_uplink::parse_cidr;
+use towpath_wire::Prefix;
+
+use crate::args::values::{StatsFormat, parse_size, parse_snaplen};
+
+/// Options of `towpath router`.
+#[derive(Debug, Args)]
+pub struct RouterArgs {
+    /// A port: NAME=packet:INTERFACE,CIDR[,CIDR] or NAME=tap:DEVICE,CIDR[,CIDR]
+    ///
+    /// NAME is for rules, routes and counters. packet is an Ethernet interface of this host, which
+    /// the kernel keeps with its addresses: the router has an Ethernet address of its own there.
+    /// tap makes the TAP device DEVICE, whose other end is this host, or takes over one that was
+    /// made for this user. CIDR is an address of the router on the link, with the length of its
+    /// network. May be given up to 64 times.
+    #[arg(long, value_name = "PORT", required = true, value_parser = parse_port)]
+    pub port: Vec<PortWords>,
+
+    /// A route: NETWORK@NEXTHOP, or `blackhole NETWORK`, `unreachable NETWORK`, `prohibit NETWORK`
+    ///
+    /// The next hop is a router in a port's network; a link-local one takes its port with it, as
+    /// ::/0@fe80::1%wan. `default` stands for 0.0.0.0/0, or ::/0, by its next hop. blackhole drops
+    /// packets in silence; unreachable and prohibit tell their sender. May be given several times.
+    #[arg(long, value_name = "ROUTE", value_parser = parse_route)]
+    pub route: Vec<PlannedRoute>,
+
+    /// File of rules by which packets are judged; without it, all pass
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub acl: Option<PathBuf>,
+
+    /// Check of each packet's source by the route to it: off, loose or strict
+    ///
+    /// strict: the route to the source leads out of the port that the packet came in by. loose:
+    /// there is a route to the source. (RFC 3704; rp_filter of Linux)
+    #[arg(long, value_name = "CHECK", value_enum, default_value_t = SourceCheckWord::Off)]
+    pub source_check: SourceCheckWord,
+
+    /// Neighbours that the router remembers, all ports together
+    #[arg(long, value_name = "NUMBER", default_value_t = NEIGHBORS_MAX as u32)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=NEIGHBORS_MOST as i64))]
+    pub neighbors: u32,
+
+    /// Check options and rules, and do nothing
+    #[arg(long)]
+    pub check: bool,
+
+    /// Write the packets of all ports to a pcapng file; "-" is standard output
+    ///
+    /// A packet that the router dropped follows once more, with the reason as its comment.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub pcap: Option<PathBuf>,
+
+    /// Most bytes of each packet in the capture, 64 to 262144
+    #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
+    #[arg(value_parser = parse_snaplen)]
+    pub pcap_snaplen: u32,
+
+    /// Largest size of the capture in bytes, or as 500K, 100M, 2G; 0: no limit
+    #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G")]
+    #[arg(value_parser = parse_size)]
+    pub pcap_size: u64,
+
+    /// Print the counters to standard error at the end, and at each SIGUSR1
+    ///
+    /// Counters of ports are told at the end alone.
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "text")]
+    pub stats: Option<StatsFormat>,
+
+    /// Print nothing but errors, and packets that rules log
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `--source-check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SourceCheckWord {
+    /// No check
+    Off,
+    /// A route to the source
+    Loose,
+    /// A route to the source by the port of the packet
+    Strict,
+}
+
+impl From<SourceCheckWord> for SourceCheck {
+    fn from(word: SourceCheckWord) -> Self {
+        match word {
+            SourceCheckWord::Off => Self::Off,
+            SourceCheckWord::Loose => Self::Loose,
+            SourceCheckWord::Strict => Self::Strict,
+        }
+    }
+}
+
+/// `--port`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortWords {
+    /// Name of the port.
+    pub name: String,
+    /// Device behind it.
+    pub device: Device,
+    /// Addresses of the router on the link.
+    pub addresses: Vec<Prefix>,
+}
+
+/// Device of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Device {
+    /// An Ethernet interface, beside the kernel.
+    Packet(String),
+    /// A TAP device.
+    Tap(String),
+}
+
+/// Longest name of an interface (IFNAMSIZ, without the zero), and of a port.
+const NAME_LEN_MAX: usize = 15;
+
+fn parse_port(text: &str) -> Result<PortWords, String> {
+    let form =
+        "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
+    let (name, rest) = text.split_once('=').ok_or(form)?;
+    let (kind, rest) = rest.split_once(':').ok_or(form)?;
+    let mut words = rest.split(',');
+    let device = words.next().unwrap_or_default();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_word) {
+        return Err(format!(
+            "{name:?} is not a name of a port: expected 1 to {NAME_LEN_MAX} letters, \
+             digits, '-' or '_'"
+        ));
+    }
+    let is_name = |c: char| c != '/' && !c.is_whitespace();
+    if device.is_empty() || device.len() > NAME_LEN_MAX || !device.chars().all(is_name) {
+        return Err(format!("{device:?} is not a name of an interface; {form}"));
+    }
+    let device = match kind {
+        "packet" => Device::Packet(device.to_owned()),
+        "tap" => Device::Tap(device.to_owned()),
+        _ => return Err(format!("{kind:?} is not a kind of port: expected packet or tap; {form}")),
+    };
+    let addresses = words.map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
+    if addresses.is_empty() {
+        return Err(format!("the port {name} has no address; {form}"));
+    }
+    Ok(PortWords { name: name.to_owned(), device, addresses })
+}
+
+fn parse_route(text: &str) -> Result<PlannedRoute, String> {
+    let form = "expected NETWORK@NEXTHOP or blackhole NETWORK, for example 0.0.0.0/0@192.0.2.1";
+    if let Some((word, network)) = text.trim().split_once(char::is_whitespace) {
+        let kind = match word {
+            "blackhole" => RouteKind::Blackhole,
+            "unreachable" => RouteKind::Unreachable,
+            "prohibit" => RouteKind::Prohibit,
+            _ => return Err(format!("{word:?} is not a kind of route; {form}")),
+        };
+        let prefix = parse_network(network.trim())?;
+        return Ok(PlannedRoute { prefix, target: Target::Kind(kind) });
+    }
+    let (network, hop) = text.split_once('@').ok_or(form)?;
+    let (hop, port) = match hop.split_once('%') {
+        Some((hop, port)) => (hop, Some(port.to_owned())),
+        None => (hop, None),
+    };
+    let hop: IpAddr = hop.parse().map_err(|_| format!("{hop:?} is not an IP address; {form}"))?;
+    if hop.is_unspecified() || hop.is_multicast() || hop.is_loopback() {
+        return Err(format!("{hop} is not an address that a router can have"));
+    }
+    let prefix = match (network, hop) {
+        ("default", IpAddr::V4(_)) => parse_network("0.0.0.0/0")?,
+        ("default", IpAddr::V6(_)) => parse_network("::/0")?,
+        _ => parse_network(network)?,
+    };
+    Ok(PlannedRoute { prefix, target: Target::Via(hop, port) })
+}
+
+fn parse_network(text: &str) -> Result<Prefix, String> {
+    let form = "expected ADDRESS/LENGTH, for example 10.9.0.0/16";
+    let (ip, len) = text.split_once('/').ok_or_else(|| format!("{text:?}: {form}"))?;
+    let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is not an IP address; {form}"))?;
+    let bits = if ip.is_ipv4() { 32 } else { 128 };
+    let network = len.parse().ok().filter(|len| *len <= bits).and_then(|len| Prefix::new(ip, len));
+    let network =
+        network.ok_or_else(|| format!("{len:?} is not a prefix length: expected 0 to {bits}"))?;
+    if network.network() != ip {
+        let whole = network.trunc();
+        return Err(format!(
+            "{ip} is a host of {whole}, not a network; give {whole} or {ip}/{bits}"
+        ));
+    }
+    if ip.is_multicast() || ip.is_loopback() {
+        return Err(format!("{network} is not routed"));
+    }
+    Ok(network)
+}
+
+/// Text of `towpath router --help` in front of the options.
+pub const ABOUT: &str = "\
+Forward packets between networks, as a router with rules.
+
+Each port joins a network: an Ethernet interface of this host, or a TAP device. Hosts there use \
+the router's address as their gateway. It forwards IPv4 and IPv6 by the longest prefix, answers \
+ping, ARP and neighbour discovery at its own addresses, tells senders by ICMP what did not arrive, \
+and judges packets by the rules of --acl. The kernel's own routes, addresses and settings stay as they \
+are; nothing is left behind, also when towpath is killed.
+
+It sends no router advertisements and no redirects: hosts are told their gateway by hand.
+
+Ctrl-C or SIGTERM ends it.";
+
+/// Text of `towpath router --help` behind the options.
+pub const AFTER: &str = "\
+Examples:
+  sudo towpath router --port lan=packet:eth1,10.1.0.1/24 \\
+      --port wan=packet:eth0,192.0.2.2/24 --route default@192.0.2.1 --acl rules.txt
+      Join the network behind eth1 to that of eth0, by the rules of a file
+  sudo towpath router --port a=packet:eth1,10.1.0.1/24,fd00:1::1/64 \\
+      --port b=packet:eth2,10.2.0.1/24,fd00:2::1/64 --stats --pcap r.pcapng
+      Join two networks, record all packets, and count
+  towpath router --check --port lan=packet:eth1,10.1.0.1/24 --acl rules.txt
+      Look only whether options and rules are in order
+
+Rules, one a line; the lowest number that matches decides:
+  acl add id 10 in wan dst 10.1.0.0/24 proto tcp dport 22 action accept
+  acl add id 20 in wan dst 10.1.0.0/24 proto tcp flags syn,!ack action reject
+  acl default hook input action accept
+
+Exit status:
+  0    Ctrl-C or a signal ended it; --check found nothing wrong
+  2    an option, argument or rule is wrong
+  125  it failed: no permission, no such interface, a device was removed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_have_a_name_a_device_and_addresses() {
+        let port = parse_port("lan=packet:eth1,10.1.0.1/24,fd00:1::1/64").unwrap();
+        assert_eq!((port.name.as_str(), port.device), ("lan", Device::Packet("eth1".into())));
+        assert_eq!(port.addresses.len(), 2);
+        assert_eq!(
+            parse_port("w-1=tap:tw1,192.0.2.2/24").unwrap().device,
+            Device::Tap("tw1".into())
+        );
+        let wrong = [
+            ("eth1", "expected NAME=packet:INTERFACE"),
+            ("lan=eth1,10.1.0.1/24", "expected NAME=packet:INTERFACE"),
+            ("=packet:eth1,10.1.0.1/24", "\"\" is not a name of a port"),
+            ("l an=packet:eth1,10.1.0.1/24", "is not a name of a port"),
+            ("lan=packet:,10.1.0.1/24", "\"\" is not a name of an interface"),
+            ("lan=xdp:eth1,10.1.0.1/24", "expected packet or tap"),
+            ("lan=packet:eth1", "the port lan has no address"),
+            ("lan=packet:eth1,10.1.0.0/24", "network or broadcast"),
+            ("lan=packet:eth1,", "expected ADDRESS/LENGTH"),
+        ];
+        for (text, wanted) in wrong {
+            let error = parse_port(text).expect_err(text);
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn routes_have_a_next_hop_or_a_kind() {
+        let route = parse_route("10.9.0.0/16@192.0.2.1").unwrap();
+        assert_eq!(route.target, Target::Via("192.0.2.1".parse().unwrap(), None));
+        let route = parse_route("default@fe80::1%wan").unwrap();
+        assert_eq!(route.prefix, "::/0".parse().unwrap());
+        assert_eq!(route.target, Target::Via("fe80::1".parse().unwrap(), Some("wan".into())));
+        let route = parse_route("blackhole 10.0.0.0/8").unwrap();
+        assert_eq!(route.target, Target::Kind(RouteKind::Blackhole));
+        let wrong = [
+            ("10.9.0.0/16", "expected NETWORK@NEXTHOP"),
+            ("10.9.0.1/16@192.0.2.1", "give 10.9.0.0/16"),
+            ("10.9.0.0/33@192.0.2.1", "expected 0 to 32"),
+            ("10.9.0.0/16@wan", "\"wan\" is not an IP address"),
+            ("10.9.0.0/16@0.0.0.0", "not an address that a router"),
+            ("throw 10.9.0.0/16", "\"throw\" is not a kind of route"),
+            ("blackhole 10.9", "\"10.9\": expected ADDRESS/LENGTH"),
+            ("224.0.0.0/4@192.0.2.1", "is not routed"),
+        ];
+        for (text, wanted) in wrong {
+            let error = parse_route(text).expect_err(text);
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `towpath router`: ports, routes and rules of the command line, on one thread until a signal
+//! comes.
+//!
+//! `args` has the words, `open` opens the devices, `report` says what was counted and logged. The
+//! router itself is `apps/router`. The kernel undoes all: sockets and devices end with the process.
+
+mod args;
+mod open;
+mod report;
+
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+use towpath_filter::RuleList;
+use towpath_pcap::{CaptureFile, Direction};
+use towpath_router::{Ended, Plan, PlannedPort, Router, Runner, Settings};
+use towpath_uplink::{now_ns, random};
+
+pub use args::{ABOUT, AFTER, RouterArgs};
+use open::Opened;
+
+use crate::error::{ExitCode, Failure};
+use crate::messages::Messages;
+use crate::signals::{self, Signals};
+use crate::supervise::asked_to_end;
+use crate::{output, recording, stats};
+
+/// Most ports of a router: each is polled in every turn.
+const PORTS_MAX: usize = 64;
+
+/// Forwards packets until a signal ends it.
+///
+/// # Errors
+/// With the sentence for the user.
+pub fn router(args: &RouterArgs) -> Result<()> {
+    let plan = plan(args)?;
+    plan.check().map_err(|error| Failure::error(ExitCode::Usage, error.to_string()))?;
+    if args.check {
+        return output::write(format!("in order: {}\n", report::summary(&plan)).as_bytes());
+    }
+    let recording = args.pcap.as_deref().map(recording::open).transpose()?;
+    let signals = Signals::block()?;
+    let messages = Messages::start(args.quiet).context("a thread for messages")?;
+    let start = |out| recording::start((args.pcap_snaplen, args.pcap_size), out, messages.clone());
+    let capture = recording.map(start).transpose()?;
+    let result = forward(args, &plan, capture.as_ref(), &messages, &signals);
+    if let Some(capture) = capture {
+        let go_on = || !asked_to_end(&signals).unwrap_or(true);
+        recording::finish(&capture, &messages, go_on);
+    }
+    messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
+    if result.is_err() {
+        // The caller's write to standard error may wait for a reader: Ctrl-C must end that.
+        signals.unblock();
+    }
+    result
+}
+
+/// The options as a plan, with the rules of their file.
+fn plan(args: &RouterArgs) -> Result<Plan> {
+    if args.port.len() > PORTS_MAX {
+        let message = format!("{} ports: at most {PORTS_MAX} are possible", args.port.len());
+        return Err(Failure::error(ExitCode::Usage, message));
+    }
+    let rules = args.acl.as_deref().map(|path| {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("--acl {name}"))?;
+        RuleList::parse(&text)
+            .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))
+    });
+    let ports = args
+        .port
+        .iter()
+        .map(|port| PlannedPort { name: port.name.clone(), addresses: port.addresses.clone() });
+    Ok(Plan { ports: ports.collect(), routes: args.route.clone(), rules: rules.transpose()? })
+}
+
+fn forward(
+    args: &RouterArgs,
+    plan: &Plan,
+    capture: Option<&CaptureFile>,
+    messages: &Messages,
+    signals: &Signals,
+) -> Result<()> {
+    open::refuse_own_addresses(&args.port)?;
+    let Opened { ports, counters } = open::ports(&args.port, capture)?;
+    let settings = Settings {
+        source_check: args.source_check.into(),
+        neighbors_max: args.neighbors as usize,
+        trace_drops: capture.is_some(),
+    };
+    let router = Router::new(plan, &settings, ports, random()?, now_ns())
+        .map_err(|error| Failure::error(ExitCode::Usage, error.to_string()))?;
+    let mut runner = Runner::new(router).context("epoll")?;
+    messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
+    let ended = runner.run(&[signals.fd().as_fd()], |woken, router| {
+        if let Some(capture) = capture {
+            record_drops(router, capture);
+        }
+        while let Some(logged) = router.take_logged() {
+            messages.put_error(&report::logged(&logged, router));
+        }
+        match woken {
+            Some(_) => hear(args, signals, messages, router),
+            None => ControlFlow::Continue(()),
+        }
+    });
+
+    let layers = report::layers(runner.router());
+    // Ports leave their counters behind when they go.
+    drop(runner);
+    put_stats(args, messages, report::with_ports(layers, &args.port, &counters))?;
+    match ended.context("epoll")? {
+        Ended::Stopped => Ok(()),
+        Ended::PortGone(name) => {
+            let message = format!(
+                "the device of the port {name} was removed by somebody else; start towpath router \
+                 again when it is back"
+            );
+            Err(Failure::error(ExitCode::Failed, message))
+        }
+    }
+}
+
+/// Records packets that the router dropped, each with the reason. Interfaces of both have the same
+/// numbers.
+fn record_drops(router: &mut Router, capture: &CaptureFile) {
+    while let Some(dropped) = router.take_dropped() {
+        let outbound = dropped.reason.is_outbound();
+        let direction = if outbound { Direction::Outbound } else { Direction::Inbound };
+        let time_ns = if dropped.arrival_ns > 0 { dropped.arrival_ns } else { now_ns() };
+        let reason = dropped.reason.as_str();
+        capture.dropped(time_ns, dropped.iface.0.into(), direction, reason, &dropped.bytes);
+    }
+}
+
+/// Reads signals: most of them end it.
+fn hear(
+    args: &RouterArgs,
+    signals: &Signals,
+    messages: &Messages,
+    router: &Router,
+) -> ControlFlow<()> {
+    while let Ok(Some(arrived)) = signals.next() {
+        match arrived.signal {
+            Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP
+                if !signals.is_ignored(arrived.signal) =>
+            {
+                return ControlFlow::Break(());
+            }
+            Signal::SIGTSTP => {
+                // Fails for a bad signal number only.
+                let _ = signals::act(Signal::SIGTSTP);
+            }
+            Signal::SIGUSR1 => {
+                // Counters that cannot be written as JSON do not exist.
+                let _ = put_stats(args, messages, report::layers(router));
+            }
+            _ => {}
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+fn put_stats(
+    args: &RouterArgs,
+    messages: &Messages,
+    layers: Vec<towpath_uplink::Layer>,
+) -> Result<()> {
+    let Some(format) = args.stats else { return Ok(()) };
+    messages.put(stats::render(format, &layers)?);
+    Ok(())
+}

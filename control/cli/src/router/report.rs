@@ -1,0 +1,111 @@
+//! Words of a router: its plan in a line, its counters, and packets that rules log.
+
+use std::net::SocketAddr;
+use std::sync::PoisonError;
+
+use towpath_filter::{Action, Fields, Hook};
+use towpath_router::{Plan, PlannedPort, Router};
+use towpath_stack::net::Logged;
+use towpath_uplink::Layer;
+
+use super::args::PortWords;
+use super::open::Left;
+
+/// The plan in a line.
+pub fn summary(plan: &Plan) -> String {
+    let ports: Vec<_> = plan.ports.iter().map(PlannedPort::to_string).collect();
+    let (routes, rules) = (plan.routes.len(), plan.rules.as_ref().map(|rules| rules.len()));
+    let count = |n: usize, what: &str| match n {
+        0 => String::new(),
+        1 => format!(", 1 {what}"),
+        n => format!(", {n} {what}s"),
+    };
+    let rules = count(rules.unwrap_or(0), "rule");
+    format!("{}{}{rules}", ports.join(", "), count(routes, "route"))
+}
+
+/// Counters of the stack and of the rules.
+pub fn layers(router: &Router) -> Vec<Layer> {
+    let layer = |name: &str, list: &mut dyn Iterator<Item = (&'static str, u64)>| Layer {
+        name: name.to_owned(),
+        counters: list.map(|(name, value)| (name.to_owned(), value)).collect(),
+    };
+    let stack = router.stack();
+    let net = stack.net.counters();
+    vec![
+        rule_layer(router),
+        layer("net", &mut net.iter()),
+        layer("drops", &mut net.data.drops.iter()),
+        layer("sockets", &mut stack.counters().iter()),
+    ]
+}
+
+/// Packets and bytes of each rule, by its number, and of the defaults, by their hook.
+fn rule_layer(router: &Router) -> Layer {
+    let mut counters = Vec::new();
+    let mut add = |name: String, count: towpath_filter::Count| {
+        counters.push((format!("{name}.packets"), count.packets));
+        counters.push((format!("{name}.bytes"), count.bytes));
+    };
+    if let Some(set) = router.rules() {
+        for index in 0..set.rules().len() as u32 {
+            let Some(rule) = set.rules().rule(index) else { continue };
+            let name = format!("{}.{}", rule.id, action_word(rule.action));
+            add(name, set.count_of_rule(index));
+        }
+        for hook in Hook::ALL {
+            add(format!("default.{}", hook.name()), set.count_of_default(hook));
+        }
+    }
+    Layer { name: "rules".to_owned(), counters }
+}
+
+/// Layers with those of the ports, each by its name.
+pub fn with_ports(mut layers: Vec<Layer>, ports: &[PortWords], counters: &[Left]) -> Vec<Layer> {
+    for (port, left) in ports.iter().zip(counters) {
+        let left = left.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = left.iter().flat_map(|(_, list)| list);
+        let counters = all.map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        layers.push(Layer { name: format!("port.{}", port.name), counters });
+    }
+    layers
+}
+
+/// A packet that a rule logs, in a line.
+pub fn logged(logged: &Logged, router: &Router) -> String {
+    let Logged { fields, rule, action, len } = logged;
+    let port =
+        |way: &str, number: Option<u16>| match number.and_then(|n| usize::from(n).checked_sub(1)) {
+            Some(n) => format!(" {way} {}", router.name(n)),
+            None => String::new(),
+        };
+    let (into, out) = (port("in", fields.iface_in), port("out", fields.iface_out));
+    let (hook, action) = (fields.hook.name(), action_word(*action));
+    format!("rule {rule} {action} {hook}{into}{out}: {}, {len} bytes", ends(fields))
+}
+
+/// Both ends of a packet, and the protocol between them.
+fn ends(fields: &Fields) -> String {
+    let Fields { src, dst, protocol, ports, icmp, .. } = fields;
+    let between = match (protocol, icmp) {
+        (6, _) => "tcp".to_owned(),
+        (17, _) => "udp".to_owned(),
+        (_, Some((kind, code))) => format!("icmp type {kind} code {code}"),
+        (protocol, None) => format!("protocol {protocol}"),
+    };
+    match ports {
+        Some((sport, dport)) => {
+            let (from, to) = (SocketAddr::new(*src, *sport), SocketAddr::new(*dst, *dport));
+            format!("{from} > {to} {between}")
+        }
+        None => format!("{src} > {dst} {between}"),
+    }
+}
+
+fn action_word(action: Action) -> &'static str {
+    match action {
+        Action::Accept => "accept",
+        Action::Drop => "drop",
+        Action::Reject => "reject",
+    }
+}

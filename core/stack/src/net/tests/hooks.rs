@@ -1,0 +1,180 @@
+//! Rules at the five hooks of a router.
+
+use towpath_filter::{Action, Count, Hook, Hooks, Log, Ports, Rule, RuleList, Rules};
+
+use super::forward::{from_to, introduce, router, v4, v6};
+use super::*;
+
+const FAR_V4: &str = "192.0.2.9";
+
+fn rule(id: u32, hook: Hook, action: Action) -> Rule {
+    Rule { hooks: Hooks::NONE.with(hook), ..Rule::new(id, action) }
+}
+
+fn put(router: &mut Host, rules: impl IntoIterator<Item = Rule>) {
+    let mut list = RuleList::new();
+    for rule in rules {
+        list.insert(rule);
+    }
+    let compiled = Rules::compile(&list, |name| match name {
+        "eth0" => Some(1),
+        "tun1" => Some(2),
+        _ => None,
+    });
+    router.net.set_rules(Some(compiled.unwrap()));
+}
+
+fn segment(flags: u8) -> Vec<u8> {
+    let mut tcp = vec![0; 20];
+    tcp[..4].copy_from_slice(&[4, 0, 0, 80]);
+    tcp[4..12].copy_from_slice(&[0, 0, 0, 100, 0, 0, 2, 0]);
+    (tcp[12], tcp[13]) = (5 << 4, flags);
+    tcp
+}
+
+fn tcp_v4(flags: u8) -> Vec<u8> {
+    let mut packet = v4(9, 20, |header| header.protocol = IpProtocol::TCP);
+    packet[20..].copy_from_slice(&segment(flags));
+    packet
+}
+
+fn counts(router: &Host) -> Vec<u64> {
+    let set = router.net.rules().unwrap();
+    (0..set.rules().len() as u32).map(|n| set.count_of_rule(n).packets).collect()
+}
+
+#[test]
+fn each_hook_sees_its_packets_once() {
+    for hook in Hook::ALL {
+        let mut router = router();
+        put(&mut router, [rule(1, hook, Action::Drop)]);
+        let at = |hooks: &[Hook]| u64::from(hooks.contains(&hook));
+        // A packet of another host to another host.
+        router.transit(&v4(9, 8, |_| {}));
+        let transit = at(&[Hook::Prerouting, Hook::Forward, Hook::Postrouting]);
+        assert_eq!((counts(&router)[0], router.out().len() as u64), (transit, 1 - transit));
+        // To this host: an echo request, which is answered.
+        let mut ping = v4(9, 8, |header| header.protocol = IpProtocol::ICMP);
+        ping[20..28].copy_from_slice(&[8, 0, 0xf7, 0xff, 0, 0, 0, 0]);
+        router.transit(&from_to(&ping, "10.0.0.2", "10.0.0.1"));
+        let refused = at(&[Hook::Prerouting, Hook::Input, Hook::Output, Hook::Postrouting]);
+        assert_eq!(router.sent().len() as u64, 1 - refused, "{hook:?}");
+        assert_eq!(counts(&router)[0], transit + refused, "{hook:?}");
+        let drops = [DropReason::FilterDrop, DropReason::FilterOutput];
+        assert_eq!(drops.map(|of| router.drops(of)).iter().sum::<u64>(), transit + refused);
+    }
+}
+
+#[test]
+fn rules_are_by_ports_and_interfaces_and_the_lowest_decides() {
+    let mut router = router();
+    let of = |id, port, action| Rule {
+        protocol: Some(17),
+        dport: Some(Ports { first: port, last: port }),
+        iface_in: Some("eth0".into()),
+        iface_out: Some("tun1".into()),
+        ..rule(id, Hook::Forward, action)
+    };
+    let to = |port: u16| {
+        let mut packet = v4(9, 8, |_| {});
+        packet[22..24].copy_from_slice(&port.to_be_bytes());
+        packet
+    };
+    let rest = rule(9, Hook::Forward, Action::Drop);
+    put(&mut router, [of(2, 53, Action::Accept), of(3, 53, Action::Drop), rest]);
+    for port in [53, 53, 54] {
+        router.transit(&to(port));
+    }
+    assert_eq!((router.out().len(), counts(&router)), (2, vec![2, 0, 1]));
+    let set = router.net.rules().unwrap();
+    assert_eq!(set.count_of_rule(0), Count { packets: 2, bytes: 56 });
+    assert_eq!(set.count_of_default(Hook::Input), Count::default());
+    // A later fragment has no ports.
+    let fragment = v4(9, 8, |header| header.fragment_offset = 80);
+    router.transit(&fragment);
+    assert_eq!(counts(&router), [2, 0, 2]);
+    router.net.set_rules(None);
+    router.transit(&to(54));
+    assert_eq!(router.out().len(), 1);
+}
+
+#[test]
+fn rejected_packets_are_answered() {
+    let mut router = router();
+    router.net.set_offloads(ETH, NONE);
+    put(&mut router, [rule(1, Hook::Forward, Action::Reject)]);
+    router.transit(&v4(9, 8, |_| {}));
+    let error = only(router.sent());
+    assert_eq!(error[34..36], [3, 13]);
+    router.transit(&v6(9, IpProtocol::UDP, &[0; 8]));
+    let error = only(router.sent());
+    assert_eq!(error[54..56], [1, 1]);
+    // A segment is answered by its destination: a SYN by a reset that acknowledges it.
+    let (syn, ack, rst) = (2, 16, 4);
+    router.transit(&tcp_v4(syn));
+    let reset = only(router.sent());
+    assert_eq!((&reset[26..30], &reset[30..34]), (&[192, 0, 2, 9][..], &[10, 0, 0, 2][..]));
+    let mut far = Host::new(MAC_B, &["10.0.0.2/24"], |_| {});
+    let answer = local(far.receive(&[&MAC_B.0[..], &reset[6..]].concat()).unwrap());
+    assert!(verify_transport(&answer));
+    assert_eq!(answer.body()[..14], [0, 80, 4, 0, 0, 0, 0, 0, 0, 0, 0, 101, 5 << 4, 0x14]);
+    router.transit(&tcp_v4(ack));
+    let reset = only(router.sent());
+    assert_eq!((&reset[38..42], reset[47]), (&[0, 0, 2, 0][..], 4));
+    // A reset is not answered.
+    router.transit(&tcp_v4(rst));
+    assert_eq!(router.sent().len(), 0);
+    assert_eq!(router.drops(DropReason::FilterReject), 5);
+}
+
+#[test]
+fn neighbour_discovery_is_not_judged() {
+    let mut router = router();
+    let hooks = Hooks::NONE.with(Hook::Input).with(Hook::Prerouting).with(Hook::Output);
+    put(&mut router, [Rule { hooks, ..Rule::new(1, Action::Drop) }]);
+    introduce(&mut router, ip("fd00::3"), ip("fd00::1"));
+    assert_eq!(counts(&router), [0]);
+    assert!(router.net.neighbors().any(|known| known.addr == ip("fd00::3")));
+}
+
+#[test]
+fn fragments_that_hide_a_header_are_dropped() {
+    let mut router = router();
+    let tcp = |header: &mut ipv4::Header| header.protocol = IpProtocol::TCP;
+    let tiny = v4(9, 16, |header| {
+        tcp(header);
+        header.more_fragments = true;
+    });
+    let over = v4(9, 64, |header| {
+        tcp(header);
+        header.fragment_offset = 8;
+    });
+    router.transit(&tiny);
+    router.transit(&over);
+    assert_eq!(router.out().len(), 2, "without rules nothing is hidden from them");
+    put(&mut router, [rule(1, Hook::Forward, Action::Accept)]);
+    router.transit(&tiny);
+    router.transit(&over);
+    assert_eq!((router.out().len(), router.drops(DropReason::FilterFragment)), (0, 2));
+}
+
+#[test]
+fn packets_are_logged_at_their_rate_and_within_a_limit() {
+    let mut router = router();
+    let log = |rate| Rule { log: Some(Log { rate }), ..rule(7, Hook::Forward, Action::Accept) };
+    put(&mut router, [log(Some(2))]);
+    for _ in 0..10 {
+        router.transit(&v4(9, 8, |_| {}));
+    }
+    let logged = router.net.take_logged().unwrap();
+    assert_eq!((logged.rule, logged.action, logged.len), (7, Action::Accept, 28));
+    assert_eq!((logged.fields.dst, logged.fields.iface_out), (ip(FAR_V4), Some(2)));
+    assert_eq!(router.net.take_logged(), None);
+    put(&mut router, [log(None)]);
+    for _ in 0..limits::LOGGED_MAX + 3 {
+        router.transit(&v4(9, 8, |_| {}));
+        router.out();
+    }
+    assert_eq!(router.net.counters().data.rules_unlogged, 3);
+    assert_eq!(std::iter::from_fn(|| router.net.take_logged()).count(), limits::LOGGED_MAX);
+}
