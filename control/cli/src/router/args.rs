@@ -212,8 +212,8 @@ Forward packets between networks, as a router with rules.
 Each port joins a network: an Ethernet interface of this host, or a TAP device. Hosts there use \
 the router's address as their gateway. It forwards IPv4 and IPv6 by the longest prefix, answers \
 ping, ARP and neighbour discovery at its own addresses, tells senders by ICMP what did not arrive, \
-and judges packets by the rules of --acl. The kernel's own routes, addresses and settings stay as they \
-are; nothing is left behind, also when towpath is killed.
+and judges packets by the rules of --acl. The kernel's own routes, addresses and settings stay as \
+they are; nothing is left behind, also when towpath is killed.
 
 It sends no router advertisements and no redirects: hosts are told their gateway by hand.
 

@@ -84,7 +84,7 @@ pub struct RouteSpec {
     pub iface: Option<IfaceId>,
     /// The metric; `None`: Linux's default, 0 for IPv4 and 1024 for IPv6, or any.
     pub metric: Option<u32>,
-    /// Fate of packets that take it; `None`: unicast, or any. Others than unicast lead nowhere.
+    /// Fate of packets that take it; `None`: unicast, or any. Any but unicast leads nowhere.
     pub kind: Option<RouteKind>,
 }
 
