@@ -205,9 +205,8 @@ impl Data {
         self.send_error(now, packet, &about, report, pool);
     }
 
-    /// Resets the connection of a segment in the name of its destination. `None`: it is no segment.
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.1
-    //# If the ACK bit is off, sequence number zero is used,
+    /// Resets the connection of a segment in the name of its destination, as RFC 9293 (3.10.7.1)
+    /// has a closed port answer. `None`: it is no segment.
     fn send_reset(
         &mut self,
         now: Instant,
