@@ -19,6 +19,10 @@
 //! - between frames a poll that finds nothing, and sleeps of up to [`SLEEP_MAX_NS`].
 //!
 //! Without the feature `dpdk` the crate is empty.
+#![cfg_attr(
+    not(feature = "dpdk"),
+    allow(rustdoc::broken_intra_doc_links, reason = "what is linked comes with the feature")
+)]
 #![cfg(feature = "dpdk")]
 #![warn(missing_docs)]
 

@@ -1,5 +1,7 @@
 //! Command line of `towpath router`: options, the forms of their values, and the texts of `--help`.
 
+#![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
