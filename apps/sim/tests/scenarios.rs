@@ -1,11 +1,12 @@
 //! The scenarios of docs/sim, each against what it gave before.
 //!
-//! `TOWPATH_GOLDEN=write` writes the files of tests/golden anew. Their difference says what a
-//! change of TCP, of a queue or of the simulator did: look at it before it is committed.
+//! `TOWPATH_GOLDEN=write` writes the files of tests/golden and the pictures of docs/sim anew. Their
+//! difference says what a change of TCP, of a queue or of the simulator did: look at it before it
+//! is committed.
 
 use std::path::{Path, PathBuf};
 
-use towpath_sim::{BatchOptions, Report, json, read, run_all, table};
+use towpath_sim::{BatchOptions, Report, json, read, run_all, svg, table};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sim")
@@ -30,11 +31,15 @@ fn check(name: &str) {
     let report = report(name);
     let found = format!("{}JSON: {:016x}\n", table(&report), digest(&json(&report)));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+    let (picture, drawn) = (folder().join(format!("{name}.svg")), svg(&report));
     if std::env::var_os("TOWPATH_GOLDEN").is_some_and(|what| what == "write") {
         std::fs::write(&path, &found).expect("the golden file");
+        std::fs::write(&picture, &drawn).expect("the picture of the page");
     }
     let wanted = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == wanted, "{name} gave\n{wanted}\nand gives now\n{found}");
+    let wanted = std::fs::read_to_string(&picture).unwrap_or_default();
+    assert!(drawn == wanted, "{name}.svg of docs/sim is not what the scenario gives now");
 }
 
 macro_rules! scenarios {

@@ -122,6 +122,10 @@ fn distribution(title: &str, caption: &str, series: Vec<Series>) -> Chart {
     }
 }
 
+/// Titles of the charts of a run that tell most of it.
+pub(super) const MAIN: &[&str] =
+    &["Goodput", "Wait in the queue", "Round trip", "Congestion window"];
+
 /// The charts of one run.
 pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
     let times = &run.sample_s;

@@ -21,13 +21,7 @@ pub fn html(report: &Report) -> String {
     for paragraph in report.description.split("\n\n").filter(|text| !text.trim().is_empty()) {
         let _ = writeln!(out, "<p class=text>{}</p>", escaped(paragraph.trim()));
     }
-    // The first seed of each variant is drawn.
-    let mut drawn: Vec<&RunResult> = Vec::new();
-    for run in &report.runs {
-        if drawn.last().is_none_or(|last| last.variant != run.variant) {
-            drawn.push(run);
-        }
-    }
+    let drawn = drawn(report);
     let _ = writeln!(
         out,
         "<p class=text>{} of virtual time, {}.</p>",
@@ -49,6 +43,17 @@ pub fn html(report: &Report) -> String {
     }
     out.push_str("<p class=text><small>Made by <code>towpath sim</code>.</small></p></html>\n");
     out
+}
+
+/// The runs that charts show: the first seed of each variant.
+pub(super) fn drawn(report: &Report) -> Vec<&RunResult> {
+    let mut drawn: Vec<&RunResult> = Vec::new();
+    for run in &report.runs {
+        if drawn.last().is_none_or(|last| last.variant != run.variant) {
+            drawn.push(run);
+        }
+    }
+    drawn
 }
 
 fn figures(out: &mut String, title: &str, figures: impl Iterator<Item = String>) {

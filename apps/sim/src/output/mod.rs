@@ -2,12 +2,14 @@
 
 mod charts;
 mod html;
+mod picture;
 mod svg;
 mod tables;
 
 use std::fmt::Write as _;
 
 pub use html::html;
+pub use picture::svg;
 pub(crate) use tables::columns;
 pub use tables::table;
 

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use crate::units::{bits_per_second, seconds, short};
 
 /// Size of a chart in pixels, and the room for its axes.
-const WIDTH: f64 = 640.;
-const HEIGHT: f64 = 300.;
+pub(super) const WIDTH: f64 = 640.;
+pub(super) const HEIGHT: f64 = 300.;
 const LEFT: f64 = 76.;
 const RIGHT: f64 = 24.;
 const TOP: f64 = 10.;
@@ -135,7 +135,9 @@ impl Scale {
 impl Chart {
     /// The chart as a figure with a caption; empty when no series has a point.
     pub fn svg(&self) -> String {
-        let Some([x, y]) = self.scales() else { return String::new() };
+        if !self.has_points() {
+            return String::new();
+        }
         let mut out = String::new();
         // Writing to a String cannot fail.
         let _ = write!(
@@ -146,29 +148,51 @@ impl Chart {
             escaped(&self.caption),
             escaped(&self.title)
         );
-        grid(&mut out, self, &x, &y);
-        for (at, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[series.colour.unwrap_or(at) % COLOURS.len()];
-            draw(&mut out, series, colour, &x, &y);
-        }
+        self.draw(&mut out);
         out.push_str("</svg>");
         self.legend(&mut out);
         out.push_str("</figure>\n");
         out
     }
 
+    /// Whether a series has a point that is shown.
+    pub fn has_points(&self) -> bool {
+        self.scales().is_some()
+    }
+
+    /// The grid and the series, in the coordinates of the chart.
+    pub fn draw(&self, out: &mut String) {
+        let Some([x, y]) = self.scales() else { return };
+        grid(out, self, &x, &y);
+        for (at, series) in self.series.iter().enumerate() {
+            draw(out, series, self.colour(at), &x, &y);
+        }
+    }
+
+    fn colour(&self, at: usize) -> &'static str {
+        COLOURS[self.series[at].colour.unwrap_or(at) % COLOURS.len()]
+    }
+
+    /// Entries of the legend, colour and name; none for a single series.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let (count, few) = (self.series.len(), self.series.len().min(SERIES_MAX));
+        let shown = if count < 2 { 0 } else { few };
+        let named = (0..shown).map(|at| (self.colour(at), self.series[at].name.clone()));
+        let more = (count > SERIES_MAX).then(|| ("none", format!("and {} more", count - few)));
+        named.chain(more)
+    }
+
     fn legend(&self, out: &mut String) {
-        if self.series.len() < 2 {
+        if self.named().next().is_none() {
             return;
         }
         out.push_str("<p class=legend>");
-        for (at, series) in self.series.iter().enumerate().take(SERIES_MAX) {
-            let colour = COLOURS[series.colour.unwrap_or(at) % COLOURS.len()];
-            let name = escaped(&series.name);
-            let _ = write!(out, "<span><i style=\"background:{colour}\"></i>{name}</span>");
-        }
-        if self.series.len() > SERIES_MAX {
-            let _ = write!(out, "<span>and {} more</span>", self.series.len() - SERIES_MAX);
+        for (colour, name) in self.named() {
+            let name = escaped(&name);
+            let _ = match colour {
+                "none" => write!(out, "<span>{name}</span>"),
+                _ => write!(out, "<span><i style=\"background:{colour}\"></i>{name}</span>"),
+            };
         }
         out.push_str("</p>");
     }
@@ -210,7 +234,7 @@ impl Chart {
 
 fn grid(out: &mut String, chart: &Chart, x: &Scale, y: &Scale) {
     let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
-    out.push_str("<g class=grid>");
+    out.push_str("<g class=\"grid\">");
     for value in x.ticks() {
         let at = x.place(value);
         let text = chart.x.show(value);
@@ -253,7 +277,7 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Scale, y: &Scale) {
                 };
                 last = Some(at);
             }
-            let _ = write!(out, "<path class=line stroke=\"{colour}\" d=\"{path}\"/>");
+            let _ = write!(out, "<path class=\"line\" stroke=\"{colour}\" d=\"{path}\"/>");
         }
         Mark::Dots => {
             let mut before = (i64::MIN, i64::MIN);
@@ -266,7 +290,7 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Scale, y: &Scale) {
                 }
                 before = pixel;
             }
-            let _ = write!(out, "<path class=dots stroke=\"{colour}\" d=\"{path}\"/>");
+            let _ = write!(out, "<path class=\"dots\" stroke=\"{colour}\" d=\"{path}\"/>");
         }
         Mark::Bars => {
             for ends in series.points.chunks_exact(2).filter(|ends| is_shown(ends[0].0)) {
@@ -275,7 +299,7 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Scale, y: &Scale) {
                 let top = high.1.min(low.1 - 1.5);
                 let _ = write!(path, "M{:.1} {:.1}V{top:.1}", low.0, low.1);
             }
-            let _ = write!(out, "<path class=bars stroke=\"{colour}\" d=\"{path}\"/>");
+            let _ = write!(out, "<path class=\"bars\" stroke=\"{colour}\" d=\"{path}\"/>");
         }
     }
 }

@@ -42,7 +42,10 @@ pub struct CommonArgs {
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
 
-    /// File for the results: .html a page with charts, .json everything, .csv all series, .txt text
+    /// File for the results, by the end of its name
+    ///
+    /// .html is a page with all charts, .svg a picture of the main ones, .json everything, .csv all
+    /// series, .txt the text.
     ///
     /// May be given several times. "-" is JSON on standard output in the place of the text.
     ///

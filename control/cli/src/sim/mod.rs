@@ -74,6 +74,7 @@ fn threads() -> usize {
 trait Results {
     fn text(&self) -> String;
     fn html(&self) -> String;
+    fn svg(&self) -> String;
     fn json(&self) -> String;
     fn csv(&self) -> String;
 }
@@ -85,6 +86,10 @@ impl Results for Report {
 
     fn html(&self) -> String {
         towpath_sim::html(self)
+    }
+
+    fn svg(&self) -> String {
+        towpath_sim::svg(self)
     }
 
     fn json(&self) -> String {
@@ -103,6 +108,10 @@ impl Results for ExampleReport {
 
     fn html(&self) -> String {
         ExampleReport::html(self)
+    }
+
+    fn svg(&self) -> String {
+        towpath_sim::svg(&self.report)
     }
 
     fn json(&self) -> String {
@@ -149,6 +158,7 @@ impl<'a> Files<'a> {
 enum Format {
     Text,
     Html,
+    Svg,
     Json,
     Csv,
 }
@@ -158,12 +168,14 @@ impl Format {
         match path.extension().and_then(|end| end.to_str()) {
             Some("txt") => Ok(Self::Text),
             Some("html" | "htm") => Ok(Self::Html),
+            Some("svg") => Ok(Self::Svg),
             Some("json") => Ok(Self::Json),
             Some("csv") => Ok(Self::Csv),
             None if path.as_os_str() == "-" => Ok(Self::Json),
             _ => {
                 let message = format!(
-                    "--output {}: the name says no format; end it with .html, .json, .csv or .txt",
+                    "--output {}: the name says no format; end it with .html, .svg, .json, .csv \
+                     or .txt",
                     path.display()
                 );
                 Err(Failure::error(ExitCode::Usage, message))
@@ -175,6 +187,7 @@ impl Format {
         match self {
             Self::Text => results.text(),
             Self::Html => results.html(),
+            Self::Svg => results.svg(),
             Self::Json => results.json(),
             Self::Csv => results.csv(),
         }
@@ -190,6 +203,7 @@ mod tests {
         let of = |name: &str| Format::of(Path::new(name)).ok();
         assert_eq!(of("r.html"), Some(Format::Html));
         assert_eq!(of("a.b/r.json"), Some(Format::Json));
+        assert_eq!(of("r.svg"), Some(Format::Svg));
         assert_eq!(of("r.csv"), Some(Format::Csv));
         assert_eq!(of("r.txt"), Some(Format::Text));
         assert_eq!(of("-"), Some(Format::Json));
