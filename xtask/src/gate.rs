@@ -46,6 +46,7 @@ const SMOKE: &[&str] = &[
     "netem",
     "packet",
     "router",
+    "xdp",
     "dpdk",
     "replay",
     "control",

@@ -10,10 +10,10 @@ use towpath_stack::Owners;
 use towpath_wire::Prefix;
 use towpath_xdp::{Facts, Mode, XdpSocket};
 
-use crate::address::other_host;
+use crate::address::{other_host, station_mac};
 use crate::coalescing::Coalescing;
 use crate::host_routes;
-use crate::plan::{Connected, Parted, Plan, Remark, list, random_mac, system};
+use crate::plan::{Connected, Parted, Plan, Remark, list, system};
 use crate::plan_error::PlanError;
 use crate::shape::{Link, Shape};
 use crate::tap_network::{own_address, own_addresses};
@@ -23,26 +23,33 @@ type Result<T> = std::result::Result<T, PlanError>;
 /// The stack's place in the network of an interface.
 struct Host {
     addresses: Vec<Prefix>,
-    /// Ethernet address of the stack alone; None where it has the interface's.
-    mac: Option<[u8; 6]>,
+    /// Whether the stack has an Ethernet address of its own, and not the interface's.
+    is_station: bool,
     ports: Vec<PortRange>,
 }
 
 impl Host {
-    fn claim(&self) -> Claim {
+    fn mac(&self, interface: &Interface) -> [u8; 6] {
+        match self.is_station {
+            true => station_mac(&interface.mac, &self.addresses),
+            false => interface.mac,
+        }
+    }
+
+    fn claim(&self, interface: &Interface) -> Claim {
         let addresses = self.addresses.iter().map(Prefix::addr).collect();
-        match self.mac {
-            Some(mac) => Claim::Station { mac, addresses },
-            None => Claim::Ports { addresses, ports: self.ports.clone() },
+        match self.is_station {
+            true => Claim::Station { mac: self.mac(interface), addresses },
+            false => Claim::Ports { addresses, ports: self.ports.clone() },
         }
     }
 
     /// A sentence for the user, with a word about how frames come.
     fn facts(&self, interface: &str, how: &str) -> String {
         let addresses = list(self.addresses.iter().map(Prefix::addr));
-        match self.mac {
-            Some(_) => format!("{addresses} on {interface}{how}"),
-            None => {
+        match self.is_station {
+            true => format!("{addresses} on {interface}{how}"),
+            false => {
                 let ports: Vec<_> = self.ports.iter().map(port_words).collect();
                 format!("{} of {addresses} on {interface}{how}", ports.join(", "))
             }
@@ -72,8 +79,7 @@ impl Plan {
                 let why = format!("this host has it on {interface} already");
                 return Err(PlanError::AddressTaken { own, why });
             }
-            let (addresses, mac) = (self.addresses.clone(), Some(random_mac()?));
-            return Ok(Host { addresses, mac, ports });
+            return Ok(Host { addresses: self.addresses.clone(), is_station: true, ports });
         }
         let kernels = own_addresses(name)?;
         if let Some(&own) = self.addresses.iter().find(|own| !kernels.contains(own)) {
@@ -83,7 +89,7 @@ impl Plan {
         if addresses.is_empty() {
             return Err(PlanError::NoKernelAddress { interface: name.into() });
         }
-        Ok(Host { addresses, mac: None, ports })
+        Ok(Host { addresses, is_station: false, ports })
     }
 
     /// The stack of a host on an interface that carries IP packets of up to `most` bytes.
@@ -102,8 +108,7 @@ impl Plan {
             let known = routers.iter().copied().find(|router| own.contains(*router));
             known.or_else(|| other_host(own))
         };
-        let mac = host.mac.unwrap_or(interface.mac);
-        let mut shape = self.on_ethernet(mac, host.addresses.clone(), mtu);
+        let mut shape = self.on_ethernet(host.mac(interface), host.addresses.clone(), mtu);
         shape.routes = Shape::default_routes(&host.addresses, LinkType::Ethernet, router);
         Ok(shape)
     }
@@ -123,12 +128,12 @@ impl Plan {
         if self.shards > 1 {
             let owners = Owners::new(seed, self.shards);
             let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
-            match PacketSocket::open_group(name, |_| host.claim(), Some(&steering)) {
+            match PacketSocket::open_group(name, |found| host.claim(found), Some(&steering)) {
                 Err(towpath_packet::OpenError::NotSteered { .. }) if self.auto => {}
                 opened => return Ok(opened?),
             }
         }
-        Ok(vec![PacketSocket::open(name, |_| host.claim())?])
+        Ok(vec![PacketSocket::open(name, |found| host.claim(found))?])
     }
 
     pub(crate) fn by_packets(&self, name: &str, seed: &[u8; 32]) -> Result<Connected> {
@@ -143,7 +148,7 @@ impl Plan {
 
     pub(crate) fn parted_packets(&self, name: &str) -> Result<Parted> {
         let host = self.host(name)?;
-        let socket = PacketSocket::open(name, |_| host.claim())?;
+        let socket = PacketSocket::open(name, |found| host.claim(found))?;
         let parts = socket.into_parts();
         let shape = self.on_interface(&host, &parts.interface, parts.interface.mtu)?;
         let descriptors = parts.descriptors.into_iter().map(Into::into).collect();
@@ -153,7 +158,7 @@ impl Plan {
 
     fn xdp(&self, name: &str) -> Result<(towpath_xdp::Parts, Shape, String)> {
         let host = self.host(name)?;
-        let parts = XdpSocket::open(name, |_| host.claim())?;
+        let parts = XdpSocket::open(name, |found| host.claim(found))?;
         let Facts { interface, mode, mtu_max, .. } = &parts.facts;
         let shape = self.on_interface(&host, interface, *mtu_max)?;
         let facts = host.facts(name, mode_words(*mode));

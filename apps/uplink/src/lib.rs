@@ -33,7 +33,7 @@ mod shape;
 mod tap_network;
 mod uplink;
 
-pub use address::{other_host, parse_cidr};
+pub use address::{other_host, parse_cidr, station_mac};
 pub use counting::{Counted, Counting, Layer, PortCounters, layers};
 pub use home::{Asked, Home, Outfit, Said};
 pub use namespace::{BoundPorts, Namespaced};

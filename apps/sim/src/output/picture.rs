@@ -45,11 +45,11 @@ pub fn svg(report: &Report) -> String {
     let width = COLUMNS.min(charts.len().max(1)) as f64 * WIDTH;
     let mut out = String::new();
     // Writing to a String cannot fail.
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\
          <title>{}</title><style>{STYLE}</style>\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n",
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>",
         escaped(&report.title)
     );
     let mut top = 0.;

@@ -10,7 +10,7 @@ use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
 use towpath_tap::{Options, Tap, set_up_host};
-use towpath_uplink::{Counted, Counting, PortCounters, random};
+use towpath_uplink::{Counted, Counting, PortCounters, station_mac};
 use towpath_wire::Prefix;
 
 use super::args::{Device, PortWords};
@@ -61,22 +61,26 @@ pub fn ports(words: &[PortWords], capture: Option<&CaptureFile>) -> Result<Opene
     let mut opened = Opened { ports: Vec::new(), counters: Vec::new() };
     for port in words {
         let left = Left::default();
-        let mac = random_mac()?;
-        let open = |device: Box<dyn Port + Send>, mtu| OpenPort { port: device, mac, mtu };
+        let open = |device: Box<dyn Port + Send>, mac, mtu| OpenPort { port: device, mac, mtu };
         opened.ports.push(match &port.device {
             Device::Packet(interface) => {
                 let addresses = port.addresses.iter().map(Prefix::addr).collect();
-                let claim = Claim::Station { mac, addresses };
+                let station = |found: &towpath_interface::Interface| Claim::Station {
+                    mac: station_mac(&found.mac, &port.addresses),
+                    addresses,
+                };
                 let socket =
-                    PacketSocket::open(interface, |_| claim).map_err(|e| of_port(port, e))?;
-                let mtu = socket.interface().mtu;
-                open(counted(socket, &left, &port.name, capture)?, mtu)
+                    PacketSocket::open(interface, station).map_err(|e| of_port(port, e))?;
+                let (mac, mtu) = (socket.interface().mac, socket.interface().mtu);
+                let mac = station_mac(&mac, &port.addresses);
+                open(counted(socket, &left, &port.name, capture)?, mac, mtu)
             }
             Device::Tap(name) => {
                 let options = Options { name: Some(name.clone()) };
                 let tap = Tap::open(&options).map_err(|e| of_port(port, e))?;
                 set_up_host(tap.name(), TAP_MTU, &[]).map_err(|e| of_port(port, e))?;
-                open(counted(tap, &left, &port.name, capture)?, TAP_MTU)
+                let mac = station_mac(name.as_bytes(), &port.addresses);
+                open(counted(tap, &left, &port.name, capture)?, mac, TAP_MTU)
             }
         });
         opened.counters.push(left);
@@ -100,10 +104,4 @@ fn counted<P: Port + Counted + 'static>(
         Some(file) => Box::new(file.capture(name, counting).context("--pcap")?),
         None => Box::new(counting),
     })
-}
-
-/// An Ethernet address that no other host is likely to have: 02 is locally administered, unicast.
-fn random_mac() -> Result<[u8; 6]> {
-    let [a, b, c, d, e, ..] = random()?;
-    Ok([0x02, a, b, c, d, e])
 }
