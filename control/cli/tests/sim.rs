@@ -124,7 +124,7 @@ fn wrong_options_of_examples_end_with_2() {
         (&["tc", "--qdisc", "fq_codl"][..], "did you mean `fq_codel`?"),
         (&["tc", "--load", "1s-99s"], "expected a time in the run of 30.0 s"),
         (&["onoff", "--bql=perhaps"], "possible values: off, on, both"),
-        (&["tc", "-o", "r.png"], "end it with .html, .json, .csv or .txt"),
+        (&["tc", "-o", "r.png"], "end it with .html, .svg, .json, .csv or .txt"),
         (&[], "<SCENARIO>"),
     ] {
         let output = sim(words);
