@@ -75,7 +75,12 @@ fn a_closed_port_is_reported() {
 }
 
 fn closed_ports_are_reported() {
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // A socket with a peer elsewhere takes nothing from others, and keeps the port from them.
+    let closed = UdpSocket::bind("127.0.0.1:0").unwrap();
+    closed.connect("127.0.0.1:9").unwrap();
+    let port = closed.local_addr().unwrap().port();
+    let closed_v6 = UdpSocket::bind(("::1", port)).unwrap();
+    closed_v6.connect("[::1]:9").unwrap();
     let mut world = World::new();
     for (bind, to) in [("10.0.2.15:0", gateway_v4(port)), ("[fd00:2::15]:0", gateway_v6(port))] {
         let sock = world.datagram_socket(bind);
