@@ -7,7 +7,6 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -99,7 +98,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Simulated seconds a second. Ours has the making of hosts in it, ns-3's the run alone.
+/// Simulated seconds a second of the runs, without start, end and report. Ours has the making of
+/// hosts in it, which ns-3's has not.
 fn speed(towpath: &Path, peer: &Path) -> Result<()> {
     let table = Table::new(true, &["flows", "simulated s/s", "ns-3", "times as fast"]);
     for flows in [10, 100, 1000] {
@@ -183,9 +183,7 @@ fn networks() -> Vec<Dumbbell> {
 
 impl Dumbbell {
     fn ours(&self, towpath: &Path) -> Result<Figures> {
-        let start = Instant::now();
-        let run = self.run_ours(towpath, self.duration_s)?;
-        let wall_s = start.elapsed().as_secs_f64();
+        let (run, wall_s) = self.run_ours(towpath, self.duration_s)?;
         let bytes = |flow: &Value| flow["bytes"].as_f64().unwrap_or(f64::NAN);
         let flows = run["flows"].as_array().context("no flows")?;
         let goodputs_mbit = flows.iter().map(|flow| self.mbit(bytes(flow))).collect();
@@ -194,18 +192,25 @@ impl Dumbbell {
             (mean_ms, Some(p95_ms))
         } else {
             // The same seed gives the same run, so that its beginning can be taken away.
-            let [before, mean_before, _] = waits(&self.run_ours(towpath, self.waits_from_s)?)?;
+            let [before, mean_before, _] = waits(&self.run_ours(towpath, self.waits_from_s)?.0)?;
             ((count * mean_ms - before * mean_before) / (count - before), None)
         };
         Ok(Figures { goodputs_mbit, wait_mean_ms, wait_p95_ms, wall_s })
     }
 
-    fn run_ours(&self, towpath: &Path, duration_s: u32) -> Result<Value> {
+    /// The run in the report, and its seconds as `towpath sim` tells them: hosts are made in them,
+    /// and the report is not written.
+    fn run_ours(&self, towpath: &Path, duration_s: u32) -> Result<(Value, f64)> {
         let file = std::env::temp_dir().join(format!("anchor-{}.toml", std::process::id()));
         std::fs::write(&file, self.scenario(duration_s)?)?;
-        let output = Command::new(towpath).arg("sim").arg(&file).args(["-q", "-o", "-"]).output();
+        let output = Command::new(towpath).arg("sim").arg(&file).args(["-o", "-"]).output();
         std::fs::remove_file(&file)?;
-        Ok(document(&output?, "towpath sim")?["runs"][0].take())
+        let output = output?;
+        let run = document(&output, "towpath sim")?["runs"][0].take();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let wall_s = said.split_once(" events in ").and_then(|(_, rest)| rest.split_once(" s:"));
+        let wall_s = wall_s.context("towpath sim tells no time")?.0.parse()?;
+        Ok((run, wall_s))
     }
 
     fn theirs(&self, peer: &Path, observe: bool) -> Result<Figures> {
