@@ -2,29 +2,27 @@
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
+mod capture;
 mod device;
 mod netem;
 pub mod values;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_model::Word;
-use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_uplink::{Dns, PortRange, Ports, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::error::{ExitCode, Failure};
 
+pub use capture::CaptureArgs;
 pub use device::DeviceArgs;
 pub use netem::NetemOption;
-pub use values::{
-    Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_seconds, parse_size, parse_snaplen,
-};
+pub use values::{Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_seconds};
 use values::{parse_port_range, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
@@ -123,28 +121,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
 
-    /// Write the packets of the link to a pcapng file
-    ///
-    /// Wireshark and tcpdump read it, also while it grows. A packet that the stack dropped follows
-    /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
-    /// Where packets come faster than they can be written, some are not recorded: the run does not wait.
-    /// "-" is standard output (towpath run --pcap - ... | tcpdump -r -); what PROGRAM writes
-    /// there then goes to standard error.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub pcap: Option<PathBuf>,
-
-    /// Most bytes of each packet in the capture, 64 to 262144
-    ///
-    /// 128 hold the headers.
-    #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
-    #[arg(value_parser = parse_snaplen)]
-    pub pcap_snaplen: u32,
-
-    /// Largest size of the capture in bytes, or as 500K, 100M, 2G; 0: no limit
-    ///
-    /// When it is reached, recording stops, and the run goes on.
-    #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G", value_parser = parse_size)]
-    pub pcap_size: u64,
+    #[command(flatten)]
+    pub capture: CaptureArgs,
 
     /// Print the counters of the stack to standard error at the end
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]

@@ -30,13 +30,13 @@ use crate::{program, recording, served, stats};
 /// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same one here.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0]).map_err(|error| advised(error, args))?;
-    if args.inline && args.pcap.is_some() {
+    if args.inline && args.capture.pcap.is_some() {
         let message = "--inline: PROGRAM's own process has the packets, which cannot be recorded with --pcap from \
                        here; leave one of the two out";
         return Err(Failure::error(ExitCode::Failed, message));
     }
     let library = preload::library(args.inline)?;
-    let recording = args.pcap.as_deref().map(recording::open).transpose()?;
+    let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
     let result = run_beside(args, &path, &library, recording, &signals);
     if result.is_err() {
@@ -56,7 +56,7 @@ fn run_beside(
 ) -> Result<u8> {
     let messages = Messages::start(args.quiet).context("a thread for messages")?;
     library.remarks().for_each(|remark| messages.say(&remark));
-    let limits = (args.pcap_snaplen, args.pcap_size);
+    let limits = args.capture.limits();
     let start = |out| recording::start(limits, out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let plan = plan(args, capture.clone(), &messages)?;
@@ -144,7 +144,7 @@ fn job(args: &RunArgs, path: &Path, library: &Library, signals: &Signals) -> Job
         words: args.program.clone(),
         way: Way::Library(library.of_program().to_owned()),
         signals: signals.at_start(),
-        output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
+        output_to_error: args.capture.pcap.as_deref().is_some_and(recording::is_output),
     }
 }
 

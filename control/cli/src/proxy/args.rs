@@ -1,16 +1,14 @@
 //! The options of `towpath proxy`, and their help.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueHint};
-use towpath_pcap::SNAPLEN_DEFAULT;
+use clap::{Args, Subcommand};
 use towpath_wire::Prefix;
 
 use towpath_uplink::parse_cidr;
 
 use super::run_args::{self, RunArgs};
-use crate::args::{StatsFormat, parse_mtu, parse_size, parse_snaplen};
+use crate::args::{CaptureArgs, StatsFormat, parse_mtu};
 
 /// `towpath proxy`, which has a device or a program.
 #[derive(Debug, Args)]
@@ -88,19 +86,8 @@ pub struct ProxyArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Write the packets of the device to a pcapng file; "-" is standard output
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub pcap: Option<PathBuf>,
-
-    /// Most bytes of each packet in the capture, 64 to 262144
-    #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
-    #[arg(value_parser = parse_snaplen)]
-    pub pcap_snaplen: u32,
-
-    /// Largest size of the capture in bytes, or as 500K, 100M, 2G; 0: no limit
-    #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G")]
-    #[arg(value_parser = parse_size)]
-    pub pcap_size: u64,
+    #[command(flatten)]
+    pub capture: CaptureArgs,
 
     /// Print the counters to standard error at the end, and at each SIGUSR1
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]

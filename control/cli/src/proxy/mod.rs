@@ -57,10 +57,10 @@ fn of_device(args: &ProxyArgs) -> Result<()> {
     if args.dry_run {
         return output::write(setup::commands(args)?.as_bytes());
     }
-    let recording = args.pcap.as_deref().map(recording::open).transpose()?;
+    let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
     let messages = Messages::start(args.quiet).context("a thread for messages")?;
-    let start = |out| recording::start((args.pcap_snaplen, args.pcap_size), out, messages.clone());
+    let start = |out| recording::start(args.capture.limits(), out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let result = carry(args, capture.as_ref(), &messages, &signals);
     if let Some(capture) = capture {

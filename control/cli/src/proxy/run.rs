@@ -34,7 +34,7 @@ const MTU_MAX: u32 = 65_521;
 /// With the sentence for the user.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::locate(&args.program[0])?;
-    let recording = args.pcap.as_deref().map(recording::open).transpose()?;
+    let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
     let result = run_beside(args, &path, recording, &signals);
     if result.is_err() {
@@ -51,7 +51,7 @@ fn run_beside(
     signals: &Signals,
 ) -> Result<u8> {
     let messages = Messages::start(args.quiet).context("a thread for messages")?;
-    let limits = (args.pcap_snaplen, args.pcap_size);
+    let limits = args.capture.limits();
     let start = |out| recording::start(limits, out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let (ended, alone) = within(args, path, capture.as_ref(), (&messages, signals))?;
@@ -93,7 +93,7 @@ fn within(
         words: args.program.clone(),
         way: Way::Namespace(namespace),
         signals: signals.at_start(),
-        output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
+        output_to_error: args.capture.pcap.as_deref().is_some_and(recording::is_output),
     };
     let limit = raise_descriptor_limit();
     let (_programs_end, keep) = lifeline()?;

@@ -3,15 +3,13 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_uplink::{Dns, Ports, parse_cidr};
 use towpath_wire::Prefix;
 
-use crate::args::{StatsFormat, parse_dns, parse_mtu, parse_seconds, parse_size, parse_snaplen};
+use crate::args::{CaptureArgs, StatsFormat, parse_dns, parse_mtu, parse_seconds};
 
 /// Options of `towpath proxy run`.
 #[derive(Debug, Args)]
@@ -46,21 +44,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_host_loopback: bool,
 
-    /// Write the packets of the device to a pcapng file
-    ///
-    /// "-" is standard output; what PROGRAM writes there then goes to standard error.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub pcap: Option<PathBuf>,
-
-    /// Most bytes of each packet in the capture, 64 to 262144
-    #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
-    #[arg(value_parser = parse_snaplen)]
-    pub pcap_snaplen: u32,
-
-    /// Largest size of the capture in bytes, or as 500K, 100M, 2G; 0: no limit
-    #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G")]
-    #[arg(value_parser = parse_size)]
-    pub pcap_size: u64,
+    #[command(flatten)]
+    pub capture: CaptureArgs,
 
     /// Print the counters to standard error at the end
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]

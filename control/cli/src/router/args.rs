@@ -6,14 +6,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_router::{PlannedRoute, Target};
 use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
 use towpath_stack::net::{RouteKind, SourceCheck};
 use towpath_uplink::parse_cidr;
 use towpath_wire::Prefix;
 
-use crate::args::values::{StatsFormat, parse_size, parse_snaplen};
+use crate::args::{CaptureArgs, StatsFormat};
 
 /// Options of `towpath router`.
 #[derive(Debug, Args)]
@@ -56,21 +55,8 @@ pub struct RouterArgs {
     #[arg(long)]
     pub check: bool,
 
-    /// Write the packets of all ports to a pcapng file; "-" is standard output
-    ///
-    /// A packet that the router dropped follows once more, with the reason as its comment.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub pcap: Option<PathBuf>,
-
-    /// Most bytes of each packet in the capture, 64 to 262144
-    #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
-    #[arg(value_parser = parse_snaplen)]
-    pub pcap_snaplen: u32,
-
-    /// Largest size of the capture in bytes, or as 500K, 100M, 2G; 0: no limit
-    #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G")]
-    #[arg(value_parser = parse_size)]
-    pub pcap_size: u64,
+    #[command(flatten)]
+    pub capture: CaptureArgs,
 
     /// Print the counters to standard error at the end, and at each SIGUSR1
     ///

@@ -40,10 +40,10 @@ pub fn router(args: &RouterArgs) -> Result<()> {
     if args.check {
         return output::write(format!("in order: {}\n", report::summary(&plan)).as_bytes());
     }
-    let recording = args.pcap.as_deref().map(recording::open).transpose()?;
+    let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
     let messages = Messages::start(args.quiet).context("a thread for messages")?;
-    let start = |out| recording::start((args.pcap_snaplen, args.pcap_size), out, messages.clone());
+    let start = |out| recording::start(args.capture.limits(), out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let result = forward(args, &plan, capture.as_ref(), &messages, &signals);
     if let Some(capture) = capture {

@@ -1,0 +1,44 @@
+//! Options of captures, which all commands with packets have.
+
+#![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use towpath_pcap::SNAPLEN_DEFAULT;
+
+use super::values::{parse_size, parse_snaplen};
+
+/// File of a capture, and its limits.
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// Write the packets to a pcapng file; "-" is standard output
+    ///
+    /// Wireshark and tcpdump read it, also while it grows. A packet that the stack dropped follows
+    /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
+    /// Where packets come faster than they can be written, some are not recorded: nothing waits.
+    /// With "-" the words of PROGRAM on standard output go to standard error.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub pcap: Option<PathBuf>,
+
+    /// Most bytes of each packet in the capture, 64 to 262144
+    ///
+    /// 128 hold the headers.
+    #[arg(long, value_name = "BYTES", requires = "pcap")]
+    #[arg(default_value_t = SNAPLEN_DEFAULT, value_parser = parse_snaplen)]
+    pub pcap_snaplen: u32,
+
+    /// Largest size of the capture in bytes, or as 500K, 100M, 2G; 0: no limit
+    ///
+    /// When it is reached, recording stops, and the command goes on.
+    #[arg(long, value_name = "SIZE", requires = "pcap")]
+    #[arg(default_value = "1G", value_parser = parse_size)]
+    pub pcap_size: u64,
+}
+
+impl CaptureArgs {
+    /// Most bytes of a packet, and of the file.
+    pub fn limits(&self) -> (u32, u64) {
+        (self.pcap_snaplen, self.pcap_size)
+    }
+}
