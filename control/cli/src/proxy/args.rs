@@ -32,7 +32,10 @@ pub enum Command {
 }
 
 /// Options of `towpath proxy`.
+///
+/// The group says whether they were given: clap leaves it empty where options are flattened.
 #[derive(Debug, Args)]
+#[group(args = ["tun"])]
 pub struct ProxyArgs {
     /// TUN device whose traffic is taken
     ///
@@ -169,7 +172,34 @@ Exit status:
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    /// The command line of `towpath proxy` alone.
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        proxy: Proxy,
+    }
+
+    fn parse(words: &[&str]) -> Result<Proxy, clap::Error> {
+        Ok(Alone::try_parse_from(["proxy"].iter().chain(words))?.proxy)
+    }
+
+    #[test]
+    fn a_device_is_taken_with_its_options() {
+        let options =
+            ["--tun", "tw0", "--pcap", "out.pcapng", "--pcap-snaplen", "128", "--dry-run"];
+        for number in [2, 4, 6, 7] {
+            let proxy = parse(&options[..number]).unwrap();
+            assert_eq!(proxy.device.map(|device| device.tun).as_deref(), Some("tw0"));
+        }
+        assert!(parse(&["run", "true"]).unwrap().device.is_none());
+        for wrong in [&[][..], &["--dry-run"], &["--tun", "tw0", "run", "true"]] {
+            parse(wrong).unwrap_err();
+        }
+    }
 
     #[test]
     fn networks_are_whole() {
