@@ -50,6 +50,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("bench/copies", &[]),
     ("fuzz", &["engine", "core/", "memory/", "devices/virtio", "devices/xdp"]),
     ("bench/measure", &[]),
+    ("bench/bounce", &["memory/pool", "devices/"]),
     ("bench/", &["bench/measure", "core/", "memory/"]),
     ("xtask", &[]),
 ];
@@ -63,6 +64,7 @@ const NO_UNSAFE: &[&str] = &[
     "xtask",
     "memory/pool",
     "bench/filter",
+    "bench/bounce",
     "bench/packets",
     "devices/channel",
     "devices/shape",
