@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/wire", &["memory/sum"]),
     ("core/tcp", &["core/wire"]),
     ("core/filter", &["core/wire"]),
+    ("core/lpm", &[]),
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
     ("devices/virtio", &["memory/pool"]),
@@ -50,6 +51,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("bench/copies", &[]),
     ("fuzz", &["engine", "core/", "memory/", "devices/virtio", "devices/xdp"]),
     ("bench/measure", &[]),
+    ("bench/forward", &["bench/measure", "bench/filter", "core/", "memory/"]),
     ("bench/", &["bench/measure", "core/", "memory/"]),
     ("xtask", &[]),
 ];
@@ -63,6 +65,7 @@ const NO_UNSAFE: &[&str] = &[
     "xtask",
     "memory/pool",
     "bench/filter",
+    "bench/forward",
     "bench/packets",
     "devices/channel",
     "devices/shape",
