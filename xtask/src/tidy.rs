@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/wire", &["memory/sum"]),
     ("core/tcp", &["core/wire"]),
     ("core/filter", &["core/wire"]),
+    ("core/lpm", &[]),
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
     ("devices/virtio", &["memory/pool"]),
@@ -51,6 +52,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fuzz", &["engine", "core/", "memory/", "devices/virtio", "devices/xdp"]),
     ("bench/measure", &[]),
     ("bench/bounce", &["memory/pool", "devices/"]),
+    ("bench/forward", &["bench/measure", "bench/filter", "core/", "memory/"]),
     ("bench/", &["bench/measure", "core/", "memory/"]),
     ("xtask", &[]),
 ];
@@ -65,6 +67,7 @@ const NO_UNSAFE: &[&str] = &[
     "memory/pool",
     "bench/filter",
     "bench/bounce",
+    "bench/forward",
     "bench/packets",
     "devices/channel",
     "devices/shape",
