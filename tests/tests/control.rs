@@ -536,6 +536,22 @@ fn several_runs_have_to_be_told_apart() {
     assert!(text.contains(several) && text.contains(" second (sleep)"), "{text}");
 }
 
+/// Rules judge the packets of a run as well, on all of its shards.
+#[test]
+fn rules_of_a_run_are_changed() {
+    let Some(lab) = Lab::tap("acl", &["sleep", "100"]) else { return };
+    assert!(lab.pings("10.77.0.2"));
+    lab.command("acl", "add id 10 proto icmp action drop").ok();
+    assert!(!lab.pings("10.77.0.2"));
+    let shown = lab.command("acl", "show").ok().stdout;
+    assert!(shown.starts_with("acl add id 10 proto icmp action drop  # 1 packets"), "{shown}");
+    let logs = lab.command("acl", "add id 11 action accept log");
+    assert_eq!(logs.code(), 2);
+    assert!(logs.stderr.contains("rule 11: a run has nobody to tell"), "{}", logs.stderr);
+    lab.command("acl", "del id 10").ok();
+    assert!(lab.pings("10.77.0.2"));
+}
+
 #[test]
 fn another_user_neither_sees_nor_changes_a_run() {
     if !Mode::all().contains(&Mode::Tap) {

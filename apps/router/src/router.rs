@@ -1,6 +1,9 @@
 //! The stack of a router and its ports.
 
+use std::sync::Arc;
+
 use towpath_direct::{Node, NodeConfig};
+use towpath_filter::Rules;
 use towpath_pool::Port;
 use towpath_stack::net::{
     Change, Forwarding, InterfaceConfig, Logged, NetConfig, Refused, RuleSet, SourceCheck,
@@ -124,8 +127,13 @@ impl Router {
     }
 
     /// The rules in force, with what they counted.
-    pub fn rules(&self) -> Option<&RuleSet> {
-        self.node.stack.net.rules().map(|rules| &**rules)
+    pub fn rules(&self) -> Option<&Arc<RuleSet>> {
+        self.node.stack.net.rules()
+    }
+
+    /// Judges packets by other rules from now on, or by none.
+    pub fn set_rules(&mut self, rules: Option<Rules>) {
+        self.node.stack.net.set_rules(rules);
     }
 
     /// The oldest packet not yet taken that a rule wants to be told of.

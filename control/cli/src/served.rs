@@ -1,6 +1,9 @@
 //! Answers of a run or a router to requests: the stack's types as those of the protocol, and back.
 
+use std::sync::Arc;
+
 use towpath_engine::{Applied, Gone, InterfaceState, NetState, Refused, Remote, SocketEntry};
+use towpath_filter::Rules;
 use towpath_model::{
     Address, AddressState, Call, Change, Fault, How, Interface, Kind, Layer, Neighbor,
     NeighborState, Net, Origin, Proto, Reply, Route, RouteKind, Socket, Traffic, Word,
@@ -9,6 +12,8 @@ use towpath_pool::LinkType;
 use towpath_stack::net::{self, IfaceId};
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
+
+use crate::acl;
 
 /// A running stack, on whatever thread.
 pub trait Stack {
@@ -20,6 +25,12 @@ pub trait Stack {
     fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone>;
     /// Makes all of several changes, or none of them.
     fn apply(&self, changes: Vec<net::Change>) -> Result<Result<Applied, Refused>, Gone>;
+    /// The rules by which packets are judged.
+    fn rules(&self) -> Result<Option<Arc<net::RuleSet>>, Gone>;
+    /// Judges packets by other rules, or by none.
+    fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone>;
+    /// Whether anybody is told of packets that rules log.
+    const LOGS: bool;
 }
 
 impl Stack for Remote {
@@ -38,6 +49,16 @@ impl Stack for Remote {
     fn apply(&self, changes: Vec<net::Change>) -> Result<Result<Applied, Refused>, Gone> {
         Self::apply(self, changes)
     }
+
+    fn rules(&self) -> Result<Option<Arc<net::RuleSet>>, Gone> {
+        Self::rules(self)
+    }
+
+    fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
+        Self::set_rules(self, rules)
+    }
+
+    const LOGS: bool = false;
 }
 
 /// Answers a request, as far as the stack can.
@@ -52,12 +73,16 @@ pub fn answer(stack: &impl Stack, call: Call, reply: &mut Reply) {
         Call::Apply { changes } => apply(stack, &changes).map(|applied| {
             reply.applied = Some(applied.changes);
         }),
+        Call::Acl => acl::shown(stack).map_err(gone).map(|list| reply.acl = Some(list)),
+        Call::ApplyAcl { changes } => acl::change(stack, &changes).map(|count| {
+            reply.applied = Some(count);
+        }),
         call => Err(Fault::new("unsupported", format!("{call:?} is not known to this version"))),
     };
     reply.error = done.err();
 }
 
-fn gone(_: Gone) -> Fault {
+pub fn gone(_: Gone) -> Fault {
     Fault::new("gone", "the stack has ended")
 }
 

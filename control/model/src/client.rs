@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::acl::{Acl, AclChange};
 use crate::ask::{NoAnswer, Run, ask_those, runs};
 use crate::net::{Change, Net};
 use crate::request::{Call, Fault, Layer, Reply, RunKind};
@@ -194,6 +195,24 @@ impl Client {
     /// None was made: [`Fault::at`] says which one cannot be.
     pub fn apply(&self, changes: &[Change]) -> Result<usize, Error> {
         let call = Call::Apply { changes: changes.to_vec() };
+        self.ask(&call)?.applied.ok_or(Error::Unreadable(self.run.pid))
+    }
+
+    /// Its access list, with what each rule counted.
+    ///
+    /// # Errors
+    /// As [`Client::net`].
+    pub fn acl(&self) -> Result<Acl, Error> {
+        self.ask(&Call::Acl)?.acl.ok_or(Error::Unreadable(self.run.pid))
+    }
+
+    /// Makes all of several changes of the access list, and returns their number. Each packet is
+    /// judged by the list before or the one after.
+    ///
+    /// # Errors
+    /// None was made: the fault names the rule, and [`Fault::at`] the change.
+    pub fn apply_acl(&self, changes: &[AclChange]) -> Result<usize, Error> {
+        let call = Call::ApplyAcl { changes: changes.to_vec() };
         self.ask(&call)?.applied.ok_or(Error::Unreadable(self.run.pid))
     }
 

@@ -31,12 +31,13 @@
 //! }
 //! ```
 //!
-//! Reading order: `request` and `net` (the types), `client`; then `server` (the run's end), `ask`
-//! (several runs at once), `folder` (where their sockets lie).
+//! Reading order: `request`, `net` and `acl` (the types), `client`; then `server` (the run's end),
+//! `ask` (several runs at once), `folder` (where their sockets lie).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod acl;
 mod ask;
 mod client;
 pub mod folder;
@@ -47,6 +48,7 @@ mod sockets;
 mod text;
 pub mod wait;
 
+pub use acl::{Acl, AclChange, AclDefault, AclRule};
 pub use ask::{NoAnswer, Run, Told, ask_all, runs};
 pub use client::{Client, Error, Several};
 pub use net::{

@@ -91,6 +91,85 @@ fn a_running_router_is_shown_and_changed() {
 }
 
 #[test]
+fn rules_are_shown_and_changed_while_packets_flow() {
+    let Some(it) = Named::new("rules", &[]) else { return };
+    assert_eq!(it.command("acl", "show").ok().stdout, "");
+    let packets = |id: u64| {
+        let list = it.json("acl", "-j show");
+        let rule = list["rules"].as_array().expect("rules").iter().find(|rule| rule["id"] == id);
+        rule.map(|rule| rule["packets"].as_u64().expect("a number"))
+    };
+    it.command("acl", "add id 10 in lan proto icmp action accept").ok();
+    it.lab.left.run(&["ping", "-c5", "-i0.01", "-W5", "10.2.0.2"]).ok();
+    assert_eq!(packets(10), Some(5));
+    // Counters of a rule that stays go on.
+    it.command("acl", "add id 5 in lan dst 10.2.0.2 proto icmp action reject").ok();
+    assert!(!it.lab.pings("10.2.0.2"));
+    assert_eq!((packets(5), packets(10)), (Some(1), Some(5)));
+    it.command("acl", "del 5").ok();
+    assert!(it.lab.pings("10.2.0.2"));
+    assert_eq!((packets(5), packets(10)), (None, Some(6)));
+    it.command("acl", "default hook forward action drop").ok();
+    assert!(!it.lab.pings("fd00:2::2"), "the rule is for icmp, not icmp6");
+    it.command("acl", "replace id 10 in lan action accept log rate 1/s").ok();
+    it.command("acl", "add id 20 in wan action accept").ok();
+    assert!(it.lab.pings("fd00:2::2"));
+    assert!(it.router.stderr().contains("rule 10 accept"), "{}", it.router.stderr());
+    let stats = it.json("stats", "-j");
+    assert!(stats["rules"]["20.accept.packets"].as_u64() >= Some(1), "{stats}");
+
+    // A refused change changes nothing, and says why.
+    let before = it.command("acl", "show").ok().stdout;
+    let refused = [
+        ("add id 20 action drop", 2, "Error: rule 20 is there"),
+        ("del 30", 2, "Error: rule 30 is not there"),
+        (
+            "add id 30 in lam action drop",
+            2,
+            "rule 30: there is no interface \"lam\"; there are lo, ",
+        ),
+        ("add id 30 dprot 1 action drop", 1, "did you mean \"dport\"?"),
+    ];
+    for (line, code, wanted) in refused {
+        let output = it.command("acl", line);
+        assert_eq!(output.code(), code, "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(wanted), "{line}: {}", output.stderr);
+    }
+    let folder = Scratch::new();
+    let bad = folder.write("bad", "acl add id 1 action drop\nacl add id 2 out nil action drop\n");
+    assert_eq!(it.command("acl", &format!("load {bad}")).code(), 2);
+    let after = it.command("acl", "show").ok().stdout;
+    let rules = |text: &str| -> Vec<String> {
+        text.lines().filter_map(|line| Some(line.split_once('#')?.0.trim().to_owned())).collect()
+    };
+    assert_eq!((rules(&after), rules(&after).len()), (rules(&before), 3));
+
+    // Either list lets the flow pass by a rule of its own; half of each would drop it.
+    let lists = [1, 2].map(|n| {
+        let text = format!(
+            "acl add id {n} proto icmp action accept\nacl add id 3{n} action drop\n\
+             acl default action drop\n"
+        );
+        folder.write(&format!("list{n}"), text)
+    });
+    let flow = it.lab.left.spawn(&["ping", "-i", "0.002", "-c", "500", "-W2", "10.2.0.2"]);
+    for list in lists.iter().cycle().take(20) {
+        it.command("acl", &format!("load {list}")).ok();
+    }
+    let told = flow.wait(PATIENCE).ok().stdout;
+    assert!(told.contains("500 received"), "{told}");
+    // `load` reads what `show` prints, and `flush` leaves nothing.
+    let shown = folder.write("shown", it.command("acl", "show").ok().stdout);
+    it.command("acl", "flush").ok();
+    assert_eq!(it.command("acl", "show").ok().stdout, "");
+    assert!(it.lab.left.run(&["traceroute", "-n", "-q1", "10.2.0.2"]).success());
+    it.command("acl", &format!("load {shown}")).ok();
+    assert_eq!(rules(&it.command("acl", "show").ok().stdout).len(), 4);
+    let Named { router, .. } = it;
+    end(router);
+}
+
+#[test]
 fn a_name_belongs_to_one_and_strangers_get_no_answer() {
     let Some(it) = Named::new("named", &[]) else { return };
     let towpath = towpath();

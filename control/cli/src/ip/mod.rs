@@ -133,7 +133,8 @@ fn usage(why: String) -> anyhow::Error {
     Failure::error(ExitCode::IpUsage, why)
 }
 
-fn no_answer(error: Error) -> anyhow::Error {
+/// A run that is not there or does not answer, with the exit status for that.
+pub fn no_answer(error: Error) -> anyhow::Error {
     let code = match error {
         Error::NoRun(_) | Error::Several(_) => ExitCode::IpUsage,
         _ => ExitCode::Usage,

@@ -1,10 +1,13 @@
 //! A running router as the answers of the control protocol see it.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use towpath_engine::{Applied, Gone, NetState, Refused, SocketEntry};
+use towpath_filter::Rules;
 use towpath_model::{Instance, Listening, NoInstance, Reply, RunKind, Word};
 use towpath_router::Remote;
-use towpath_stack::net::Change;
+use towpath_stack::net::{Change, RuleSet};
 use towpath_uplink::{Layer, now_ns};
 
 use super::report;
@@ -38,6 +41,16 @@ impl Stack for Host {
         let made = self.0.ask(apply).map_err(|_| Gone)?;
         Ok(made.map(|()| applied))
     }
+
+    fn rules(&self) -> Result<Option<Arc<RuleSet>>, Gone> {
+        self.0.ask(|router| router.rules().cloned()).map_err(|_| Gone)
+    }
+
+    fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
+        self.0.ask(|router| router.set_rules(rules)).map_err(|_| Gone)
+    }
+
+    const LOGS: bool = true;
 }
 
 /// The socket on which the router will answer. None where no folder can have it, which the user is
