@@ -41,7 +41,7 @@ pub enum Appended {
 }
 
 /// Bytes that a call is about to write, for handlers that interrupt it. The plan lies on the stack
-/// of that call. On the stack of that call.
+/// of that call.
 struct Plan {
     lock: *const AtomicU32,
     base: AtomicU32,

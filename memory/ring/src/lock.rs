@@ -6,10 +6,9 @@
 //! in another PID namespace, but a dead process has closed its control socket. The engine then
 //! gives its locks back ([`release_dead`]). Sleepers look whether the engine itself still lives.
 //!
-//! A lock is also what keeps a slot and its memory from being used again under a thread. A lock
-//! also keeps a slot and its memory from being used again under a thread. The thread locks, then
-//! looks whether the slot is still its socket's. The engine first takes back the generation or a
-//! FIFO's geometry, then looks at the lock ([`end_generation`], [`are_out`]):
+//! A lock also keeps a slot and its memory from being used again under a thread. The thread locks,
+//! then looks whether the slot is still its socket's. The engine first takes back the generation or
+//! a FIFO's geometry, then looks at the lock ([`end_generation`], [`are_out`]):
 //!
 //! ```text
 //!   thread: lock, look at the generation, use positions and bytes, unlock
@@ -36,9 +35,9 @@ use crate::word::{self, Next};
 const SLICE_MIN: Duration = Duration::from_millis(2);
 /// Between two such looks, in the end.
 const SLICE_MAX: Duration = Duration::from_millis(100);
-/// The engine holds a lock for the time of a copy. The engine holds a lock for the time of a copy.
-/// If it holds one for longer than this, it is dead or stopped, and the lock is taken from it. The
-/// engine notices the loss when it gives the lock back, and resets the connection.
+/// The engine holds a lock for the time of a copy. If it holds one for longer than this, it is dead
+/// or stopped, and the lock is taken from it. The engine notices the loss when it gives the lock
+/// back, and resets the connection.
 const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 
 /// The bits of a lock word that say who has it.
@@ -291,8 +290,7 @@ pub(crate) fn unlock_engine(word: &AtomicU32) -> bool {
     unlock(word, |held| held & !LOCK_CONTENDED == LOCK_ENGINE).is_some()
 }
 
-/// Unlocks, and returns the former word. None: the lock is not the caller's. None: it is not the
-/// caller's.
+/// Unlocks, and returns the former word. None: the lock is not the caller's.
 fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
     word::release(word, is_ours, || futex::wake(word, 1))
 }

@@ -72,9 +72,7 @@ fn loom_relay_who_stands_by_is_called() {
 }
 
 /// The retired thread leaves, and takes the relay no more. Another one that wants it may have it in
-/// between, and goes off without it: the thread that stands by has it in the end. Another one that
-/// wants it may have it in between, and goes off without it: the thread that stands by has it in
-/// the end.
+/// between, and goes off without it: the thread that stands by has it in the end.
 #[test]
 fn loom_relay_who_has_retired_is_served() {
     let mut builder = loom::model::Builder::new();

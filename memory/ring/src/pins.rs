@@ -31,9 +31,9 @@ use towpath_shm::{Backing, Mapping};
 use crate::area::Window;
 use crate::windows::Windows;
 
-/// The memory of a FIFO. The memory of a FIFO. The first packet that points to the window makes the
-/// record of pins, which stays until the window goes. Most windows carry few bytes, which are
-/// copied. All of it is in 16 bytes, of which each connection has them.
+/// The memory of a FIFO. The first packet that points to the window makes the record of pins, which
+/// stays until the window goes. Most windows carry few bytes, which are copied. All of it is in 16
+/// bytes, of which each connection has them.
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// None: where to get some.

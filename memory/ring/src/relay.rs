@@ -15,10 +15,9 @@
 //! A thread that waits need not follow: it may sleep on words of its own alone, and leave it to
 //! others.
 //!
-//! No wake-up is lost. Either a thread has it, or the one that stands by looks now and then. No
-//! wake-up is lost: either a thread has the relay, or the thread that stands by looks now and then.
-//! Two pairs of steps ensure it. Each has a fence (SeqCst) between its steps, so that one of two
-//! threads sees the other's step (checked with loom):
+//! No wake-up is lost: either a thread has the relay, or the thread that stands by looks now and
+//! then. Two pairs of steps ensure it. Each has a fence (SeqCst) between its steps, so that one of
+//! two threads sees the other's step (checked with loom):
 //! - A thread that finds the relay taken counts itself among the followers, then looks again
 //!   whether it is. A thread that leaves frees the word, then looks whether any are counted. The
 //!   baton, on which followers sleep, changes then, and who was about to sleep on it does not;
@@ -158,7 +157,7 @@ impl Relay {
         self.wanted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes with [`Self::want`]. Changes with [`Self::want`], and wraps.
+    /// Changes with [`Self::want`], and wraps.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Ordering::Relaxed)
     }
@@ -176,8 +175,7 @@ impl Relay {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the lent relay back, after the sleep. False: another has taken it. False: another has
-    /// taken it.
+    /// Takes the lent relay back, after the sleep. False: another has taken it.
     pub fn take_back(&self, me: u32) -> bool {
         let back =
             self.holder.compare_exchange(me | LENT, me, Ordering::Acquire, Ordering::Relaxed);

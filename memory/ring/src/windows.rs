@@ -570,18 +570,17 @@ impl Inner {
         None
     }
 
-    /// Bytes of pages that free windows may keep. Bytes of pages that free windows may keep. The
-    /// pages are given back before others need them: enough fresh ones are left for the largest
-    /// window. As a rule an eighth of the limit is left, the part that neither side can take from
-    /// the other.
+    /// Bytes of pages that free windows may keep. The pages are given back before others need them:
+    /// enough fresh ones are left for the largest window. As a rule an eighth of the limit is left,
+    /// the part that neither side can take from the other.
     fn keepable(&self) -> u64 {
         let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
         self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
     }
 
-    /// A free window of which `touch` bytes may be written at once. A free window of which `touch`
-    /// bytes may be written at once. A window with pages is preferred. Windows with more than this
-    /// side may have are passed over, and so are those with too few where fresh pages are short.
+    /// A free window of which `touch` bytes may be written at once. A window with pages is
+    /// preferred. Windows with more than this side may have are passed over, and so are those with
+    /// too few where fresh pages are short.
     fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
         let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
