@@ -129,7 +129,7 @@ impl Team<'_> {
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         let mut now = self.first.clock.now();
         let Some(until) = self.first.lookout.until(now, timeout) else { return false };
-        // The business of a shard alone is not measured: it cannot be halved.
+        // The time of a shard alone is not measured: its team cannot be halved.
         let is_watched = !self.others.is_empty();
         let used = || if is_watched { clock::used_by_thread() } else { Duration::ZERO };
         let used_before = used();

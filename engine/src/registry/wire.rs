@@ -21,7 +21,8 @@ pub(crate) const SENT_MAX: usize = 253;
 pub(crate) enum Received {
     /// A request; what it did not send is zero.
     Request(Box<Request>),
-    /// A message with descriptors, which programs have no reason to send.
+    /// A message with descriptors, which programs have no reason to send. A close of theirs may
+    /// sleep, so it must not happen on this thread.
     Descriptors(Vec<Fd>),
     /// Nothing now.
     Nothing,

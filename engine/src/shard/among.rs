@@ -1,6 +1,7 @@
 //! A shard among those of its engine: which it is, how it wakes the others, and what they tell each
 //! other. Their stacks are one host and deal with packets, ports and accept queues themselves
-//! ([`Stack::shards`](towpath_stack::Stack::shards)).
+//! ([`Stack::shards`](towpath_stack::Stack::shards)). Each [`Word`] is about the slot of a
+//! connection in another shard than its listener, or about a round (`rounds.rs`).
 //!
 //! ```text
 //!  shard of the connection                shard of the listener
