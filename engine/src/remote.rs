@@ -17,8 +17,9 @@ use crate::report::{Counters, Left, SocketEntry};
 
 /// A handle on an engine, for other threads than its own; clones are of the same one.
 ///
-/// What asks waits for the answer, which the engine gives in one of its next turns. It gives none before
-/// [`crate::Engine::run`] begins, or somebody else [turns](crate::Engine::turn) it: on the engine's own thread such a call would wait for ever.
+/// A thread that asks waits for the answer, which the engine gives in one of its next turns. Before
+/// [`crate::Engine::run`] begins, or a host [turns](crate::Engine::turn) the engine, there is none:
+/// on the engine's own thread such a call would wait for ever.
 #[derive(Debug, Clone)]
 pub struct Remote {
     shared: Arc<Shared>,
@@ -47,7 +48,7 @@ struct Mailbox {
     closed: bool,
 }
 
-/// What another thread wants of the engine, with where the answer goes.
+/// A wish of another thread, with the sender for its answer.
 #[derive(Debug)]
 pub(crate) enum Wish {
     Stop,
@@ -67,8 +68,8 @@ impl Remote {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Lets [`crate::Engine::run`] return. Programs then find their engine gone. Waits for nothing, and does nothing
-    /// when the engine has gone.
+    /// Lets [`crate::Engine::run`] return. Programs then find their engine gone. Waits for nothing,
+    /// and does nothing when the engine has gone.
     pub fn stop(&self) {
         // An engine that is gone has stopped.
         let _ = self.send(Wish::Stop);
@@ -82,9 +83,10 @@ impl Remote {
         self.ask(Wish::Attach)?.map(Fd::into_owned)
     }
 
-    /// All sockets of all programs, and connections without a socket: half-open ones and those in TIME-WAIT. The list is
-    /// made in portions, with the engine's other work between them: it is no picture of one moment. A socket that is
-    /// there all the time stands in it once; a connection without one may be missed, or stand there twice.
+    /// All sockets of all programs, and connections without a socket: half-open ones and those in
+    /// TIME-WAIT. The list is made in portions, with the engine's other work between them: it is no
+    /// picture of one moment. A socket that is there all the time stands in it once; a connection
+    /// without one may be missed, or stand there twice.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -95,12 +97,14 @@ impl Remote {
     /// Counters of all layers since the engine was made.
     ///
     /// # Errors
-    /// The engine does not run any more; [`Engine::run`](crate::Engine::run) has returned what they came to.
+    /// The engine does not run any more; [`Engine::run`](crate::Engine::run) has returned what they
+    /// came to.
     pub fn counters(&self) -> Result<Counters, Gone> {
         self.ask(Wish::Counters)
     }
 
-    /// What keeps an engine running that ends with its last program. Every socket is looked at for it.
+    /// Connections and data that keep an engine running that ends with its last program. The call
+    /// looks at every socket.
     ///
     /// # Errors
     /// The engine does not run any more.

@@ -1,4 +1,4 @@
-//! What has not been answered yet, to processes and to other threads.
+//! Requests and queries that are not answered yet, of processes and of other threads.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,15 +20,15 @@ use crate::report::{Counters, Left, SocketEntry};
 /// A request that is not answered yet.
 #[derive(Debug)]
 pub(crate) enum Pending {
-    /// It waits until the shards have done what was before.
+    /// The request waits until the shards have done all earlier work.
     Settling(Box<Request>),
-    /// It waits for descriptors.
+    /// The request waits for descriptors.
     Room(Asking),
     /// A part of a HELLO.
     List,
-    /// What the new process image is given.
+    /// Descriptors for the new process image.
     Hello(Given),
-    /// What the new process is given.
+    /// Descriptors for the new process.
     Clone { control: Fd, given: Given, clone: ChannelId },
     /// A CLONE that cannot be.
     NoClone,
@@ -36,22 +36,22 @@ pub(crate) enum Pending {
     Tokens(Vec<(u32, u32)>),
 }
 
-/// What the shards have said to what a process wants.
+/// Answers of the shards to a process's want.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     /// Shards that have said nothing yet.
     pub due: usize,
-    /// One of them has refused.
+    /// Reason of a shard that has refused.
     pub refused: Option<Errno>,
-    /// Of [`Pending::Tokens`]: one bit for each socket that the process holds.
+    /// Sockets of [`Pending::Tokens`] that the process holds, one bit each.
     pub held: u64,
 }
 
 /// Processes whose requests wait for descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// With the time at which it is looked no longer whether there are some. Numbers of channels are used
-    /// again: see [`Asking::until`].
+    /// With the time at which it is looked no longer whether there are some. Numbers of channels
+    /// are used again: see [`Asking::until`].
     pub channels: Vec<(Instant, ChannelId)>,
     pub look_at: Option<Instant>,
 }
@@ -70,7 +70,7 @@ impl Waiting {
     }
 }
 
-/// Those that are not answered yet, by their numbers.
+/// Queries that are not answered yet, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     /// With the number of shards that have not said everything.
@@ -79,8 +79,8 @@ pub(crate) struct Queries {
     pub count: u64,
 }
 
-/// What has been told so far, and to whom it goes. The thread that asked may have gone meanwhile: then nobody receives
-/// the answer.
+/// Answer collected so far, and its receiver. The thread that asked may have gone meanwhile: then
+/// nobody receives the answer.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Sockets(Vec<SocketEntry>, Sender<Vec<SocketEntry>>),

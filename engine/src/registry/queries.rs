@@ -1,4 +1,4 @@
-//! What other threads want to know: a shard is asked, and tells in pieces.
+//! Queries of other threads: a shard is asked, and answers in pieces.
 
 use crate::mail::{Order, Query, Told};
 use crate::net::Applied;
@@ -12,15 +12,17 @@ impl Registry {
         for wish in self.remote.take() {
             match wish {
                 Wish::Stop => {
-                    // What programs have sent before goes out. All shards take part in that, so that none ends before.
+                    // Data that programs have sent before goes out. All shards take part in the
+                    // query, so that none ends before.
                     self.stopped = true;
                     self.query(Query::Nothing, Asked::Stop);
                 }
-                // Whoever waits for the answer learns that there is none.
+                // The answer's sender is dropped, so its receiver learns that there is none.
                 Wish::Attach(_) if self.stopped => {}
                 Wish::Attach(answer) => match self.attach() {
                     Ok(theirs) => drop(answer.send(Ok(theirs))),
-                    // Who has ended has room for it, when all of that is done.
+                    // Processes that have ended leave room for the new one, once the shards have
+                    // done all earlier work.
                     Err(_) => self.query(Query::Nothing, Asked::Attach(answer)),
                 },
                 Wish::Sockets(answer) => {
