@@ -136,11 +136,16 @@ impl Builds {
 /// Lints, documents with their examples, and loom; quiet unless they fail. The seconds of each.
 fn lints(root: &Path) -> Result<Vec<(&'static str, f32)>> {
     let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    let mut documents = cargo(root, &["doc", "--quiet", "--workspace", "--no-deps"]);
-    documents.env("RUSTDOCFLAGS", "-D warnings");
-    let steps: [(&'static str, Command); 4] = [
+    // The library `towpath` and the program of that name have one folder, and take turns.
+    let documents = |packages: &[&str]| {
+        let mut command = cargo(root, &[&["doc", "--quiet", "--no-deps"], packages].concat());
+        command.env("RUSTDOCFLAGS", "-D warnings");
+        command
+    };
+    let steps: [(&'static str, Command); 5] = [
         ("lints", cargo(root, &clippy)),
-        ("documents", documents),
+        ("documents", documents(&["--workspace", "--exclude", "towpath-cli"])),
+        ("documents of the program", documents(&["--package", "towpath-cli"])),
         ("examples in documents", cargo(root, &["test", "--quiet", "--workspace", "--doc"])),
         ("loom", loom(root, &["--skip", NIGHTLY])),
     ];
