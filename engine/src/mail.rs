@@ -23,7 +23,8 @@ use towpath_shm::control::{Reply, Request};
 use crate::errno::Errno;
 use crate::ids::{ChannelId, Family};
 use crate::link::Link;
-use towpath_stack::net::{Change, Refused, Traffic};
+use towpath_filter::Rules;
+use towpath_stack::net::{Change, Refused, RuleSet, Traffic};
 
 use crate::net::NetState;
 use crate::report::{Counters, SocketEntry};
@@ -47,6 +48,10 @@ pub(crate) enum Order {
     Query(u64, Query),
     /// Changes of the host, for its first shard. [`Told::Applied`] is wanted, under this number.
     Apply(u64, Vec<Change>),
+    /// A question for the rules, which [`Told::Rules`] answers.
+    Rules(u64),
+    /// Other rules, for the first shard, which answers as to [`Order::Apply`].
+    SetRules(u64, Option<Box<Rules>>),
     /// No process is left, or the engine ends with one that is gone. The shard says
     /// [`Notice::Left`] with this number when no data of [`Leavers`] is left to be sent.
     Leave(u64, Leavers),
@@ -148,6 +153,7 @@ pub(crate) enum Told {
     Net(Box<NetState>),
     Traffic(Vec<Traffic>),
     Applied(Result<(), Refused>),
+    Rules(Option<Arc<RuleSet>>),
     Nothing,
 }
 

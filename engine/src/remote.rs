@@ -9,7 +9,8 @@ use towpath_shm::Fd;
 
 use towpath_ring::doorbell;
 
-use towpath_stack::net::{Change, Refused};
+use towpath_filter::Rules;
+use towpath_stack::net::{Change, Refused, RuleSet};
 
 use crate::net::{Applied, NetState};
 use crate::report::{Counters, Left, SocketEntry};
@@ -57,6 +58,8 @@ pub(crate) enum Wish {
     Left(Sender<Left>),
     Net(Sender<NetState>),
     Apply(Vec<Change>, Sender<Result<Applied, Refused>>),
+    Rules(Sender<Option<Arc<RuleSet>>>),
+    SetRules(Option<Box<Rules>>, Sender<Result<Applied, Refused>>),
 }
 
 impl Remote {
@@ -147,6 +150,25 @@ impl Remote {
     /// ```
     pub fn apply(&self, changes: Vec<Change>) -> Result<Result<Applied, Refused>, Gone> {
         self.ask(|answer| Wish::Apply(changes, answer))
+    }
+
+    /// The rules by which packets are judged, with what they count.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
+    pub fn rules(&self) -> Result<Option<Arc<RuleSet>>, Gone> {
+        self.ask(Wish::Rules)
+    }
+
+    /// Judges packets by other rules, or by none. Every shard goes by them when this returns, and
+    /// no packet was judged by parts of two sets.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
+    pub fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
+        let made = self.ask(|answer| Wish::SetRules(rules.map(Box::new), answer))?;
+        debug_assert!(made.is_ok(), "rules that are compiled are taken");
+        Ok(())
     }
 
     fn ask<T>(&self, wish: impl FnOnce(Sender<T>) -> Wish) -> Result<T, Gone> {

@@ -1,7 +1,6 @@
 //! An engine with a program that has attached by the rules and keeps to none from then on, and an
 //! honest program beside it. The input decides the hostile program's steps. A step is a write to
-//! any word, a request or command with any argument, a flood of them, a descriptor of any kind, or
-//! its end.
+//! any word, a request or command with any argument, a flood of them, any descriptor, or its end.
 //!
 //! All programs of a run share one region, so there are two kinds of case. In [`Reach::Own`] the
 //! hostile program writes to everything of its own sockets and channel. The program also names the

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use towpath_shm::Fd;
 
@@ -11,7 +12,7 @@ use towpath_tcp::Instant;
 use crate::errno::Errno;
 use crate::ids::ChannelId;
 use crate::link::Given;
-use towpath_stack::net::{Refused, Traffic};
+use towpath_stack::net::{Refused, RuleSet, Traffic};
 
 use crate::net::{Applied, NetState};
 use crate::report::{Counters, Left, SocketEntry};
@@ -87,6 +88,8 @@ pub(crate) enum Asked {
     Left(u64, Sender<Left>),
     /// The first shard's part, and what other shards carried.
     Net(Option<Box<NetState>>, Vec<Vec<Traffic>>, Sender<NetState>),
+    /// The rules that the first shard knows.
+    Rules(Option<Arc<RuleSet>>, Sender<Option<Arc<RuleSet>>>),
     /// Changes that the first shard makes.
     Apply(Applied, Option<Refused>, Sender<Result<Applied, Refused>>),
     /// Changes that the first shard has made, until all others know of them.

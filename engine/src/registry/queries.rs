@@ -37,6 +37,15 @@ impl Registry {
                     let number = self.ask_of(1, Asked::Apply(applied, None, answer));
                     self.orders[0].push(Order::Apply(number, changes));
                 }
+                Wish::Rules(answer) => {
+                    let number = self.ask_of(1, Asked::Rules(None, answer));
+                    self.orders[0].push(Order::Rules(number));
+                }
+                Wish::SetRules(rules, answer) => {
+                    let applied = Applied { changes: 1 };
+                    let number = self.ask_of(1, Asked::Apply(applied, None, answer));
+                    self.orders[0].push(Order::SetRules(number, rules));
+                }
                 Wish::Left(answer) => self.query(Query::Unsent, Asked::Left(0, answer)),
             }
         }
@@ -71,6 +80,7 @@ impl Registry {
             (Asked::Net(first, _, _), Told::Net(state)) => *first = Some(state),
             (Asked::Net(_, others, _), Told::Traffic(traffic)) => others.push(traffic),
             (Asked::Apply(_, refused, _), Told::Applied(result)) => *refused = result.err(),
+            (Asked::Rules(set, _), Told::Rules(told)) => *set = told,
             (Asked::Attach(_) | Asked::Stop | Asked::Known(..), Told::Nothing) => {}
             (asked, told) => debug_assert!(false, "{told:?} is no answer to {asked:?}"),
         }
@@ -101,6 +111,7 @@ impl Registry {
             Asked::Apply(applied, None, to) => {
                 self.query(Query::Nothing, Asked::Known(applied, to));
             }
+            Asked::Rules(set, to) => drop(to.send(set)),
             Asked::Known(applied, to) => drop(to.send(Ok(applied))),
             Asked::Left(unsent, to) => drop(to.send(Left { processes: self.len(), unsent })),
         }

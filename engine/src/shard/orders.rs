@@ -45,6 +45,14 @@ impl Shard {
                 let result = self.stack.net.apply(self.host.now, &changes);
                 self.notices.push(Notice::Told(number, Told::Applied(result)));
             }
+            Order::Rules(number) => {
+                let rules = self.stack.net.rules().cloned();
+                self.notices.push(Notice::Told(number, Told::Rules(rules)));
+            }
+            Order::SetRules(number, rules) => {
+                self.stack.net.set_rules(rules.map(|rules| *rules));
+                self.notices.push(Notice::Told(number, Told::Applied(Ok(()))));
+            }
             Order::Leave(number, whose) => self.begin_to_leave(number, whose),
             Order::Stay => (self.unused, self.leaving) = (None, None),
             Order::Stop => self.stopped = true,
