@@ -237,8 +237,8 @@ impl Connection {
     /// Half the largest window that the peer ever offered. A larger segment would fit into the
     /// peer's buffer alone, and be sent when the peer has read all. So each segment would wait for
     /// the acknowledgement of the one before, which the peer delays. On a link with segments of 64
-    /// KiB that is the rule. As Linux (`tcp_bound_to_half_wnd`), which leaves windows of up to 536
-    /// bytes alone.
+    /// KiB that is the rule. Linux does the same (`tcp_bound_to_half_wnd`), and leaves windows of
+    /// up to 536 bytes alone.
     fn half_window(&self) -> u16 {
         match self.max_snd_wnd {
             0 => u16::MAX,

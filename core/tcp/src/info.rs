@@ -154,8 +154,8 @@ impl Connection {
         u32::from(self.settings.mss_recv - options)
     }
 
-    /// A snapshot of the connection's figures. Not for each segment: who needs one of them asks for
-    /// that.
+    /// A snapshot of the connection's figures. The snapshot is not for each segment: a caller that
+    /// needs one figure asks for that alone.
     pub fn info(&self, now: Instant, buffers: Buffers) -> Info {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);

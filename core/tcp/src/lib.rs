@@ -2,7 +2,8 @@
 //!
 //! The crate knows sequence numbers, bytes and time, but no IP, no packet, no socket and no
 //! payload. `on_segment` is told how many bytes arrived, and answers where they belong. `plan` is
-//! told how many bytes wait, and answers which of them to send. Same calls, same answers, always.
+//! told how many bytes wait, and answers which of them to send. The same calls always get the same
+//! answers.
 //!
 //! # The caller's duty
 //! * Validate checksums and find the connection, then [`Connection::on_segment`]. Do what the

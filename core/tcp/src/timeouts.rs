@@ -222,8 +222,8 @@ impl Connection {
 
     fn user_deadline(&self) -> Instant {
         let Some(watch) = &self.watch else { return Instant::FAR };
-        // As Linux, and as its tcp(7) says: a peer that answers probes of its shut window does not
-        // put the deadline off. Acknowledging bytes, or opening the window, does.
+        // A peer that answers probes of its shut window does not put the deadline off, as in Linux
+        // and its tcp(7). Acknowledging bytes, or opening the window, does.
         let probing = self.timers.persist_backoff > 0;
         let waiting = self.snd_nxt != self.snd_una || probing;
         if !waiting || self.state == State::Closed {

@@ -1,5 +1,5 @@
 //! The timestamps option (RFC 7323): what it says about a segment that arrived, and what ours says.
-//! Once for all that answers in a connection's name: half-open, open, and in TIME-WAIT.
+//! Half-open and open connections, and those in TIME-WAIT, share these rules.
 
 use crate::disposition::DropReason;
 use crate::segment::Segment;

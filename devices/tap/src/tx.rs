@@ -10,9 +10,9 @@ use crate::sys::Pieces;
 /// Result of sending a frame.
 enum Sent {
     Yes,
-    /// Refused for good; counted.
+    /// The frame is lost for good; counted.
     Lost,
-    /// Not now.
+    /// The device has no room now.
     Later,
 }
 

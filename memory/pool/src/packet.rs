@@ -19,8 +19,8 @@ pub struct Packet {
     pub meta: Meta,
 }
 
-/// Owner of a packet's bytes. Both are a pointer and a length in the same place, so that only who
-/// gives them back has to look which it is.
+/// Owner of a packet's bytes. Both are a pointer and a length in the same place. So only the code
+/// that gives them back has to look which it is.
 #[derive(Debug)]
 enum Buffer {
     /// The pool's.
@@ -67,7 +67,8 @@ pub struct Meta {
     /// may have chosen its addresses and ports so that it collides.
     pub hash: u32,
     /// Sender on this host, a number that the sender's owner chose: the queue of an interface
-    /// counts each sender's packets. None: nobody is counted. Says nothing of received packets.
+    /// counts each sender's packets. None: no sender is counted. The field means nothing for
+    /// received packets.
     pub sender: Option<NonZeroU32>,
 }
 

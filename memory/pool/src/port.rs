@@ -88,7 +88,7 @@ pub trait Port {
     /// are left are offered again. Returns how many were taken.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize;
 
-    /// Offloads of the port. Asked when the stack's interface is configured, so the answer must
+    /// Offloads of the port. The stack asks when its interface is configured, so the answer must
     /// stay the same.
     fn offloads(&self) -> Offloads;
 
@@ -127,7 +127,7 @@ pub trait Port {
     /// Dropping the port loses them. The end of a stream counts as one byte, as in TCP's sequence
     /// space.
     ///
-    /// Asked while a run ends only; the work may grow with the number of flows.
+    /// The engine asks only while a run ends, so the work may grow with the number of flows.
     fn undelivered(&self) -> u64 {
         0
     }
