@@ -40,13 +40,13 @@ pub struct EngineConfig {
     /// see a reset.
     pub leave_stalled: Duration,
     /// [`crate::Engine::run`] turns all shards on its own thread at first. Whenever a thread has
-    /// used a processor for four fifths of 100 ms, half of its shards go to another one. Otherwise
-    /// each shard has a thread from the beginning.
+    /// used a processor for four fifths of 100 ms, half of its shards go to another one. If this is
+    /// not set, each shard has a thread from the beginning.
     pub threads_by_need: bool,
-    /// How long a thread goes on looking for something to do before it sleeps
-    /// ([`crate::Engine::busy_poll`]), as long as it finds something as a rule. To be woken costs
-    /// some 10 to 50 µs, much of it until an idle processor is awake. Zero: it sleeps at once, as
-    /// it does where it may use a single processor.
+    /// Time for which a thread goes on looking for work before it sleeps
+    /// ([`crate::Engine::busy_poll`]), as long as it finds some as a rule. A wake-up costs some 10
+    /// to 50 µs, much of it until an idle processor is awake. Zero: it sleeps at once, as it does
+    /// where it may use a single processor.
     pub busy_poll: Duration,
 }
 

@@ -41,8 +41,8 @@ impl Lookout {
         looks.then(|| now + self.most)
     }
 
-    /// Whether there was something. Not after a look that somebody [took](Self::is_taken): what
-    /// came then would have been there sooner had the thread slept.
+    /// Learns whether a look found something. The caller leaves out a look that was
+    /// [taken](Self::is_taken): had the thread slept, the event would have been there sooner.
     pub fn learn(&mut self, found: bool) {
         self.spin.learn(found);
         self.crowded_for = CROWDED;

@@ -76,18 +76,21 @@ pub(crate) enum Want {
     /// Declares sockets, by (slot, generation), before the process's HELLO is complete. Sockets of
     /// other shards are among them.
     List(Vec<(u32, u32)>),
-    /// To begin, with the sockets that it has beside those that it listed, and with these rings.
+    /// Begins the process, with these rings, and with its sockets beside those that it declared by
+    /// `List`.
     Hello { pid: u32, listed: Vec<(u32, u32)>, link: Link },
-    /// Nothing but that all is done that was before: who has ended has given back what it had.
+    /// Waits until all earlier work is done: processes that have ended have given their sockets
+    /// back.
     Nothing,
-    /// To be allowed to ask for a channel for this [`purpose`](towpath_shm::control::purpose);
-    /// after the same.
+    /// Asks leave for a channel for this [`purpose`](towpath_shm::control::purpose), after all
+    /// earlier work.
     MayClone(u32),
-    /// A channel that holds what it holds, which it was allowed to ask for.
+    /// Makes a channel that holds the process's sockets, after leave was given by `MayClone`.
     Clone { purpose: u32, clone: Newcomer, link: Link },
-    /// To know which of these, by (slot, generation), it holds in this shard.
+    /// Asks which of these, by (slot, generation), the process holds in this shard.
     Tokens(Vec<(u32, u32)>),
-    /// A channel that cannot be, and why: what it listed for that is forgotten.
+    /// Reports that a channel cannot be made, and why: the list that the process made for it is
+    /// forgotten.
     NoClone(Errno),
 }
 

@@ -54,8 +54,8 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    /// Whether it used `percent` of a processor or more since this was asked last. Not before that
-    /// is a while ago. `used` is what the thread has used.
+    /// Whether the thread used `percent` of a processor or more since the last call that measured.
+    /// A call measures after [`WATCHED`] only. `used` is the thread's time so far.
     fn is_high(&mut self, now: Instant, percent: u32, used: impl FnOnce() -> Duration) -> bool {
         let span = now.since(self.since);
         if span < WATCHED {

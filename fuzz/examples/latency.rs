@@ -1,6 +1,6 @@
 //! `cargo run --release -p towpath-fuzz --example latency`: see [`towpath_fuzz::latency`].
 
-#![allow(clippy::print_stdout)] // It is what it is for.
+#![allow(clippy::print_stdout)] // The example's purpose is its output.
 
 use std::time::Duration;
 

@@ -39,7 +39,7 @@ struct Case {
     capacity: u32,
     unread: u32,
     send_len: u32,
-    /// Which bytes beyond the in-order ones were written to the receive FIFO.
+    /// Whether each byte beyond the in-order ones was written to the receive FIFO.
     ahead: Vec<bool>,
     max_payload: u32,
     /// The program has closed or aborted the connection, and reads no more.
@@ -177,7 +177,8 @@ impl Case {
         }
     }
 
-    /// Shuts down, closes or aborts: seldom, because little can happen to a connection that has ended.
+    /// Shuts down, closes or aborts: seldom, because little can happen to a connection that has
+    /// ended.
     fn end(&mut self, input: &mut Input<'_>) {
         match input.u8() % 16 {
             0 | 1 => {
@@ -251,8 +252,8 @@ impl Case {
 
     /// All that the connection wants to send now.
     fn drain(&mut self) {
-        // Each byte twice, in segments of 24 bytes at least (the least MSS less 40 bytes of options), and
-        // segments without payload.
+        // Each byte twice, in segments of 24 bytes at least (the least MSS less 40 bytes of
+        // options), and segments without payload.
         let most = 2 * self.send_len.div_ceil(24) + 300;
         for _ in 0..most {
             let buffers = self.buffers();

@@ -1,15 +1,16 @@
-//! An engine with a program that has attached by the rules and keeps to none from then on, and an honest
-//! program beside it. What the hostile one does is the input: every word that it can write, every request
-//! and command with any argument in any order, floods of them, descriptors of every kind, its end.
+//! An engine with a program that has attached by the rules and keeps to none from then on, and an
+//! honest program beside it. The input decides the hostile program's steps. A step is a write to
+//! any word, a request or command with any argument, a flood of them, any descriptor, or its end.
 //!
-//! All programs of a run share one region, so there are two kinds of case. In one the hostile program
-//! writes to everything that belongs to its own sockets and its own channel, and names the sockets of
-//! others in all that it says but where it would be given them ([`Reach::Own`]): nothing that the honest
-//! program does may fail, change or be late. In the other it writes to the honest one's sockets, too
-//! ([`Reach::All`], which is how far a program reaches today: `docs/security.md`): the engine lives, what
-//! it does in a turn is bounded, and nothing is left of anybody in the end.
+//! All programs of a run share one region, so there are two kinds of case. In [`Reach::Own`] the
+//! hostile program writes to everything of its own sockets and channel. The program also names the
+//! sockets of others, except where it would be given them. No step of the honest program may fail,
+//! change or be late. In [`Reach::All`] it writes to the honest one's sockets, too, as far as a
+//! program reaches today (`docs/security.md`). Then the engine must live, its work in a turn is
+//! bounded, and nothing is left of anybody in the end.
 //!
-//! [`Case`] is what the tests use, and what is asked of the engine; `steps` is what the input is taken for.
+//! [`Case`] is what the tests use, and what is asked of the engine; `steps` is what the input is
+//! taken for.
 
 mod steps;
 
@@ -47,27 +48,28 @@ const STEPS_MAX: usize = 300;
 const PROGRAMS_MAX: usize = 6;
 /// Requests of a flood: more than a control socket holds (`net.unix.max_dgram_qlen` is 10 or 512).
 const REQUESTS_MAX: usize = 600;
-/// 32-bit words of a slot. They are written to by number, so that no field is left out.
+/// 32-bit words of a slot. The words are written to by number, so that no field is left out.
 pub const SLOT_WORDS: usize = size_of::<Slot>() / 4;
 /// 32-bit words of the header of a channel, and of the cell for requests.
 pub const CHANNEL_WORDS: usize = REQUEST_OFFSET / 4;
-/// Long enough for everything to end that time ends: TIME-WAIT lasts a minute, a socket in a message waits
-/// for half of one, and a connection whose peer does not answer is given up after some minutes.
+/// Time long enough for everything that time ends. TIME-WAIT lasts a minute, and a socket in a
+/// message waits for half of one. A connection whose peer does not answer is given up after some
+/// minutes.
 const THE_END: Duration = Duration::from_secs(3600);
 /// How long threads may take to close descriptors, none of which sleeps.
 const CLOSING_MS_MAX: u32 = 50_000;
 /// Turns in which everything is done that was asked for.
 const TURNS_MAX: u32 = 20_000;
-/// What the honest program sends at a time.
+/// Bytes that the honest program sends at a time.
 const LEN: u32 = 2000;
-/// Most steps of work in one turn of these cases: a share of each of the few rings, of requests, events
-/// and sockets that end; see `engine/src/commands.rs`. Each is some 100 ns.
+/// Most steps of work in one turn of these cases. Each of the few rings, of requests, events and
+/// sockets that end has a share; see `engine/src/commands.rs`. Each is some 100 ns.
 pub const WORK_A_TURN_MAX: u64 = 4096;
 
 /// How far the hostile program goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// What it holds.
+    /// Everything that the program holds.
     Own,
     /// All that is mapped.
     All,
@@ -77,9 +79,10 @@ pub enum Reach {
 pub struct Case {
     hand: Hand,
     honest: Honest,
-    /// What the honest program waits for without anybody else.
+    /// Turns that the honest program waits without other programs.
     calm: Waited,
-    /// Baseline: what the engine holds for the honest program alone; None until [`Case::kill_all`] has measured it.
+    /// Baseline: what the engine holds for the honest program alone; None until [`Case::kill_all`]
+    /// has measured it.
     alone: Option<Vec<(&'static str, u64)>>,
     reach: Reach,
     programs: Vec<Program>,
@@ -87,12 +90,12 @@ pub struct Case {
     opened: u32,
     /// Slots with words that were written against the rules since they were opened.
     spoilt: HashSet<u32>,
-    /// What can be passed in a message.
+    /// Descriptors that can be passed in a message.
     descriptors: Vec<OwnedFd>,
 }
 
 impl Case {
-    /// One hostile program, which has said hello.
+    /// A case with one hostile program, which has said hello.
     pub fn new(reach: Reach) -> Self {
         let config = EngineConfig {
             sockets_max: 8192,
@@ -124,14 +127,14 @@ impl Case {
         }
     }
 
-    /// One more program, which has not said hello.
+    /// Adds a program, which has not said hello.
     pub fn attach_in_silence(&mut self) {
         if let Ok(control) = self.hand.attach() {
             self.programs.push(Program::new(control));
         }
     }
 
-    /// One more program that begins by the rules.
+    /// Adds a program that begins by the rules.
     pub fn attach(&mut self) {
         let Ok(control) = self.hand.attach() else { return };
         let mut program = Program::new(control);
@@ -141,7 +144,8 @@ impl Case {
         self.programs.push(program);
     }
 
-    /// Sockets of each kind, connections with bytes in both directions among them, of the last program.
+    /// Sockets of each kind, connections with bytes in both directions among them, of the last
+    /// program.
     pub fn open_all(&mut self) {
         let at = self.programs.len() - 1;
         let local = RawAddr::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
@@ -172,8 +176,8 @@ impl Case {
         }
     }
 
-    /// A listener of the last program's with so many connections in its queue, which the program itself
-    /// has made.
+    /// A listener of the last program's with so many connections in its queue, which the program
+    /// itself has made.
     pub fn fill_queue(&mut self, connections: usize) -> Handle {
         let at = self.programs.len() - 1;
         self.open(6, 1);
@@ -191,8 +195,8 @@ impl Case {
         listener
     }
 
-    /// Fills the transmit FIFO of the last program's last socket with the smallest datagrams, and says
-    /// nothing of them.
+    /// Fills the transmit FIFO of the last program's last socket with the smallest datagrams, and
+    /// says nothing of them.
     pub fn fill_with_datagrams(&mut self) {
         let at = self.programs.len() - 1;
         let [handle] = self.last_handles(at);
@@ -268,8 +272,8 @@ impl Case {
         drop(self.programs.pop());
     }
 
-    /// All hostile programs are killed, and have as much time as anything takes. Panics when the engine
-    /// has more afterwards than the first time that this was called.
+    /// All hostile programs are killed, and have as much time as anything takes. Panics when the
+    /// engine has more afterwards than the first time that this was called.
     pub fn kill_all(&mut self) {
         self.programs.clear();
         self.spoilt.clear();
@@ -285,7 +289,8 @@ impl Case {
                 _ => true,
             });
             if has_ended && is_no_more(&left, self.alone.get_or_insert_with(|| left.clone())) {
-                // The honest one's own windows go back when they have been idle: from then on this counts.
+                // The honest one's own windows go back when they have been idle: from then on this
+                // counts.
                 self.alone = Some(left);
                 return self.honest_works();
             }
@@ -319,15 +324,15 @@ impl Case {
         last.map(|handle| (handle.slot, handle.generation)).collect()
     }
 
-    /// Of these, what [`Self::open_all`] opened last: a listener, both ends of a connection, a UDP and an
-    /// ICMP socket.
+    /// The sockets that [`Self::open_all`] opened last: a listener, both ends of a connection, a
+    /// UDP and an ICMP socket.
     pub fn last_sockets(&self) -> Vec<(u32, u32)> {
         let handles = self.handles();
         handles[handles.len() - 5..].to_vec()
     }
 
-    /// Writes a word of a slot of the last program's, if it holds it, and says everything about it that it
-    /// can.
+    /// Writes a word of a slot of the last program's, if it holds it, and says everything about it
+    /// that it can.
     pub fn spoil_slot(&mut self, slot: u32, generation: u32, word: usize, value: u32) {
         let at = self.programs.len() - 1;
         self.write_slot_word(at, slot, word, value);
@@ -368,7 +373,8 @@ impl Case {
         (0..SLOTS_OFFSET).step_by(4).for_each(|at| mapping.u32(at).store(value, Relaxed));
     }
 
-    /// Lets the last program ask something in its cell, where it may not belong. The errno; None: no answer.
+    /// Lets the last program ask something in its cell, where it may not belong. The errno; None:
+    /// no answer.
     pub fn request_in_cell(&mut self, request: &Request) -> Option<i32> {
         let at = self.programs.len() - 1;
         self.programs[at].say_in_cell(request);
@@ -376,7 +382,8 @@ impl Case {
         self.hear(at).last().copied()
     }
 
-    /// Lets the last program ask the same thing as often as its control socket takes it, and hear nothing.
+    /// Lets the last program ask the same thing as often as its control socket takes it, and hear
+    /// nothing.
     pub fn ask_often(&mut self, request: &Request) {
         let Some(program) = self.programs.last_mut() else { return };
         (0..REQUESTS_MAX).take_while(|_| program.say(request)).for_each(drop);
@@ -418,7 +425,7 @@ impl Case {
         found.unwrap_or_else(|| panic!("no counter is called {name}")).1
     }
 
-    /// One turn, of which it is asked that it does not do too much.
+    /// Makes a turn, and asserts that it does not do too much.
     pub fn turn(&mut self, passed: Duration) {
         self.hand.turn(passed);
         let work = self.counter("work_turn_max");
@@ -447,9 +454,9 @@ impl Case {
         self.turn(Duration::ZERO);
     }
 
-    /// What programs said before a list, and what ended before it, is dealt with first, in portions: the
-    /// rings of all that ever attached, since one that was killed stays until its ring is empty, and as many
-    /// sockets as there ever were.
+    /// Earlier commands, and earlier ends, come before a list, in portions. Rings of all programs
+    /// that ever attached count, since a killed one stays until its ring is empty. The number of
+    /// sockets that there ever were counts, too.
     fn turns_of_others(&self) -> u32 {
         let rings = self.counter("attached") as u32 + 1;
         rings * COMMANDS_MAX / COMMANDS_A_PORTION + self.opened / SOCKETS_A_PORTION
@@ -519,8 +526,8 @@ impl Case {
         self.programs.retain(|program| !program.is_gone);
     }
 
-    /// Takes all answers: sockets and processes that came of them, and the errnos. A program that was cut
-    /// off is gone.
+    /// Takes all answers: sockets and processes that came of them, and the errnos. A program that
+    /// was cut off is gone.
     fn hear(&mut self, at: usize) -> Vec<i32> {
         let mut errnos = Vec::new();
         loop {
@@ -555,7 +562,7 @@ impl Case {
     }
 }
 
-/// What an engine has that is some program's.
+/// Counters of an engine that are some program's.
 fn left_of_programs(hand: &Hand) -> Vec<(&'static str, u64)> {
     const OF_PROGRAMS: [&str; 5] =
         ["channels", "sockets", "slots_awaited", "windows_assigned", "descriptors_to_close"];
@@ -572,8 +579,9 @@ fn about(op: u32, handle: Handle) -> Command {
     Command { op, slot: handle.slot, generation: handle.generation, ..Command::default() }
 }
 
-/// Values that every word is given in turn: the ends of its range, what is not a power of two, positions
-/// just out of reach, and locks of the engine, of the first processes and of nobody.
+/// Values that every word is given in turn. The list has the ends of its range, numbers that are no
+/// power of two, and positions just out of reach. Locks of the engine, of the first processes and
+/// of nobody are there, too.
 pub const VALUES: &[u32] = &[
     0,
     1,
@@ -591,5 +599,6 @@ pub const VALUES: &[u32] = &[
 
 /// As in `engine/src/commands.rs`: commands of one ring in one turn.
 const COMMANDS_A_PORTION: u32 = 128;
-/// As in `engine/src/shard/ends.rs`: sockets that end in one turn, at some eight steps of work each.
+/// As in `engine/src/shard/ends.rs`: sockets that end in one turn, at some eight steps of work
+/// each.
 const SOCKETS_A_PORTION: u32 = 64;

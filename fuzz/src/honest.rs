@@ -1,5 +1,5 @@
-//! The program beside a hostile one: it keeps to the rules, says when a byte of its streams is not the one
-//! that it wrote, and counts how long the engine lets it wait.
+//! The program beside a hostile one, which keeps to the rules. `Honest` checks each byte of its
+//! streams, and counts how long the engine lets it wait.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Acquire;
@@ -18,7 +18,7 @@ const TURNS_MAX: u32 = 2000;
 const AF_INET: u32 = 2;
 const TCP: u32 = 6;
 const UDP: u32 = 17;
-/// What stands before each datagram in a FIFO.
+/// Length of the header before each datagram in a FIFO.
 const HEADER: usize = size_of::<DatagramHeader>();
 
 /// A program that serves itself over the loopback interface.
@@ -219,7 +219,8 @@ impl Honest {
         assert_eq!(self.accept(nobody), None, "a connection from no address");
     }
 
-    /// Takes connections off the queue until it is that from an address; those of others are closed.
+    /// Takes connections off the queue until it is that from an address; those of others are
+    /// closed.
     fn accept(&self, from: RawAddr) -> Option<Handle> {
         let slot = self.slot(self.listener);
         let region = &self.program.link.as_ref().expect("it said hello").region;

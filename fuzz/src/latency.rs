@@ -1,8 +1,9 @@
-//! How long an honest program waits beside a hostile one, in time: what [`crate::engine`] counts in turns, of an
-//! engine that runs on a thread of its own. By hand, as `examples/latency.rs`: machines differ.
+//! How long an honest program waits beside a hostile one, in time. [`crate::engine`] counts the
+//! same in turns; here the engine runs on a thread of its own. By hand, as `examples/latency.rs`:
+//! machines differ.
 //!
-//! The honest program sleeps while it waits, as programs do: one that spun would lose its processor to the others, and
-//! show the scheduler's times instead of the engine's.
+//! The honest program sleeps while it waits, as programs do. A spinning one would lose its
+//! processor to the others, and show the scheduler's times instead of the engine's.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,14 +23,14 @@ use towpath_shm::layout::{AcceptRecord, Command, Plain, RawAddr, Slot, flags, op
 
 use crate::program::{Handle, Heard, Program};
 
-/// What shares the machine with the honest program and the engine.
+/// Load that shares the machine with the honest program and the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
-    /// So many threads that compute. A hostile program takes as much of the processors as one does, and keeps the
-    /// engine busy, so that with it two are taken.
+    /// So many threads that compute. A hostile program takes as much of the processors as one does,
+    /// and keeps the engine busy, so that with it two are taken.
     Computation(usize),
-    /// A program that floods its ring and its control socket, opens sockets by the hundred, and is killed and
-    /// begins again.
+    /// A program that floods its ring and its control socket, opens sockets by the hundred, and is
+    /// killed and begins again.
     Attack,
 }
 
@@ -91,7 +92,7 @@ pub fn measure(beside: Beside, rounds: usize) -> Times {
 /// The argument of a program that shall [attack].
 pub const ATTACK: &str = "attack";
 
-/// This program again, to attack over a control socket.
+/// The command that runs this program again, to attack over a control socket.
 fn attacker(control: OwnedFd) -> process::Command {
     let this = std::env::current_exe().expect("this program has a file");
     let mut command = process::Command::new(this);
@@ -99,7 +100,7 @@ fn attacker(control: OwnedFd) -> process::Command {
     command
 }
 
-/// What a hostile process does from its beginning to its end, whose control socket is its standard input.
+/// Life of a hostile process, whose control socket is its standard input.
 pub fn attack() {
     let control = std::io::stdin().as_fd().try_clone_to_owned().expect("a control socket");
     let Some(mut program) = begin(control) else { return };

@@ -1,14 +1,16 @@
-//! What a sender may put on the wire, told from its program's writes and its peer's acknowledgements.
+//! Segments that a sender may put on the wire, told from its program's writes and its peer's
+//! acknowledgements.
 
 use towpath_tcp::{Flags, SeqNum};
 
-/// The byte at `index` of a stream; `seed` tells streams apart, so that bytes of another are noticed.
+/// The byte at `index` of a stream; `seed` tells streams apart, so that bytes of another are
+/// noticed.
 pub(crate) fn stream(seed: u8, index: u32) -> u8 {
     (index.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed
 }
 
-/// A sender as its wire shows it. Numbers are counted from the ISS on, so that they never wrap: 0 is
-/// the SYN, 1 the first byte.
+/// A sender as its wire shows it. Numbers are counted from the ISS on, so that they never wrap: 0
+/// is the SYN, 1 the first byte.
 ///
 /// ```text
 ///   0     una                nxt                      1 + written
@@ -23,7 +25,7 @@ pub(crate) struct Ledger {
     written: u32,
     /// The program said that it writes no more.
     shut: bool,
-    /// What the peer acknowledged last: the number of a RST in answer to it.
+    /// Last acknowledgement of the peer: the number of a RST in answer to it.
     last_ack: Option<SeqNum>,
 }
 
@@ -95,8 +97,8 @@ impl Ledger {
         self.una = una;
     }
 
-    /// As [`on_edges`](Self::on_edges), but SND.NXT is not compared: the packets that the connection has sent
-    /// since are looked at later.
+    /// As [`on_edges`](Self::on_edges), but SND.NXT is not compared: the packets that the
+    /// connection has sent since are looked at later.
     pub(crate) fn on_una(&mut self, snd_una: SeqNum) {
         self.on_edges(snd_una, self.iss + self.nxt);
     }

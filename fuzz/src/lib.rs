@@ -1,15 +1,15 @@
-//! A connection and a peer that may send anything, an engine and a program that may do anything: harnesses
-//! that turn bytes into such a peer or program and time, and say after each step whether what the other side
-//! did was allowed.
+//! Harnesses for a connection and a peer that may send anything, and for an engine and a program
+//! that may do anything. Each turns bytes into such a peer or program and time, and says after each
+//! step whether the other side was allowed to do it.
 //!
-//! Each harness is a function of `&[u8]` that panics when something is wrong. It has three users: the
-//! test in `tests/hostile.rs` gives it bytes of a seeded generator, for seconds in CI and for hours by
-//! hand; the fuzz targets give it bytes that libFuzzer chose to reach new code.
+//! Each harness is a function of `&[u8]` that panics when something is wrong. Three callers use it.
+//! The test in `tests/hostile.rs` gives it bytes of a seeded generator, for seconds in CI and for
+//! hours by hand. Fuzz targets give it bytes that libFuzzer chose to reach new code.
 //!
-//! Reading order: [`connection`] (`core/tcp` alone) and [`stack`] (`core/stack` with FIFOs in shared
-//! memory) drive; `peer` forges segments, `ledger` judges what is sent. [`engine`] is a whole engine, with a
-//! hostile program (`program` has its means) and one that is `honest`. [`device`] has rings and
-//! headers that the other side writes. `input` hands out the bytes.
+//! Reading order: [`connection`] (`core/tcp` alone) and [`stack`] (`core/stack` with FIFOs in
+//! shared memory) drive; `peer` forges segments, `ledger` judges what is sent. [`engine`] is a
+//! whole engine, with a hostile program (`program` has its means) and one that is `honest`.
+//! [`device`] has rings and headers that the other side writes. `input` hands out the bytes.
 //! [`filter`] judges packets by access lists, beside a linear search.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

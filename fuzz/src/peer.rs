@@ -56,8 +56,8 @@ impl Edges {
         }
     }
 
-    /// A block of bytes: its edges are independent of each other, or it is a small one somewhere, or it
-    /// repeats part of `before` (as a D-SACK does, RFC 2883).
+    /// A block of bytes: its edges are independent of each other, or it is a small one somewhere. A
+    /// third kind repeats part of `before` (as a D-SACK does, RFC 2883).
     fn block(&self, input: &mut Input<'_>, before: Option<(SeqNum, SeqNum)>) -> (SeqNum, SeqNum) {
         let flight = self.snd_nxt - self.snd_una;
         match (input.u8() % 5, before) {

@@ -1,5 +1,5 @@
-//! A program's ends of a channel, and the means to use them with or without rules. Nothing here waits: the
-//! engine on the other side is turned by the same thread.
+//! A program's ends of a channel, and the means to use them with or without rules. Nothing here
+//! waits: the engine on the other side is turned by the same thread.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -25,7 +25,7 @@ pub(crate) const SENT_MAX: usize = 253;
 pub struct Handle {
     /// Index of its slot in the region.
     pub slot: u32,
-    /// Of the slot's uses the one that it is; the engine refuses others.
+    /// Generation of the slot; the engine refuses others.
     pub generation: u32,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Program {
     pub control: OwnedFd,
     /// None before HELLO.
     pub link: Option<Link>,
-    /// Of its channel, once it has said HELLO or was cloned.
+    /// Number of its channel, once it has said HELLO or was cloned.
     pub number: u32,
     /// Calls on the control socket that were not answered yet, oldest first.
     asked: VecDeque<u32>,
@@ -47,7 +47,7 @@ pub(crate) struct Program {
     pub is_gone: bool,
 }
 
-/// What HELLO and CLONE give.
+/// Memory and descriptors that HELLO and CLONE give.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub region: Region,
@@ -56,7 +56,7 @@ pub(crate) struct Link {
     pub bell: OwnedFd,
 }
 
-/// What an engine says.
+/// Message of an engine.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// The answer to the call in the cell, or to the oldest one on the socket that had none.
@@ -68,7 +68,7 @@ pub(crate) enum Heard {
 }
 
 impl Program {
-    /// One that has not said anything.
+    /// A program that has not said anything.
     pub fn new(control: OwnedFd) -> Self {
         Self {
             control,
@@ -81,7 +81,7 @@ impl Program {
         }
     }
 
-    /// What the answer to a CLONE makes of this program: another one.
+    /// The child that the answer to a CLONE makes of this program.
     pub fn child(&self, reply: &Reply, descriptors: Vec<OwnedFd>) -> Option<Self> {
         let [control, channel, bell, engine_bell] = descriptors.try_into().ok()?;
         let region = self.link.as_ref()?.region.clone();
@@ -98,7 +98,7 @@ impl Program {
         })
     }
 
-    /// What the answer to a HELLO gives.
+    /// Takes the answer to a HELLO.
     pub fn begin(&mut self, reply: &Reply, descriptors: Vec<OwnedFd>) {
         let Ok([region, _status, channel, bell, _blank, engine_bell]) =
             <[OwnedFd; 6]>::try_from(descriptors)
@@ -112,7 +112,8 @@ impl Program {
         self.number = reply.b;
     }
 
-    /// Makes a request where it belongs; while the cell is not answered on the control socket, if that takes it.
+    /// Makes a request where it belongs; while the cell is not answered on the control socket, if
+    /// that takes it.
     pub fn say(&mut self, request: &Request) -> bool {
         if self.in_cell.is_some() || self.link.is_none() || goes_by_socket(request.call) {
             self.say_with(request.wire(), request.call, &[])

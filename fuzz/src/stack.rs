@@ -1,5 +1,5 @@
-//! A [`Stack`] with one connection, whose FIFOs lie in shared memory as an engine's do. Peer, program and
-//! clock are the input; the wire is looked at packet by packet.
+//! A [`Stack`] with one connection, whose FIFOs lie in shared memory as an engine's do. Peer,
+//! program and clock are the input; the wire is looked at packet by packet.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ pub fn run(bytes: &[u8]) {
 const STEPS_MAX: usize = 400;
 /// The program writes no more in a case, so that numbers from the ISS on do not wrap.
 const WRITTEN_MAX: u32 = 1 << 22;
-/// What FIFOs grow to when autotuning is on: the second class of windows.
+/// Length that FIFOs grow to when autotuning is on: the second class of windows.
 const GROWN: u32 = 256 << 10;
 /// Turns until there is nothing more to do; each sends up to 256 packets.
 const TURNS_MAX: usize = 64;
@@ -58,22 +58,22 @@ const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PORT: u16 = 80;
 
 thread_local! {
-    /// Cases share it: a window that is used again still holds bytes of an earlier case, whose streams have
-    /// another seed, so that the ledger notices when they are sent.
+    /// Memory that cases share. A window that is used again still holds bytes of an earlier case.
+    /// Its streams have another seed, so the ledger notices when they are sent.
     static MEMORY: (Region, Windows) = {
         let region = Region::create().expect("shared memory");
         let windows = Windows::new(&region, 1 << 30);
         (region, windows)
     };
     static CASES: RefCell<u8> = const { RefCell::new(0) };
-    /// Frames of the device, in which packets arrive. One case has them after the other: what a case loses would be lost
-    /// to the next ones.
+    /// Frames of the device, in which packets arrive. A case has them after the other: frames that
+    /// it loses would be lost to the next ones.
     static FRAMES: RefCell<Vec<&'static mut [u8]>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Bytes of a frame that can be received; what is longer comes in a buffer of the pool.
 const FRAME_LEN: usize = 2048;
-/// Frames of the device. It gets each back in the turn that receives it.
+/// Frames of the device. The device gets each back in the turn that receives it.
 const FRAMES_COUNT: usize = 4;
 
 struct Case {
@@ -88,7 +88,7 @@ struct Case {
     id: SocketId,
     ledger: Ledger,
     peer: Peer,
-    /// Of the streams of this case.
+    /// Seed of the streams of this case.
     seed: u8,
     /// Our port, as the SYN had it.
     port: u16,
@@ -296,7 +296,7 @@ impl Case {
         let _ = self.stack.set_option(self.id, option);
     }
 
-    /// What an engine does with buffers: gives memory back, and follows SO_SNDBUF and SO_RCVBUF.
+    /// Tends buffers as an engine does: gives memory back, and follows SO_SNDBUF and SO_RCVBUF.
     fn tend_buffers(&mut self, input: &mut Input<'_>) {
         let (which, bytes) = (input.u8() % 4, 1 + u32::from(input.u16()));
         if let Some(send) = self.stack.send_buffer(self.id) {
@@ -393,7 +393,8 @@ impl Case {
         more
     }
 
-    /// The socket ends while the device may have packets of it. Another one gets memory, and it is not theirs.
+    /// The socket ends while the device may have packets of it. Another one gets memory, and it is
+    /// not theirs.
     fn finish(self) {
         let Self { stack, region, windows, wire, ports, mut pool, .. } = self;
         wire.borrow_mut().end_frames(&mut pool);
@@ -491,7 +492,7 @@ struct Wire {
     keeps: bool,
     /// Packets that it keeps, and their bytes when it got them.
     kept: Vec<(Packet, Vec<u8>)>,
-    /// Who the device is to the pool.
+    /// Number of the device for the pool.
     owner: Option<Owner>,
     /// Frames that no packet is in.
     frames: Vec<&'static mut [u8]>,
@@ -530,8 +531,8 @@ impl Wire {
         FRAMES.set(std::mem::take(&mut self.frames));
     }
 
-    /// The device keeps packets from now on, or not; some that it has come back, in any order. Nobody has written to
-    /// what they point to.
+    /// The device keeps packets from now on, or not; some that it has come back, in any order.
+    /// Between them nobody has written to the memory that they point to.
     fn give_back(&mut self, input: &mut Input<'_>, pool: &mut Pool) {
         self.keeps = input.bool();
         for _ in 0..input.u8() % 16 {

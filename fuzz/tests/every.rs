@@ -1,6 +1,6 @@
-//! Every word, request and command that there is, one after the other, from a program that has attached by
-//! the rules. The lists are those of the contract itself (`towpath_shm`), so nothing that is added to it is
-//! left out.
+//! Every word, request and command that there is, one after the other, from a program that has
+//! attached by the rules. The lists are those of the contract itself (`towpath_shm`), so nothing
+//! that is added to it is left out.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn every_word_of_the_rings() {
     }
 }
 
-/// It is nobody's: a program that begins later does not rely on what stands there.
+/// The page is nobody's: a program that begins later does not rely on its words.
 #[test]
 fn every_word_of_the_region_that_is_no_sockets() {
     let mut case = Case::new(Reach::Own);
@@ -77,7 +77,7 @@ fn every_word_of_the_region_that_is_no_sockets() {
     case.end();
 }
 
-/// Of a program that begins with anything but what it has to begin with.
+/// A program begins with anything but HELLO.
 #[test]
 fn every_call_before_hello() {
     for &(name, number) in call::ALL {
@@ -91,7 +91,8 @@ fn every_call_before_hello() {
     }
 }
 
-/// Those that descriptors go with are refused there; what is left of a request in the cell is no other request.
+/// Calls that descriptors go with are refused there; no rest of a request in the cell is another
+/// request.
 #[test]
 fn every_call_in_the_cell() {
     for &(name, number) in call::ALL {
@@ -189,8 +190,9 @@ fn every_call_with_every_kind_of_address() {
     case.end();
 }
 
-/// Of both versions, in the order of the bytes on the wire: none, loopback, a group, broadcast, an address
-/// of the link, one that stands for an IPv4 address, and what is none of these.
+/// Addresses of both versions, in the order of the bytes on the wire. The list has none, loopback,
+/// a group, broadcast, an address of the link, one that stands for an IPv4 address, and another
+/// one.
 const ADDRESSES: &[[u8; 16]] = &[
     [0; 16],
     [127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],

@@ -1,4 +1,4 @@
-//! Much at once, of what a program can ask for: a turn of the engine is short all the same, and the honest
+//! Many requests of every kind at once. A turn of the engine is short all the same, and the honest
 //! program beside it is served. [`Case::turn`] looks at each.
 
 use std::time::Duration;
@@ -100,7 +100,7 @@ fn a_process_with_many_sockets_forks() {
     case.open(17, MORE);
     case.fork();
     case.honest_works();
-    // What the child held only by its parent is not closed with the parent.
+    // Sockets that the child held only by its parent are not closed with the parent.
     case.kill();
     case.fork();
     case.end();
@@ -117,7 +117,7 @@ fn a_process_with_many_sockets_ends_while_it_forks() {
     case.end();
 }
 
-/// Whoever asks waits for the answer.
+/// A process waits for the answer before it asks again.
 #[test]
 fn a_process_with_many_sockets_forks_twice_at_once() {
     let mut case = case();

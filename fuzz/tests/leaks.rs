@@ -1,5 +1,5 @@
-//! What hostile programs leave behind in an engine that goes on: nothing. A test of its own, because it looks
-//! at what the whole process has.
+//! Leaks of hostile programs in an engine that goes on: there are none. A test of its own, because
+//! it looks at what the whole process has.
 
 use towpath_fuzz::engine::{Case, Reach};
 
@@ -26,7 +26,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc").count()
 }
 
-/// Those of the region, of the status page and of channels.
+/// Mappings of the region, of the status page and of channels.
 fn shared_mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
     maps.lines().filter(|line| line.contains("/memfd:")).count()

@@ -1,4 +1,4 @@
-//! What bulk data over loopback costs, which never waits for a device.
+//! Cost of bulk data over loopback, which never waits for a device.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::SocketAddr;

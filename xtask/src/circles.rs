@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use syn::visit::{self, Visit};
 
-/// As many files may need each other. A folder's `mod.rs`, or `x.rs` beside a folder `x`, is a file like any other.
+/// As many files may need each other. A folder's `mod.rs`, or `x.rs` beside a folder `x`, is a file
+/// like any other.
 const FILES_MAX: usize = 3;
 
-/// The files of a crate, each by the path of its module; the root's is empty. The root only counts where it has items
-/// of its own: to name it is its work otherwise.
+/// The files of a crate, each by the path of its module; the root's is empty. The root only counts
+/// where it has items of its own: to name it is its work otherwise.
 #[derive(Debug, Default)]
 struct Modules {
     files: BTreeMap<Vec<String>, File>,
@@ -25,13 +26,14 @@ struct Modules {
 struct File {
     /// Paths that it names, from the root of the crate on.
     uses: BTreeSet<Vec<String>>,
-    /// What it gives on by `use`, by name.
+    /// Names that it re-exports by `use`.
     gives: BTreeMap<String, Vec<String>>,
     /// Its own items.
     has: BTreeSet<String>,
 }
 
-/// Adds a fault for each circle of a crate that is too large. `package` is its folder, from `root` on.
+/// Adds a fault for each circle of a crate that is too large. `package` is its folder, from `root`
+/// on.
 pub fn check(root: &Path, package: &str, faults: &mut Vec<String>) -> Result<()> {
     for name in ["src/lib.rs", "src/main.rs"] {
         let file = root.join(package).join(name);
@@ -81,7 +83,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// A path as written, from the root of the crate on. None: of another crate, as far as one file tells.
+    /// A path as written, from the root of the crate on. None: of another crate, as far as one file
+    /// tells.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut module = [&self.at[..], &self.inside].concat();
         let mut rest = path;
@@ -91,7 +94,8 @@ impl Reader {
             "super" => {
                 module.pop();
             }
-            // Of this module, if it has a child of that name; otherwise it leads nowhere.
+            // The path is of this module, if it has a child of that name; otherwise it leads
+            // nowhere.
             _ => return Some([&module[..], path].concat()),
         }
         rest = &rest[1..];
@@ -155,7 +159,7 @@ impl<'ast> Visit<'ast> for Reader {
         }
     }
 
-    /// Who may see something is no use of them: `pub(in crate::a)`.
+    /// A path in a visibility, as `pub(in crate::a)`, is no use of the module.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -189,7 +193,7 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// What a file has that others may name.
+/// Name of an item that other files may use.
 fn name(item: &syn::Item) -> Option<String> {
     let name = match item {
         syn::Item::Const(item) => &item.ident,

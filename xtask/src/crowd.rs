@@ -1,8 +1,10 @@
-//! What very many idle connections cost, and what they cost others: the table of docs/benchmarking.md.
+//! Cost of very many idle connections, and their cost for others: the table of
+//! docs/benchmarking.md.
 //!
-//! The server (`tests/src/bin/crowd.rs`) runs under `towpath run --tap` in a network namespace of its own, with the
-//! kernel as its peer there. Its connections are opened in steps, and stay. After each step memory is read, when FIFOs
-//! that are not used have been given back, and one more connection asks and is answered for a while.
+//! The server (`tests/src/bin/crowd.rs`) runs under `towpath run --tap` in a network namespace of
+//! its own, with the kernel as its peer there. Its connections are opened in steps, and stay. After
+//! each step memory is read, when unused FIFOs have been given back. Then one more connection asks
+//! and is answered for a while.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
@@ -38,11 +40,11 @@ const SETTLED: Duration = Duration::from_secs(13);
 /// Memory in bytes.
 #[derive(Clone, Copy, Default)]
 struct Memory {
-    /// Of the engine alone.
+    /// Memory of the engine alone.
     engine: f64,
-    /// Of both.
+    /// Memory that both share.
     shared: f64,
-    /// Of the program's processes alone.
+    /// Memory of the program's processes alone.
     program: f64,
 }
 
@@ -116,7 +118,7 @@ impl Memory {
         };
         Ok(Self {
             engine: field(towpath, "Anonymous:")?,
-            // Whose pages they are the kernel does not say: the engine has touched all of them.
+            // The kernel does not say whose the pages are: the engine has touched all of them.
             shared: field(towpath, "Rss:")? - field(towpath, "Anonymous:")?,
             program: family(program)?
                 .into_iter()

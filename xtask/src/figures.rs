@@ -1,21 +1,22 @@
-//! What measurements gave, and how it compares.
+//! Results of measurements, and their comparison.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What one run of a client gave.
+/// Result of one run of a client.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Sample {
     pub value: f64,
     /// Processors that were busy, all processes together.
     pub cores: f64,
-    /// Whose they were, where that was measured.
+    /// Owners of the busy processors, where that was measured.
     pub parts: Option<Parts>,
 }
 
-/// Processors that were busy for these, in cores. What the kernel did for nobody in particular is in none of them.
+/// Processors that were busy for these, in cores. Processor time that the kernel spent for no
+/// process in particular is in none of them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Parts {
     pub client: f64,
@@ -60,9 +61,9 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The interval is that of order statistics, which assumes nothing about how figures spread: so many of `n` are
-    /// below their true median as heads come up in `n` throws. Fewer than six never make 95 %; then it is
-    /// the least and the largest.
+    /// The interval is that of order statistics, which assumes nothing about how figures spread. As
+    /// many of `n` are below their true median as heads come up in `n` throws. Fewer than six never
+    /// make 95 %; then it is the least and the largest.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -72,7 +73,7 @@ impl Interval {
         Self { median: (values[(n - 1) / 2] + values[n / 2]) / 2., low, high }
     }
 
-    /// Of the ratios within rounds.
+    /// Interval of the ratios within rounds.
     pub fn of_ratios(ours: &[Sample], theirs: &[Sample]) -> Self {
         Self::of(ours.iter().zip(theirs).map(|(a, b)| a.value / b.value))
     }
@@ -94,7 +95,8 @@ impl fmt::Display for Interval {
 pub struct Spread(pub Vec<(f64, f64)>);
 
 impl Spread {
-    /// The medians of several: for each part that all of them have, in the order of the first. None: there are none.
+    /// The medians of several: for each part that all of them have, in the order of the first.
+    /// None: there are none.
     pub fn of(spreads: &[Self]) -> Option<Self> {
         let of = |spread: &Self, part: f64| spread.0.iter().find(|it| it.0 == part).map(|it| it.1);
         let median = |part: f64| -> Option<(f64, f64)> {
@@ -131,7 +133,7 @@ mod tests {
             Spread::of(&[spread(1., 9.), spread(2., 3.), spread(3., 4.)]),
             Some(spread(2., 4.))
         );
-        // What one of them does not say is not made up.
+        // A point that one of them lacks is not made up.
         let short = Spread(vec![(0.5, 1.)]);
         assert_eq!(Spread::of(&[spread(3., 4.), short]), Some(Spread(vec![(0.5, 2.)])));
     }

@@ -1,9 +1,10 @@
-//! Whether the tests that `docs/findings.md` names are there: a name that a test once had proves nothing.
+//! Whether the tests that `docs/findings.md` names are there: a name that a test once had proves
+//! nothing.
 //!
-//! The outcome of a row names tests in code spans, as `crate: test`, or "Kernel program `case`"; those that follow
-//! such a one in a list are of the same crate, and so is whatever looks like the name of a test (lower-case words
-//! with two underscores or more). Modules may stand in front, each of which is a part of the file's path;
-//! `module::*` and `start_*` stand for at least one.
+//! The outcome of a row names tests in code spans, as `crate: test`, or "Kernel program `case`".
+//! Further ones in a list are of the same crate. A word that looks like the name of a test
+//! (lower-case words with two underscores or more) is one, too. Modules may stand in front, each of
+//! which is a part of the file's path; `module::*` and `start_*` stand for at least one.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -32,7 +33,7 @@ pub fn check(root: &Path, faults: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// What an outcome names and is not there.
+/// Tests that an outcome names and that do not exist.
 fn missing(outcome: &str, tests: &Tests) -> Vec<String> {
     let mut of: Option<&str> = None;
     let mut is_list = false;

@@ -1,7 +1,7 @@
 //! Fuzzing with coverage: the harnesses of `fuzz/`, and libFuzzer to find them inputs.
 //!
-//! A stable compiler has all that libFuzzer needs, LLVM's pass that counts edges; it has no sanitizers,
-//! and the code under test, which is safe Rust, asserts what it must hold.
+//! A stable compiler has all that libFuzzer needs, LLVM's pass that counts edges. There are no
+//! sanitizers in it, but the code under test is safe Rust, and asserts its rules.
 
 use std::fs;
 use std::io::Read;
@@ -48,7 +48,7 @@ impl Target {
     }
 }
 
-/// What makes LLVM count edges and compared values for libFuzzer.
+/// Options by which LLVM counts edges and compared values for libFuzzer.
 const COVERAGE: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -56,7 +56,8 @@ const COVERAGE: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 /// Bytes of an input: some hundred steps of a case, as in `fuzz/tests/hostile.rs`.
 const LEN_MAX: u32 = 4096;
-/// Seconds after which libFuzzer takes an input for one that never ends; the slowest good ones take milliseconds.
+/// Seconds after which libFuzzer takes an input for one that never ends; the slowest good ones take
+/// milliseconds.
 const PATIENCE: u32 = 20;
 
 /// Inputs of a new corpus: each harness goes through as many in some seconds.
@@ -104,8 +105,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     bail!("the fuzz target ended with {status}, {} inputs found", new.len())
 }
 
-/// Random inputs to begin with, as long as they may be: from nothing at all libFuzzer needs an hour of the
-/// slower harnesses to come to inputs of some hundred steps.
+/// Random inputs to begin with, as long as they may be. Without them libFuzzer needs an hour with
+/// the slower harnesses to come to inputs of some hundred steps.
 fn sow(corpus: &Path) -> Result<()> {
     let mut random = fs::File::open("/dev/urandom").context("/dev/urandom")?;
     for number in 0..SEEDS {
@@ -116,7 +117,8 @@ fn sow(corpus: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The target with counters, in a target folder of its own: the flags would rebuild everything else.
+/// The target with counters, in a target folder of its own: the flags would rebuild everything
+/// else.
 fn build(root: &Path, folder: &Path, name: &str) -> Result<PathBuf> {
     let host = host()?;
     let status = Command::new(env!("CARGO"))

@@ -1,7 +1,7 @@
 //! Interrupting a chore that has made namespaces and folders: they are removed before it ends.
 //!
-//! SIGINT, SIGTERM and SIGHUP are noted. What the chore has started ends by the same signal of the terminal, or when the
-//! chore, which looks now and then, drops it.
+//! SIGINT, SIGTERM and SIGHUP are noted. Processes that the chore has started end by the same
+//! signal of the terminal, or when the chore, which looks now and then, drops them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 static IS_INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on these signals end nothing by themselves. What is started has them as ever.
+/// From now on these signals end nothing by themselves. Started processes get the signals as ever.
 pub fn hold() -> Result<()> {
     let flag = IS_INTERRUPTED.get_or_init(Arc::default);
     for signal in [SIGINT, SIGTERM, SIGHUP] {

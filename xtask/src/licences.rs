@@ -22,7 +22,8 @@ const ACCEPTED: &[&str] = &[
     "Unlicense",
 ];
 
-/// Looks at the licence of every dependency, those of tests, builds and packages beside the workspace included.
+/// Looks at the licence of every dependency, those of tests, builds and packages beside the
+/// workspace included.
 pub fn run(root: &Path) -> Result<()> {
     let beside = workspace::beside(root)?;
     let (mut seen, mut refused) = (BTreeSet::new(), Vec::new());

@@ -51,7 +51,8 @@ enum Chore {
     /// System calls, sleeps and copies a request, a connection and a MiB, and instructions a
     /// packet, beside another build's (needs root).
     Counts(counts::Options),
-    /// What a million idle connections cost, and what they cost others (needs root, and 10 GiB of memory).
+    /// Measures a million idle connections, and their cost for others (needs root, and 10 GiB of
+    /// memory).
     Crowd(crowd::Options),
     /// The simulator beside ns-3: goodput and waits of the same networks, or speed (Debian's
     /// libns3-dev and g++).
@@ -62,9 +63,11 @@ enum Chore {
     Proxies(proxies::Options),
     /// Measures servers on a veth by each device of `towpath run`, beside the kernel (needs root).
     Devices(devices::Options),
-    /// Two shards on two processors beside one, over a port in memory, and what a packet costs with up to eight.
+    /// Two shards on two processors beside one, over a port in memory, and what a packet costs with
+    /// up to eight.
     Shards(shards::Options),
-    /// What a packet costs the core, beside gVisor's netstack and smoltcp (Go for the one, both from the network).
+    /// Measures the core's cost of a packet, beside gVisor's netstack and smoltcp (Go for the one,
+    /// both from the network).
     Packets(packets::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),

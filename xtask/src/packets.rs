@@ -1,8 +1,10 @@
-//! What a packet costs the core beside its peers, in one run and without a network: the tables of docs/benchmarking.md.
+//! Cost of a packet in the core beside its peers, in one run and without a network: the tables of
+//! docs/benchmarking.md.
 //!
-//! `bench/packets` is ours, `bench/peers` are programs of the same cases with other stacks. A case is measured by ours and
-//! by the peer in turn, each time by a process of its own: one and the same program differs from start to start. All say
-//! what they made, and a table has figures of those alone that made the same.
+//! `bench/packets` is ours, `bench/peers` are programs of the same cases with other stacks. A case
+//! is measured by ours and by the peer in turn, each time by a process of its own. The same program
+//! differs from start to start. All tell their result, and a table has figures of those alone that
+//! have the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +27,7 @@ pub struct Options {
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// One JSON object instead of tables.
+    /// Prints a JSON object instead of tables.
     #[arg(long)]
     json: bool,
 }
@@ -33,10 +35,10 @@ pub struct Options {
 /// Another stack, and how its program is built into a file.
 struct Peer {
     name: &'static str,
-    /// What its cases begin with.
+    /// Prefixes of its cases.
     cases: &'static [&'static str],
     build: fn(&Path, &Path) -> Command,
-    /// What is built, within the target folder of peers.
+    /// The built program, within the target folder of peers.
     program: &'static str,
 }
 
@@ -64,7 +66,7 @@ fn smoltcp(root: &Path, target: &Path) -> Command {
     build
 }
 
-/// What comes behind a case of ours that differs from the peer's in how many packets are in hand at once.
+/// Suffix of a case of ours that differs from the peer's in the number of packets in hand at once.
 const A_TURN: &str = ", 32 a turn";
 
 /// Measures and prints the tables.
@@ -112,7 +114,7 @@ fn cases(all: &[Line], peer: &Peer, only: &str) -> Vec<String> {
     cases
 }
 
-/// What the peer calls one of our cases.
+/// The peer's name for one of our cases.
 fn peers_case(name: &str) -> &str {
     name.strip_suffix(A_TURN).unwrap_or(name)
 }
@@ -136,7 +138,7 @@ fn built(peer: &Peer, root: &Path, target: &Path) -> Result<PathBuf> {
     Ok(target.join(peer.program))
 }
 
-/// What all rounds gave of one row.
+/// Results of all rounds for one row.
 #[derive(Default)]
 struct Measured {
     ns: Vec<Sample>,
@@ -151,8 +153,8 @@ impl Measured {
         self.bytes = line.bytes;
     }
 
-    /// Allocations, and their bytes. What happens less than once in a hundred packets is the program's start, and the
-    /// collector's work.
+    /// Allocations, and their bytes. Rarer events than one in a hundred packets are the program's
+    /// start, and the collector's work.
     fn memory(&self) -> String {
         match self.allocations < 0.01 {
             true => "0".to_owned(),
@@ -245,7 +247,7 @@ fn rounds(
     Ok((all, theirs.map(|_| their)))
 }
 
-/// What a program says of a case.
+/// A program's line about a case.
 #[derive(Debug, PartialEq)]
 struct Line {
     name: String,

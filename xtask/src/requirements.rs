@@ -1,7 +1,7 @@
-//! What the RFCs ask for, and where it is done: `docs/requirements/rfcN.toml` lists the requirements
-//! with a status each, the sources cite them (`//=` names the section, `//#` quotes), and the two
-//! must agree. A requirement that is `done` is cited where it is done; nothing is quoted that the RFC
-//! does not say.
+//! Requirements of the RFCs, and where they are followed. `docs/requirements/rfcN.toml` lists them
+//! with a status each, and the sources cite them (`//=` names the section, `//#` quotes). The two
+//! must agree. A requirement that is `done` is cited where it is done; nothing is quoted that the
+//! RFC does not say.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What became of a requirement.
+/// Status of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Status {
     /// Cited where it is done.
@@ -85,8 +85,8 @@ impl Entry {
         Ok(Self { id, sections, status, text })
     }
 
-    /// Whether a quotation is of this. One that carries numbers is of those only: requirements share
-    /// sentences.
+    /// Whether a quotation is of this requirement. A quotation with numbers is of those only:
+    /// requirements share sentences.
     fn is_quoted_by(&self, citation: &Citation) -> bool {
         let quote = &citation.quote;
         self.sections.contains(&citation.section)

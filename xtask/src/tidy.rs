@@ -80,14 +80,15 @@ const NO_UNSAFE: &[&str] = &[
     "apps/sim",
 ];
 
-/// Folders without variables that are global to a process: what is hosted twice in one, or in two processes, is to
-/// be an object. A thread's own ones are no such thing; [`THREADS`] makes those of the ring. Nor are those of libc,
-/// which a block `extern` names.
+/// Folders without variables that are global to a process: what is hosted twice in one, or in two
+/// processes, is to be an object. A thread's own ones are no such thing; [`THREADS`] makes those of
+/// the ring. Nor are those of libc, which a block `extern` names.
 const NO_STATICS: &[&str] = &["client/src", "memory", "api/posix/src"];
 const THREADS: &str = "memory/ring/src/tls.rs";
 
-/// Files, by the beginning of their paths, and modules of their crate that they do not use: two parts that are to be
-/// hosted apart know nothing of each other, and neither of what leads from one to the other.
+/// Files, by the beginning of their paths, and modules of their crate that they do not use. Two
+/// parts that are to be hosted apart know nothing of each other, and neither of modules that
+/// connect them.
 const WALLS: &[(&str, &[&str])] = &[
     ("engine/src/shard", &["registry", "engine", "control", "remote"]),
     ("engine/src/registry", &["shard", "engine", "control"]),

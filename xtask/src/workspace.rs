@@ -25,7 +25,8 @@ pub fn cargo(checkout: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Folders of packages that are beside the workspace, with dependencies and a lock file of their own.
+/// Folders of packages that are beside the workspace, with dependencies and a lock file of their
+/// own.
 pub fn beside(root: &Path) -> Result<Vec<PathBuf>> {
     let peers = root.join("bench/peers");
     let entries = std::fs::read_dir(&peers).with_context(|| peers.display().to_string())?;
@@ -33,7 +34,8 @@ pub fn beside(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders.into_iter().filter(|folder| folder.join("Cargo.toml").exists()).collect())
 }
 
-/// What `cargo metadata` says about the workspace in a folder and its dependencies, the optional ones included.
+/// Output of `cargo metadata` for the workspace in a folder and its dependencies, the optional ones
+/// included.
 pub fn metadata(root: &Path) -> Result<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--all-features"])

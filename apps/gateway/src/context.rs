@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     addresses: Option<AddressWatch>,
     /// Place of this gateway among those of the host.
     pub(crate) place: Place,
-    /// Is told what the user should know.
+    /// Called with notices for the user.
     pub(crate) tell: Box<dyn Fn(Notice) + Send>,
 }
 

@@ -26,18 +26,18 @@ pub(crate) struct Listeners {
 /// A forwarded port.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// Datagrams leave from it by way of every gateway.
+    /// The host's socket; every gateway sends datagrams from it.
     pub(crate) socket: Arc<Fd>,
     /// The program's.
     pub(crate) port: u16,
     pub(crate) protocol: ForwardProtocol,
     /// Where the host listens.
     pub(crate) host: SocketAddr,
-    /// Has connections or datagrams that nobody has taken yet.
+    /// Connections or datagrams wait that no gateway has taken yet.
     pub(crate) ready: bool,
-    /// Is among those that [`crate::forward`] has due, paused or waiting.
+    /// The listener is in a list of [`crate::forward`]: due, paused or waiting.
     pub(crate) listed: bool,
-    /// Has reports about datagrams that were sent, and that nobody has read yet.
+    /// Reports about sent datagrams wait that no gateway has read yet.
     pub(crate) failed: bool,
     /// Connections that are accepted and that no gateway has been given, of several gateways.
     pub(crate) held: VecDeque<Accepted>,

@@ -27,7 +27,7 @@ pub(crate) struct Load {
     pub(crate) count: usize,
     /// Bytes of all of them, the first ones of `bytes`.
     pub(crate) len: usize,
-    /// To be given back to [`Train::reuse`].
+    /// The owner gives it back to [`Train::reuse`].
     pub(crate) bytes: Box<[u8]>,
 }
 

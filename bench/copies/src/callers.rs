@@ -21,8 +21,9 @@ impl Objects {
         self.all().any(|map| Path::new(map.path) == path)
     }
 
-    /// File and address of the call that returns to `caller`, as addr2line(1) takes it. For a file whose addresses begin
-    /// at zero, as those of libraries do and of programs that may lie anywhere.
+    /// File and address of the call that returns to `caller`, as addr2line(1) takes it. For a file
+    /// whose addresses begin at zero, as those of libraries do and of programs that may lie
+    /// anywhere.
     pub fn place(&self, caller: u64) -> Option<String> {
         let call = caller.checked_sub(1)?;
         let path = self.all().find(|map| map.contains(call))?.path;

@@ -1,4 +1,5 @@
-//! Breakpoints of the kernel's in the functions of some threads: perf_event_open(2) with the source "uprobe".
+//! Breakpoints of the kernel's in the functions of some threads: perf_event_open(2) with the source
+//! "uprobe".
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -15,7 +16,8 @@ use crate::ring::{Ring, SAMPLE_REGS, SAMPLE_STACK, SAMPLE_TYPE, Sample};
 /// The source's number. Without the file the kernel has no such source.
 const SOURCE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// Of struct perf_event_attr (linux/perf_event.h) what a kernel has to know for this: its third version.
+/// Fields of struct perf_event_attr (linux/perf_event.h) that a kernel has to know for this: its
+/// third version.
 #[repr(C)]
 struct Attributes {
     kind: u32,
@@ -56,8 +58,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// One for each thread, function and processor that the thread may run on: what threads inherit can be written down for a
-    /// processor alone.
+    /// Opens an event for each thread, function and processor that the thread may run on. The
+    /// kernel writes events that threads inherit only by processor.
     pub fn of(threads: &[u32], functions: &Functions) -> Result<Self> {
         let source = std::fs::read_to_string(SOURCE)
             .context("the kernel has no source of events that is named uprobe")?;
@@ -90,7 +92,7 @@ impl Events {
         self.files.iter().try_for_each(|file| control(file, IOC_ENABLE, 0).context("begin"))
     }
 
-    /// What was written down since the last time.
+    /// Reads the samples since the last time.
     pub fn read(&mut self, of: &mut impl FnMut(Sample)) -> Result<()> {
         for ring in &mut self.rings {
             self.samples += ring.read(of)?;
@@ -139,7 +141,8 @@ fn open(attributes: &Attributes, thread: u32, processor: usize) -> Result<File> 
     const NO_GROUP: i32 = -1;
     const CLOEXEC: u64 = 8;
     let (thread, processor) = (i32::try_from(thread)?, i32::try_from(processor)?);
-    // SAFETY: the record is as long as it says, and it and the name that it points to live in the caller.
+    // SAFETY: the record is as long as it says, and it and the name that it points to live in the
+    // caller.
     let fd = unsafe {
         let number = libc::SYS_perf_event_open;
         libc::syscall(number, &raw const *attributes, thread, processor, NO_GROUP, CLOEXEC)
@@ -159,7 +162,7 @@ fn control(file: &File, request: libc::Ioctl, value: i32) -> Result<(), Error> {
     if result < 0 { Err(Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Those that a thread may run on.
+/// Processors that a thread may run on.
 fn processors(thread: u32) -> Result<Vec<usize>> {
     // SAFETY: a set of bits, all of which may be zero.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

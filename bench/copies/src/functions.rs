@@ -1,12 +1,13 @@
-//! Where libc's functions that copy begin: the ones that it has chosen for this processor, in its file.
+//! Where libc's functions that copy begin: the ones that it has chosen for this processor, in its
+//! file.
 
 use std::ffi::CStr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-/// All of these have the length as their third argument. Several are often one function by several names. The checked
-/// ones (`__memcpy_chk`) go on into these, and would count twice.
+/// All of these have the length as their third argument. Several are often one function by several
+/// names. The checked ones (`__memcpy_chk`) go on into these, and would count twice.
 const NAMES: [&CStr; 3] = [c"memcpy", c"memmove", c"mempcpy"];
 
 /// Functions of one file.
@@ -18,7 +19,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Those that this process would call, which other processes on this machine do, too.
+    /// Functions that this process would call, which other processes on this machine call, too.
     pub fn find() -> Result<Self> {
         let mut addresses: Vec<u64> = Vec::new();
         for name in NAMES {
@@ -51,7 +52,7 @@ impl Functions {
 pub struct Map<'a> {
     pub begin: u64,
     pub end: u64,
-    /// Of the file.
+    /// Place of the mapping in the file.
     pub offset: u64,
     /// Nothing where there is no file.
     pub path: &'a str,

@@ -1,20 +1,25 @@
-//! Counts copies in user space, by processes that run: each call of libc's memcpy and its kin of [`LEN_MIN`] bytes or more.
+//! Counts copies in user space, by processes that run: each call of libc's memcpy and its kin of
+//! [`LEN_MIN`] bytes or more.
 //!
 //! ```text
 //! copies PID...   counts what the threads of these processes copy, and what threads do that these begin
 //! copies check    counts copies of its own, and fails unless the numbers are right
 //! ```
 //!
-//! It says "ready", counts until it is sent a line, says for each thread and place what it copied (`THREAD COPIES BYTES
-//! OBJECT+0xADDRESS`, the address as the object's file has it), and "done".
+//! The program says "ready", and counts until it is sent a line. For each thread and place it then
+//! prints its copies (`THREAD COPIES BYTES OBJECT+0xADDRESS`, the address as the object's file has
+//! it), and "done".
 //!
-//! The kernel writes down each call with the register that has the length in it, by a breakpoint in libc that only these
-//! processes have, and that goes with the descriptors: nothing of the machine is changed. It needs root, and a kernel with
-//! CONFIG_UPROBE_EVENTS. Not seen is what the compiler has put in place of a call, which it does where the length is a
-//! constant that is small, what a program without this libc copies, and what the kernel copies in system calls.
+//! A breakpoint in libc has the kernel write down each call, with the register that has the length
+//! in it. Only these processes have the breakpoint, and it goes with the descriptors: nothing of
+//! the machine is changed. The program needs root, and a kernel with CONFIG_UPROBE_EVENTS. Copies
+//! that the program cannot see:
+//! - code that the compiler has put in place of a call, which it does for a small constant length,
+//! - copies of a program without this libc,
+//! - copies of the kernel in system calls.
 //!
-//! Reading order: `functions` finds out where libc's copies begin, `events` has them written down, `ring` reads that, and
-//! `callers` says from where they were called.
+//! Reading order: `functions` finds out where libc's copies begin, `events` has them written down,
+//! `ring` reads that, and `callers` says from where they were called.
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
 mod callers;
@@ -34,9 +39,11 @@ use events::Events;
 use functions::Functions;
 use ring::Sample;
 
-/// Copies of fewer bytes are not counted: they are headers and records, and most of them no call at all.
+/// Copies of fewer bytes are not counted: they are headers and records, and most of them no call at
+/// all.
 const LEN_MIN: u64 = 64;
-/// How often what was written down is read. The ring has place for some hundred thousand copies, which take longer.
+/// How often what was written down is read. The ring has place for some hundred thousand copies,
+/// which take longer.
 const LOOK_MS: i32 = 5;
 
 /// Thread and place of a call, and how many copies and bytes that was.

@@ -1,4 +1,4 @@
-//! What the kernel writes down on one processor, in memory that it shares.
+//! Samples that the kernel writes on one processor, in memory that it shares.
 
 use std::fs::File;
 use std::io::Error;
@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-/// What a sample is made of: process and thread, registers of the program, and the top of its stack. There the call that
-/// it comes from has left where it returns to.
+/// Parts of a sample: process and thread, registers of the program, and the top of its stack. The
+/// call that the sample comes from has left its return address there.
 pub const SAMPLE_TYPE: u64 = TID | REGS_USER | STACK_USER;
 const TID: u64 = 1 << 1;
 const REGS_USER: u64 = 1 << 12;
 const STACK_USER: u64 = 1 << 13;
-/// Of x86-64: rdx, the third argument (PERF_REG_X86_DX of asm/perf_regs.h).
+/// Register rdx of x86-64, the third argument (PERF_REG_X86_DX of asm/perf_regs.h).
 pub const SAMPLE_REGS: u64 = 1 << 3;
 /// Bytes of the stack.
 pub const SAMPLE_STACK: u32 = 8;
 
-/// One call.
+/// A call of a copying function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub process: u32,
@@ -30,9 +30,9 @@ pub struct Sample {
     pub caller: u64,
 }
 
-/// Bytes for samples, a power of two. One takes 64.
+/// Bytes for samples, a power of two. A sample takes 64.
 const DATA: usize = 16 << 20;
-/// What the kernel calls a page of it, and the ring's first page, which has no samples.
+/// Size of the kernel's pages of it, and of the ring's first page, which has no samples.
 const PAGE: usize = 4096;
 
 /// Places of struct perf_event_mmap_page (linux/perf_event.h).
@@ -83,7 +83,8 @@ impl Ring {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at < PAGE, "{at} is not in the first page");
-        // SAFETY: inside the first page, which is mapped as long as this lives, and aligned as a page's place is.
+        // SAFETY: inside the first page, which is mapped as long as this lives, and aligned as a
+        // page's place is.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
@@ -91,7 +92,8 @@ impl Ring {
     fn u64_at(&self, at: u64) -> u64 {
         let at = (at % DATA as u64) as usize;
         assert!(at.is_multiple_of(8), "records are aligned");
-        // SAFETY: behind the first page and inside the mapping, and aligned. The kernel does not write between tail and head.
+        // SAFETY: behind the first page and inside the mapping, and aligned. The kernel does not
+        // write between tail and head.
         unsafe { self.base.as_ptr().add(PAGE + at).cast::<u64>().read_volatile() }
     }
 }
@@ -108,10 +110,10 @@ fn header(word: u64) -> (u32, u64) {
     (word as u32, word >> 48)
 }
 
-/// What is behind the header of a sample, in the order in which the kernel writes it.
+/// Reads the words behind the header of a sample, in the order in which the kernel writes them.
 fn parse(mut words: impl Iterator<Item = u64>) -> Option<Sample> {
     let ids = words.next()?;
-    // Whose registers: none, where the kernel could not see them.
+    // The first word tells the ABI of the registers: 0 where the kernel could not see them.
     let has_registers = words.next()? != 0;
     let len = if has_registers { words.next()? } else { 0 };
     // The stack: how long, the bytes, and how many of them were seen.

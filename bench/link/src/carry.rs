@@ -16,8 +16,9 @@ const BATCH: usize = 64;
 /// More than the largest frame of any MTU.
 const FRAME_MAX: usize = 1 << 16;
 
-/// Carries frames until `end` can be read or is closed. What became of them: `there` is the way from the first device to
-/// the other one, and `dropped_by_devices` are frames that neither way has seen, or that came out and were not taken.
+/// Carries frames until `end` can be read or is closed, and returns their counts. `there` is the
+/// way from the first device to the other one. `dropped_by_devices` are frames that neither way has
+/// seen, or that came out and were not taken.
 pub fn run(mut ends: [Tap; 2], mut ways: [Way; 2], end: impl AsFd) -> Result<Value> {
     // Without it the kernel puts wake-ups off by up to 50 µs (PR_SET_TIMERSLACK).
     rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;

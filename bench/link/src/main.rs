@@ -1,12 +1,14 @@
-//! A link between two network namespaces: what `cargo xtask bench --group loss` puts between client and server.
+//! A link between two network namespaces: what `cargo xtask bench --group loss` puts between client
+//! and server.
 //!
-//! Frames that the kernel sends to a TAP device in one namespace come out of a TAP device in the other one, both ways,
-//! later by a fixed time; some are lost by seeded dice. The devices have no offloads, so that a frame is a packet of
-//! at most the MTU. It says `ready` when it carries frames, carries them until its standard input ends, and then prints
-//! a JSON object: for each way what became of the frames.
+//! Frames that the kernel sends to a TAP device in one namespace come out of one in the other, both
+//! ways, after a fixed time. Some are lost by seeded dice. The devices have no offloads, so that a
+//! frame is a packet of at most the MTU. The program says `ready` when it carries frames, and
+//! carries them until its standard input ends. Then it prints a JSON object with the counts of each
+//! way.
 //!
-//! Reading order: `way` is what happens to a frame on its way, on a clock that it is told, by the link of `core/link`;
-//! `carry` moves frames between that and the devices (`tap`).
+//! Reading order: `way` delays and drops frames, on a clock that it is told, by the link of
+//! `core/link`. `carry` moves frames between that and the devices (`tap`).
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
 mod carry;
@@ -43,7 +45,8 @@ struct Options {
     /// Bits per second of each way; without it a frame takes no time but the delay.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
-    /// Frames that each way holds at most, those that wait for the rate and those that are delayed; more are dropped.
+    /// Frames that each way holds at most, those that wait for the rate and those that are delayed;
+    /// more are dropped.
     #[arg(long, default_value_t = 65536)]
     queue: usize,
 }

@@ -48,14 +48,16 @@ impl Tap {
         }
     }
 
-    /// Gives the kernel a frame. One that it does not take (the device is down) is counted.
+    /// Gives the kernel a frame. A frame that the kernel does not take (the device is down) is
+    /// counted.
     pub fn write(&mut self, frame: &[u8]) {
         if rustix::io::write(&self.fd, frame) != Ok(frame.len()) {
             self.refused += 1;
         }
     }
 
-    /// Frames that were lost here: not taken by the kernel, or dropped by the device since they were not read in time.
+    /// Frames that were lost here: not taken by the kernel, or dropped by the device since they
+    /// were not read in time.
     pub fn dropped(&self) -> Result<u64> {
         enter(&self.namespace)?;
         let path = "/proc/thread-self/net/dev";
@@ -76,8 +78,8 @@ fn enter(namespace: &File) -> Result<()> {
     move_into_link_name_space(namespace.as_fd(), kind).context("setns (root is needed)")
 }
 
-/// Makes the descriptor a TAP device: frames only, no header in front of them, so that the kernel segments and computes
-/// checksums before.
+/// Makes the descriptor a TAP device: frames only, no header in front of them, so that the kernel
+/// segments and computes checksums before.
 fn attach(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -90,7 +92,7 @@ fn attach(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What a device dropped of the frames that the kernel sent: the twelfth number of its line.
+/// Frames sent by the kernel that a device dropped: the twelfth number of its line.
 fn dropped(text: &str, name: &str) -> Option<u64> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     let mut numbers = lines.filter(|(device, _)| device.trim() == name).map(|(_, numbers)| numbers);

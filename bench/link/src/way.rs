@@ -82,8 +82,8 @@ impl Way {
         self.link.next_timeout_ns()
     }
 
-    /// Frames that came out, were lost by dice, and were dropped because too many were held; those
-    /// that are held; and by how much frames came out late, in µs.
+    /// Counts of frames that came out, were lost by dice, were dropped because too many were held,
+    /// and are held. The last value is by how much frames came out late, in µs.
     pub fn counts(&self) -> Value {
         let stats = self.link.stats();
         let late_us = self.late_ns_sum as f64 / stats.delivered.max(1) as f64 / 1e3;

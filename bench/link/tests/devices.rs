@@ -1,5 +1,5 @@
-//! The program between two network namespaces. These tests need root (in a container: CAP_SYS_ADMIN and CAP_NET_ADMIN)
-//! and /dev/net/tun, and say so when they cannot run.
+//! The program between two network namespaces. The tests need root (in a container: CAP_SYS_ADMIN
+//! and CAP_NET_ADMIN) and /dev/net/tun, and say so when they cannot run.
 #![allow(clippy::print_stderr)] // Tests say what they leave out.
 
 use std::io::{BufRead, BufReader, Read};
@@ -17,7 +17,8 @@ const DELAY: Duration = Duration::from_millis(10);
 /// Limit on the wait for a frame, after which the test has failed.
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// Two namespaces with a link between them, and a socket in each that is connected to the other one.
+/// Two namespaces with a link between them, and a socket in each that is connected to the other
+/// one.
 struct Link {
     process: Child,
     said: BufReader<ChildStdout>,
@@ -50,7 +51,8 @@ impl Link {
         let mut line = String::new();
         said.read_line(&mut line).expect("a line, or the end");
         assert_eq!(line, "ready\n");
-        // A device that somebody holds when it is set up sends from then on; otherwise the kernel takes up to a second.
+        // A device that somebody holds when it is set up sends from then on; otherwise the kernel
+        // takes up to a second.
         namespaces.iter().for_each(|namespace| namespace.shell("ip link set dev t up"));
         let sockets = [socket(&namespaces[0], 1), socket(&namespaces[1], 2)];
         Some(Self { process, said, sockets, namespaces })
@@ -79,7 +81,8 @@ impl Namespace {
         Some(Self(name))
     }
 
-    /// The n-th end has address 10.0.0.n, and knows the other one: no frame is sent but those of the test.
+    /// The n-th end has address 10.0.0.n, and knows the other one: no frame is sent but those of
+    /// the test.
     fn set_up(&self, n: usize) {
         let other = 3 - n;
         let script = format!(

@@ -1,4 +1,5 @@
-//! A server that echoes, swallows and pours, and the clients that measure it: what `cargo xtask bench` compares stacks by.
+//! A server that echoes, swallows and pours, and the clients that measure it: what `cargo xtask
+//! bench` compares stacks by.
 //!
 //! ```text
 //! load serve PORT                               the server, which says when it is there; see `serve`
@@ -13,7 +14,8 @@
 //!
 //! A client prints one JSON object. Times are in µs, rates per second.
 //!
-//! Reading order: `serve` is the server, `clients` are plans of `towpath_load`, `tally` is what they print.
+//! Reading order: `serve` is the server, `clients` are plans of `towpath_load`, `tally` is what
+//! they print.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 

@@ -34,7 +34,7 @@ pub fn run(port: u16) -> Result<()> {
     let _ = writeln!(std::io::stdout(), "serving on {port} to {}", port + 2);
     let mut events = Events::with_capacity(1024);
     loop {
-        // Who has had its part of a turn and could go on goes on after the others.
+        // Connections that have had their part of a turn and could go on do so after the others.
         let wait = (!server.left.is_empty()).then_some(Duration::ZERO);
         match server.poll.poll(&mut events, wait) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -71,7 +71,7 @@ struct Server {
     connections: Vec<Option<Connection>>,
     /// Places in `connections`.
     free: Vec<usize>,
-    /// Who could go on.
+    /// Connections that could go on.
     left: Vec<Token>,
     bytes: Vec<u8>,
 }
@@ -89,8 +89,8 @@ impl Server {
         Ok(())
     }
 
-    /// With `to_the_end` a short read does not mean that nothing is left: the end of what the client sends may be behind it,
-    /// and that had its event.
+    /// With `to_the_end` a short read does not mean that nothing is left. The end of the client's
+    /// data may be behind it, and has had its event.
     fn serve(&mut self, token: Token, to_the_end: bool) {
         let goes_on = match token {
             RETURNED => self.returned.give_back(&mut self.bytes),
@@ -173,7 +173,7 @@ enum Step {
 struct Connection {
     stream: TcpStream,
     role: Role,
-    /// What has come and could not be sent back yet.
+    /// Bytes that came and could not be sent back yet.
     pending: Vec<u8>,
 }
 
@@ -229,7 +229,7 @@ impl Datagrams {
         Ok(Self { socket, count: 0 })
     }
 
-    /// Whether there may be more. What cannot be sent is lost, as datagrams are.
+    /// Whether there may be more. A datagram that cannot be sent is lost, as datagrams are.
     fn give_back(&mut self, bytes: &mut [u8]) -> bool {
         for _ in 0..TURN {
             match self.socket.recv_from(bytes) {

@@ -16,7 +16,8 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        // Below the ports of clients, which are not free for a while after them. Where somebody has one, others are free.
+        // Below the ports of clients, which are not free for a while after them. Where somebody has
+        // one, others are free.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let ports = std::iter::repeat_with(|| {
             let place =

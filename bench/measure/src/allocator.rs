@@ -9,7 +9,8 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 /// Counts what is allocated, and has the system do it. To be the global allocator of a program.
 pub struct Counting;
 
-/// Allocations so far, and their bytes. One that grows or shrinks counts as one more, of all its bytes.
+/// Allocations so far, and their bytes. An allocation that grows or shrinks counts as one more, of
+/// all its bytes.
 pub(crate) fn counted() -> (u64, u64) {
     (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed))
 }

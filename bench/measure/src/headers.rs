@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Of all packets.
+/// Source port of all packets.
 pub const SRC_PORT: u16 = 48_896;
-/// Of all packets.
+/// Destination port of all packets.
 pub const DST_PORT: u16 = 80;
-/// Of TCP segments, which acknowledge nothing and have no options.
+/// Sequence number of TCP segments, which acknowledge nothing and have no options.
 pub const SEQ: u32 = 0x0123_4567;
-/// Of TCP segments.
+/// Window of TCP segments.
 pub const WINDOW: u16 = 0x0123;
 /// Over IPv4.
 pub const SRC_V4: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
@@ -19,7 +19,7 @@ pub const SRC_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// Over IPv6.
 pub const DST_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 
-/// One of the packets.
+/// A kind of packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
     /// A TCP segment; else a UDP datagram.
@@ -39,7 +39,7 @@ impl Kind {
         })
     }
 
-    /// What a case is called that does `verb`.
+    /// The name of a case that does `verb`.
     pub fn name(&self, verb: &str) -> String {
         let protocol = if self.is_tcp { "TCP" } else { "UDP" };
         let version = if self.is_v6 { 6 } else { 4 };

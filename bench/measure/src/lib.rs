@@ -1,8 +1,10 @@
-//! How `cargo xtask packets` measures: the same for Towpath and for its peers that are written in Rust.
+//! How `cargo xtask packets` measures: the same for Towpath and for its peers that are written in
+//! Rust.
 //!
-//! A program is called as `PROGRAM MILLISECONDS [PART]`. It measures each case whose name contains PART for about so
-//! long (or, with `NUMBERx` instead, so many times, as is wanted where instructions are counted), and says of each, with tabs between them: the name, ns a packet, allocations a packet, bytes allocated a packet,
-//! and a word about what was made. That word is the same in all programs that do the same work.
+//! A program is called as `PROGRAM MILLISECONDS [PART]`. Each case whose name contains PART is
+//! measured for about so long, or with `NUMBERx` so many times, for a count of instructions. A line
+//! for each case has, with tabs between: name, ns a packet, allocations a packet, bytes allocated a
+//! packet, a word about the result. The word is the same in all programs that do the same work.
 //!
 //! ```no_run
 //! use towpath_bench_measure::{Counting, Run};
@@ -29,7 +31,7 @@ use std::time::{Duration, Instant};
 pub use allocator::Counting;
 pub use headers::{DST_PORT, DST_V4, DST_V6, Kind, SEQ, SRC_PORT, SRC_V4, SRC_V6, WINDOW, digest};
 
-/// What a program was told to measure, and what it found of the last case.
+/// Arguments of a program, and the figures of its last case.
 pub struct Run {
     limit: Limit,
     part: String,
@@ -43,7 +45,7 @@ enum Limit {
     Calls(u64),
 }
 
-/// What one packet costs.
+/// Costs of a packet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Figures {
     ns: f64,
@@ -55,7 +57,7 @@ impl Run {
     /// As the command line says.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in the command line.
     pub fn from_arguments() -> Result<Self, Box<dyn Error>> {
         let mut words = std::env::args().skip(1);
         let limit = words.next().ok_or("MILLISECONDS [PART], or NUMBERx [PART]")?;
@@ -80,7 +82,7 @@ impl Run {
         name.contains(&self.part)
     }
 
-    /// Measures `work`, which does something with one packet. What it returns counts as used.
+    /// Measures `work`, which does something with one packet. Its result counts as used.
     pub fn measure<T>(&mut self, work: impl FnMut() -> T) {
         self.measure_batches(1, work);
     }

@@ -1,4 +1,5 @@
-//! Transport headers: emitted with payload and checksum into a buffer, and parsed from it with the checksum verified.
+//! Transport headers: emitted with payload and checksum into a buffer, and parsed from it with the
+//! checksum verified.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -24,7 +25,7 @@ pub fn measure(run: &mut Run) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What is to be sent, or was received: ports and payload, and what only TCP has.
+/// Fields of a packet: ports, TCP's sequence number and window, and payload.
 type Parsed<'a> = (u16, u16, u32, u16, &'a [u8]);
 
 fn measure_one(
@@ -82,7 +83,7 @@ fn emit_tcp(ends: &(IpAddr, IpAddr), payload: &[u8], buffer: &mut [u8]) {
     };
     let len = header.emit(buffer);
     buffer[len..].copy_from_slice(payload);
-    // Of the payload where it was: what was just written is not read again.
+    // The sum is of the payload where it was: the bytes just written are not read again.
     let pseudo = pseudo(ends, IpProtocol::TCP, buffer.len());
     let sum = checksum::sum(payload, checksum::sum(&buffer[..len], pseudo));
     let sum = checksum::finish(sum);

@@ -1,7 +1,7 @@
-//! What a packet costs Towpath's core: the side of `cargo xtask packets` that is ours.
+//! Cost of a packet in Towpath's core: the side of `cargo xtask packets` that is ours.
 //!
-//! Reading order: `write` sends datagrams into a device that drops them, `headers` emits and parses headers.
-//! [`towpath_bench_measure`] says how they are measured and what is printed.
+//! Reading order: `write` sends datagrams into a device that drops them, `headers` emits and parses
+//! headers. [`towpath_bench_measure`] says how they are measured and what is printed.
 #![forbid(unsafe_code)]
 
 mod headers;

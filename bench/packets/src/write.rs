@@ -1,8 +1,8 @@
-//! One UDP datagram from the socket's call to a device that takes it and drops it.
+//! A UDP datagram from the socket's call to a device that takes it and drops it.
 //!
-//! The device has Ethernet's framing, and a neighbour that answered before anything is measured: its address is another
-//! one than ours, since what this host sends to itself goes over its loopback. The datagrams do not forbid routers to
-//! fragment them, so that each needs an identification.
+//! The device has Ethernet's framing, and a neighbour that answered before anything is measured.
+//! Its address is not ours, since this host's packets to itself go over its loopback. The datagrams
+//! do not forbid routers to fragment them, so that each needs an identification.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -112,7 +112,7 @@ impl Sender {
     }
 
     fn turn(&mut self) {
-        // Nobody reads a clock here: the stack is told the time, which an engine reads once a turn.
+        // The stack is told the time without a clock, which an engine reads once a turn.
         self.now += Duration::from_micros(1);
         let Self { stack, pool, ports, now, .. } = self;
         stack.turn(*now, &mut Nobody, ports, pool, Budget::default());
@@ -159,7 +159,8 @@ impl Sender {
     }
 }
 
-/// A device that takes everything and sends it nowhere. Before it is ready it answers who asks for the neighbour.
+/// A device that takes everything and sends it nowhere. Before it is ready it answers who asks for
+/// the neighbour.
 #[derive(Default)]
 struct Null {
     is_offloaded: bool,

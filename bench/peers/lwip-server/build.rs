@@ -1,10 +1,12 @@
-//! Compiles lwIP, and the server that is written to its raw API, with the options of `include/lwipopts.h`.
+//! Compiles lwIP, and the server that is written to its raw API, with the options of
+//! `include/lwipopts.h`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Of lwIP's `src`: what Ethernet, ARP, IPv4, ICMP, UDP and TCP need without an operating system.
+/// Files of lwIP's `src` that Ethernet, ARP, IPv4, ICMP, UDP and TCP need without an operating
+/// system.
 const SOURCES: &[&str] = &[
     "core/def.c",
     "core/inet_chksum.c",

@@ -1,5 +1,5 @@
-//! What the program asks of a connection (RFC 9293 §3.9.1, the user calls): to end it, how it is to behave, and
-//! that bytes were read. Opening is in `open`; bytes to be sent are asked for by `plan`.
+//! User calls of RFC 9293 §3.9.1: the end of a connection, its settings, and that bytes were read.
+//! Opening is in `open`; `plan` asks for bytes to be sent.
 
 use crate::config::{KeepAlive, QUICK_ACKS};
 use crate::congestion::CongestionKind;
@@ -66,8 +66,8 @@ impl Connection {
     }
 
     /// Whether a read by the program can make a window update or an acknowledgement due, so that
-    /// [`on_recv_consumed`] has to be called when it reads. While more than half of the buffer is open to the
-    /// peer it is not held back, and the next ACK carries the news.
+    /// [`on_recv_consumed`] has to be called when it reads. While more than half of the buffer is
+    /// open to the peer it is not held back, and the next ACK carries the news.
     ///
     /// [`on_recv_consumed`]: Self::on_recv_consumed
     pub fn awaits_reads(&self, buffers: Buffers) -> bool {
@@ -79,9 +79,10 @@ impl Connection {
         self.recv_window() <= self.offerable(buffers.recv_capacity) / 2
     }
 
-    /// Whether an acknowledgement is delayed for which the peer may wait, and which no answer will carry: it goes when
-    /// the program has read all, as in Linux's `__tcp_cleanup_rbuf`. A peer with Nagle's algorithm that sends one
-    /// short record after the other would wait for the delay with each.
+    /// Whether an acknowledgement is delayed for which the peer may wait, and which no answer will
+    /// carry. As in Linux's `__tcp_cleanup_rbuf`, it goes when the program has read all. A peer
+    /// with Nagle's algorithm that sends one short record after the other would wait for the delay
+    /// with each.
     fn acks_when_read(&self) -> bool {
         self.timers.delayed_ack != Instant::FAR && self.when_read == WhenRead::Acknowledges
     }
@@ -89,7 +90,8 @@ impl Connection {
     /// The program read bytes. True: a window update or an acknowledgement is due now.
     pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) -> bool {
         let opened = self.offerable(buffers.recv_free).saturating_sub(self.recv_window());
-        // At most half of the buffer, so that it is due at the latest when the program has read all.
+        // At most half of the buffer, so that it is due at the latest when the program has read
+        // all.
         let half = self.offerable(buffers.recv_capacity) / 2;
         let worth = half.min(2 * u32::from(self.settings.mss_recv)).max(1);
         let update = self.holds_back(buffers) && opened >= worth;
@@ -112,8 +114,8 @@ impl Connection {
         }
     }
 
-    /// The program said with its last bytes that more will follow at once (MSG_MORE): as a cork, until
-    /// told otherwise.
+    /// The program said with its last bytes that more will follow at once (MSG_MORE): as a cork,
+    /// until told otherwise.
     pub fn more_coming(&mut self, more: bool) {
         self.more_coming = more;
         if !more && !self.settings.corked {
@@ -134,8 +136,9 @@ impl Connection {
         self.arm_keepalive();
     }
 
-    /// How long sent bytes may stay unacknowledged, in place of [`Config::user_timeout`](crate::Config::user_timeout). What is in
-    /// flight already counts from when something was last sent or heard.
+    /// How long sent bytes may stay unacknowledged, in place of
+    /// [`Config::user_timeout`](crate::Config::user_timeout). The time counts for bytes already in
+    /// flight, from when something was last sent or heard.
     pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
         self.watch_peer(|watch| watch.set_user_timeout(timeout));
     }
@@ -156,7 +159,8 @@ impl Connection {
         }
     }
 
-    /// How long a closed socket waits for the peer's FIN, in place of [`Config::fin_wait2_timeout`](crate::Config::fin_wait2_timeout).
+    /// How long a closed socket waits for the peer's FIN, in place of
+    /// [`Config::fin_wait2_timeout`](crate::Config::fin_wait2_timeout).
     pub fn set_fin_wait2_timeout(&mut self, timeout: Duration) {
         self.settings.fin_wait2_ms = millis(timeout);
     }

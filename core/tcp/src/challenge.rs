@@ -7,8 +7,8 @@ use crate::time::Instant;
 /// period, so that nobody makes us reflect traffic or loop with a confused peer (RFC 5961 §7).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ChallengeLimit {
-    /// The number of the period, of which there are less than 2²⁰ before milliseconds wrap, and in the
-    /// lowest byte the answers in it.
+    /// The number of the period, of which there are less than 2²⁰ before milliseconds wrap, and in
+    /// the lowest byte the answers in it.
     period_and_used: u32,
 }
 

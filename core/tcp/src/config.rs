@@ -1,4 +1,4 @@
-//! What a connection is told at birth.
+//! Parameters of a connection at birth.
 
 use crate::congestion::CongestionKind;
 use core::time::Duration;
@@ -11,9 +11,11 @@ pub struct Config {
     /// Largest segment that the path carries: path MTU without IP and TCP headers, TCP options not
     /// subtracted.
     pub mss_send_max: u16,
-    /// What a peer without an MSS option accepts: 536 for IPv4, 1220 for IPv6 (MUST-15).
+    /// Segment size that a peer without an MSS option accepts: 536 for IPv4, 1220 for IPv6
+    /// (MUST-15).
     pub mss_default: u16,
-    /// How the congestion window grows; [`Connection::set_congestion`](crate::Connection::set_congestion) changes it.
+    /// How the congestion window grows;
+    /// [`Connection::set_congestion`](crate::Connection::set_congestion) changes it.
     pub congestion: CongestionKind,
     /// First congestion window in segments; 10 is RFC 6928's.
     pub initial_window: u8,
@@ -41,7 +43,7 @@ pub struct Config {
     /// Times a SYN-ACK is sent again: Linux's `tcp_synack_retries`.
     pub syn_ack_retries: u8,
     /// Times in a row that bytes are sent again after a timeout (R2 of RFC 9293 §3.8.3), and that a
-    /// window probe may stay unanswered: Linux's `tcp_retries2`, 15 to 25 minutes.
+    /// window probe may stay unanswered. Linux's `tcp_retries2`, 15 to 25 minutes.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
     pub retries: u8,
@@ -49,9 +51,9 @@ pub struct Config {
     pub orphan_retries: u8,
     /// Before the first measurement; 1 s is RFC 6298 §2.1.
     pub rto_initial: Duration,
-    /// The least that is added to the smoothed round-trip time. RFC 6298 §2.4 wants a timeout of 1 s
-    /// in all, from clocks of 500 ms; ours is of microseconds, and 200 ms beyond the round trip, as
-    /// Linux and FreeBSD have it, is above every delayed ACK.
+    /// Least margin that is added to the smoothed round-trip time. RFC 6298 §2.4 wants a timeout of
+    /// 1 s in all, from clocks of 500 ms. Our clock has microseconds. 200 ms beyond the round trip,
+    /// as in Linux and FreeBSD, is above every delayed ACK.
     pub rto_min: Duration,
     /// RFC 6298 §2.5 allows a bound of at least 60 s; Linux has 120 s.
     pub rto_max: Duration,
@@ -114,14 +116,14 @@ impl Default for KeepAlive {
     }
 }
 
-/// No payload that we send is cut smaller than this leaves room for, whatever a peer or a router
-/// says: 24 bytes remain under the longest options. Linux draws the line at 48 (`TCP_MIN_SND_MSS`).
+/// Least segment size by which payload is cut, whatever a peer or a router says: 24 bytes remain
+/// under the longest options. Linux draws the line at 48 (`TCP_MIN_SND_MSS`).
 pub(crate) const MSS_MIN: u16 = 64;
-/// What every host takes (RFC 9293 §3.7.1, IPv4).
+/// Segment size that every host takes (RFC 9293 §3.7.1, IPv4).
 pub(crate) const MSS_DEFAULT: u16 = 536;
-/// Payload that fits every packet: what IPv4 packets are cut to at least (552 bytes, Linux's `min_pmtu`)
-/// without headers and the longest options. With a larger one a segment that passed would be taken for one
-/// that did not.
+/// Payload that fits every packet: what IPv4 packets are cut to at least (552 bytes, Linux's
+/// `min_pmtu`) without headers and the longest options. With a larger one a segment that passed
+/// would be taken for one that did not.
 pub(crate) const PAYLOAD_ALWAYS_FITS: u32 = 552 - 20 - 60;
 /// RFC 7323 §2.3: a larger shift would let the window exceed 2^30.
 pub(crate) const WINDOW_SCALE_MAX: u8 = 14;

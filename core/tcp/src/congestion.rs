@@ -1,12 +1,12 @@
 //! Congestion control: NewReno (RFC 5681) and CUBIC (RFC 9438), in bytes, behind one closed enum.
 //!
-//! This module only says how large the window is. When bytes count as lost is `recovery`'s business,
-//! what the window lets go is `plan`'s.
+//! The module only decides how large the window is. `recovery` decides when bytes count as lost,
+//! and `plan` how much the window lets go.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Which algorithm.
+/// Algorithms of congestion control.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum CongestionKind {
     /// RFC 5681, with the byte counting of RFC 3465.
@@ -34,13 +34,13 @@ enum Algorithm {
     Cubic(Cubic),
 }
 
-/// What arrived with an acknowledgement of new bytes.
+/// Bytes and circumstances of an acknowledgement of new bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acked {
     pub(crate) bytes: u32,
     pub(crate) mss: u32,
     pub(crate) srtt: Duration,
-    /// These bytes were sent while the window was what held the sender back.
+    /// The window held the sender back when these bytes were sent.
     pub(crate) limited: bool,
     /// Slow start after a timeout.
     pub(crate) after_timeout: bool,
@@ -103,16 +103,18 @@ impl Congestion {
     //# avoidance, and exponential backoff of RTO to avoid creating congestion collapse conditions
     //# (MUST-19).
     pub(crate) fn on_ack(&mut self, now: Instant, acked: Acked) {
-        // RFC 5681 §4.1, RFC 9438 §5.8: a window that was not used was not tested, and does not grow.
+        // RFC 5681 §4.1, RFC 9438 §5.8: a window that was not used was not tested, and does not
+        // grow.
         if !acked.limited {
             return self.epoch.pause(now);
         }
         self.epoch.go_on(now);
         let mut bytes = acked.bytes;
         if self.in_slow_start() {
-            // RFC 3465's L = 2 segments an ACK is for receivers that acknowledge every second segment.
-            // A receiver that coalesces acknowledges dozens at once, and the limit would cut slow
-            // start to a twentieth; so, as RFC 9406 §4.2 allows, it holds only after a timeout.
+            // RFC 3465's L = 2 segments an ACK is for receivers that acknowledge every second
+            // segment. A receiver that coalesces acknowledges dozens at once, and the limit would
+            // cut slow start to a twentieth. So, as RFC 9406 §4.2 allows, it holds only after a
+            // timeout.
             let limit = if acked.after_timeout { 2 * acked.mss } else { bytes };
             let grow = bytes.min(limit).min(self.ssthresh - self.cwnd);
             self.cwnd += grow;
@@ -151,8 +153,8 @@ impl Congestion {
         self.cwnd = self.ssthresh;
     }
 
-    /// The retransmission timer fired; `again`: for a segment that it has sent again before, so that ssthresh
-    /// stays.
+    /// The retransmission timer fired; `again`: for a segment that it has sent again before, so
+    /// that ssthresh stays.
     pub(crate) fn on_timeout(&mut self, flight: u32, mss: u32, again: bool) {
         if !again {
             self.reduce(flight, mss);
@@ -170,7 +172,7 @@ impl Congestion {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
             //# As specified in [RFC3042], the additional data sent in limited transmit MUST NOT be
             //# included in this calculation.
-            // What is in flight beyond the window was sent by limited transmit.
+            // Flight above cwnd is limited transmit; leave it out.
             Algorithm::NewReno { counted } => {
                 *counted = 0;
                 flight.min(self.cwnd) / 2
@@ -202,16 +204,16 @@ impl Algorithm {
     }
 }
 
-/// The time that CUBIC's window is a function of. It begins with the first ACK of a congestion avoidance,
-/// and stands still while the window is not what holds the sender back.
+/// The time that CUBIC's window is a function of. The time begins with the first ACK of a
+/// congestion avoidance, and stands still while the window is not what holds the sender back.
 ///
-/// In eight bytes, for a connection is small: the moment of its begin in ns, or with [`Epoch::PAUSED`]
-/// how long it had run when it stopped.
+/// An epoch has eight bytes, for a connection is small. The bytes hold the moment of its begin in
+/// ns, or with [`Epoch::PAUSED`] the time that it had run when it stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Epoch(u64);
 
 impl Epoch {
-    /// It has not begun.
+    /// The epoch has not begun.
     const NONE: Epoch = Epoch(u64::MAX);
     /// No clock of ours reaches this bit: 2^63 ns are 292 years.
     const PAUSED: u64 = 1 << 63;
@@ -239,7 +241,8 @@ impl Epoch {
         }
     }
 
-    /// Excludes the last `time` from the elapsed time. While the epoch is paused, it is excluded already.
+    /// Excludes the last `time` from the elapsed time. While the epoch is paused, it is excluded
+    /// already.
     fn leave_out(&mut self, time: Duration) {
         if self.is_running() {
             self.0 += time.as_nanos() as u64;
@@ -261,7 +264,7 @@ struct Cubic {
     cwnd_prior: u32,
     /// Milliseconds from the epoch to the plateau.
     k_ms: u32,
-    /// What Reno would have, in whole bytes, at most [`CWND_MAX`], and 1/1024 bytes.
+    /// Window that Reno would have, in whole bytes, at most [`CWND_MAX`], and 1/1024 bytes.
     w_est: u32,
     w_est_fraction: u16,
     /// Growth not yet worth a byte, in 1/1024 bytes.
@@ -425,8 +428,9 @@ mod tests {
         assert!(cc.cwnd() > 1050 * MSS, "{}", cc.cwnd());
     }
 
-    /// RFC 9438's figures 1, 2 and 4 in real numbers, for a flow that is always limited by its window:
-    /// segments after `t` seconds of congestion avoidance that began below a plateau at `w_max`.
+    /// RFC 9438's figures 1, 2 and 4 in real numbers, for a flow that is always limited by its
+    /// window. Returns segments after `t` seconds of congestion avoidance that began below a
+    /// plateau at `w_max`.
     fn reference(w_max: f64, start: f64, t: f64, rtt: f64) -> f64 {
         let (c, beta) = (0.4, 0.7);
         let k = ((w_max - start) / c).cbrt();
@@ -457,8 +461,8 @@ mod tests {
                     cc.on_ack(now, Acked { bytes, srtt, ..acked(bytes) });
                     left -= bytes;
                 }
-                // Each ACK adds a part of what the curve will grow by in a round trip (RFC 9438 §4.4): the
-                // window is where the curve is between now and then.
+                // Each ACK adds a part of the curve's growth in the coming round trip (RFC 9438
+                // §4.4). So the window is where the curve is between now and then.
                 let (t, rtt) = (now.since(begin).as_secs_f64(), rtt_ms as f64 / 1000.0);
                 let most = 1.5 * f64::from(window) / f64::from(MSS);
                 let [from, to] =
@@ -470,8 +474,8 @@ mod tests {
         }
     }
 
-    /// A program that had nothing to send for a while goes on where it was: the window neither jumps to where
-    /// the curve is by now, nor begins with the flat part of a new one.
+    /// A program that had nothing to send for a while goes on with its former window. The window
+    /// neither jumps to the curve's present value, nor begins with the flat part of a new curve.
     #[test]
     fn cubic_leaves_out_what_the_program_left_unused() {
         let run = |pause: Option<bool>| {

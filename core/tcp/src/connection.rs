@@ -1,8 +1,8 @@
-//! The connection: its variables, what follows from them, and its end. It uses nothing of what it goes through
-//! (`open`, `receive`, `plan`, `emit`, `timeouts`, `calls`): these use it.
+//! A connection's variables, values derived from them, and its end. The stages that use it (`open`,
+//! `receive`, `plan`, `emit`, `timeouts`, `calls`) are not used here.
 //!
 //! Budget: [`Connection`] is the largest part of what an idle connection costs, and there may be a
-//! million of them. What most connections never need lives in boxes that exist while it is needed:
+//! million of them. Rarely needed parts live in boxes, which exist while they are needed:
 //! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the rare figures in [`Counters`].
 
 use crate::challenge::ChallengeLimit;
@@ -22,7 +22,7 @@ use crate::timestamps;
 use crate::watch::Watch;
 use towpath_wire::tcp::{Options, SackBlocks, SeqNum, Timestamps};
 
-/// One TCP connection. The crate's documentation says in which order to call what.
+/// A TCP connection. The crate's documentation says in which order to call what.
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) state: State,
@@ -57,9 +57,11 @@ pub struct Connection {
 
     // The receive sequence space.
     pub(crate) rcv_nxt: SeqNum,
-    /// The right edge that the peer was told last; before the peer's SYN, `rcv_nxt` plus our SYN's window.
+    /// The right edge that the peer was told last; before the peer's SYN, `rcv_nxt` plus our SYN's
+    /// window.
     pub(crate) rcv_adv: SeqNum,
-    /// The furthest right edge that it was ever told: what it sent up to there is taken if there is room.
+    /// The furthest right edge that it was ever told: what it sent up to there is taken if there is
+    /// room.
     pub(crate) rcv_max: SeqNum,
     /// The last acknowledgement sent.
     pub(crate) rcv_acked: SeqNum,
@@ -83,7 +85,7 @@ pub struct Connection {
     pub(crate) rtt: Rtt,
     /// When the bytes were sent whose round trip is being measured; [`Instant::FAR`]: none are.
     timed_at: Instant,
-    /// They are acknowledged from here on.
+    /// Number from which on an acknowledgement covers the timed bytes.
     timed_end: SeqNum,
     pub(crate) congestion: Congestion,
     pub(crate) recovery: Recovery,
@@ -96,7 +98,7 @@ pub struct Connection {
 /// The largest share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
 const _: () = assert!(size_of::<Connection>() <= 336);
 
-/// What the program's reading all of the bytes does to an acknowledgement that is delayed.
+/// Effect on a delayed acknowledgement when the program has read all bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenRead {
     /// More segments are likely to come, or the delay to end.
@@ -107,7 +109,7 @@ pub(crate) enum WhenRead {
     Answers,
 }
 
-/// What `plan` has to send apart from bytes.
+/// Segments that `plan` has to send apart from bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Owed {
     pub(crate) syn: bool,
@@ -232,10 +234,11 @@ impl Connection {
         self.mss_peer.min(self.mss_path).min(self.half_window()).max(MSS_MIN)
     }
 
-    /// Half the largest window that the peer ever offered. Of larger segments only one fits into its
-    /// buffer, and it would be sent when the peer has read all: each segment would wait for the
-    /// acknowledgement of the one before, which the peer delays. On a link with segments of 64 KiB that
-    /// is the rule. As Linux (`tcp_bound_to_half_wnd`), which leaves windows of up to 536 bytes alone.
+    /// Half the largest window that the peer ever offered. A larger segment would fit into the
+    /// peer's buffer alone, and be sent when the peer has read all. So each segment would wait for
+    /// the acknowledgement of the one before, which the peer delays. On a link with segments of 64
+    /// KiB that is the rule. Linux does the same (`tcp_bound_to_half_wnd`), and leaves windows of
+    /// up to 536 bytes alone.
     fn half_window(&self) -> u16 {
         match self.max_snd_wnd {
             0 => u16::MAX,
@@ -306,18 +309,18 @@ impl Connection {
         self.flight() - u32::from(self.syn_in_flight()) - u32::from(self.fin_in_flight())
     }
 
-    /// One past the last number that the peer's window allows.
+    /// Number behind the last that the peer's window allows.
     pub(crate) fn window_end(&self) -> SeqNum {
         self.snd_una + self.snd_wnd
     }
 
-    /// What the peer may still send, as far as it knows.
+    /// Bytes that the peer may still send, as far as it knows.
     pub(crate) fn recv_window(&self) -> u32 {
         self.rcv_adv - self.rcv_nxt
     }
 
-    /// What is left of the largest window that the peer was ever told. It may have sent up to that edge before
-    /// it heard that the window is smaller, and its acknowledgements have numbers up to there.
+    /// Rest of the largest window that the peer was ever told. The peer may have sent up to that
+    /// edge before it heard of a smaller window, and its acknowledgements have numbers up to there.
     pub(crate) fn recv_window_max(&self) -> u32 {
         self.rcv_max - self.rcv_nxt
     }
@@ -336,7 +339,8 @@ impl Connection {
         self.events |= event;
     }
 
-    /// Enters CLOSED and sends nothing more, but for a RST that answers a segment of another connection.
+    /// Enters CLOSED and sends nothing more, but for a RST that answers a segment of another
+    /// connection.
     pub(crate) fn enter_closed(&mut self) {
         self.state = State::Closed;
         let Owed { replies, reply, .. } = self.owed;
@@ -356,13 +360,14 @@ impl Connection {
         (self.timed_at, self.timed_end) = (now, end);
     }
 
-    /// What is being measured was sent again: nobody can tell which of the two is acknowledged (Karn's
-    /// algorithm, RFC 6298 §3), so it gives no sample.
+    /// The timed bytes were sent again, so they give no sample: an acknowledgement may be of either
+    /// copy (Karn's algorithm, RFC 6298 §3).
     pub(crate) fn stop_timing(&mut self) {
         self.timed_at = Instant::FAR;
     }
 
-    /// The segment at SND.UNA is sent again: of its copies, this is the one whose round trip can be told.
+    /// The segment at SND.UNA is sent again: of its copies, this is the one whose round trip can be
+    /// told.
     pub(crate) fn note_repeated(&mut self, now: Instant) {
         self.counters.rare_mut().ts_repeated = now.millis().wrapping_add(self.ts_offset);
     }
@@ -373,7 +378,7 @@ impl Connection {
         (self.timed_at != Instant::FAR).then_some((self.timed_end, self.timed_at))
     }
 
-    /// What happened since, oldest first; `None` when that was all.
+    /// Events since the last call, oldest first; `None` after the last one.
     #[inline]
     pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
         // As good as always, and asked after each segment.
@@ -413,7 +418,8 @@ impl Connection {
         Some(end)
     }
 
-    /// What takes its place in TIME-WAIT. It entered that state when it heard from the peer last.
+    /// The connection's successor in TIME-WAIT. The connection entered that state when it heard
+    /// from the peer last.
     fn time_wait(&self) -> TimeWait {
         let ended = EndedConnection {
             snd_nxt: self.snd_nxt,
@@ -427,8 +433,8 @@ impl Connection {
         TimeWait::new(ended, self.timers.last_recv, self.settings.time_wait_ms)
     }
 
-    /// The path carries `mss` bytes of TCP payload and options. Bytes in flight that were cut larger
-    /// and got lost go again in the new size.
+    /// The path carries `mss` bytes of TCP payload and options. Bytes in flight that were cut
+    /// larger and got lost go again in the new size.
     pub fn on_path_mtu(&mut self, mss: u16) {
         let before = self.mss_without_options();
         self.mss_path = mss;
@@ -437,8 +443,9 @@ impl Connection {
         let flight = self.flight();
         let long = flight.saturating_sub(self.recovery.short_tail.into());
         if shrunk && self.state.may_send() && long > 0 {
-            // RFC 1191 §6.5: resend at once, and do not take it for congestion. Which segments the router
-            // dropped is not known one by one; behind the last long one there are short ones, which passed.
+            // RFC 1191 §6.5: resend at once, and do not take it for congestion. The router's drops
+            // are not known one by one. Behind the last long segment there are short ones, which
+            // passed.
             self.recovery.resend(self.snd_una, self.snd_una + long, self.snd_nxt);
             self.stop_timing();
         }
@@ -460,8 +467,8 @@ impl Connection {
         false
     }
 
-    /// The largest window of at most `room` bytes that the window field can express: whole units of the window
-    /// scale, at most 65535 of them.
+    /// The largest window of at most `room` bytes that the window field can express: whole units of
+    /// the window scale, at most 65535 of them.
     pub(crate) fn offerable(&self, room: u32) -> u32 {
         (room >> self.rcv_wscale).min(u32::from(u16::MAX)) << self.rcv_wscale
     }
@@ -540,7 +547,7 @@ mod tests {
         receive(&mut connection, 100, 0, Flags::FIN);
         assert_eq!(connection.state, State::Established);
         assert!(connection.assembler.is_some());
-        // What is beyond the FIN does not exist.
+        // Bytes beyond the FIN do not exist.
         receive(&mut connection, 0, 150, Flags::PSH);
         assert_eq!(connection.rcv_nxt, SeqNum(201) + 101);
         assert_eq!(connection.state, State::CloseWait);

@@ -1,9 +1,9 @@
-//! Figures for [`Info`](crate::Info). Of these only the two times of the last data, `bytes_acked` and
+//! Figures for [`Info`](crate::Info). Only the two times of the last data, `bytes_acked` and
 //! `ts_repeated` decide anything.
 
 use crate::time::Instant;
 
-/// What every connection has, and a box for what happens when things go wrong.
+/// Counters that every connection has, and a box for those of rare events.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) bytes_acked: u64,
@@ -36,7 +36,7 @@ pub(crate) struct RareCounters {
     send_buffer: Stopwatch,
 }
 
-/// What holds the sender back. The rare ones come last.
+/// Reason that holds the sender back. The rare ones come last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Limit {
@@ -47,8 +47,9 @@ pub(crate) enum Limit {
     SendBuffer,
 }
 
-/// A sum of times in nanoseconds, less the moment it was started at while it runs (wrapping): one word
-/// does for both. In its lowest bits is room for a [`Limit`], which times leave alone: the rest counts 146 years.
+/// A sum of times in nanoseconds, less the moment it was started at while it runs (wrapping): one
+/// word does for both. In its lowest bits is room for a [`Limit`], which times leave alone: the
+/// rest counts 146 years.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stopwatch(u64);
 

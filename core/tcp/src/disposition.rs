@@ -1,22 +1,23 @@
-//! What became of a segment, and why one was dropped.
+//! Result of a segment, and why one was dropped.
 
 use core::fmt;
 
-/// What became of a segment.
+/// Result of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// It was used; do what it says with the FIFOs.
+    /// The segment was used; make its changes to the FIFOs.
     Accepted(FifoChanges),
     /// Nothing of it was used. An answer, if one is due, comes from `plan`.
     Dropped(DropReason),
 }
 
-/// What an accepted segment means for the FIFOs, in this order: write, commit, release.
+/// Changes of the FIFOs after an accepted segment, in this order: write, commit, release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FifoChanges {
     /// Payload to copy into the receive FIFO.
     pub write: Option<Write>,
-    /// Bytes that are now in order, holes filled by earlier writes included: hand them to the program.
+    /// Bytes that are now in order, holes filled by earlier writes included: hand them to the
+    /// program.
     pub commit: u32,
     /// Bytes at the front of the send FIFO that the peer has: release them.
     pub released: u32,
@@ -47,9 +48,9 @@ pub enum DropReason {
     Paws,
     /// Timestamps were negotiated and it has none (RFC 7323 §3.2).
     TimestampMissing,
-    /// It acknowledges what was never sent, or far too old data (RFC 5961 §5).
+    /// The segment acknowledges bytes that were never sent, or far too old data (RFC 5961 §5).
     BadAck,
-    /// It has no ACK where every segment has one.
+    /// The segment has no ACK where every segment has one.
     NoAck,
     /// A SYN on a synchronised connection (RFC 5961 §4).
     SynInWindow,

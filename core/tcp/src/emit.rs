@@ -10,8 +10,8 @@ use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
 impl Connection {
-    /// Turns a decision of [`plan`](Self::plan), made with the same arguments and no call in between,
-    /// into a segment. From here on it counts as sent.
+    /// Turns a decision of [`plan`](Self::plan), made with the same arguments and no call in
+    /// between, into a segment. From here on it counts as sent.
     pub fn emit(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
         let wire = transmit.len.div_ceil(u32::from(transmit.segment_size.max(1))).max(1);
         self.counters.segs_out = self.counters.segs_out.wrapping_add(wire);
@@ -29,7 +29,8 @@ impl Connection {
                 out
             }
             TransmitKind::Ack => {
-                // In SYN-RECEIVED, too, this is a segment with SEQ = SND.NXT, which is beyond our SYN already.
+                // In SYN-RECEIVED, too, this is a segment with SEQ = SND.NXT, which is beyond our
+                // SYN already.
                 self.quick_acks = self.quick_acks.saturating_sub(1);
                 self.emit_segment(now, transmit, buffers)
             }
@@ -129,8 +130,8 @@ impl Connection {
         out
     }
 
-    /// A segment that the peer cannot accept and so has to answer: one number before what it expects,
-    /// without bytes.
+    /// A segment that the peer cannot accept and so has to answer: one number before what it
+    /// expects, without bytes.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
     //= type=exception
@@ -166,8 +167,9 @@ impl Connection {
         //# left (SHLD-14).
         // SHLD-14: the edge does not move left, as far as the unit and the room allow; a unit's
         // remainder may (RFC 7323 §2.4). When the room itself shrank (SO_RCVBUF was set, memory is
-        // short), the peer is told: what it sent in vain it would send again after a timeout, and it
-        // would not ask when there is room again. Bytes up to the old edge are still taken if they fit.
+        // short), the peer is told. Otherwise it would send bytes in vain, and again after a
+        // timeout, and would not ask when there is room again. Bytes up to the old edge are still
+        // taken if they fit.
         if window & (unit - 1) != 0 && (field + 1) << scale <= buffers.recv_free {
             field += 1;
         }
@@ -239,7 +241,8 @@ impl Connection {
         self.counters.enter(now, Limit::Network);
     }
 
-    /// Remembers where the last segment ends that a narrow path may not carry. SND.NXT is beyond it.
+    /// Remembers where the last segment ends that a narrow path may not carry. SND.NXT is beyond
+    /// it.
     fn note_long(&mut self, transmit: &Transmit) {
         let size = u32::from(transmit.segment_size.max(1));
         let tail = transmit.len % size;
@@ -295,7 +298,8 @@ impl Connection {
         }
     }
 
-    /// `plan` said [`Plan::Nothing`](crate::Plan::Nothing) with this reason and the caller stops here.
+    /// `plan` said [`Plan::Nothing`](crate::Plan::Nothing) with this reason and the caller stops
+    /// here.
     ///
     /// Starts the clock of a corked segment and of the time spent limited by windows and buffers.
     /// Without this call a cork that is never taken away holds its last short segment for ever.

@@ -1,4 +1,4 @@
-//! What happened to a connection, for whoever owns it.
+//! Events of a connection, for its owner.
 
 use crate::time_wait::TimeWait;
 

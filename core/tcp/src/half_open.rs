@@ -41,7 +41,8 @@ pub struct HalfOpen {
     challenge: ChallengeLimit,
 }
 
-/// What a finished handshake agreed on; makes a connection with [`Connection::accept`](crate::Connection::accept).
+/// Result of a finished handshake; makes a connection with
+/// [`Connection::accept`](crate::Connection::accept).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handshake {
     /// Our initial sequence number.
@@ -58,7 +59,7 @@ pub struct Handshake {
     pub timestamps: bool,
     /// TS.Recent: the timestamp of the peer to echo.
     pub ts_recent: u32,
-    /// What is added to the milliseconds of our clock to make our timestamps.
+    /// Offset of our timestamps from the milliseconds of our clock.
     pub ts_offset: u32,
     /// The peer's window after the last segment, scaled.
     pub send_window: u32,
@@ -111,7 +112,7 @@ impl Handshake {
 /// A flood of SYNs fills a table of them.
 const _: () = assert!(size_of::<HalfOpen>() <= 100);
 
-/// What a segment means for a half-open connection.
+/// Meaning of a segment for a half-open connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalfOpenVerdict {
     /// Make the connection, then give it the same segment.
@@ -162,7 +163,8 @@ impl HalfOpen {
         }
     }
 
-    /// The SYN-ACK, first or again. `recv_window` is the room for bytes; a SYN's window is never scaled.
+    /// The SYN-ACK, first or again. `recv_window` is the room for bytes; a SYN's window is never
+    /// scaled.
     pub fn syn_ack(&mut self, now: Instant, recv_window: u32) -> Outgoing {
         self.sent = self.sent.saturating_add(1);
         self.sent_at = now;
@@ -197,7 +199,7 @@ impl HalfOpen {
         }
         let rcv_nxt = self.irs + 1;
         let window = u32::from(self.recv_window);
-        // It begins in the window, or before it and reaches into it.
+        // The segment begins in the window, or begins before it and reaches into it.
         let acceptable = segment.seq.is_within(rcv_nxt, window + 1)
             || rcv_nxt.is_within(segment.seq, segment.seq_len());
         if flags.contains(Flags::RST) {
@@ -257,8 +259,8 @@ impl HalfOpen {
             send_scale: self.send_scale,
             sack: self.sack,
             timestamps: self.timestamps,
-            // The segment's own becomes the recent one when the connection gets it, if it is in order: taken
-            // from one further on it would make the one before it look old.
+            // The segment's own timestamp becomes the recent one when the connection gets it, if it
+            // is in order. A timestamp of a later segment would make the one before it look old.
             ts_recent: self.ts_recent,
             ts_offset: self.ts_offset,
             send_window: u32::from(segment.window) << self.send_scale.unwrap_or(0),

@@ -1,4 +1,4 @@
-//! What a connection knows about itself.
+//! State that a connection reports of itself.
 
 use crate::config::TIMESTAMPS_LEN;
 use crate::congestion::CongestionKind;
@@ -11,8 +11,8 @@ use crate::timers::TimerKind;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// A snapshot: enough to fill Linux's `struct tcp_info`. Counts of segments that we keep as bytes are
-/// rounded up to segments.
+/// A snapshot: enough to fill Linux's `struct tcp_info`. Counts of segments that we keep as bytes
+/// are rounded up to segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
     /// Where it is in its life.
@@ -39,7 +39,7 @@ pub struct Info {
     pub rcv_wscale: u8,
     /// The retransmission timeout in force, doublings included.
     pub rto: Duration,
-    /// What it waits for next, and how long.
+    /// The event that the timer waits for next, and how long.
     pub timer: Option<(TimerKind, Duration)>,
     /// Whether ACKs go out at once just now.
     pub quick_acks: bool,
@@ -71,7 +71,7 @@ pub struct Info {
     pub sacked: u32,
     /// Segments of them deemed lost, sent again or not.
     pub lost: u32,
-    /// Of those in flight, sent again.
+    /// Segments in flight that were sent again.
     pub retrans: u32,
     /// Segments sent again in all.
     pub total_retrans: u32,
@@ -101,9 +101,9 @@ pub struct Info {
     pub segs_in: u32,
     /// Segments sent, as the layers below cut them; wraps.
     pub segs_out: u32,
-    /// Those received with payload.
+    /// Segments received with payload.
     pub data_segs_in: u32,
-    /// Those sent with payload.
+    /// Segments sent with payload.
     pub data_segs_out: u32,
     /// Segments that the peer has: acknowledged or reported.
     pub delivered: u32,
@@ -117,8 +117,8 @@ pub struct Info {
     pub since_data_recv: Option<Duration>,
     /// Since the last segment that was accepted; `None` before the handshake is over.
     pub since_ack_recv: Option<Duration>,
-    /// Time with something to send, and the parts of it in which the peer's window or our own buffer
-    /// held it back.
+    /// Time with something to send, and the parts of it in which the peer's window or our own
+    /// buffer held it back.
     pub busy_time: Duration,
     /// Time held back by the peer's window.
     pub rwnd_limited: Duration,
@@ -147,13 +147,15 @@ impl Connection {
         seq.is_within(self.snd_una, self.snd_nxt - self.snd_una)
     }
 
-    /// Payload that the peer may put into a segment: the MSS of our SYN less what options take of it.
+    /// Payload that the peer may put into a segment: the MSS of our SYN less what options take of
+    /// it.
     fn advmss(&self) -> u32 {
         let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
         u32::from(self.settings.mss_recv - options)
     }
 
-    /// A snapshot of the connection's figures. Not for each segment: who needs one of them asks for that.
+    /// A snapshot of the connection's figures. The snapshot is not for each segment: a caller that
+    /// needs one figure asks for that alone.
     pub fn info(&self, now: Instant, buffers: Buffers) -> Info {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);

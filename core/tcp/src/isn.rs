@@ -3,8 +3,8 @@
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;
 
-/// ISN = M + F(addresses, ports, secret): `hash` is F, a keyed hash that the caller computes because
-/// it has the addresses and the secret.
+/// ISN = M + F(addresses, ports, secret): `hash` is F, a keyed hash that the caller computes
+/// because it has the addresses and the secret.
 ///
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
 //# A TCP implementation MUST use the above type of "clock" for clock-
@@ -19,10 +19,11 @@ pub fn initial_sequence(hash: u64, now: Instant) -> SeqNum {
     SeqNum((hash as u32 ^ (hash >> 32) as u32).wrapping_add(clock))
 }
 
-/// The initial number of a connection whose predecessor between the same ports is in TIME-WAIT: `iss`, or
-/// `min` ([`TimeWait::iss_min`](crate::TimeWait::iss_min)) if `iss` is before that. The old numbers went on
-/// with the bytes that were sent and `iss` with time, so the two may lie anywhere: it counts which way is
-/// nearer, and no number from `min` back to half the space before it is used again.
+/// The initial number of a connection whose predecessor between the same ports is in TIME-WAIT:
+/// `iss`, or `min` ([`TimeWait::iss_min`](crate::TimeWait::iss_min)) if `iss` is before that. Old
+/// numbers advanced with the bytes that were sent and `iss` with time, so each may be ahead of the
+/// other. The shorter way round decides, and no number from `min` back to half the space before it
+/// is used again.
 pub fn not_before(min: SeqNum, iss: SeqNum) -> SeqNum {
     if iss.distance(min) < 0 { min } else { iss }
 }

@@ -1,8 +1,9 @@
-//! One TCP connection as a pure state machine (RFC 9293 and what it pulls in).
+//! A TCP connection as a pure state machine (RFC 9293 and what it pulls in).
 //!
-//! This crate knows sequence numbers, bytes and time. It knows no IP, no packet, no socket, and it
-//! never sees payload: it is told how many bytes arrived and answers where they belong; it is told
-//! how many bytes wait and answers which of them to send. Same calls, same answers, always.
+//! The crate knows sequence numbers, bytes and time, but no IP, no packet, no socket and no
+//! payload. `on_segment` is told how many bytes arrived, and answers where they belong. `plan` is
+//! told how many bytes wait, and answers which of them to send. The same calls always get the same
+//! answers.
 //!
 //! # The caller's duty
 //! * Validate checksums and find the connection, then [`Connection::on_segment`]. Do what the
@@ -10,17 +11,18 @@
 //! * After anything happened (a segment, new bytes, a timeout, a call below) visit the connection:
 //!   `while let Plan::Send(transmit) = c.plan(..) { c.emit(..) }`, then tell it why it stopped with
 //!   [`Connection::on_idle`].
-//! * Drain [`Connection::poll_event`] until `None`; after [`ConnectionEvent::Closed`] or [`ConnectionEvent::TimeWait`]
-//!   the connection is done and may be dropped.
+//! * Drain [`Connection::poll_event`] until `None`; after [`ConnectionEvent::Closed`] or
+//!   [`ConnectionEvent::TimeWait`] the connection is done and may be dropped.
 //! * Keep one timer for [`Connection::next_timeout`]; when it is due, [`Connection::on_timeout`].
 //!
 //! Passive opens are a [`HalfOpen`] until the handshake is over, closed connections a [`TimeWait`]:
 //! both are small, for there may be very many.
 //!
 //! # Reading order
-//! [`Segment`] and [`Outgoing`] (what comes and goes) → `connection` (its variables) → `open` → `receive` (a
-//! segment arrives) → `plan` (what may go now) → `emit` → `timeouts` → `calls` (what the program asks). Below
-//! `connection` are its parts, which know nothing of it: `recovery`, `congestion`, `rtt`, `ranges`, `timers`, `watch`.
+//! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its variables) → `open` →
+//! `receive` → `plan` (segments that may go) → `emit` → `timeouts` → `calls` (the user's). Below
+//! `connection` are its parts, which know nothing of it: `recovery`, `congestion`, `rtt`, `ranges`,
+//! `timers`, `watch`.
 //!
 //! # Example
 //! A handshake and five bytes, with nothing in between:
@@ -72,9 +74,9 @@
 //!
 //! # Not here yet, and where it goes
 //! RACK-TLP and spurious-loss undo: `recovery` (arrival times are already in [`Segment`]). PRR:
-//! `recovery`, in the step that bounds what recovery may send. ECN: [`Segment::ce`] in `receive`, ECE
-//! and CWR in `emit`. Pacing: one more reason in [`Idle`] and one more [`TimerKind`]. BBR, Vegas,
-//! HyStart++: `congestion`.
+//! `recovery`, in the step that bounds what recovery may send. ECN: [`Segment::ce`] in `receive`,
+//! ECE and CWR in `emit`. Pacing: one more reason in [`Idle`] and one more [`TimerKind`]. BBR,
+//! Vegas, HyStart++: `congestion`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,5 +1,5 @@
-//! How a connection is opened, actively or by a handshake that a [`HalfOpen`](crate::HalfOpen) went through, and
-//! what the handshake settles.
+//! How a connection is opened, actively or by a handshake that a [`HalfOpen`](crate::HalfOpen) went
+//! through, and what the handshake settles.
 
 use crate::config::{Config, WINDOW_SCALE_MAX};
 use crate::connection::Connection;
@@ -10,16 +10,16 @@ use crate::time::Instant;
 use towpath_wire::tcp::{Options, SeqNum};
 
 impl Connection {
-    /// An active open, in SYN-SENT. `plan` yields the SYN. `timestamp_offset` makes the timestamps of
-    /// this connection unlike those of others (RFC 7323 §5.4).
+    /// An active open, in SYN-SENT. `plan` yields the SYN. `timestamp_offset` makes the timestamps
+    /// of this connection unlike those of others (RFC 7323 §5.4).
     pub fn connect(config: Config, iss: SeqNum, timestamp_offset: u32, now: Instant) -> Connection {
         let mut connection = Connection::opening(&config, iss, timestamp_offset, now);
         connection.owed.syn = true;
         connection
     }
 
-    /// Gives a connection whose SYN was not sent yet numbers beyond `iss_min`, where an old connection between the same
-    /// ports ended, if they are not so already.
+    /// Gives a connection whose SYN was not sent yet numbers beyond `iss_min`, if it has not such
+    /// already. An old connection between the same ports ended there.
     pub fn begin_after(&mut self, iss_min: SeqNum) {
         if self.state != State::SynSent || self.snd_nxt != self.iss {
             return;
@@ -31,8 +31,8 @@ impl Connection {
         self.recovery.set_sack(self.sack);
     }
 
-    /// A passive open whose handshake is over, in ESTABLISHED. The segment that finished the handshake
-    /// is then given to `on_segment`, for it may carry bytes.
+    /// A passive open whose handshake is over, in ESTABLISHED. The segment that finished the
+    /// handshake is then given to `on_segment`, for it may carry bytes.
     pub fn accept(config: Config, handshake: Handshake, now: Instant) -> Connection {
         let mut connection = Connection::opening(&config, handshake.iss, handshake.ts_offset, now);
         connection.state = State::Established;

@@ -1,4 +1,4 @@
-//! What may be sent now, and if nothing, why. Pure: nothing changes until `emit`.
+//! Decides which segment may be sent now, and if none, why. Pure: nothing changes until `emit`.
 
 use crate::connection::{Connection, LastReset};
 use crate::recovery::Hole;
@@ -7,7 +7,7 @@ use crate::state::State;
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;
 
-/// What `plan` decided.
+/// Decision of `plan`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
     /// Hand it to `emit` before any other call on the connection, or forget it: nothing is lost.
@@ -34,7 +34,7 @@ pub enum Idle {
     NotConnected,
 }
 
-/// One decision of `plan`, to be carried out by `emit`.
+/// A segment that `plan` decided on, for `emit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
     pub(crate) kind: TransmitKind,
@@ -46,7 +46,7 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// What kind of segment it will be.
+    /// Kind of the segment.
     pub fn kind(&self) -> TransmitKind {
         self.kind
     }
@@ -57,7 +57,7 @@ impl Transmit {
     }
 }
 
-/// What kind of segment is to go.
+/// Kinds of segments to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransmitKind {
@@ -78,8 +78,9 @@ pub enum TransmitKind {
 }
 
 impl Connection {
-    /// The next segment to send, most urgent first, with at most `max_payload` bytes: more than a
-    /// segment only if the layers below cut (TSO); a value below one segment counts as one segment.
+    /// The next segment to send, most urgent first, with at most `max_payload` bytes. More than one
+    /// segment's payload needs layers below that cut (TSO); a value below one segment counts as one
+    /// segment.
     pub fn plan(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Plan {
         if let Some(transmit) = self.plan_control(now, buffers, max_payload) {
             return Plan::Send(transmit);
@@ -104,8 +105,8 @@ impl Connection {
         }
     }
 
-    /// The acknowledgement that is due, on its own, for an owner that has no room for the bytes that [`plan`](Self::plan)
-    /// would have carry it.
+    /// The acknowledgement that is due, on its own, for an owner that has no room for the bytes
+    /// that [`plan`](Self::plan) would have carry it.
     pub fn plan_ack(&self) -> Option<Transmit> {
         let due = self.state.is_synchronized() && self.owed.ack;
         due.then(|| self.bare(TransmitKind::Ack))
@@ -151,8 +152,8 @@ impl Connection {
         Transmit { kind, seq: self.snd_nxt, len: 0, segment_size: 0, fin: false, push: false }
     }
 
-    /// Retransmissions first, then new bytes, then the last resort of a recovery (RFC 6675 §4, NextSeg
-    /// rule 4).
+    /// Retransmissions first, then new bytes, then the last resort of a recovery (RFC 6675 §4,
+    /// NextSeg rule 4).
     fn plan_bytes(
         &self,
         now: Instant,
@@ -224,9 +225,10 @@ impl Connection {
         Some(self.retransmit(hole, whole.min(max_payload - max_payload % mss).max(mss)))
     }
 
-    /// A hole of which all was sent, as it is of every hole: what the peer reports is checked when it
-    /// arrives. Here it is checked again, for a hole that reached further would send bytes that nobody
-    /// wrote. A scoreboard with such a hole is wrong; the retransmission timer makes a new one.
+    /// A hole of which all was sent, as it is of every hole: what the peer reports is checked when
+    /// it arrives. Here it is checked again, for a hole that reached further would send bytes that
+    /// nobody wrote. A scoreboard with such a hole is wrong; the retransmission timer makes a new
+    /// one.
     fn in_flight(&self, hole: Hole) -> Option<Hole> {
         let (start, end) = (hole.left - self.snd_una, hole.right - self.snd_una);
         let sent = start < end && end <= self.flight();
@@ -337,7 +339,8 @@ impl Connection {
         }
     }
 
-    /// Sender's avoidance of silly windows: the window is less than a segment and less than the bytes.
+    /// Sender's avoidance of silly windows: the window is less than a segment and less than the
+    /// bytes.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
     //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
@@ -364,8 +367,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
         //# When an application issues a series of SEND calls without setting the PUSH flag, the TCP
         //# implementation MAY aggregate the data internally without sending it (MAY-16).
-        // Minshall's variant of Nagle's algorithm: only one short segment is unacknowledged at a time.
-        // Full ones do not hold the last one back, which spares request-response a round trip.
+        // Minshall's variant of Nagle's algorithm: only one short segment is unacknowledged at a
+        // time. Full ones do not hold the last one back, which spares request-response a round
+        // trip.
         (!self.settings.nodelay && self.small_end.gt(self.snd_una)).then_some(Idle::Nagle)
     }
 

@@ -1,5 +1,5 @@
-//! A bounded set of disjoint ranges of sequence numbers: what arrived ahead of its turn, and what the
-//! peer says arrived ahead of its turn.
+//! A bounded set of disjoint ranges of sequence numbers: what arrived ahead of its turn, and what
+//! the peer says arrived ahead of its turn.
 
 use crate::config::RANGES_MAX;
 use towpath_wire::tcp::{SackBlocks, SeqNum};
@@ -11,7 +11,7 @@ pub(crate) struct Ranges {
     total: u32,
 }
 
-/// What became of a range to be added.
+/// Result of adding a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inserted {
     /// Some of it was new.
@@ -168,7 +168,7 @@ impl Assembler {
         self.blocks(max).len()
     }
 
-    /// What to report, most recent first, at most `max`.
+    /// Blocks to report, most recent first, at most `max`.
     pub(crate) fn blocks(&self, max: usize) -> SackBlocks {
         let mut blocks = SackBlocks::new();
         for seq in self.recent.iter().flatten() {

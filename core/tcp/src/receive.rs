@@ -17,11 +17,12 @@ use towpath_wire::tcp::{Flags, SeqNum};
 /// A timestamp older than 24 days says nothing (RFC 7323 §5.5).
 const TS_RECENT_AGE_MAX: u32 = Instant(24 * 24 * 3600 * 1_000_000_000).coarse();
 
-/// An acceptable segment begins less than this before RCV.NXT: sixteen times the longest that IP carries.
+/// An acceptable segment begins less than this before RCV.NXT: sixteen times the longest that IP
+/// carries.
 const SEQ_AGE_MAX: u32 = 1 << 20;
 
-/// This many new bytes are acknowledged at once, even if they are less than two segments. On a link
-/// with segments of 64 KiB a sender may have room for one only, and would wait for the delayed
+/// Number of new bytes that are acknowledged at once, even if they are less than two segments. On a
+/// link with segments of 64 KiB a sender may have room for one only, and would wait for the delayed
 /// acknowledgement each time. The RFC's rule is a lower bound.
 const ACK_BYTES_MAX: u32 = 16 * 1024;
 
@@ -141,12 +142,14 @@ impl Connection {
         self.check_ack(now, segment, buffers, &mut received)?;
         self.note_timestamp(now, segment);
         self.note_heard(now);
-        // URG needs no step: urgent bytes are delivered in line, as RFC 6093 advises applications to ask for.
+        // URG needs no step: urgent bytes are delivered in line, as RFC 6093 advises applications
+        // to ask for.
         self.process_text(now, segment, text, buffers, &mut received);
         Ok(received)
     }
 
-    /// PAWS (RFC 7323 §5). A TS.Recent of 24 days ago refuses nothing: the peer's clock may have wrapped.
+    /// PAWS (RFC 7323 §5). A TS.Recent of 24 days ago refuses nothing: the peer's clock may have
+    /// wrapped.
     fn check_timestamps(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
         if !self.timestamps {
             return Ok(());
@@ -185,15 +188,15 @@ impl Connection {
         let len = segment.seq_len() - u32::from(syn_again);
         let window = self.recv_window_max();
         let acceptable = if len == 0 {
-            // A peer that has sent up to the right edge of the window, of which a segment was lost, sends
-            // its ACKs with SEQ = RCV.NXT + RCV.WND. The RFC's test refuses that sequence number; without
-            // these ACKs both sides would wait for their timers.
+            // A peer that has sent up to the right edge of the window, and lost a segment, sends
+            // its ACKs with SEQ = RCV.NXT + RCV.WND. The RFC's test refuses that sequence number.
+            // Without these ACKs both sides would wait for their timers.
             seq.is_within(self.rcv_nxt, window + 1)
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# If the RCV.WND is zero, no segments will be acceptable, but special allowance should be
             //# made to accept valid ACKs, URGs, and RSTs.
-            // It begins in the window, or before it and reaches into it.
+            // The segment begins in the window, or begins before it and reaches into it.
             seq == self.rcv_nxt
                 || seq.is_within(self.rcv_nxt, window)
                 || self.rcv_nxt.is_within(seq, len)
@@ -217,7 +220,8 @@ impl Connection {
         let before = if seq.lt(self.rcv_nxt) { self.rcv_nxt - seq } else { 0 };
         let payload_offset = before.min(payload_len);
         let start = seq + payload_offset;
-        // The FIN itself is behind the window when it is what lies before it that was received twice.
+        // The FIN itself is behind the window when it is what lies before it that was received
+        // twice.
         let fin = fin && before <= payload_len;
         let mut end = self.rcv_max;
         if let Some(fin) = self.fin_ahead() {
@@ -259,8 +263,8 @@ impl Connection {
         match self.state {
             State::SynReceived => self.raise(pending::REFUSED),
             // Both sides have sent all, and our bytes have arrived: nothing is lost but the peer's
-            // acknowledgement of our FIN. The RFC tells the user of no reset in these states; but with bytes
-            // on their way it destroys them, and the program hears of it as on Linux.
+            // acknowledgement of our FIN. The RFC tells the user of no reset in these states. A
+            // reset with bytes on their way destroys them, so the program hears of it as on Linux.
             State::Closing | State::LastAck if self.fin_sent && self.data_in_flight() == 0 => {}
             _ => self.raise(pending::RESET),
         }
@@ -301,8 +305,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
         //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
-        // And not before our first byte: what was never sent cannot have been acknowledged, late or not. The
-        // FIN counts like a byte: its acknowledgement may overtake what the peer sent before it had it.
+        // And not before our first byte: what was never sent cannot have been acknowledged, late or
+        // not. The FIN counts like a byte: its acknowledgement may overtake what the peer sent
+        // before it had it.
         let acked = self.counters.bytes_acked + u64::from(self.fin_acked());
         let age_max = self.max_snd_wnd.min(u32::try_from(acked).unwrap_or(u32::MAX));
         if !segment.ack.is_within(self.snd_una - age_max, age_max + self.flight() + 1) {
@@ -402,8 +407,8 @@ impl Connection {
             let after_timeout = phase == Phase::Loss && !over;
             self.congestion.on_ack(now, Acked { bytes, mss, srtt, limited, after_timeout });
         }
-        // Marks that SND.UNA has passed follow it: left behind, they would come to lie half the space away,
-        // where the order of sequence numbers turns round.
+        // Marks that SND.UNA has passed follow it. Left behind, they would come to lie half the
+        // space away, where the order of sequence numbers turns round.
         self.small_end = self.small_end.max(self.snd_una);
         self.limited_end = self.limited_end.max(self.snd_una);
         self.snd_wl2 = self.snd_wl2.max(self.snd_una);
@@ -413,7 +418,8 @@ impl Connection {
         //# that it will expire after RTO seconds (for the current value of RTO).
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
-        // Bytes got through: should the window shut again, its probes begin with the shortest interval.
+        // Bytes got through: should the window shut again, its probes begin with the shortest
+        // interval.
         self.timers.persist_backoff = 0;
         self.note_progress(now);
         self.timers.retransmit =
@@ -429,10 +435,10 @@ impl Connection {
             }
             return;
         }
-        // Bytes were sent twice: only a timestamp tells which of them this acknowledges. One of an earlier copy
-        // does not tell when this acknowledgement was due. A receiver that had that copy, and whose answer to it
-        // was lost, says so in its answer to the last one: the round trip would seem to be the timeout, and the
-        // timeout would grow from that until it is the longest there is.
+        // Bytes were sent twice, so only a timestamp tells which copy the acknowledgement answers.
+        // The echo of an earlier copy tells no round trip. A receiver that had that copy, and whose
+        // answer was lost, repeats its timestamp in the answer to the last one. A sample of it
+        // would be as long as the timeout, which would grow until it is the longest there is.
         let repeated = self.timers.retransmits > 0 || self.recovery.phase != Phase::Open;
         if let Some(timestamps) = segment.options.timestamps
             && self.timestamps
@@ -481,9 +487,10 @@ impl Connection {
     fn update_window(&mut self, segment: &Segment, window: u32, advanced: bool) {
         let newer = self.snd_wl1.lt(segment.seq)
             || self.snd_wl1 == segment.seq && self.snd_wl2.leq(segment.ack);
-        // When the peer sends old bytes again its sequence numbers go back, and what it says with them is
-        // news all the same if it acknowledges more than ever before: with SND.UNA moved and the old
-        // SND.WND kept, the right edge would move without the peer's word. So is an edge further right.
+        // When the peer sends old bytes again its sequence numbers go back. Its window is news all
+        // the same if it acknowledges more than ever before. Otherwise, with SND.UNA moved and the
+        // old SND.WND kept, the right edge would move without the peer's word. An edge further
+        // right is news, too.
         if advanced || newer || (segment.ack + window).gt(self.window_end()) {
             let reopened = self.snd_wnd == 0 && window > 0 && self.flight() > 0;
             if reopened && self.recovery.on_window_reopened(self.snd_una, self.snd_nxt) {
@@ -621,8 +628,8 @@ impl Connection {
             }
             received.commit = self.rcv_nxt - old;
             self.keep_edges_ahead();
-            // A peer whose ACKs are all old never moves SND.WL1, which must not come to lie half the space
-            // behind. No acceptable segment begins before this.
+            // A peer whose ACKs are all old never moves SND.WL1, which must not come to lie half
+            // the space behind. No acceptable segment begins before this.
             self.snd_wl1 = self.snd_wl1.max(self.rcv_nxt - SEQ_AGE_MAX);
             self.counters.bytes_received += u64::from(received.commit);
         } else {
@@ -688,8 +695,8 @@ impl Connection {
         }
     }
 
-    /// With nothing in flight and nothing in the FIFO, of which `send_len` is the length, nothing holds the
-    /// sender back (`Info::busy_time`).
+    /// With nothing in flight and nothing in the FIFO, of which `send_len` is the length, nothing
+    /// holds the sender back (`Info::busy_time`).
     pub(crate) fn note_limit(&mut self, now: Instant, send_len: u32) {
         if self.flight() == 0 && send_len == 0 {
             self.counters.enter(now, Limit::Idle);

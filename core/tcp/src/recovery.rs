@@ -1,7 +1,8 @@
-//! What is lost, what is in flight, and what to send again.
+//! Bytes that are lost, in flight, or to be sent again.
 //!
-//! RFC 6675 with SACK; RFC 6582 (NewReno) without, kept in the same variables: each duplicate ACK then
-//! counts as a segment that left the network, and only the first byte outstanding is known lost.
+//! RFC 6675 is followed with SACK, and RFC 6582 (NewReno) without, in the same variables. Each
+//! duplicate ACK then counts as a segment that left the network, and only the first byte
+//! outstanding is known lost.
 //!
 //! ```text
 //!   snd_una        high_rxt        lost_end                 snd_nxt
@@ -9,14 +10,14 @@
 //!      |               |  again         |                      |     minus everything in `sacked`
 //! ```
 //!
-//! Loss is a single mark because it is monotone: when a byte is lost, so is each byte before it that
-//! the peer does not have.
+//! Loss is a single mark because it is monotone. When a byte is lost, so is each byte before it
+//! that the peer does not have.
 
 use crate::config::DUP_THRESH;
 use crate::ranges::{Inserted, Ranges};
 use towpath_wire::tcp::{SackBlocks, SeqNum};
 
-/// Which way out of loss the connection is on.
+/// The connection's way out of loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing is known lost.
@@ -25,8 +26,8 @@ pub(crate) enum Phase {
     Recovery,
     /// Loss found by the timer; over likewise.
     Loss,
-    /// Segments in flight go again although the network lost none: the path is too narrow for them, or
-    /// the peer had shut its window on them. No congestion; over likewise.
+    /// Segments in flight go again although the network lost none. Either the path is too narrow
+    /// for them, or the peer had shut its window on them. No congestion; over likewise.
     Resend,
 }
 
@@ -40,12 +41,12 @@ pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     sack: bool,
     /// Distance from the end of the last segment with more payload than every path carries
-    /// (`PAYLOAD_ALWAYS_FITS`) to SND.NXT, at most 65535. The segments after that end are not sent again when
-    /// the path MTU falls.
+    /// (`PAYLOAD_ALWAYS_FITS`) to SND.NXT, at most 65535. The segments after that end are not sent
+    /// again when the path MTU falls.
     pub(crate) short_tail: u16,
 }
 
-/// What the peer has and what it has not.
+/// Scoreboard of RFC 6675: bytes that the peer has, and bytes that it lacks.
 #[derive(Debug)]
 struct Scoreboard {
     /// Selectively acknowledged bytes.
@@ -61,13 +62,13 @@ struct Scoreboard {
     /// Without SACK: bytes that duplicate ACKs say have arrived.
     dup_bytes: u32,
     dup_acks: u16,
-    /// One retransmission may go whatever the congestion window says (RFC 6675 §5 step 4.3).
+    /// A single retransmission may go beyond the congestion window (RFC 6675 §5 step 4.3).
     force: bool,
     /// The last-resort retransmission of this recovery was used (RFC 6675 §4, NextSeg rule 4).
     rescued: bool,
     /// The retransmission of the first stretch was itself lost.
     head_again: bool,
-    /// What the timer sent again last was sent once more because the window reopened.
+    /// The timer's last retransmission was sent once more because the window reopened.
     reopened: bool,
 }
 
@@ -94,7 +95,8 @@ impl Scoreboard {
         self.sacked.total() + self.dup_bytes
     }
 
-    /// Nothing is reported, lost or sent again: a new one would say the same, so that the box can go.
+    /// Nothing is reported, lost or sent again: a new one would say the same, so that the box can
+    /// go.
     fn is_clear(&self, snd_una: SeqNum) -> bool {
         self.dup_acks == 0
             && self.sacked_bytes() == 0
@@ -108,13 +110,12 @@ impl Scoreboard {
         self.head_again = false;
         self.head_mark = snd_nxt;
         self.sacked.trim_below(snd_una);
-        // SND.UNA itself is reported as received and yet not acknowledged: the receiver has discarded what
-        // it had reported (RFC 2018 section 8), so nothing that it reported is believed any more.
+        // SND.UNA itself is SACKed: the receiver reneged (RFC 2018 §8); drop the scoreboard.
         if self.sacked.as_slice().first().is_some_and(|range| range.0 == snd_una) {
             self.sacked = Ranges::default();
         }
-        // Without SACK: one of the acknowledged segments was the missing one, and each of the others had been
-        // counted when its duplicate ACK came.
+        // Without SACK: one of the acknowledged segments was the missing one, and each of the
+        // others had been counted when its duplicate ACK came.
         let counted = (snd_una - old).saturating_sub(mss);
         self.dup_bytes =
             self.dup_bytes.saturating_sub(counted).min((snd_nxt - snd_una).saturating_sub(mss));
@@ -123,7 +124,7 @@ impl Scoreboard {
     }
 }
 
-/// What to send again.
+/// Bytes to send again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hole {
     pub(crate) left: SeqNum,
@@ -143,7 +144,7 @@ impl Recovery {
         self.board.as_ref().map_or(0, |board| board.dup_acks)
     }
 
-    /// One retransmission may go whatever the congestion window says.
+    /// Whether a retransmission may go beyond the congestion window.
     pub(crate) fn is_forced(&self) -> bool {
         self.board.as_ref().is_some_and(|board| board.force)
     }
@@ -196,16 +197,16 @@ impl Recovery {
         Some(Hole { left, right })
     }
 
-    /// The first stretch once more, when what was sent after its retransmission has arrived and it
-    /// has not: without this only the timer would repair a retransmission that was lost.
+    /// The first stretch once more, when bytes sent after its retransmission have arrived and it
+    /// has not. Without this only the timer would repair a retransmission that was lost.
     pub(crate) fn lost_head(&self, snd_una: SeqNum) -> Option<Hole> {
         let board = self.board.as_ref().filter(|board| board.head_again)?;
         let right = board.sacked.as_slice().first()?.0;
         Some(Hole { left: snd_una, right })
     }
 
-    /// The stretch that may be sent again when recovery has nothing else to send (NextSeg rule 4):
-    /// the last that the peer does not have, for its loss can show in no later SACK.
+    /// The stretch that may be sent again when recovery has nothing else to send (NextSeg rule 4).
+    /// The last one that the peer lacks is taken, for its loss can show in no later SACK.
     pub(crate) fn rescue_hole(&self, snd_una: SeqNum, mss: u32) -> Option<Hole> {
         let board = self.board.as_ref()?;
         if self.phase != Phase::Recovery || board.rescued || !self.sack {
@@ -257,8 +258,9 @@ impl Recovery {
         let flight = snd_nxt - snd_una;
         let mut news = false;
         for (left, right) in blocks.iter() {
-            // The edges are the peer's and lie anywhere in the space, so each is a distance from SND.UNA,
-            // compared with what is in flight. Below it are old blocks and those of RFC 2883 (D-SACK).
+            // The edges are the peer's and lie anywhere in the space, so each is a distance from
+            // SND.UNA, compared with what is in flight. Below it are old blocks and those of RFC
+            // 2883 (D-SACK).
             let (start, end) = (left - snd_una, right - snd_una);
             //= https://www.rfc-editor.org/rfc/rfc2018#section-3
             //# Each block represents received bytes of data that are contiguous and
@@ -346,7 +348,7 @@ impl Recovery {
         self.phase = Phase::Recovery;
         self.point = snd_nxt;
         let board = self.board(snd_una, snd_nxt);
-        // What the recovery before this one sent again is in flight, and not lost once more.
+        // Retransmissions of the recovery before are in flight, and not lost once more.
         board.high_rxt = board.high_rxt.max(snd_una);
         board.head_mark = snd_nxt;
         board.force = true;
@@ -374,10 +376,10 @@ impl Recovery {
         board.rescued = false;
     }
 
-    /// What is in flight below `end` did not arrive, and the network is not why.
+    /// Segments in flight below `end` did not arrive, and the network is not why.
     pub(crate) fn resend(&mut self, snd_una: SeqNum, end: SeqNum, snd_nxt: SeqNum) {
-        // A loss that the timer found stays one, so that another timeout of the same segment is known for a
-        // repetition and leaves ssthresh as it is.
+        // A loss that the timer found stays one. So another timeout of the same segment is known
+        // for a repetition and leaves ssthresh as it is.
         if self.phase != Phase::Loss {
             self.phase = Phase::Resend;
         }
@@ -391,12 +393,13 @@ impl Recovery {
         board.rescued = false;
     }
 
-    /// The window reopened with data in flight: the peer had taken it back, and had no room for what was
-    /// on its way. Retransmit from SND.UNA now, not at the backed-off RTO. This is no congestion.
+    /// The window reopened with data in flight: the peer had taken it back, and had no room for
+    /// what was on its way. Retransmit from SND.UNA now, not at the backed-off RTO. A reopened
+    /// window is no sign of congestion.
     ///
-    /// Only once for what was sent, and once for what each timeout sent again: otherwise a peer that shuts and
-    /// opens its window would have a congestion window sent for every two ACKs. True when something is to be
-    /// sent again.
+    /// Sent bytes go again so only once, and each timeout's retransmissions once more. Otherwise a
+    /// peer that shuts and opens its window would have a congestion window sent for every two ACKs.
+    /// True when something is to be sent again.
     pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, &mut self.board) {
             (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
@@ -428,9 +431,10 @@ impl Recovery {
                 && let Some(board) = &mut self.board
                 && board.high_rxt == snd_una
             {
-                // A partial acknowledgement (RFC 6582 §3.2 step 3): the next segment is lost too. Of a part of
-                // what was sent again it says nothing: a peer that acknowledges byte by byte would have a
-                // segment sent for each.
+                // After a partial acknowledgement (RFC 6582 §3.2 step 3) the next segment is lost
+                // too. The acknowledgement of a part of a retransmission says nothing of that.
+                // Otherwise a peer that acknowledges byte by byte would have a segment sent for
+                // each.
                 board.lost_end = board.lost_end.max(snd_nxt.min(snd_una + mss));
                 board.force = true;
             }
@@ -444,8 +448,8 @@ impl Recovery {
                 board.force = false;
             }
         } else {
-            // The mark follows SND.UNA: left behind, it would come to lie half the space away, where the order of
-            // sequence numbers turns round.
+            // The mark follows SND.UNA: left behind, it would come to lie half the space away,
+            // where the order of sequence numbers turns round.
             self.point = snd_una - 1;
         }
         if self.board.as_ref().is_some_and(|board| board.is_clear(snd_una)) {

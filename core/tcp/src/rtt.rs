@@ -38,9 +38,9 @@ impl Rtt {
         self.srtt_us != 0
     }
 
-    /// A measurement that obeys Karn: of bytes sent once, or identified by their timestamp. Only such a
-    /// one ends the doublings: on a path slower than the timeout every acknowledgement of bytes sent
-    /// twice would bring the short timeout back, and it would be too short for ever.
+    /// A measurement that obeys Karn: of bytes sent once, or identified by their timestamp. Only
+    /// such a one ends the doublings. Otherwise, on a path slower than the timeout, every
+    /// acknowledgement of bytes sent twice would bring back the short timeout, for ever.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
     //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for
@@ -65,8 +65,9 @@ impl Rtt {
             self.srtt_us = r;
             self.rttvar_us = r / 2;
         }
-        // The minimum is of the margin, as in Linux and FreeBSD: on a steady path the variance goes to
-        // nothing, and a timeout of 200 ms in all would leave a path of 190 ms 10 ms for a delayed ACK.
+        // The minimum is of the margin, as in Linux and FreeBSD. On a steady path the variance goes
+        // to nothing. A timeout of 200 ms in all would leave a path of 190 ms 10 ms for a delayed
+        // ACK.
         let margin = (4 * u64::from(self.rttvar_us)).max(u64::from(self.rto_min_us));
         self.rto_us = (u64::from(self.srtt_us) + margin).min(u64::from(self.rto_max_us)) as u32;
     }

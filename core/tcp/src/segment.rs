@@ -1,4 +1,4 @@
-//! What comes in, what goes out, and the room there is for bytes.
+//! Segments in and out, and the room for bytes.
 
 use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
@@ -77,8 +77,8 @@ pub struct Outgoing {
     pub send_offset: u32,
     /// Bytes of payload.
     pub len: u32,
-    /// Payload bytes per wire segment. When `len` is larger the layers below cut: PSH and FIN belong
-    /// to the last piece, `seq` advances by this.
+    /// Payload bytes per wire segment. When `len` is larger the layers below cut: PSH and FIN
+    /// belong to the last piece, `seq` advances by this.
     pub segment_size: u16,
     /// Bytes that were sent before.
     pub retransmit: bool,

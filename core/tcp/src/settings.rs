@@ -1,4 +1,4 @@
-//! What a connection keeps of its configuration; `calls` changes it.
+//! Parts of its configuration that a connection keeps; `calls` changes them.
 
 use crate::config::{Config, DELAYED_ACK_MAX};
 use crate::time::millis;

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// The states of RFC 9293 §3.3.2, without LISTEN and passive SYN-RECEIVED ([`HalfOpen`](crate::HalfOpen)).
+/// The states of RFC 9293 §3.3.2, without LISTEN and passive SYN-RECEIVED
+/// ([`HalfOpen`](crate::HalfOpen)).
 ///
 /// ```text
 ///  connect            SYN                    FIN                       shutdown
@@ -19,7 +20,7 @@ use core::fmt;
 pub enum State {
     /// An active open has sent its SYN, or is about to.
     SynSent,
-    /// Of a simultaneous open.
+    /// The state of a simultaneous open.
     SynReceived,
     /// Both directions are open.
     Established,
@@ -31,11 +32,13 @@ pub enum State {
     CloseWait,
     /// Both ended theirs; the peer's FIN came before the acknowledgement of ours.
     Closing,
-    /// The peer ended its direction first, the program then; our FIN is not acknowledged, or not sent yet.
+    /// The peer ended its direction first, the program then; our FIN is not acknowledged, or not
+    /// sent yet.
     LastAck,
-    /// Until the last ACK is out and [`ConnectionEvent::TimeWait`](crate::ConnectionEvent::TimeWait) was taken.
+    /// Until the last ACK is out and
+    /// [`ConnectionEvent::TimeWait`](crate::ConnectionEvent::TimeWait) was taken.
     TimeWait,
-    /// It is over.
+    /// The connection is over.
     Closed,
 }
 

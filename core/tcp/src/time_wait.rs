@@ -19,7 +19,7 @@ pub struct TimeWait {
 /// A server that closes first has one for each connection of a minute.
 const _: () = assert!(size_of::<TimeWait>() <= 64);
 
-/// What late segments of a connection that is over are judged by, and answered with.
+/// Values by which late segments of an ended connection are judged and answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndedConnection {
     pub(crate) snd_nxt: SeqNum,
@@ -32,7 +32,7 @@ pub(crate) struct EndedConnection {
     pub(crate) ts_offset: u32,
 }
 
-/// What a segment means for a connection in TIME-WAIT.
+/// Meaning of a segment for a connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeWaitVerdict {
     /// Send it.
@@ -69,14 +69,15 @@ impl TimeWait {
         self.ended.timestamps
     }
 
-    /// The least initial sequence number of a new connection between the same ports. It is more than an
-    /// unscaled window beyond SND.NXT, as on Linux, so that no segment of the old connection that is still on
-    /// its way fits the new one's numbers.
+    /// The least initial sequence number of a new connection between the same ports. The number is
+    /// more than an unscaled window beyond SND.NXT, as on Linux. So no segment of the old
+    /// connection that is still on its way fits the new one's numbers.
     pub fn iss_min(&self) -> SeqNum {
         self.ended.snd_nxt + (1 << 16) + 2
     }
 
-    /// A segment of the old connection arrived, its checksum verified (RFC 9293 §3.10.7.4, TIME-WAIT).
+    /// A segment of the old connection arrived, its checksum verified (RFC 9293 §3.10.7.4,
+    /// TIME-WAIT).
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
         // RFC 1337 §3 (F1): a RST must not end TIME-WAIT.
         if segment.flags.contains(Flags::RST) {
@@ -132,7 +133,8 @@ impl TimeWait {
         TimeWaitVerdict::Drop(DropReason::AfterClose)
     }
 
-    /// Nobody takes the SYN for which [`TimeWaitVerdict::Reopen`] was said: the old connection answers it.
+    /// The SYN for which [`TimeWaitVerdict::Reopen`] was said finds no listener: the old connection
+    /// answers it.
     pub fn refuse_syn(&mut self, now: Instant) -> TimeWaitVerdict {
         self.answer(now, DropReason::SynInWindow)
     }

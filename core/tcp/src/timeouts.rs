@@ -37,8 +37,9 @@ impl Connection {
         (earliest.0 != Instant::FAR).then_some(earliest)
     }
 
-    /// Does everything that is due until `due`, which is `now` or before; afterwards `plan` may have work. An owner who
-    /// is late goes on in steps, so that what the peer answers to the first of them comes before the next.
+    /// Does everything that is due until `due`, which is `now` or before; afterwards `plan` may
+    /// have work. An owner who is late goes on in steps, so that what the peer answers to the first
+    /// of them comes before the next.
     pub fn on_timeout(&mut self, due: Instant, now: Instant) {
         if self.timers.delayed_ack <= due {
             self.timers.delayed_ack = Instant::FAR;
@@ -93,7 +94,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# SHOULD NOT time out the connection if data beyond the right window edge is not acknowledged
         //# (SHLD-17).
-        // Of connections that a program has: otherwise peers could keep closed ones for ever (as Linux).
+        // Only a connection that a program has is kept: otherwise peers could keep closed ones for
+        // ever (as Linux).
         let shut = !self.orphaned
             && self.snd_wnd == 0
             && self.timers.last_recv + self.rtt.rto() * 2 >= now;
@@ -101,7 +103,8 @@ impl Connection {
         //# When a TCP sender detects segment loss using the retransmission timer and the given
         //# segment has already been retransmitted by way of the retransmission timer at least once,
         //# the value of ssthresh is held constant.
-        // After progress it is another segment, and the path still loses: ssthresh follows, as on Linux.
+        // After progress it is another segment, and the path still loses: ssthresh follows, as on
+        // Linux.
         let again = self.recovery.phase == Phase::Loss && (shut || self.timers.retransmits > 0);
         if !shut {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
@@ -124,10 +127,11 @@ impl Connection {
     }
 
     fn on_persist_timeout(&mut self) {
-        // RFC 9293's MUST-37 keeps a connection as long as its peer answers probes. That is for connections
-        // that a program has: one that was closed is given up, or peers could keep it for ever. Linux
-        // keeps it while probes are less than TCP_RTO_MAX apart (`tcp_probe_timer`): with timeouts of
-        // 200 ms for 205 s, and for the 120 s more that it takes to find the next one too late.
+        // RFC 9293's MUST-37 keeps a connection as long as its peer answers probes. Here the rule
+        // holds for connections that a program has. A closed one is given up, or peers could keep
+        // it for ever. Linux keeps it while probes are less than TCP_RTO_MAX apart
+        // (`tcp_probe_timer`). With timeouts of 200 ms it lasts for 205 s, and 120 s more until the
+        // next one is found too late.
         let next = self.rtt.rto_after(self.timers.persist_backoff.saturating_add(1));
         let held = self.orphaned && next >= self.rtt.rto_max();
         if held || self.timers.window_probes >= self.retries() {
@@ -198,7 +202,8 @@ impl Connection {
         self.watch = watch.is_on().then(|| Box::new(watch));
     }
 
-    /// The peer acknowledged bytes, or sending began after a pause: the user timeout counts from here.
+    /// The peer acknowledged bytes, or sending began after a pause: the user timeout counts from
+    /// here.
     #[inline]
     pub(crate) fn note_progress(&mut self, now: Instant) {
         if let Some(watch) = &mut self.watch {
@@ -217,8 +222,8 @@ impl Connection {
 
     fn user_deadline(&self) -> Instant {
         let Some(watch) = &self.watch else { return Instant::FAR };
-        // As Linux, and as its tcp(7) says: a peer that answers probes of its shut window does not put
-        // the deadline off. Acknowledging bytes, or opening the window, does.
+        // A peer that answers probes of its shut window does not put the deadline off, as in Linux
+        // and its tcp(7). Acknowledging bytes, or opening the window, does.
         let probing = self.timers.persist_backoff > 0;
         let waiting = self.snd_nxt != self.snd_una || probing;
         if !waiting || self.state == State::Closed {
@@ -238,7 +243,8 @@ impl Connection {
             Silence::Bearable => {}
             Silence::Probe => self.owed.keepalive = true,
             Silence::TooLong => {
-                // Should the peer be alive after all, it hears that the connection is over (as Linux tells it).
+                // Should the peer be alive after all, it hears that the connection is over (as
+                // Linux tells it).
                 self.give_up();
                 self.owed.reset = LastReset::Now;
             }

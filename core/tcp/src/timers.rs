@@ -1,18 +1,18 @@
-//! The deadlines of a connection, but for those of keepalive and user timeout, which are in `watch`. `timeouts`
-//! says what is done when one comes.
+//! The deadlines of a connection, but for those of keepalive and user timeout, which are in
+//! `watch`. `timeouts` says what is done when one comes.
 
 use crate::time::Instant;
 
-/// Deadlines, and what they count. [`Instant::FAR`] is off. Those of keepalive and the user timeout
-/// are in [`Watch`](crate::watch::Watch).
+/// Deadlines, and what they count. [`Instant::FAR`] is off. Deadlines of keepalive and the user
+/// timeout are in [`Watch`](crate::watch::Watch).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timers {
-    /// Of retransmission, or with `persisting` of the next window probe: never both, since the latter
-    /// runs only with nothing in flight.
+    /// Deadline of retransmission, or with `persisting` of the next window probe. The two never run
+    /// together, since the latter runs only with nothing in flight.
     pub(crate) retransmit: Instant,
     pub(crate) delayed_ack: Instant,
-    /// Of a corked segment, or in FIN-WAIT-2 of the peer's FIN: never both, since nothing is held back
-    /// once a FIN waits behind it.
+    /// Deadline of a corked segment, or in FIN-WAIT-2 of the peer's FIN. The two never run
+    /// together, since nothing is held back once a FIN waits behind it.
     pub(crate) hold: Instant,
     /// When the peer was last heard.
     pub(crate) last_recv: Instant,
@@ -42,7 +42,7 @@ impl Timers {
     }
 }
 
-/// What a timeout is for.
+/// Purpose of a timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimerKind {

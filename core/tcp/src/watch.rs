@@ -6,7 +6,7 @@ use crate::config::KeepAlive;
 use crate::time::{Instant, millis};
 use core::time::Duration;
 
-/// What is watched for.
+/// Watch over a silent peer: keepalive, and the user timeout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watch {
     /// [`Instant::FAR`] is off.
@@ -23,7 +23,7 @@ pub(crate) struct Watch {
     probes: u8,
 }
 
-/// What is to be done about a peer when the keepalive timer fires.
+/// Step against a silent peer when the keepalive timer fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// Nothing yet: it is not silent, or not for long enough.

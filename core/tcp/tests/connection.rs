@@ -1,4 +1,4 @@
-//! One connection between two hosts, case by case.
+//! A connection between two hosts, case by case.
 
 mod world;
 
@@ -265,7 +265,7 @@ fn zero_window_is_probed_and_reopens() {
     pair.connect(A);
     pair.write(A, 60_000);
     pair.run_for(Duration::from_secs(1));
-    // What is less than a unit of the scaled window cannot be offered.
+    // A remainder below a unit of the scaled window cannot be offered.
     assert!(pair.b.recv_fifo.len() > 10_000 - 128);
     pair.log.clear();
     pair.run_for(Duration::from_secs(30));
@@ -427,7 +427,7 @@ fn what_ends_a_write_is_acknowledged_when_it_is_read() {
     }
 }
 
-/// On a link with segments of 64 KiB there may be room for one only: waiting for a second one would
+/// On a link with segments of 64 KiB there may be room for one only. Waiting for a second one would
 /// cost the delay each time.
 #[test]
 fn a_very_large_segment_is_acknowledged_at_once() {
@@ -495,8 +495,8 @@ fn what_was_sent_twice_is_not_measured() {
     }
 }
 
-/// The bytes arrive, their acknowledgement does not: the peer has them already when they come again, so that its
-/// answer carries the timestamp of the first time.
+/// The bytes arrive, but their acknowledgement does not. So the peer has them already when they
+/// come again, and its answer carries the timestamp of the first time.
 #[test]
 fn a_lost_acknowledgement_makes_no_round_trip_long() {
     let mut pair = Pair::connected();
@@ -840,7 +840,7 @@ fn only_what_may_be_too_long_is_sent_again_in_smaller_segments() {
     }
 }
 
-/// That the path carries less is no congestion; that nothing arrives afterwards is.
+/// A smaller path MTU is no congestion; that nothing arrives afterwards is.
 #[test]
 fn a_timeout_after_a_smaller_path_mtu_is_congestion() {
     let mut pair = Pair::connected();
@@ -1074,8 +1074,8 @@ fn a_transfer_with_loss_ends_in_bounded_time() {
     }
 }
 
-/// The block begins half the space beyond SND.UNA: of any two of SND.UNA, its edges and SND.NXT one
-/// seems to be before the other as it should, and yet none of its bytes was sent.
+/// The block begins half the space beyond SND.UNA. Any two of SND.UNA, the block's edges and
+/// SND.NXT seem to be in order, and yet none of its bytes was sent.
 #[test]
 fn a_sack_block_from_the_other_half_of_the_space_is_no_news() {
     for iss in [1000, 0x7fff_f000, 0xffff_f000] {
@@ -1117,8 +1117,8 @@ fn accepted() -> Connection {
     Connection::accept(Config { nodelay: true, ..Config::default() }, handshake, Instant(1))
 }
 
-/// Acknowledgements that are old move no mark of the window, and the peer's numbers go on for more than
-/// half the space.
+/// Acknowledgements that are old move no mark of the window, and the peer's numbers go on for more
+/// than half the space.
 #[test]
 fn a_window_is_news_after_half_the_space_of_old_acks() {
     let mut connection = accepted();
@@ -1147,7 +1147,7 @@ fn a_window_is_news_after_half_the_space_of_old_acks() {
 #[test]
 fn a_window_is_news_after_half_the_space_of_old_bytes() {
     let mut connection = accepted();
-    // One ahead of its turn has the latest number of all.
+    // A segment ahead of its turn has the latest number of all.
     connection.on_segment(Instant(2), &plain(SeqNum(301), SeqNum(101), 1000, 10), BUFFERS);
     let buffers = Buffers { send_len: 60_000, ..BUFFERS };
     let mut ack = SeqNum(101);

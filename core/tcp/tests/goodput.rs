@@ -1,5 +1,5 @@
-//! How fast bytes move: a table of times that must not change unnoticed, and wires that do everything wrong
-//! at once.
+//! How fast bytes move: a table of times that must not change unnoticed, and wires that do
+//! everything wrong at once.
 
 mod world;
 
@@ -9,8 +9,9 @@ use towpath_tcp::*;
 use world::Side::{A, B};
 use world::*;
 
-/// Milliseconds that 4 MB take, by the delay each way, the random loss of all packets, and congestion control;
-/// the last column is CUBIC without SACK. A change here is a change of what users see: look at it, then write it down.
+/// Milliseconds that 4 MB take, by the delay each way, the random loss of all packets, and
+/// congestion control. The last column is CUBIC without SACK. A change here is a change of what
+/// users see: look at it, then write it down.
 const TABLE: &str = "\
 delay loss    CUBIC  NewReno  no SACK
  1 ms  0 %       19       19       19
@@ -67,8 +68,8 @@ fn goodput_is_as_it_was() {
     assert_eq!(table, TABLE, "\n{table}");
 }
 
-/// The same as means over forty courses of the dice, to compare two versions by: one course alone is another one as
-/// soon as any packet is sent at another time.
+/// The same as means over forty courses of the dice, to compare two versions by. A single course
+/// becomes another one as soon as any packet is sent at another time.
 #[test]
 #[ignore = "prints a table to compare versions by"]
 fn mean_goodput() {
@@ -85,7 +86,7 @@ fn mean_goodput() {
     }
 }
 
-/// Packets are lost in both directions while both sides send, and the buffer of one becomes smaller and
+/// Packets are lost in both directions while both sides send. The buffer of one becomes smaller and
 /// larger again, so that its window moves back over bytes that are on their way.
 #[test]
 fn a_window_that_shrinks_and_grows_survives_loss_both_ways() {
@@ -102,7 +103,7 @@ fn a_window_that_shrinks_and_grows_survives_loss_both_ways() {
         let start = pair.now;
         while pair.a.received.len() < len || pair.b.received.len() < len {
             assert!(pair.now - start < Duration::from_secs(600), "seed {seed}");
-            // What lies in the buffer stays there, also what is ahead of its turn.
+            // Bytes in the buffer stay there, also those ahead of their turn.
             let held = pair.b.recv_fifo.len() + pair.b.recv_ahead.len();
             pair.b.recv_capacity = held.max([2304, 8192, 65_536, 262_144][dice.index(4)]);
             pair.b.reads = dice.falls(0.5);

@@ -1,5 +1,5 @@
-//! Peers that the test plays itself, segment by segment: what one may do that is rare, and what one may
-//! not do.
+//! Peers that the test plays itself, segment by segment: what one may do that is rare, and what one
+//! may not do.
 
 mod world;
 
@@ -11,8 +11,8 @@ const MSS: u32 = 1460;
 /// The peer's window field, without a scale.
 const OPEN: u16 = 60_000;
 
-/// A connection, accepted without timestamps; our bytes begin at 101, the peer's at 201. The FIFOs are
-/// lengths.
+/// A connection, accepted without timestamps; our bytes begin at 101, the peer's at 201. The FIFOs
+/// are lengths.
 struct Lab {
     connection: Connection,
     now: Instant,
@@ -108,7 +108,8 @@ fn bytes_of(sent: &[Outgoing]) -> u32 {
     sent.iter().map(|out| out.len).sum()
 }
 
-/// The peer's bytes left it before our FIN arrived there, and its acknowledgement of the FIN overtakes them.
+/// The peer's bytes left it before our FIN arrived there, and its acknowledgement of the FIN
+/// overtakes them.
 #[test]
 fn bytes_with_an_acknowledgement_from_before_our_fin_are_taken() {
     let mut lab = Lab::new(Config::default());
@@ -123,7 +124,8 @@ fn bytes_with_an_acknowledgement_from_before_our_fin_are_taken() {
     assert_eq!(dropped, Disposition::Dropped(DropReason::BadAck));
 }
 
-/// Two segments of 40 bytes make us send a window at most once: after that the timer has to find the loss.
+/// Two segments of 40 bytes make us send a window at most once: after that the timer has to find
+/// the loss.
 #[test]
 fn a_window_that_is_shut_and_opened_again_and_again_is_not_filled_each_time() {
     for config in [Config::default(), Config { sack: false, ..Config::default() }] {
@@ -149,7 +151,7 @@ fn a_window_that_is_shut_and_opened_again_and_again_is_not_filled_each_time() {
     }
 }
 
-/// That the window was shut is no congestion. That nothing arrives afterwards is.
+/// A shut window is no congestion. A timeout after it reopened is.
 #[test]
 fn a_timeout_after_the_window_was_given_again_is_congestion() {
     let mut lab = Lab::new(Config::default());
@@ -167,8 +169,8 @@ fn a_timeout_after_the_window_was_given_again_is_congestion() {
     assert_eq!((lost.cwnd_bytes, lost.ssthresh_bytes), (MSS, 7 * MSS));
 }
 
-/// RFC 5681 section 4.3 holds ssthresh while one segment is sent again and again, not while the path drops
-/// one after the other.
+/// RFC 5681 section 4.3 holds ssthresh while one segment is sent again and again, not while the
+/// path drops one after the other.
 #[test]
 fn a_timeout_after_progress_is_new_congestion() {
     let mut lab = Lab::new(Config::default());
@@ -232,8 +234,8 @@ fn a_user_timeout_is_kept_while_nothing_is_asked_for() {
     assert_eq!(lab.now - start, ms(2000));
 }
 
-/// A partial acknowledgement means that the next segment is lost, too (RFC 6582 section 3.2). It is sent again
-/// once, and not for each of its bytes.
+/// A partial acknowledgement means that the next segment is lost, too (RFC 6582 section 3.2). The
+/// segment is sent again once, and not for each of its bytes.
 #[test]
 fn acknowledgements_byte_by_byte_repeat_no_segment_each_time() {
     let mut lab = Lab::new(Config { sack: false, ..Config::default() });

@@ -1,4 +1,4 @@
-//! What holds on every wire and for every peer.
+//! Properties that hold on every wire and for every peer.
 
 mod world;
 
@@ -139,12 +139,14 @@ proptest! {
         for host in [&pair.a, &pair.b] {
             prop_assert!(matches!(host.life, Life::Gone));
             prop_assert!(host.events.contains(&ConnectionEvent::PeerClosed));
-            // Not SendClosed: a LAST-ACK whose every answer gets lost outlives the peer's TIME-WAIT.
+            // Not SendClosed: a LAST-ACK whose every answer gets lost outlives the peer's
+            // TIME-WAIT.
         }
     }
 
-    /// Both sides open, now at the same time and now one in the other's handshake, over near and far
-    /// wires, with tiny segments and every window scale, and one may close at the other's end of file.
+    /// Both sides open, now at the same time and now one in the other's handshake, over near and
+    /// far wires. Segments are tiny, window scales of every size, and a side may close at the
+    /// other's end of file.
     #[test]
     fn both_sides_open_and_both_end(
         config_a in unusual_config(),
@@ -154,7 +156,7 @@ proptest! {
         impairment in impairment(),
         len_a in 0usize..60_000,
         len_b in 0usize..30_000,
-        // One unit of the largest scale is 16 KiB: a smaller FIFO could never offer a window.
+        // A unit of the largest scale is 16 KiB: a smaller FIFO could never offer a window.
         capacity in 33_000usize..200_000,
         delay_us in prop_oneof![Just(0u64), 0u64..1000, 0u64..300_000],
         gap in 0u64..150,
@@ -236,8 +238,8 @@ proptest! {
         pair.assert_received(B, len);
     }
 
-    /// Arbitrary segments, near the windows and far from them, at a connection in any state, with
-    /// timers and the program in between: no panic, no write outside the FIFO, no endless plan.
+    /// Arbitrary segments, near the windows and far from them, at a connection in any state. Timers
+    /// and the program act in between: no panic, no write outside the FIFO, no endless plan.
     #[test]
     fn no_segment_is_too_odd(
         config in config(),
@@ -259,9 +261,9 @@ fn is_cut_short(pair: &Pair) -> bool {
     unlucky(&pair.a) || unlucky(&pair.b) || !ended(&pair.b, ConnectionEvent::PeerClosed)
 }
 
-/// A side's last retransmission came when the other one, which had all, was through with TIME-WAIT: without
-/// measurements, as of bytes that were all sent twice, timeouts only become longer (Karn), and the longest is twice
-/// as long as TIME-WAIT. There all has arrived.
+/// A side's last retransmission came when the other one, which had all bytes, was through with
+/// TIME-WAIT. Without measurements, as of bytes that were all sent twice, timeouts only become
+/// longer (Karn). The longest is twice as long as TIME-WAIT. There all has arrived.
 fn is_reset_by_one_that_waited(pair: &Pair) -> bool {
     [(&pair.a, &pair.b), (&pair.b, &pair.a)].into_iter().any(|(reset, waited)| {
         waited.waited
@@ -288,8 +290,8 @@ enum Step {
         len: u32,
         stamp: Option<i32>,
         sack: Vec<(i64, i64)>,
-        /// Which numbers lie in the other half of the space: 1 the segment's, 2 the acknowledged, 4 those of
-        /// SACK blocks.
+        /// Numbers that lie in the other half of the space: 1 the segment's, 2 the acknowledged, 4
+        /// those of SACK blocks.
         far: u8,
     },
     Wait(u64),

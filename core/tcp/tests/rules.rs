@@ -256,9 +256,9 @@ fn goodput_under_loss_follows_the_equation() {
     for (name, config) in [("NewReno", reno), ("CUBIC", cubic)] {
         for (delay, per_mille) in [(ms(5), 10), (ms(25), 10), (ms(100), 10), (ms(25), 30)] {
             let (window, timeouts) = window_under_loss(config, delay, per_mille, len);
-            // The square-root law knows no timeouts and bounds from above (Mathis et al., 1997), Reno with
-            // timeouts and without SACK from below (Padhye et al., 1998). CUBIC is Reno-friendly at such
-            // loss (RFC 9438 section 4.3).
+            // The square-root law knows no timeouts and bounds from above (Mathis et al., 1997).
+            // Reno with timeouts and without SACK bounds from below (Padhye et al., 1998). CUBIC is
+            // Reno-friendly at such loss (RFC 9438 section 4.3).
             let loss = per_mille as f64 / 1000.0;
             let most = (1.5 / loss).sqrt();
             let timeout = 1.0 + 0.2 / (2.0 * delay.as_secs_f64());

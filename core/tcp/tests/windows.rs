@@ -32,8 +32,8 @@ fn a_receive_buffer_that_became_smaller_offers_what_it_has() {
     pair.assert_received(B, 100_000);
 }
 
-/// The peer had sent more when it heard that the window is smaller. Its acknowledgements have numbers
-/// beyond that window, and count.
+/// The peer had sent more when it heard that the window is smaller. Its acknowledgements have
+/// numbers beyond that window, and count.
 #[test]
 fn acknowledgements_from_beyond_a_smaller_window_are_heard() {
     let mut pair = Pair::connected();
@@ -46,7 +46,8 @@ fn acknowledgements_from_beyond_a_smaller_window_are_heard() {
     assert!(pair.b.send_fifo.is_empty(), "they were acknowledged");
 }
 
-/// Whatever of a full buffer is read in whatever pieces: an update comes, at the latest when all is read.
+/// An update comes for every part and every order of reads of a full buffer, at the latest when all
+/// is read.
 #[test]
 fn reads_are_awaited_until_a_window_update_is_due() {
     for mss_recv in [536, 1460, 65_483] {
@@ -117,8 +118,8 @@ fn send_all(connection: &mut Connection, buffers: Buffers) -> u32 {
     sent
 }
 
-/// The peer's buffer holds hardly more than a segment: nothing waits for its delayed acknowledgement
-/// while half of it is free.
+/// The peer's buffer holds hardly more than a segment: nothing waits for its delayed
+/// acknowledgement while half of it is free.
 #[test]
 fn half_of_the_peers_buffer_is_used_while_bytes_are_in_flight() {
     let large = Config { mss_recv: 65_483, mss_send_max: 65_483, ..Config::default() };
@@ -148,7 +149,7 @@ fn the_window_follows_an_acknowledgement_that_advances_with_old_bytes() {
     let mut connection = accepted(Config { nodelay: true, ..Config::default() }, 1460);
     let buffers = Buffers { send_len: 5120, ..BUFFERS };
     assert_eq!(send_all(&mut connection, buffers), 5120);
-    // One ahead of its turn has the latest number; then the one before it comes again.
+    // A segment ahead of its turn has the latest number; then the one before it comes again.
     connection.on_segment(Instant(2), &plain(SeqNum(301), SeqNum(101), 512, 10), buffers);
     connection.on_segment(Instant(2), &plain(SeqNum(201), SeqNum(101 + 5120), 472, 100), buffers);
     let info = connection.info(Instant(2), BUFFERS);

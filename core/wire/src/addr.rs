@@ -1,4 +1,4 @@
-//! What addresses mean: MAC addresses, kinds of IP address, and the mappings between the two.
+//! MAC addresses, kinds of IP address, and the mappings between the two.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -191,15 +191,15 @@ pub const fn is_link_local(addr: IpAddr) -> bool {
     }
 }
 
-/// The scope field of an IPv6 multicast address (RFC 4291 §2.7): 1 interface, 2 link, 5 site, 14
+/// The scope field of an IPv6 multicast address (RFC 4291 §2.7). 1 is interface, 2 link, 5 site, 14
 /// global; `None` for an address that is not multicast.
 #[must_use]
 pub const fn multicast_scope(addr: Ipv6Addr) -> Option<u8> {
     if addr.is_multicast() { Some(addr.octets()[1] & 0x0f) } else { None }
 }
 
-/// Whether packets to the group `addr` may be on a link: not with the scope 1, which is within one
-/// host, nor with the reserved scope 0. True for an address that is not multicast.
+/// Whether packets to the group `addr` may be on a link. Scope 1 is within one host, and scope 0 is
+/// reserved. True for an address that is not multicast.
 //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
 //# Interface-Local scope spans only a single interface on a node
 //# and is useful only for loopback transmission of multicast.
@@ -215,7 +215,7 @@ pub const fn link_local(iid: u64) -> Ipv6Addr {
     Ipv6Addr::from_bits((0xfe80 << 112) | iid as u128)
 }
 
-/// The address with the first 64 bits of `prefix` and interface identifier `iid`; `None` when the
+/// The address with the first 64 bits of `prefix` and interface identifier `iid`. `None` when the
 /// prefix is not an IPv6 one of exactly 64 bits (RFC 4862 §5.5.3 d).
 #[must_use]
 pub fn autoconfigured(prefix: &Prefix, iid: u64) -> Option<Ipv6Addr> {
@@ -226,9 +226,9 @@ pub fn autoconfigured(prefix: &Prefix, iid: u64) -> Option<Ipv6Addr> {
 /// A semantically opaque interface identifier from `hash`, or `None` when that value is reserved
 /// and the caller must hash again with the next DAD counter.
 ///
-/// `hash` is 64 bits of a keyed pseudo-random function over the prefix, the interface, the network
-/// and the DAD counter, as RFC 7217 §5 wants it; the key stays with the caller.
-/// Reserved are the identifiers of RFC 5453, which RFC 7217 §5 says to compare with.
+/// `hash` is 64 bits of a keyed pseudo-random function, as RFC 7217 §5 wants it. Its inputs are the
+/// prefix, the interface, the network and the DAD counter; the key stays with the caller. Reserved
+/// are the identifiers of RFC 5453, which RFC 7217 §5 says to compare with.
 #[must_use]
 pub const fn stable_iid(hash: u64) -> Option<u64> {
     const SUBNET_ROUTER_ANYCAST: u64 = 0;

@@ -26,10 +26,10 @@ pub struct Packet {
     pub target_ip: Ipv4Addr,
 }
 
-/// What an ARP packet wants.
+/// Operation of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Who has `target_ip`?
+    /// Asks for the MAC address of `target_ip`.
     Request,
     /// `sender_ip` is at `sender_mac`.
     Reply,

@@ -1,11 +1,11 @@
 //! The Internet checksum (RFC 1071), its pseudo-headers and its incremental update (RFC 1624).
 //!
-//! A running sum is a plain `u64` of big-endian 16-bit words: sums may be added to each other and
+//! A running sum is a plain `u64` of big-endian 16-bit words. Sums may be added to each other and
 //! to header fields, and [`finish`] turns one into the field that goes on the wire. A piece that
 //! starts at an odd offset of the summed bytes is added with [`sum_at`].
 //!
-//! Budget: 16 bytes a nanosecond for data in cache, 5 ns for an IPv4 header; a packet's payload is
-//! summed once, so this is most of what the stack does per byte when the device does not help.
+//! Budget: 16 bytes a nanosecond for data in cache, 5 ns for an IPv4 header. A payload is summed
+//! once, which is most of the stack's work per byte when the device does not help.
 
 use crate::IpProtocol;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -54,7 +54,7 @@ pub const fn finish(acc: u64) -> u16 {
     !fold(acc)
 }
 
-/// The running sum of the IPv4 pseudo-header of TCP and UDP (RFC 9293 §3.1); `len` is the length of
+/// The running sum of the IPv4 pseudo-header of TCP and UDP (RFC 9293 §3.1). `len` is the length of
 /// the transport header and its payload in bytes.
 #[inline]
 #[must_use]
@@ -101,7 +101,7 @@ fn address_v6(addr: Ipv6Addr) -> u64 {
     (hi >> 32) + (hi & 0xffff_ffff) + (lo >> 32) + (lo & 0xffff_ffff)
 }
 
-/// One's-complement sum of `data` as big-endian 16-bit words, the last one padded with zero.
+/// Sum of `data` in one's complement as big-endian 16-bit words, the last one padded with zero.
 #[inline]
 fn sum_words(data: &[u8]) -> u16 {
     if data.len() < WIDE_MIN { sum_narrow(data) } else { sum_wide(data) }
@@ -127,7 +127,7 @@ fn sum_wide(data: &[u8]) -> u16 {
     u16::from_be(fold(add_carry(acc, u64::from(rest))))
 }
 
-/// Of fewer bytes the sum is as fast without wide registers.
+/// Least length for wide registers: fewer bytes are summed as fast without them.
 const WIDE_MIN: usize = 128;
 
 /// The sum of up to 7 bytes, piece by piece: a copy into a padded word would stall the load after
@@ -153,7 +153,7 @@ fn sum_tail(mut tail: &[u8]) -> u64 {
 /// additions with carry of.
 const BLOCK: usize = 64;
 
-/// The blocks as numbers of four words, added to each other: a carry goes into the next word, and
+/// The blocks as numbers of four words, added to each other. A carry goes into the next word, and
 /// from the last one it is counted. All words weigh the same here, since 2⁶⁴ is 1 more than a
 /// multiple of 2¹⁶ - 1.
 fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {

@@ -19,7 +19,7 @@ pub struct Header {
     pub src: MacAddr,
     /// The 802.1Q tag, if the frame has one.
     pub vlan: Option<VlanTag>,
-    /// What the payload is; never [`EtherType::VLAN`] for a frame with one tag.
+    /// Type of the payload; never [`EtherType::VLAN`] for a frame with one tag.
     pub ethertype: EtherType,
 }
 

@@ -56,16 +56,16 @@ pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
 pub enum Message {
     /// Are you there?
     EchoRequest {
-        /// Which pinger.
+        /// Identifier of the pinger.
         ident: u16,
-        /// Which ping.
+        /// Sequence number of the ping.
         seq: u16,
     },
     /// I am; the body is the request's.
     EchoReply {
-        /// Which pinger.
+        /// Identifier of the pinger.
         ident: u16,
-        /// Which ping.
+        /// Sequence number of the ping.
         seq: u16,
     },
     /// The quoted packet did not arrive.

@@ -64,16 +64,16 @@ pub const PARAM_TOO_MANY_OPTIONS: u8 = 9;
 pub enum Message {
     /// Are you there?
     EchoRequest {
-        /// Which pinger.
+        /// Identifier of the pinger.
         ident: u16,
-        /// Which ping.
+        /// Sequence number of the ping.
         seq: u16,
     },
     /// I am; the body is the request's.
     EchoReply {
-        /// Which pinger.
+        /// Identifier of the pinger.
         ident: u16,
-        /// Which ping.
+        /// Sequence number of the ping.
         seq: u16,
     },
     /// The quoted packet did not arrive.
@@ -93,7 +93,7 @@ pub enum Message {
     },
     /// The quoted packet has a bad header.
     ParamProblem {
-        /// What is wrong: one of the `PARAM_` codes.
+        /// Reason: one of the `PARAM_` codes.
         code: u8,
         /// Byte of the quoted packet; may lie beyond what is quoted.
         pointer: u32,

@@ -1,4 +1,4 @@
-//! Group membership for IPv4, the member's half: queries are read, reports written (RFC 1112 and
+//! Group membership for IPv4, the member's half. Queries are read, reports written (RFC 1112 and
 //! RFC 2236 for versions 1 and 2, RFC 3376 for version 3).
 //!
 //! Every message goes out with TTL 1 and [`crate::ipv4::Options::ROUTER_ALERT`].
@@ -112,11 +112,11 @@ fn tenths(code: u8) -> u32 {
 /// A record of a version 3 report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// What it says.
+    /// Type of the record.
     pub kind: RecordKind,
-    /// Which group.
+    /// The group.
     pub group: Ipv4Addr,
-    /// Which sources.
+    /// The sources.
     pub sources: &'a [Ipv4Addr],
 }
 
@@ -140,7 +140,7 @@ impl Record<'_> {
 }
 
 /// Writes a version 3 report with its checksum and returns its length: 8 and the length of each
-/// record. It goes to [`crate::addr::ALL_IGMPV3_ROUTERS`].
+/// record. The report goes to [`crate::addr::ALL_IGMPV3_ROUTERS`].
 pub fn emit_report_v3(records: &[Record<'_>], buf: &mut [u8]) -> usize {
     let [hi, lo] = (records.len() as u16).to_be_bytes();
     *head_mut::<8>(buf) = [REPORT_V3, 0, 0, 0, 0, 0, hi, lo];

@@ -27,7 +27,7 @@ pub struct Header {
     pub tos: u8,
     /// Length of header and payload in bytes.
     pub total_len: u16,
-    /// Which fragments belong together.
+    /// Identification, shared by the fragments of one packet.
     pub ident: u16,
     /// Routers may not fragment this packet.
     pub dont_fragment: bool,
@@ -37,7 +37,7 @@ pub struct Header {
     pub fragment_offset: u16,
     /// Hops left.
     pub ttl: u8,
-    /// What the payload is.
+    /// Protocol of the payload.
     pub protocol: IpProtocol,
     /// Sender.
     pub src: Ipv4Addr,
@@ -245,12 +245,12 @@ impl Options {
     }
 }
 
-/// One option of an IPv4 header.
+/// An option of an IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionField<'a> {
     /// Copied flag, class and number.
     pub kind: u8,
-    /// What follows the length byte.
+    /// Bytes behind the length byte.
     pub data: &'a [u8],
 }
 

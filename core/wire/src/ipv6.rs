@@ -22,7 +22,7 @@ pub struct Header {
     pub flow_label: u32,
     /// Length of everything after this header in bytes.
     pub payload_len: u16,
-    /// What follows this header: an extension header or the upper layer.
+    /// Type of the next header: an extension header or the upper layer.
     pub next_header: IpProtocol,
     /// Hops left.
     pub hop_limit: u8,

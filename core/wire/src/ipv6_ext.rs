@@ -16,7 +16,7 @@ pub const FRAGMENT_LEN: usize = 8;
 /// Length of the hop-by-hop header that [`emit_router_alert`] writes, in bytes.
 pub const ROUTER_ALERT_LEN: usize = 8;
 
-/// What the walk found.
+/// Result of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The protocol of the upper layer; for a fragment that is not whole, what its first header is.
@@ -36,13 +36,13 @@ pub struct Chain {
 /// A fragment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentHeader {
-    /// What the fragmented part starts with.
+    /// Type of the first header in the fragmented part.
     pub next_header: IpProtocol,
     /// Place of this piece in the fragmented part in bytes, a multiple of 8.
     pub offset: u16,
     /// Another fragment follows.
     pub more: bool,
-    /// Which fragments belong together.
+    /// Identification, shared by the fragments of one packet.
     pub ident: u32,
     /// Where the fragment header starts, from the start of the IPv6 header; what is before it is
     /// the unfragmentable part.
@@ -123,8 +123,8 @@ pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
     walk_headers(packet, chain)
 }
 
-/// The protocol of the upper layer and where it starts, by the lengths of the headers alone: for
-/// what has to be known even of a packet that [`walk`] refuses. `None` when the packet does not
+/// The protocol of the upper layer and where it starts, by the lengths of the headers alone. A
+/// caller may need both even of a packet that [`walk`] refuses. `None` when the packet does not
 /// reach there, or not within 32 headers.
 pub fn upper_by_lengths(packet: &[u8], header: &ipv6::Header) -> Option<(IpProtocol, usize)> {
     let (mut protocol, mut here) = (header.next_header, ipv6::HEADER_LEN);

@@ -2,9 +2,9 @@
 //!
 //! Every header is a small `Copy` struct with the same two doors:
 //!
-//! - `parse(&[u8])` checks the bytes once and returns the header with the place of its payload. It
-//!   never panics, whatever the bytes are, and a length it returns has been checked against the
-//!   buffer, so that layers above may slice by it.
+//! - `parse(&[u8])` checks the bytes once and returns the header with the place of its payload.
+//!   `parse` never panics, whatever the bytes are. A length that it returns has been checked
+//!   against the buffer, so that layers above may slice by it.
 //! - `emit(&self, &mut [u8])` writes the header and returns its length. A buffer too short for the
 //!   header is a mistake of the caller and panics.
 //!
@@ -13,7 +13,7 @@
 //!
 //! Reading order: [`ethernet`] and [`arp`]; [`ipv4`], [`ipv6`] and its extension headers in
 //! [`ipv6_ext`]; [`tcp`] and [`udp`]; [`icmpv4`], [`icmpv6`] with [`ndp`] and [`mld`], [`igmp`].
-//! What an address means is in [`addr`] and [`prefix`].
+//! [`addr`] and [`prefix`] are about addresses.
 //!
 //! ```
 //! use core::net::Ipv4Addr;

@@ -1,8 +1,8 @@
 //! Multicast listener discovery for IPv6, the listener's half: queries are read, reports written
 //! (RFC 2710 for version 1, RFC 3810 for version 2).
 //!
-//! Switches that snoop forward a group only where a report was heard: a node that does not report
-//! its solicited-node groups may never be found by neighbour discovery.
+//! Switches that snoop forward a group only where a report was heard. So a node that does not
+//! report its solicited-node groups may never be found by neighbour discovery.
 
 use core::net::Ipv6Addr;
 
@@ -106,7 +106,7 @@ fn response_ms(code: u16) -> u32 {
     u32::from(mantissa | 0x1000) << (exponent + 3)
 }
 
-/// What a record of a version 2 report says about its group (RFC 3810 §5.2.12).
+/// Type of a record of a version 2 report (RFC 3810 §5.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
     /// Answer to a query: these sources only; without sources, nothing.
@@ -117,9 +117,9 @@ pub enum RecordKind {
     ToInclude,
     /// The filter has become "all but these": without sources, joins the group.
     ToExclude,
-    /// These sources are wanted too.
+    /// The group's sources in the record are wanted too.
     AllowNew,
-    /// These sources are wanted no longer.
+    /// The group's sources in the record are wanted no longer.
     BlockOld,
 }
 
@@ -141,11 +141,11 @@ impl RecordKind {
 /// A record of a version 2 report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// What it says.
+    /// Type of the record.
     pub kind: RecordKind,
-    /// Which group.
+    /// The group.
     pub group: Ipv6Addr,
-    /// Which sources.
+    /// The sources.
     pub sources: &'a [Ipv6Addr],
 }
 
@@ -169,8 +169,8 @@ impl Record<'_> {
 }
 
 /// Writes a version 2 report with its checksum and returns its length: 8 and the length of each
-/// record. It goes to [`crate::addr::ALL_MLDV2_ROUTERS`] with hop limit 1 and a Router Alert; `src`
-/// is the packet's source, link-local or `::`.
+/// record. The report goes to [`crate::addr::ALL_MLDV2_ROUTERS`] with hop limit 1 and a Router
+/// Alert. `src` is the packet's source, link-local or `::`.
 pub fn emit_report_v2(records: &[Record<'_>], src: Ipv6Addr, buf: &mut [u8]) -> usize {
     let [hi, lo] = (records.len() as u16).to_be_bytes();
     *head_mut::<8>(buf) = [REPORT_V2, 0, 0, 0, 0, 0, hi, lo];

@@ -25,7 +25,7 @@ pub const HOP_LIMIT: u8 = 255;
 /// Enough bytes for any message that [`Message::emit`] writes.
 pub const MESSAGE_LEN_MAX: usize = 48;
 
-/// What the validity checks need from the IPv6 header.
+/// Fields of the IPv6 header that the validity checks need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// Source of the packet.
@@ -46,7 +46,7 @@ pub enum Message {
     },
     /// A router offers itself.
     RouterAdvert(RouterAdvert),
-    /// Who has `target`, or: are you still there, `target`?
+    /// Asks for the MAC address of `target`, or whether it is still reachable.
     NeighborSolicit {
         /// The address asked for.
         target: Ipv6Addr,
@@ -57,9 +57,9 @@ pub enum Message {
     NeighborAdvert {
         /// The sender is a router.
         router: bool,
-        /// This answers a solicitation.
+        /// The advertisement answers a solicitation.
         solicited: bool,
-        /// What was cached before is outdated.
+        /// The cached entry is outdated.
         override_: bool,
         /// The address that this is about.
         target: Ipv6Addr,
@@ -226,7 +226,7 @@ impl RouterAdvert {
     }
 }
 
-/// One option of a neighbour discovery message.
+/// An option of a neighbour discovery message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NdpOption {
@@ -371,9 +371,9 @@ const fn fixed_len(kind: u8) -> Option<usize> {
     }
 }
 
-/// Reads one option, whose length is a positive multiple of 8. One whose content makes no sense, as
-/// a prefix of 129 bits, is skipped like an unknown one, and the others count: RFC 4861 invalidates
-/// the whole message only for a bad option length.
+/// Reads one option, whose length is a positive multiple of 8. An option whose content makes no
+/// sense, as a prefix of 129 bits, is skipped like an unknown one. RFC 4861 invalidates the whole
+/// message only for a bad option length.
 //= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
 //# All included options have a length that is greater than zero.
 fn parse_option(option: &[u8]) -> Result<NdpOption, ParseError> {

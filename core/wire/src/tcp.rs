@@ -432,7 +432,7 @@ impl Flags {
         self.0 & other.0 != 0
     }
 
-    /// These bits without those of `other`.
+    /// Removes the bits of `other`.
     #[inline]
     pub const fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)
@@ -479,21 +479,23 @@ impl fmt::Debug for Flags {
 /// assert_eq!(SeqNum(16) - rcv_nxt, 32);
 /// ```
 ///
-/// That order is not transitive: of three numbers each may be before the next. So there is no
-/// `Ord`, and there are two kinds of questions, with methods of their own:
+/// The order is not transitive: of three numbers each may be before the next. So there is no `Ord`,
+/// and there are two kinds of questions, with methods of their own:
 ///
 /// * Where is a number that a peer chose? [`is_within`](Self::is_within) a range that we know, or
-///   subtract (`seq - base`) and compare the length against one that we know. It may lie anywhere.
-/// * Which of two numbers of our own is later? `lt`, `leq`, `gt`, `geq`, `max`, `min`. They are
-///   never more than [`APART_MAX`](Self::APART_MAX) apart, which debug builds assert: a peer's
-///   number that gets here unchecked is found by the first hostile test that comes by.
+///   subtract (`seq - base`) and compare the length against one that we know. A number of the peer
+///   may lie anywhere.
+/// * For the later of two numbers of our own, use `lt`, `leq`, `gt`, `geq`, `max` or `min`. `lt`,
+///   `leq`, `gt`, `geq`, `max`, `min`. Both are never more than [`APART_MAX`](Self::APART_MAX)
+///   apart, which debug builds assert. So the first hostile test finds a peer's number that gets
+///   here unchecked.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
 impl SeqNum {
-    /// No two numbers of one connection that are in use are further apart: the largest window
-    /// (RFC 7323 §2.3) and half as much again for what lies before it. Well below 2^31, where order
-    /// turns round.
+    /// Largest distance of two numbers of one connection that are in use. The largest window (RFC
+    /// 7323 §2.3) counts, and half as much again for what lies before it. Well below 2^31, where
+    /// order turns round.
     pub const APART_MAX: u32 = 3 << 29;
 
     /// Whether it is one of the `count` numbers from `first` on. Right for every number, wherever
@@ -503,8 +505,8 @@ impl SeqNum {
         self.0.wrapping_sub(first.0) < count
     }
 
-    /// How far `self` is past `other` by the nearer way round; negative when it is before. Of a
-    /// number that a peer chose this says nothing but which way is nearer.
+    /// How far `self` is past `other` by the nearer way round; negative when it is before. The sign
+    /// says nothing but which way is nearer if a peer chose a number.
     #[inline]
     pub const fn distance(self, other: SeqNum) -> i32 {
         self.0.wrapping_sub(other.0) as i32

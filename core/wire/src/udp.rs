@@ -56,8 +56,8 @@ impl Header {
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let h = head_mut::<HEADER_LEN>(buf);
-        // One store: the checksum may be computed next, by words, and a load that spans several
-        // stores waits for them.
+        // A single store: the checksum may be computed next, by words. A load that spans several
+        // stores would wait for them.
         *h = be64_of([self.src_port, self.dst_port, self.length, self.checksum]);
         HEADER_LEN
     }

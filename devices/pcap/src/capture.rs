@@ -10,17 +10,18 @@ use towpath_pool::{Batch, Offloads, Packet, Pool, Port};
 use crate::spool::{Progress, Spool};
 use crate::{Direction, Interface, LinkType, SNAPLEN_DEFAULT, Writer};
 
-/// Longest time that a recorded packet waits in memory, so that a reader can follow a running capture.
+/// Longest time that a recorded packet waits in memory, so that a reader can follow a running
+/// capture.
 const FLUSH_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// A pcapng file that several ports are recorded into; clones are the same file.
 ///
-/// Interface 0 is the stack's own loopback, of which only dropped packets are recorded; the ports
+/// Interface 0 is the stack's own loopback, of which only dropped packets are recorded. The ports
 /// follow in the order of [`CaptureFile::capture`], as the stack numbers its interfaces.
 ///
-/// All interfaces are Ethernet: libpcap, which tcpdump reads with, takes no file whose interfaces differ in
-/// type, and no second one of LINKTYPE_RAW. A packet without a link header gets an Ethernet header with
-/// all-zero addresses, as on Linux's own loopback.
+/// All interfaces are Ethernet: libpcap, which tcpdump reads with, takes no file whose interfaces
+/// differ in type, and no second one of LINKTYPE_RAW. A packet without a link header gets an
+/// Ethernet header with all-zero addresses, as on Linux's own loopback.
 #[derive(Debug, Clone)]
 pub struct CaptureFile {
     shared: Arc<Mutex<Shared>>,
@@ -42,7 +43,7 @@ impl Default for Limits {
     }
 }
 
-/// What a user of a capture should know at once. Each is told once.
+/// Warnings that a user of a capture should hear at once. Each is told once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
@@ -57,13 +58,14 @@ pub enum Warning {
 type Teller = Arc<dyn Fn(Warning) + Send + Sync>;
 
 struct Shared {
-    /// None after a write error (a reader finds nothing after a torn block) and once the size limit is reached.
+    /// None after a write error (a reader finds nothing after a torn block) and once the size limit
+    /// is reached.
     writer: Option<Writer<Spool>>,
     tell: Teller,
     size_max: u64,
     /// Packets that were not recorded for want of time.
     lost: u64,
-    /// Of each port: whether its packets begin with a link header.
+    /// Whether the packets of each port begin with a link header.
     framed: Vec<bool>,
     /// Unix time minus the engine's clock.
     unix_offset_ns: u64,
@@ -80,8 +82,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl CaptureFile {
-    /// Starts a capture, and the thread that writes it. `tell` hears of troubles on that thread and on those
-    /// that record, and must not wait.
+    /// Starts a capture, and the thread that writes it. `tell` hears of troubles on that thread and
+    /// on those that record, and must not wait.
     pub fn new(
         out: Box<dyn Write + Send>,
         limits: Limits,
@@ -141,11 +143,11 @@ impl CaptureFile {
         Ok(iface)
     }
 
-    /// Records a packet that the stack dropped, received on or meant for interface `iface`, with the
-    /// reason as its comment. What was received has been recorded before, as it arrived.
+    /// Records a packet that the stack dropped, received on or meant for interface `iface`, with
+    /// the reason as its comment. A received packet has been recorded before, as it arrived.
     ///
-    /// `bytes` start with the link header, or with the IP header of a packet that has none yet or any
-    /// more; a packet that was to be sent may even be dropped before it gets that.
+    /// `bytes` start with the link header, or with the IP header of a packet that has none yet or
+    /// any more. A packet to be sent may even be dropped before it gets an IP header.
     pub fn dropped(
         &self,
         now_ns: u64,
@@ -166,8 +168,8 @@ impl CaptureFile {
         });
     }
 
-    /// Waits until all that was recorded is written, as long as `go_on` says so; tells the first error of the
-    /// whole capture.
+    /// Waits until all that was recorded is written, as long as `go_on` says so; tells the first
+    /// error of the whole capture.
     ///
     /// # Errors
     /// `TimedOut` when `go_on` ended it, otherwise what the output says.
@@ -200,7 +202,8 @@ impl Shared {
         });
     }
 
-    /// Records a packet of `len` bytes, whose pieces `give` hands over, unless there is no room for it.
+    /// Records a packet of `len` bytes, whose pieces `give` hands over, unless there is no room for
+    /// it.
     fn record(
         &mut self,
         iface: u32,
@@ -213,7 +216,7 @@ impl Shared {
         let Some(writer) = &mut self.writer else { return };
         let time_ns = time_ns.wrapping_add(self.unix_offset_ns);
         if writer.len() + writer.packet_len_max(len, comment) > self.size_max {
-            // What is in memory still is part of the file.
+            // Bytes that are still in memory are part of the file.
             let result = writer.flush();
             (self.tell)(Warning::Full);
             self.check(result);
@@ -253,7 +256,7 @@ impl Shared {
         }
     }
 
-    /// What went wrong was told by the thread that writes.
+    /// The thread that writes has told the error.
     fn check(&mut self, result: io::Result<()>) {
         if result.is_err() {
             self.writer = None;
@@ -267,7 +270,8 @@ impl Drop for Shared {
     }
 }
 
-/// The Ethernet header, of no stations, that a reader needs in front of a packet of a link without one.
+/// The Ethernet header, of no stations, that a reader needs in front of a packet of a link without
+/// one.
 fn frame(bytes: &[u8]) -> [u8; 14] {
     header(match bytes.first().map(|byte| byte >> 4) {
         Some(4) => ETHERTYPE_IPV4,
@@ -281,7 +285,7 @@ fn missing_header(direction: Direction, bytes: &[u8]) -> Option<[u8; 14]> {
     match (ip_version(bytes), direction) {
         (Some(4), _) => Some(header(ETHERTYPE_IPV4)),
         (Some(_), _) => Some(header(ETHERTYPE_IPV6)),
-        // It came with its own.
+        // A received packet came with its own header.
         (None, Direction::Inbound) => None,
         (None, Direction::Outbound) => Some(header(ETHERTYPE_LOCAL)),
     }
@@ -319,7 +323,8 @@ pub struct Capture<P> {
     file: CaptureFile,
     iface: u32,
     port: P,
-    /// Packets at the front of the outbound batch that were recorded before the device refused them.
+    /// Packets at the front of the outbound batch that were recorded before the device refused
+    /// them.
     before: usize,
 }
 

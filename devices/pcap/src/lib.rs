@@ -1,6 +1,6 @@
 //! Packet captures: a writer of pcapng files, which Wireshark, tshark and tcpdump read.
 //!
-//! A capture has one section with any number of interfaces; every packet carries its time in
+//! A capture has one section with any number of interfaces. Every packet carries its time in
 //! nanoseconds, its direction and, if it was dropped, the reason as a comment.
 //!
 //! ```

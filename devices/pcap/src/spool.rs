@@ -1,16 +1,16 @@
 //! Bytes on their way to a file, written by a thread of their own.
 //!
-//! A write may take long (a network file system, a FIFO that nobody reads), and packets are recorded on the engine's
-//! thread, on which all connections live. So recording only appends to memory, at most [`BACKLOG_MAX`] of it; a
-//! packet that finds no room is not recorded, and counted.
+//! A write may take long (a network file system, a FIFO that nobody reads). Packets are recorded on
+//! the engine's thread, on which all connections live. So recording only appends to memory, at most
+//! [`BACKLOG_MAX`] of it. A packet that finds no room is not recorded, and counted.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most bytes that wait to be written: a tenth of a second of what a fast disk takes, and longer than any
-/// other pause of one.
+/// Most bytes that wait to be written: a tenth of a second of what a fast disk takes. Any other
+/// pause of a disk is shorter.
 pub(crate) const BACKLOG_MAX: usize = 32 << 20;
 /// How often a thread that waits for the end asks whether to go on.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -81,7 +81,7 @@ impl Write for Spool {
         Ok(data.len())
     }
 
-    /// What was appended is written as soon as it can be, in any case.
+    /// The thread writes appended bytes as soon as it can, in any case.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Progress {
     /// Waits until everything is written, as long as `go_on` says so, and tells the first error.
     ///
     /// # Errors
-    /// What a write said; `TimedOut` when it was not waited for.
+    /// The error of a write; `TimedOut` when it was not waited for.
     pub fn finish(&self, mut go_on: impl FnMut() -> bool) -> io::Result<()> {
         let mut queue = self.shared.lock();
         while !queue.failed && self.shared.backlog.load(Ordering::Relaxed) > 0 {

@@ -9,15 +9,15 @@
 
 use std::io::{self, BufWriter, Write};
 
-/// Most bytes kept of a packet unless [`Writer::with_snaplen`] says otherwise: what tcpdump uses, more
-/// than any packet with its headers, segmentation offload included.
+/// Most bytes kept of a packet unless [`Writer::with_snaplen`] says otherwise: what tcpdump uses,
+/// more than any packet with its headers, segmentation offload included.
 pub const SNAPLEN_DEFAULT: u32 = 262_144;
 
 /// Writes a capture, packet by packet, through a buffer.
 ///
-/// Nothing is sure to have arrived before [`flush`](Self::flush) or [`into_inner`](Self::into_inner)
-/// returns. After an error the last block may be torn, and the capture should be given up: readers show
-/// the packets before it.
+/// Nothing is sure to have arrived before [`flush`](Self::flush) or
+/// [`into_inner`](Self::into_inner) returns. After an error the last block may be torn, and the
+/// capture should be given up: readers show the packets before it.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: BufWriter<W>,
@@ -33,11 +33,11 @@ pub struct Writer<W: Write> {
 pub struct Interface<'a> {
     /// Its name, shown by readers.
     pub name: &'a str,
-    /// What its packets start with.
+    /// Header at the start of its packets.
     pub link_type: LinkType,
 }
 
-/// What the packets of an interface start with.
+/// Header at the start of an interface's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkType {
     /// An Ethernet header (`LINKTYPE_ETHERNET`).
@@ -46,7 +46,7 @@ pub enum LinkType {
     Raw,
 }
 
-/// Which way a packet went, as seen from the stack.
+/// Direction of a packet, as seen from the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// The stack received it.
@@ -94,9 +94,9 @@ impl<W: Write> Writer<W> {
 
     /// Writes a packet that was seen on interface `iface` at `time_ns` nanoseconds of Unix time.
     ///
-    /// Its bytes are gathered from the pieces of `data`. What exceeds the snap length is left out;
-    /// `original_len` is the length on the wire, for a packet that comes here already cut. A `comment`
-    /// says what happened to it, by convention `drop: ` and the reason.
+    /// The packet's bytes are gathered from the pieces of `data`. Bytes beyond the snap length are
+    /// left out; `original_len` is the length on the wire, for a packet that comes here already
+    /// cut. A `comment` says what happened to it, by convention `drop: ` and the reason.
     ///
     /// # Errors
     /// `InvalidInput` for an interface that was not declared, otherwise what the output says.
@@ -147,8 +147,8 @@ impl<W: Write> Writer<W> {
         self.u32(total)
     }
 
-    /// Notes that `count` packets of interface `iface` were not captured, for want of time or space; the
-    /// next packet of that interface says so.
+    /// Notes that `count` packets of interface `iface` were not captured, for want of time or
+    /// space; the next packet of that interface says so.
     ///
     /// # Errors
     /// `InvalidInput` for an interface that was not declared.

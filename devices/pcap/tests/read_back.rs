@@ -1,4 +1,4 @@
-//! What is written reads back: by a strict reader here, and by tshark where it is installed.
+//! Written captures read back: by a strict reader here, and by tshark where it is installed.
 
 use std::io::{self, Write};
 use std::process::Command;

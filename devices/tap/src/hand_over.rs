@@ -8,10 +8,10 @@ use crate::kind::Kind;
 use crate::open::{OpenError, Tap};
 use crate::sys;
 
-/// What it takes to drive a device that is set up.
+/// Parts that drive a device that is set up.
 #[derive(Debug)]
 pub struct Parts {
-    /// Of the device.
+    /// Descriptor of the device.
     pub fd: Fd,
     /// Its interface name.
     pub name: String,

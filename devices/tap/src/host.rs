@@ -20,13 +20,13 @@ pub enum HostError {
     NotPermitted {
         /// The device.
         name: String,
-        /// What an administrator would type.
+        /// Commands that an administrator would type.
         commands: String,
     },
     /// No such interface.
     #[error("there is no interface {name}")]
     NoInterface {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// Another route leads to the same network.
@@ -47,21 +47,21 @@ pub enum HostError {
     Io {
         /// The device.
         name: String,
-        /// What was tried.
+        /// The step that failed.
         step: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Frames that wait in the device for us, where the kernel's default is 1000: as many as a listener's backlog
-/// may be long, for a server's clients may all come at once, and as many as wait the other way. What is
-/// dropped there costs a client its retransmission timeout.
+/// Frames that wait in the device for us, where the kernel's default is 1000. A listener's backlog
+/// may be as long, and a server's clients may all come at once. As many may wait the other way. A
+/// dropped frame costs a client its retransmission timeout.
 pub const QUEUE_LEN: u32 = 4096;
 
 /// Brings interface `name` up with `mtu` and gives it `addresses` with their prefix lengths.
 ///
-/// What is there already is left alone, so a device that an administrator prepared works without
+/// Existing settings are left alone, so a device that an administrator prepared works without
 /// privileges.
 pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(), HostError> {
     let io = |step: &str| {
@@ -159,8 +159,8 @@ impl Netlink {
     fn add_address(&mut self, index: u32, ip: IpAddr, prefix_len: u8) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWADDR, flags);
-        // The other end of the link is this process: nobody else can have the address, and waiting
-        // for duplicate address detection (RFC 4862 5.4) would cost the first second.
+        // The other end of the link is this process, so no other host can have the address.
+        // Duplicate address detection (RFC 4862 5.4) would cost the first second.
         let (family, octets, address_flags) = match ip {
             IpAddr::V4(ip) => (libc::AF_INET as u8, ip.octets().to_vec(), 0),
             IpAddr::V6(ip) => (libc::AF_INET6 as u8, ip.octets().to_vec(), libc::IFA_F_NODAD as u8),
@@ -269,7 +269,7 @@ fn parse_link(reply: &[u8]) -> Option<Link> {
     Some(Link { index, up, mtu: mtu?, queue_len: queue_len.unwrap_or(0), queues })
 }
 
-/// Of what a driver says of its own.
+/// Number of queues in a driver's own attributes.
 fn parse_queues(link_info: &[u8]) -> Option<u32> {
     // From linux/if_link.h.
     const IFLA_TUN_NUM_QUEUES: u16 = 8;

@@ -3,19 +3,20 @@
 //! segmentation offload in both directions).
 //!
 //! - [`Tap::open`] makes a device, which vanishes with the process, or takes over one that an
-//!   administrator made for this user; see [`OpenError`] for what to do when that is refused.
-//! - [`Tap`] is a [`Port`](towpath_pool::Port): [`rx`](self) reads one packet per call, `tx` hands the
-//!   linear part and the tail of a packet to the kernel in one `writev`, without a copy of ours.
-//! - [`Tap::open_queues`] opens one with several queues, each a port for a thread of its own; [`Tap::steer`] has the
-//!   kernel put each flow's frames into the queue of its owner.
+//!   administrator made for this user. [`OpenError`] says what to do when that is refused.
+//! - [`Tap`] is a [`Port`](towpath_pool::Port). [`rx`](self) reads one packet per call. `tx` hands
+//!   the linear part and the tail of a packet to the kernel in one `writev`, without a copy of
+//!   ours.
+//! - [`Tap::open_queues`] opens a device with several queues, each a port for a thread of its own.
+//!   [`Tap::steer`] has the kernel put each flow's frames into the queue of its owner.
 //! - [`set_up_host`] gives the kernel's end of the link its addresses.
 //! - [`add_default_route`] leads everything else through it.
 //! - [`add_routes`] leads networks through it; [`leads_through`] says whether packets of this host
 //!   take such a route.
 //!
-//! Budget: one system call per packet or merged packet, one copy per byte (the kernel's) for large
-//! packets, two for frames of at most [`COPY_MAX`] bytes (so that no large buffer is held by a
-//! small frame).
+//! Budget: one system call per packet or merged packet. Large packets cost one copy per byte (the
+//! kernel's). Frames of at most [`COPY_MAX`] bytes cost two, so that no large buffer is held by a
+//! small frame.
 #![warn(missing_docs)]
 
 mod hand_over;

@@ -27,7 +27,7 @@ pub struct Tap {
     pub(crate) counters: Counters,
 }
 
-/// Who hears that the device has gone.
+/// Function that is called when the device has gone.
 struct OnGone(Option<Box<dyn FnOnce() + Send>>);
 
 impl std::fmt::Debug for OnGone {
@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 towpath_pool::counters! {
-    /// What happened to frames, and to those that were lost.
+    /// Counters of frames, and of those that were lost.
     pub struct Counters {
         /// Frames read, merged ones as one.
         rx_frames,
@@ -96,7 +96,7 @@ pub enum OpenError {
         /// As ip-tuntap(8) names that.
         mode: &'static str,
     },
-    /// It has one queue, and more were asked for.
+    /// The device has one queue, and more were asked for.
     #[error(
         "the TAP device {name} has one queue, where {queues} are needed: have it made with \
          `sudo ip tuntap add dev {name} mode {mode} user $USER`",
@@ -127,7 +127,7 @@ pub enum OpenError {
     /// Not a name an interface can have.
     #[error("{name:?} is no interface name: 1 to {max} characters without space, '/' or ':'", max = sys::NAME_MAX)]
     BadName {
-        /// What was given.
+        /// The name that was given.
         name: String,
     },
     /// A descriptor that was given is not such a device, or not one that can be driven.
@@ -147,7 +147,7 @@ pub enum OpenError {
         name: String,
         /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -229,7 +229,7 @@ impl Tap {
         }
     }
 
-    /// What happened so far.
+    /// Counters since the device was opened.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -247,7 +247,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// What a queue of any device begins as.
+/// Opens a descriptor that becomes a queue of a device.
 pub(crate) fn open_tun(kind: Kind, name: &str) -> Result<Fd, OpenError> {
     sys::open_tun().map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTun,

@@ -1,9 +1,10 @@
 //! When to ask a device for another frame, which is a system call also where there is none.
 //!
-//! Frames that come alone, each after a pause, as requests on one connection do, cost two such calls that find nothing: one
-//! after the frame, and one when the answer is sent. Both are left out as long as frames come alone, and the one right
-//! after the kernel said that there is none. Nothing is lost by that: before the stack sleeps, the kernel says whether there
-//! are any, and while it does not sleep it asks again in its next turn but one.
+//! Frames that come alone, each after a pause, as requests on one connection do, cost two such
+//! calls that find nothing. The first follows the frame, and the second the answer. Both are left
+//! out as long as frames come alone, and so is the call right after the kernel said that there is
+//! none. Nothing is lost by that. Before the stack sleeps, the kernel says whether there are any
+//! frames. While the stack does not sleep, it asks again in its next turn but one.
 
 /// How frames have come lately.
 #[derive(Debug, Default)]
@@ -18,13 +19,13 @@ pub(crate) struct Pace {
     pausing: bool,
     /// The last one was, and nobody has looked whether the device has something.
     left_out: bool,
-    /// Somebody has, and it had nothing.
+    /// The device was looked at since, and had nothing.
     empty: bool,
 }
 
 /// So many frames in a row that came alone make another one likely.
 const ALONE: u8 = 8;
-/// It is still asked for after each so many.
+/// Frames after which a second one is asked for nevertheless.
 const ASK_EVERY: u8 = 16;
 /// Frames that come closer than this, in ns, may be of several at once.
 const CLOSE_NS: u64 = 15_000;
@@ -42,11 +43,13 @@ impl Pace {
         *self = Self { pausing: false, left_out: false, empty: !ready, ..*self };
     }
 
-    /// After the first frame of a look, which is a long one or not: whether to ask for a second one.
+    /// After the first frame of a look, which is a long one or not: whether to ask for a second
+    /// one.
     pub fn asks_on(&mut self, now_ns: u64, is_long: bool) -> bool {
         let is_close =
             now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;
-        // A long one is part of more; and a stack that does not sleep asks too seldom for frames that come then.
+        // A long one is part of more; and a stack that does not sleep asks too seldom for frames
+        // that come then.
         if is_long || std::mem::take(&mut self.left_out) {
             self.alone = 0;
         }
@@ -73,7 +76,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Frames that come alone, 50 µs apart from `ns` on: after how many of them another one was asked for.
+    /// Frames that come alone, 50 µs apart from `ns` on: after how many of them another one was
+    /// asked for.
     fn asked_after(pace: &mut Pace, ns: u64, count: u64) -> usize {
         let asked = (1..=count).filter(|n| {
             pace.looked(true);

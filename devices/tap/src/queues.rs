@@ -11,8 +11,9 @@ use crate::open::{NAME_UNLESS_GIVEN, OpenError, Options, Tap, check_name, not_at
 use crate::sys;
 
 impl Tap {
-    /// Makes a device with `count` queues, or takes over an existing one that was made with `multi_queue`, belongs to this
-    /// user and is not in use. The kernel numbers the queues in the order in which they are returned.
+    /// Makes a device with `count` queues. An existing one is taken over if it was made with
+    /// `multi_queue`, belongs to this user and is not in use. The kernel numbers the queues in the
+    /// order in which they are returned.
     ///
     /// With one queue it is [`Tap::open`].
     ///
@@ -32,19 +33,21 @@ impl Tap {
             name = attached.map_err(|source| refused(kind, &name, count, source))?;
             queues.push(Self::set_up(fd, kind, name.clone())?);
         }
-        // Others may have queues of this device. Where the kernel does not say, the first of its frames tell.
+        // Another process may have queues of this device. Where the kernel does not say, the first
+        // of its frames tell.
         match host::open_queues(&name) {
             Ok(Some(open)) if open as usize != count => Err(OpenError::Busy { kind, name }),
             _ => Ok(queues),
         }
     }
 
-    /// From now on the kernel divides frames among the queues of the device as `steering` says; `None`: as it does by
-    /// itself. It concerns the device, so that any of its queues may be asked, and stays with a device that is persistent.
+    /// From now on the kernel divides frames among the queues of the device as `steering` says;
+    /// `None`: as it does by itself. Steering concerns the device, so that any of its queues may be
+    /// asked, and stays with a device that is persistent.
     ///
     /// # Errors
-    /// EPERM without CAP_BPF, or CAP_SYS_ADMIN, in the first user namespace; EINVAL or ENOSYS where the kernel has none of
-    /// this (it came with Linux 4.16).
+    /// EPERM without CAP_BPF, or CAP_SYS_ADMIN, in the first user namespace; EINVAL or ENOSYS where
+    /// the kernel has none of this (it came with Linux 4.16).
     pub fn steer(&self, steering: Option<&Steering>) -> io::Result<()> {
         let load = |steering: &Steering| {
             towpath_bpf::load(towpath_bpf::Kind::SocketFilter, &steering.program(Place::Link))
@@ -54,7 +57,8 @@ impl Tap {
     }
 }
 
-/// Why a queue cannot be had. The kernel says EINVAL of a device with one queue, and of what is no TAP device.
+/// Why a queue cannot be had. The kernel says EINVAL of a device with one queue, and of what is no
+/// TAP device.
 fn refused(kind: Kind, name: &str, queues: usize, source: io::Error) -> OpenError {
     let is_invalid = source.raw_os_error() == Some(libc::EINVAL);
     if is_invalid && open_tun(kind, name).is_ok_and(|fd| has_one_queue(fd.as_fd(), kind, name)) {

@@ -8,12 +8,13 @@ use towpath_virtio::HEADER_LEN;
 
 use crate::open::Tap;
 
-/// Frames up to this length are copied into a small buffer, so that the large one they were read
-/// into is free for the next read: copying 2 KiB costs less than holding 68.
+/// Frames up to this length are copied into a small buffer, so that their large one is free for the
+/// next read. Copying 2 KiB costs less than holding 68.
 pub const COPY_MAX: usize = Pool::SMALL;
 
 impl Tap {
-    /// Reads at most `max` frames, or until the device is empty; returns how many packets came of them.
+    /// Reads at most `max` frames, or until the device is empty; returns how many packets came of
+    /// them.
     pub(crate) fn receive(
         &mut self,
         now_ns: u64,
@@ -25,7 +26,8 @@ impl Tap {
         if self.pace.pauses() {
             return received;
         }
-        // Each read counts, also of what is dropped; the descriptor stays readable if there is more.
+        // Each read counts, also of what is dropped; the descriptor stays readable if there is
+        // more.
         for read in 0..max {
             let is_long = || out.back().is_some_and(|packet| packet.len() > COPY_MAX);
             if self.gone || read == 1 && !self.pace.asks_on(now_ns, is_long()) {
@@ -133,7 +135,8 @@ mod tests {
         }
     }
 
-    /// Frames that come at once after others that came alone, to a stack that goes on turning for another reason.
+    /// Frames that come at once after others that came alone, to a stack that goes on turning for
+    /// another reason.
     #[test]
     fn a_burst_after_lonely_frames_does_not_wait() {
         let (kernel, ours) = UnixDatagram::pair().unwrap();

@@ -1,5 +1,5 @@
-//! The system calls that need `unsafe`: the TUN/TAP ioctls and a `writev` from memory that others may
-//! write to.
+//! The system calls that need `unsafe`: the TUN/TAP ioctls and a `writev` from memory that others
+//! may write to.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -98,7 +98,8 @@ pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, bits as libc::c_ulong) })
 }
 
-/// From now on this program says which queue of the device the kernel uses; `None`: the kernel does by itself.
+/// From now on this program says which queue of the device the kernel uses; `None`: the kernel does
+/// by itself.
 pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let program: libc::c_int = program.map_or(-1, |program| program.as_raw_fd());
     // SAFETY: TUNSETSTEERINGEBPF reads one int, which lives here.
@@ -109,7 +110,7 @@ fn check(status: libc::c_int) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// One frame as pieces of memory: virtio header, linear part, at most two stretches of a FIFO.
+/// A frame as pieces of memory: virtio header, linear part, at most two stretches of a FIFO.
 pub struct Pieces<'a> {
     iovecs: [libc::iovec; 4],
     used: usize,

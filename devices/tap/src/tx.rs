@@ -7,12 +7,12 @@ use towpath_pool::{Batch, Packet, Pool};
 use crate::open::Tap;
 use crate::sys::Pieces;
 
-/// What became of a frame.
+/// Result of sending a frame.
 enum Sent {
     Yes,
-    /// Refused for good; counted.
+    /// The frame is lost for good; counted.
     Lost,
-    /// Not now.
+    /// The device has no room now.
     Later,
 }
 
@@ -57,8 +57,8 @@ impl Tap {
                 Some(libc::EINTR) => continue,
                 Some(libc::EAGAIN) => return Sent::Later,
                 Some(libc::EBADFD) => self.vanish(),
-                // EIO: the link is down. ENOBUFS, ENOMEM: no room. EINVAL: the kernel disagrees with
-                // the headers. None of them is cured by waiting on this frame.
+                // EIO: the link is down. ENOBUFS, ENOMEM: no room. EINVAL: the kernel disagrees
+                // with the headers. None of them is cured by waiting on this frame.
                 _ => {}
             }
             self.counters.tx_refused += 1;

@@ -1,5 +1,5 @@
-//! The device against the kernel, each test in a network namespace of its own. They need root (or
-//! CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun, and say so when they cannot run.
+//! The device against the kernel, each test in a network namespace of its own. The tests need root
+//! (or CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun, and say so when they cannot run.
 
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
@@ -16,7 +16,8 @@ const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const STACK: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const STACK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Runs `test` on a thread that has a fresh network namespace; the rest of the process keeps its own.
+/// Runs `test` on a thread that has a fresh network namespace; the rest of the process keeps its
+/// own.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         // SAFETY: concerns this thread only, which ends with the test.
@@ -140,7 +141,8 @@ fn merged_udp_arrives_whole() {
 
 /// An AF_PACKET socket on `tp0` that sees frames coming in, with their virtio headers.
 fn packet_socket() -> OwnedFd {
-    // SAFETY: plain system calls on a descriptor and structs of this function; sockaddr_ll is integers.
+    // SAFETY: plain system calls on a descriptor and structs of this function; sockaddr_ll is
+    // integers.
     unsafe {
         let protocol = (libc::ETH_P_ALL as u16).to_be();
         let fd = libc::socket(

@@ -1,5 +1,6 @@
-//! Devices with several queues against the kernel, each test in a network namespace of its own. They need root (or
-//! CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF) and /dev/net/tun, and say so when they cannot run.
+//! Devices with several queues against the kernel, each test in a network namespace of its own. The
+//! tests need root (or CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF) and /dev/net/tun, and say so when
+//! they cannot run.
 
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
@@ -14,7 +15,8 @@ use towpath_qdisc::Dice;
 use towpath_stack::Owners;
 use towpath_tap::{OpenError, Options, Steering, Tap, set_up_host};
 
-/// Runs `test` on a thread that has a fresh network namespace; the rest of the process keeps its own.
+/// Runs `test` on a thread that has a fresh network namespace; the rest of the process keeps its
+/// own.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         // SAFETY: concerns this thread only, which ends with the test.
@@ -50,7 +52,8 @@ fn key(dice: &mut Dice) -> [u8; 32] {
 
 /// A socket that sends frames on `tp0`.
 fn sender() -> OwnedFd {
-    // SAFETY: plain system calls on a descriptor and structs of this function; sockaddr_ll is integers.
+    // SAFETY: plain system calls on a descriptor and structs of this function; sockaddr_ll is
+    // integers.
     unsafe {
         let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
         assert!(fd >= 0, "{}", io::Error::last_os_error());
@@ -97,7 +100,7 @@ fn arrivals(taps: &mut [Tap], frames: &[Vec<u8>]) -> HashMap<u32, usize> {
     found
 }
 
-/// What is sent, and between which ends; `None` as ends: nothing that has an owner.
+/// The packet that is sent, and the ends of its flow; `None` as ends: a packet without an owner.
 type Case = (Vec<u8>, Option<(SocketAddr, SocketAddr)>);
 
 /// A packet over IPv4 of TCP or UDP, with options or without.
@@ -116,13 +119,15 @@ fn packet_v4(dice: &mut Dice, fragment: u16, protocol: u8) -> Case {
     packet.resize(20 + 4 * words, 1);
     packet.extend(sport.to_be_bytes().into_iter().chain(dport.to_be_bytes()));
     packet.resize(packet.len() + 16, 0);
-    // Whether a first piece has ports nobody looks; don't-fragment and the reserved bit are no piece.
+    // Whether a first piece has ports nobody looks; don't-fragment and the reserved bit are no
+    // piece.
     let ports = if fragment & 0x3fff == 0 { [sport, dport] } else { [0, 0] };
     let ends = (SocketAddr::from((src, ports[0])), SocketAddr::from((dst, ports[1])));
     (packet, Some(ends))
 }
 
-/// A packet over IPv6, with some extension headers. `piece`: of these the fragment header of a piece is the last.
+/// A packet over IPv6, with some extension headers. `piece`: of these the fragment header of a
+/// piece is the last.
 fn packet_v6(dice: &mut Dice, extensions: u64, piece: bool) -> Case {
     let mut end = || {
         let high = 0xfd00_0000_0000_0000 | u128::from(dice.below(2));
@@ -223,7 +228,8 @@ fn frames_come_in_at_the_owner_of_their_flow() {
                 assert_eq!(found[&n], owner, "of {count}: {ends:?} {packet:02x?}");
                 used[owner] += u32::from(ends.is_some());
             }
-            // Of 2000 packets and 16 queues, 125 each; the standard deviation is 11.
+            // With 16 queues each gets 125 of 2000 packets on average; the standard deviation is
+            // 11.
             assert!(used.iter().all(|used| *used > 2000 / count as u32 / 2), "{used:?}");
         }
     });

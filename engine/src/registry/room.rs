@@ -106,8 +106,8 @@ impl Registry {
             call::HELLO if request.b != 0 => 0,
             call::HELLO => image(self.shards()),
             call::CLONE => channel(self.shards()),
-            // The duplicates are closed when they are sent. At least one is needed: the process
-            // asks again for the others.
+            // The tokens are closed when they are sent. Room for one is enough: the process asks
+            // again for the others.
             call::TOKENS => 1,
             _ => 0,
         }

@@ -39,13 +39,11 @@ pub(crate) enum Word {
     End(u32, u32),
     /// The same if no process has said by now that it has it.
     EndUnclaimed(u32, u32),
-    /// The connections that it was told to [end](Word::End) are gone, as many of them as there were
-    /// such words before.
+    /// As many connections are gone as there were words [`End`](Word::End) before.
     Ended,
-    /// To be answered by `Done` with this number when all is dealt with that was said before
-    /// (`rounds.rs`).
+    /// Asks for `Done` with this number when all earlier commands are dealt with (`rounds.rs`).
     AskRound(u64),
-    /// The same when what the sender told this shard before is dealt with.
+    /// Asks for `Done` when the sender's earlier words to this shard are dealt with.
     Echo(u64),
     /// See `AskRound` and `Echo`.
     Done(u64),

@@ -251,7 +251,7 @@ impl Shard {
             }
             self.publish_local(now, slot, id);
             connected.map_err(|error| match error {
-                // As Linux has it for those that are bound without asking.
+                // EAGAIN as in Linux, where a socket is bound without bind(2).
                 ConnectError::NoPort => Errno(EAGAIN),
                 error => error.into(),
             })?;

@@ -47,7 +47,8 @@ pub(crate) struct Attached {
     /// Knowledge of the program that the channel is for. None: it has said HELLO, or its time for
     /// HELLO is over, or it is a child of fork, which never says it.
     pub expected: Option<Expected>,
-    /// After this it is taken out of its parent's clones, whether its process has begun or not.
+    /// Time after which the channel is taken out of its parent's clones, whether its process has
+    /// begun or not.
     pub unborn_until: Option<Instant>,
     /// The channel that this one was cloned from, while it stands among that one's clones.
     pub parent: Option<ChannelId>,
@@ -81,8 +82,8 @@ pub(crate) struct Attached {
 pub(crate) struct Expected {
     /// Sockets that the program has without file actions.
     pub inherits: Holds,
-    /// Until when it may say it; then it keeps what it inherits, and no more. None: it is not known
-    /// to run yet, or that time is over.
+    /// Time until which the program may say HELLO; then it keeps the sockets that it inherits, and
+    /// no more. None: it is not known to run yet, or that time is over.
     pub until: Option<Instant>,
 }
 

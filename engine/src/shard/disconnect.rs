@@ -78,7 +78,7 @@ impl Shard {
         let mut local = held.map_or(RawAddr::default(), |local| present(family, local));
         let bound = if local.port == 0 { 0 } else { flags::BOUND };
         if bound == 0 {
-            // As Linux, where getsockname(2) goes on to tell the number of a port that was let go.
+            // On Linux, too, getsockname(2) goes on to tell the number of a port that was let go.
             local = RawAddr { family: family as u16, port: shared.local.load().port, ..local };
         }
         shared.local.store(&local);

@@ -153,8 +153,8 @@ impl Host {
         let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
         let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
         if near {
-            // As Linux, which makes room for twenty segments, as large as loopback's, when a
-            // connection begins: programs write to themselves before they read.
+            // Linux makes room for twenty segments, as large as loopback's, when a connection
+            // begins: programs write to themselves before they read.
             send.set_generous(true);
         }
         if self.windows.is_ample() {

@@ -143,7 +143,7 @@ impl Shard {
         }
     }
 
-    /// As Linux takes it: negative waits for nothing, 0 is the default.
+    /// Linux takes a negative value for no wait, and 0 for the default.
     fn fin_wait2_timeout(&self, seconds: i8) -> Duration {
         match u64::try_from(seconds) {
             Ok(0) => self.stack.config().tcp.fin_wait2_timeout,

@@ -19,7 +19,7 @@ const INSIDE_MAX: u32 = 1024;
 const ATTEMPTS: u32 = 4;
 
 impl Shard {
-    /// Sees to it that what could not be used again in this turn will be.
+    /// Arranges that slots which could not be used again in this turn will be.
     pub(crate) fn await_threads(&mut self) {
         let mut awaited = self.host.slots.take_awaited();
         awaited.extend(self.host.windows.take_awaited());

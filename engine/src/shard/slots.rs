@@ -402,7 +402,8 @@ impl Slots {
         }
     }
 
-    /// Slots that cannot be used again yet, since the last call. To be [collected](Self::collect).
+    /// Slots that cannot be used again yet, since the last call. The caller
+    /// [collects](Self::collect) them.
     pub fn take_awaited(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.awaited)
     }

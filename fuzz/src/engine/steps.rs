@@ -1,4 +1,4 @@
-//! What the hostile programs of a case do, as the input says.
+//! Steps of the hostile programs of a case, as the input says.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::input::Input;
 use crate::program::{Program, SENT_MAX};
 
 impl Case {
-    /// One thing that one of them does, and perhaps a turn.
+    /// Makes one step of one of them, and perhaps a turn.
     pub(super) fn step(&mut self, input: &mut Input<'_>) {
         if self.programs.is_empty() {
             self.attach();
@@ -102,7 +102,8 @@ impl Case {
                 && !self.honest.slots.contains(&slot))
     }
 
-    /// A word of the channel: of its header, of a command, or of an event, as the first ones are that wait.
+    /// A word of the channel: of its header, of a command, or of an event, as the first ones are
+    /// that wait.
     fn write_channel(&mut self, input: &mut Input<'_>, at: usize) {
         let Some(link) = &self.programs[at].link else { return };
         let word = usize::from(input.u16());
@@ -267,8 +268,8 @@ impl Case {
     fn pass(&mut self, input: &mut Input<'_>, at: usize) {
         let count = input.pick(&[1, 2, SENT_MAX]);
         let first = usize::from(input.u8());
-        // With its own end among them: in a message that nobody takes it keeps the control socket open after the
-        // program has gone.
+        // With its own end among them: in a message that nobody takes it keeps the control socket
+        // open after the program has gone.
         let own = [self.programs[at].control.as_fd()].map(|fd| fd.try_clone_to_owned());
         let own = own.into_iter().flatten().collect::<Vec<_>>();
         let all: Vec<_> = self.descriptors.iter().chain(&own).map(OwnedFd::as_fd).collect();
@@ -381,7 +382,7 @@ fn any_value(input: &mut Input<'_>, old: u32, other: u32) -> u32 {
     }
 }
 
-/// What passes between two turns.
+/// Times that pass between two turns.
 const TIMES: [Duration; 6] = [
     Duration::from_micros(50),
     Duration::from_millis(1),
@@ -406,7 +407,8 @@ pub(super) fn every_kind_of_descriptor() -> Vec<OwnedFd> {
     let tcp = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let memory = memfd_create("hostile", MemfdFlags::empty()).expect("memory");
     let set = epoll::create(epoll::CreateFlags::empty()).expect("an epoll set");
-    // A set that watches a socket which is passed beside it: the kernel looks for cycles among these.
+    // A set that watches a socket which is passed beside it: the kernel looks for cycles among
+    // these.
     let event = epoll::EventFlags::IN;
     epoll::add(&set, &one, epoll::EventData::new_u64(0), event).expect("a place in the set");
     let linger = Some(Duration::from_secs(3600));

@@ -1,17 +1,19 @@
-//! Packets: where their bytes lie while they travel through the stack, and what is known about them.
+//! Packets: where their bytes lie while they travel through the stack, and what is known about
+//! them.
 //!
 //! A [`Packet`] has a linear part (headers, and for received packets everything) in a buffer from a
-//! [`Pool`], and optionally a tail of [`Fragments`] that point into a socket's FIFO: payload on its
-//! way out that was not copied. The FIFO keeps the bytes for as long as the packet is there: [`Pool::give`] is the moment
-//! when it may use their place again, in whatever order packets come back. Code that keeps a packet for seconds calls
-//! [`Packet::linearize`] first, because it would keep the program from writing and a whole window of memory from
-//! others.
+//! [`Pool`]. A tail of [`Fragments`] may follow, which point into a socket's FIFO: payload on its
+//! way out that was not copied. The FIFO keeps the bytes for as long as the packet is there. After
+//! [`Pool::give`] it may use their place again, in whatever order packets come back. Code that
+//! keeps a packet for seconds calls [`Packet::linearize`] first. Otherwise it would keep the
+//! program from writing, and a whole window of memory from others.
 //!
-//! What a device need not or could not do travels with the packet: checksum state, segment size,
-//! VLAN, time of arrival, hash ([`Meta`]).
+//! [`Meta`] travels with the packet: checksum state, segment size, VLAN, time of arrival, hash. A
+//! device may leave these steps to the stack, or the stack to the device.
 //!
 //! # Example
-//! A packet is written from the inside out: the payload first, then each header in front of what is there.
+//! A packet is written from the inside out: the payload first, then each header in front of what is
+//! there.
 //! ```
 //! use towpath_pool::Pool;
 //!

@@ -12,14 +12,15 @@ pub struct Packet {
     buffer: Buffer,
     start: u32,
     end: u32,
-    /// Payload that continues after the linear part, in a FIFO, which it pins: see [`Packet::linearize`].
+    /// Payload that continues after the linear part, in a FIFO, which it pins: see
+    /// [`Packet::linearize`].
     pub tail: Fragments,
-    /// What is known about it besides its bytes. [`Pool::take`] gives a packet with none of it.
+    /// Knowledge about the packet besides its bytes. [`Pool::take`] gives a packet with none of it.
     pub meta: Meta,
 }
 
-/// Whose a packet's bytes are. Both are a pointer and a length in the same place, so that only who gives them back has to
-/// look which it is.
+/// Owner of a packet's bytes. Both are a pointer and a length in the same place. So only the code
+/// that gives them back has to look which it is.
 #[derive(Debug)]
 enum Buffer {
     /// The pool's.
@@ -50,23 +51,24 @@ impl Buffer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(u32);
 
-/// What travels with a packet.
+/// Data that travels with a packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Meta {
     /// When the device received it, ns on the engine's clock; 0 for packets of our own.
     pub arrival_ns: u64,
-    /// What is known about the transport checksum.
+    /// State of the transport checksum.
     pub checksum: Checksum,
     /// The packet stands for several segments of this size.
     pub segmentation: Option<Segmentation>,
-    /// 802.1Q tag that the device took off or shall put on: the TCI in host byte order, priority in the upper
-    /// three bits and VLAN ID in the lower twelve (IEEE 802.1Q §9.6).
+    /// 802.1Q tag that the device took off or shall put on: the TCI in host byte order. Priority is
+    /// in the upper three bits and the VLAN ID in the lower twelve (IEEE 802.1Q §9.6).
     pub vlan: Option<u16>,
-    /// Hash that the device computed of the flow, 0 when unknown. A hint: the sender of the packet may have
-    /// chosen its addresses and ports so that it collides.
+    /// Hash that the device computed of the flow, 0 when unknown. A hint: the sender of the packet
+    /// may have chosen its addresses and ports so that it collides.
     pub hash: u32,
-    /// Who of this host sends it, a number that the sender's owner chose: the queue of an interface counts what each
-    /// has in it. None: nobody is counted. Says nothing of received packets.
+    /// Sender on this host, a number that the sender's owner chose: the queue of an interface
+    /// counts each sender's packets. None: no sender is counted. The field means nothing for
+    /// received packets.
     pub sender: Option<NonZeroU32>,
 }
 
@@ -78,9 +80,10 @@ pub enum Checksum {
     Unknown,
     /// Received: the device or a trusted sender vouches for it.
     Verified,
-    /// The field holds the folded pseudo-header sum only. To be sent: the port that sends it on sums from
-    /// `start` (bytes from the start of the packet) to the end and stores the result at
-    /// `start + offset`. Received: the sender is on this machine and left it out; it counts as verified.
+    /// The field holds the folded pseudo-header sum only. To be sent: the port that sends it on
+    /// sums from `start` (bytes from the start of the packet) to the end. The port stores the
+    /// result at `start + offset`. Received: the sender is on this machine and left it out; it
+    /// counts as verified.
     Partial {
         /// Start of the transport header, from the first byte of the packet.
         start: u16,
@@ -92,7 +95,7 @@ pub enum Checksum {
 /// A packet that is to be cut into (or was merged from) several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segmentation {
-    /// What is cut.
+    /// Protocol of the packet that is cut.
     pub protocol: Protocol,
     /// Transport payload bytes of each segment, the last may have fewer.
     pub size: u16,
@@ -109,7 +112,7 @@ impl Segmentation {
     }
 }
 
-/// What a segmented packet carries.
+/// Protocol of a segmented packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// TCP over IPv4.
@@ -121,12 +124,12 @@ pub enum Protocol {
 }
 
 impl Packet {
-    /// A packet without bytes in a frame of a device, which gets it back by [`Pool::take_frame`] when the packet is
-    /// given back. The device puts bytes into it as into one of the pool's ([`Packet::spare_mut`]), or lets its hardware
-    /// do that before it makes the packet.
+    /// A packet without bytes in a frame of a device, which gets it back by [`Pool::take_frame`]
+    /// when the packet is given back. The device puts bytes into it as into one of the pool's
+    /// ([`Packet::spare_mut`]), or lets its hardware do that before it makes the packet.
     ///
-    /// The frame is memory of this process alone that stays mapped until it ends: an area that is shared with a guest
-    /// or another process is no frame, since it may change while it is read.
+    /// The frame is memory of this process alone that stays mapped until it ends. An area that is
+    /// shared with a guest or another process is no frame, since it may change while it is read.
     ///
     /// # Panics
     /// When the frame has no more bytes than [`Pool::HEADROOM`], which is left free in front.
@@ -168,7 +171,8 @@ impl Packet {
         self.len() == 0
     }
 
-    /// The part that lies in this packet's own buffer: headers, and of a packet without [`Packet::tail`] all of it.
+    /// The part that lies in this packet's own buffer: headers, and of a packet without
+    /// [`Packet::tail`] all of it.
     #[inline]
     pub fn linear(&self) -> &[u8] {
         &self.buffer.bytes()[self.start as usize..self.end as usize]
@@ -185,7 +189,8 @@ impl Packet {
         self.start as usize
     }
 
-    /// Free bytes behind the linear part: the most that [`Packet::push_back`] takes, while there is no tail.
+    /// Free bytes behind the linear part: the most that [`Packet::push_back`] takes, while there is
+    /// no tail.
     pub fn tailroom(&self) -> usize {
         self.buffer.bytes().len() - self.end as usize
     }
@@ -220,7 +225,8 @@ impl Packet {
         Some(&mut self.buffer.bytes_mut()[end..end + n])
     }
 
-    /// Cuts the packet to `len` bytes in all, as for the padding of short frames; a shorter one stays as it is.
+    /// Cuts the packet to `len` bytes in all, as for the padding of short frames; a shorter one
+    /// stays as it is.
     pub fn truncate(&mut self, len: usize) {
         let linear = self.linear().len();
         if len <= linear {
@@ -231,8 +237,9 @@ impl Packet {
         }
     }
 
-    /// Copies the tail into the linear part, so that the packet stands alone: it may be kept for long, and nobody but us
-    /// can change its bytes. Takes a bigger buffer from the pool when it must, and gives the old one back.
+    /// Copies the tail into the linear part, so that the packet stands alone. A linear packet may
+    /// be kept for long, and nobody but its owner can change its bytes. Takes a bigger buffer from
+    /// the pool when it must, and gives the old one back.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -292,7 +299,8 @@ impl Packet {
         }
     }
 
-    /// The whole buffer behind the headroom, for a device to receive into; see [`Packet::received`].
+    /// The whole buffer behind the headroom, for a device to receive into; see
+    /// [`Packet::received`].
     pub fn spare_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.bytes_mut()[self.start as usize..]
     }
@@ -310,12 +318,13 @@ impl Packet {
 
 /// Buffers for packets: taken and given back without allocation once warm.
 ///
-/// Two sizes: small for ordinary frames, large for merged or to be segmented ones. A packet that is dropped
-/// instead of [given back](Pool::give) costs the next one an allocation, and nothing else, if its bytes are the pool's.
+/// Two sizes: small for ordinary frames, large for merged or to be segmented ones. A packet that is
+/// dropped instead of [given back](Pool::give) costs the next one an allocation, and nothing else,
+/// if its bytes are the pool's.
 ///
-/// They may be a device's: a frame that its hardware writes to and reads from. Nothing that a packet passes sees the
-/// difference; where it is given back goes by the number of the owner. A frame whose packet is dropped is lost to its
-/// device.
+/// A packet's bytes may also be a device's: a frame that its hardware writes to and reads from.
+/// Nothing that a packet passes sees the difference; where it is given back goes by the number of
+/// the owner. A frame whose packet is dropped is lost to its device.
 ///
 /// ```
 /// use towpath_pool::{Packet, Pool};
@@ -355,7 +364,8 @@ impl Pool {
     pub const SMALL: usize = 2048 - Self::HEADROOM;
     /// Bytes of a large buffer behind the headroom: 64 KiB of IP packet and an Ethernet header.
     pub const LARGE: usize = 68 * 1024 - Self::HEADROOM;
-    /// Free buffers kept of each size, together at most 512 KiB and 17 MiB; more go back to the system.
+    /// Free buffers kept of each size, together at most 512 KiB and 17 MiB; more go back to the
+    /// system.
     pub const KEPT_MAX: usize = 256;
 
     /// An empty packet with room for `len` bytes behind the headroom. Larger than [`Pool::LARGE`]
@@ -376,9 +386,9 @@ impl Pool {
         Packet::new(Buffer::Pool(buffer))
     }
 
-    /// Takes a packet's buffer back for a later [`Pool::take`], or its frame for the device that owns it, and unpins what its
-    /// tail points to. A buffer beyond [`Pool::KEPT_MAX`] free ones of its size, or larger than [`Pool::LARGE`], goes back to
-    /// the system.
+    /// Takes a packet's buffer back for a later [`Pool::take`], or its frame for the device that
+    /// owns it, and unpins what its tail points to. A buffer beyond [`Pool::KEPT_MAX`] free ones of
+    /// its size, or larger than [`Pool::LARGE`], goes back to the system.
     pub fn give(&mut self, packet: Packet) {
         self.give_buffer(packet.buffer);
     }
@@ -408,7 +418,8 @@ impl Pool {
         }
     }
 
-    /// A number for a device that has frames of its own. There is a device for each, so that they stay few.
+    /// A number for a device that has frames of its own. There is a device for each, so that they
+    /// stay few.
     ///
     /// Shards of a stack have queues of the same devices, in one order. A packet that went to
     /// another shard is given back to the pool there. Its frame goes to that shard's queue of the
@@ -421,7 +432,8 @@ impl Pool {
         Owner(self.owners - 1)
     }
 
-    /// A frame of `owner` whose packet was given back, the last one first: it is in the cache still.
+    /// A frame of `owner` whose packet was given back, the last one first: it is in the cache
+    /// still.
     pub fn take_frame(&mut self, owner: Owner) -> Option<&'static mut [u8]> {
         self.frames.get_mut(owner.0 as usize)?.pop()
     }
@@ -438,5 +450,6 @@ impl Pool {
     }
 }
 
-/// Packets in the order in which they came or are to leave: they are added at the back, and taken from the front.
+/// Packets in the order in which they came or are to leave: they are added at the back, and taken
+/// from the front.
 pub type Batch = std::collections::VecDeque<Packet>;

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::{Batch, Pool};
 
-/// What lies in a packet's first byte.
+/// Header at the start of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
     /// An Ethernet header: neighbours are resolved by ARP and NDP.
@@ -13,8 +13,8 @@ pub enum LinkType {
     Ip,
 }
 
-/// What a port does by itself with packets that it sends; the stack does the rest in software. None of it says
-/// anything of received packets: those carry what was done in their [`crate::Meta`].
+/// Work that a port does by itself on packets that it sends; the stack does the rest in software.
+/// Received packets are not concerned: their [`crate::Meta`] says what was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offloads {
     /// Completes [`crate::Checksum::Partial`] of sent packets.
@@ -27,9 +27,9 @@ pub struct Offloads {
 
 /// A device queue pair, or a link in memory.
 ///
-/// Called by one thread. Times are ns on the engine's monotonic clock. No call blocks or fails: what goes wrong
-/// is the port's to count, and a device that is lost says so by [`Port::is_gone`]. Decision 4
-/// (`docs/decisions/0004-one-port-trait.md`) says why both directions are one trait.
+/// Called by one thread. Times are ns on the engine's monotonic clock. No call blocks or fails:
+/// what goes wrong is the port's to count, and a device that is lost says so by [`Port::is_gone`].
+/// Decision 4 (`docs/decisions/0004-one-port-trait.md`) says why both directions are one trait.
 ///
 /// # Example
 /// A link that returns what is sent on it:
@@ -84,21 +84,24 @@ pub trait Port {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize;
 
     /// Takes packets from the front of `batch` as far as there is room, and gives their buffers
-    /// back to the pool, now or in a later call: a FIFO to which a packet points waits for that. What it leaves is
-    /// offered again. Returns how many were taken.
+    /// back to the pool, now or later. A FIFO to which a packet points waits for that. Packets that
+    /// are left are offered again. Returns how many were taken.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize;
 
-    /// What it can do. Asked when the stack's interface is configured, so the answer must stay the same.
+    /// Offloads of the port. The stack asks when its interface is configured, so the answer must
+    /// stay the same.
     fn offloads(&self) -> Offloads;
 
-    /// What its packets begin with, in both directions. Stays the same, as [`Port::offloads`] does.
+    /// The header at the start of its packets, in both directions. Stays the same, as
+    /// [`Port::offloads`] does.
     fn link_type(&self) -> LinkType;
 
     /// Becomes readable when `poll` has something to give; None when only time does that.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Its owner has just looked at `wake_fd`, and it was `ready`: readable, or writable where that was waited for. A port
-    /// that is asked more often than it has something may go by that. Without a `wake_fd` it is never ready.
+    /// Its owner has just looked at `wake_fd`, and it was `ready`: readable, or writable where that
+    /// was waited for. A port that is asked more often than it has something may go by that.
+    /// Without a `wake_fd` it is never ready.
     fn looked(&mut self, ready: bool) {
         let _ = ready;
     }
@@ -108,21 +111,23 @@ pub trait Port {
         false
     }
 
-    /// Whether the device has gone for good. `wake_fd` would wake for ever then, and is not waited for any more.
+    /// Whether the device has gone for good. `wake_fd` would wake for ever then, and is not waited
+    /// for any more.
     fn is_gone(&self) -> bool {
         false
     }
 
-    /// When `poll` wants to be called even if nothing arrives, on the clock of `now_ns`; a time that is past means
-    /// at once. None: not before `wake_fd` is readable.
+    /// When `poll` wants to be called even if nothing arrives, on the clock of `now_ns`; a time
+    /// that is past means at once. None: not before `wake_fd` is readable.
     fn next_timeout_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes that it has acknowledged to the stack as their receiver and has not handed on, so that they are
-    /// lost if the port is dropped now. The end of a stream counts as one byte, as in TCP's sequence space.
+    /// Bytes that the port has acknowledged to the stack as their receiver and has not handed on.
+    /// Dropping the port loses them. The end of a stream counts as one byte, as in TCP's sequence
+    /// space.
     ///
-    /// Asked while a run ends only; the work may grow with the number of flows.
+    /// The engine asks only while a run ends, so the work may grow with the number of flows.
     fn undelivered(&self) -> u64 {
         0
     }

@@ -1,4 +1,5 @@
-//! Packets in the memory of a device: a device that owns frames, and packets that nobody can tell from the pool's.
+//! Packets in the memory of a device: a device that owns frames, and packets that nobody can tell
+//! from the pool's.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -55,7 +56,7 @@ impl Port for Device {
         received
     }
 
-    /// What it sends may be in frames of its own, too: it does not look.
+    /// Sent packets may be in frames of the device, too, and are copied all the same.
     fn submit(&mut self, _now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let n = batch.len();
         for packet in batch.drain(..) {
@@ -88,12 +89,12 @@ fn a_device_goes_on_with_the_frames_that_come_back() {
     assert_eq!(device.poll(0, &mut pool, &mut batch, 64), 4);
     assert_eq!(device.poll(0, &mut pool, &mut batch, 64), 0, "all frames are out");
     assert_eq!(device.starved, 2);
-    // They come back in another order than they left in.
+    // The frames come back in another order than they left in.
     pool.give(batch.remove(2).unwrap());
     assert_eq!(device.poll(0, &mut pool, &mut batch, 64), 1);
     let seen: Vec<u8> = batch.iter().map(|packet| packet.linear()[0]).collect();
     assert_eq!(seen, [0, 1, 3, 4]);
-    // What it receives it sends, for ever, and nothing is allocated.
+    // The device sends the packets that it receives, for ever, and nothing is allocated.
     for _ in 0..1000 {
         assert!(device.submit(0, &mut pool, &mut batch) > 0);
         assert!(device.poll(0, &mut pool, &mut batch, 64) > 0);

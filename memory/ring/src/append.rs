@@ -234,7 +234,7 @@ mod tests {
                 write_two(at, n);
             });
             assert_eq!(inner, Appended::Bytes { n: 4, tell: false });
-            // Not to be waited for: it can only come when the interrupted call has ended.
+            // A wait would never end: the room can only come when the interrupted call has ended.
             let too_much = append(slot, 0, alive, Wanted::All(WINDOW_MIN), write_three);
             assert_eq!(too_much, Appended::Interrupting);
             assert_eq!(slot.tx_tail.load(Ordering::Relaxed), 0);

@@ -139,7 +139,7 @@ pub trait SendBuffer {
     fn peek(&mut self, offset: u32, n: u32) -> Fragments;
 
     /// Copies bytes from `offset` on, counted from the front. False, and nothing is copied, when
-    /// there are fewer. To be used for what is short: nothing points to it afterwards.
+    /// there are fewer. `read` is for short pieces: nothing points to the bytes afterwards.
     #[must_use]
     fn read(&self, offset: u32, to: &mut [u8]) -> bool;
 

@@ -120,8 +120,8 @@ mod tests {
         events.len()
     }
 
-    /// In an edge-triggered set each write to an eventfd counts, though nobody reads it. The engine
-    /// relies on both: a write that did not fit leaves nothing behind.
+    /// In an edge-triggered set each write to an eventfd counts, whatever its count is and though
+    /// nobody reads it. A write that did not fit leaves nothing behind. The engine relies on both.
     #[test]
     fn each_write_to_an_eventfd_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};

@@ -19,8 +19,8 @@ use crate::windows::Windows;
 ///
 /// A thread that has `rx_lock` may be in the midst of a copy. So the engine takes memory away under
 /// that lock only, which it tries and never waits for. [`Windows`] keeps memory that cannot be
-/// taken at the end, until the thread is out. And a slot may have had a FIFO before, whose
-/// positions the thread still uses: this one begins when nobody is inside.
+/// taken at the end, until the thread is out. The slot may have had a FIFO before, whose positions
+/// the thread still uses. So this one begins when no thread is inside.
 #[derive(Debug)]
 pub struct EngineRecv {
     windows: Windows,

@@ -346,7 +346,7 @@ impl EngineSend {
         self.limit = limit;
         let cap = self.geometry().cap;
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
-            // Tried again at the next hint. A FIFO that has one page because memory was short keeps
+            // The next hint tries again. A FIFO that has one page because memory was short keeps
             // the limit. `want_capacity` enlarges it once there is memory, even while autotuning
             // enlarges no other.
             let has_least = self.memory.window().is_some_and(has_least);

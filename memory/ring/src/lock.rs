@@ -155,7 +155,7 @@ pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     Err((held & OWNER) >> LOCK_CHANNEL_SHIFT)
 }
 
-/// To be called in the child after fork: its thread id is a new one.
+/// Forgets the cached thread id. The child calls it after fork, because its thread has a new id.
 pub fn forget_thread_id() {
     THREAD.with(|thread| thread.id.set(0));
 }

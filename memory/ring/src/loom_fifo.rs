@@ -1,6 +1,6 @@
 //! A FIFO with both ends at work at the same time. A side that waits for room or for a read is
 //! told, moved memory takes its bytes along, and a lock has one owner. As in [`crate::loom_reuse`],
-//! what runs here is what runs in programs and in the engine.
+//! the code under test is that of programs and of the engine.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

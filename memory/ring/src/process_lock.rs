@@ -1,5 +1,5 @@
 //! A lock that survives fork: the thread that forks takes it before, and parent and child give it
-//! back after. And one that a signal handler can ask whether the call that it interrupts has it.
+//! back after. A signal handler can ask the lock whether the interrupted call has it.
 //!
 //! std's Mutex sleeps through libc's `syscall`, which the library built on this crate interposes.
 

@@ -54,15 +54,15 @@ const STAND_BY: u32 = 1 << 30;
 #[derive(Debug)]
 pub struct Relay {
     holder: AtomicU32,
-    /// Changes when it is passed on; followers sleep on it.
+    /// Word that followers sleep on; changes when the relay is passed on.
     baton: AtomicU32,
-    /// Threads that do.
+    /// Threads that sleep on `baton`, or are about to.
     following: AtomicU32,
     /// Threads that sleep elsewhere, and are told otherwise.
     elsewhere: AtomicU32,
     /// 1: the thread that stands by sleeps on it until it is called.
     rests: AtomicU32,
-    /// How often a thread has wanted it, or what it does, that another had.
+    /// Times that a thread wanted the relay, or the work of its holder, while another had it.
     wanted: AtomicU32,
 }
 
@@ -129,12 +129,12 @@ impl Relay {
         Self { holder, baton, following, elsewhere, rests, wanted }
     }
 
-    /// Whether `who` may take it now.
+    /// Whether `who` may take the relay now.
     pub fn is_free_for(&self, who: Who) -> bool {
         who.may_take(self.holder.load(Ordering::Relaxed))
     }
 
-    /// Takes it for the thread `me` ([`Who::number`]). None: another thread has it.
+    /// Takes the relay for the thread `me` ([`Who::number`]). None: another thread has it.
     pub fn take(&self, me: u32, who: Who) -> Option<Taken> {
         let before = self.holder.load(Ordering::Relaxed);
         if !who.may_take(before) {
@@ -162,7 +162,7 @@ impl Relay {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Whether it is this thread's, and not lent.
+    /// Whether the relay is this thread's, and not lent.
     pub fn has(&self, me: u32) -> bool {
         self.holder.load(Ordering::Relaxed) == me
     }
@@ -182,17 +182,18 @@ impl Relay {
         back.is_ok()
     }
 
-    /// The thread gives it up. True: it had it, and [`Self::pass_on`] is due.
+    /// Gives the relay up. True: the thread had it, and [`Self::pass_on`] is due.
     pub fn leave(&self, me: u32) -> bool {
         self.holder.compare_exchange(me, FREE, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// The same where it may be lent: in a signal handler on top of a thread that sleeps.
+    /// The same where the relay may be lent: in a signal handler on top of a thread that sleeps.
     pub fn abandon(&self, me: u32) -> bool {
         self.leave(me) || self.leave(me | LENT)
     }
 
-    /// After it was left: another one is told. `tell` wakes one of those who sleep elsewhere.
+    /// Tells another thread, after the relay was left. `tell` wakes one of those that sleep
+    /// elsewhere.
     pub fn pass_on(&self, tell: impl FnOnce()) {
         fence(Ordering::SeqCst);
         if self.following.load(Ordering::Relaxed) > 0 {
@@ -206,8 +207,8 @@ impl Relay {
         }
     }
 
-    /// Counts this thread among those who sleep on the baton until [`Self::unfollow`]: the value
-    /// that it has to have. None: it can be taken now.
+    /// Counts this thread among those that sleep on the baton, until [`Self::unfollow`], and
+    /// returns the baton's value for the sleep. None: the relay can be taken now.
     pub fn follow(&self) -> Option<u32> {
         let baton = self.baton.load(Ordering::Acquire);
         self.following.fetch_add(1, Ordering::Relaxed);
@@ -225,8 +226,8 @@ impl Relay {
         &self.baton
     }
 
-    /// The thread sleeps no more. True: [`Self::pass_on`] is due, as it may have been told, and
-    /// goes off with what it waited for.
+    /// Ends [`Self::follow`]: the thread sleeps no more. True: [`Self::pass_on`] is due, since the
+    /// baton may have woken a thread that does not need the relay any more.
     pub fn unfollow(&self) -> bool {
         self.following.fetch_sub(1, Ordering::Relaxed);
         self.holder.load(Ordering::Relaxed) == FREE && self.has_followers()
@@ -244,12 +245,13 @@ impl Relay {
         self.elsewhere.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether any thread sleeps that would take it.
+    /// Whether any thread sleeps that would take the relay.
     pub fn has_followers(&self) -> bool {
         self.following.load(Ordering::Relaxed) > 0 || self.elsewhere.load(Ordering::Relaxed) > 0
     }
 
-    /// The thread that stands by sleeps until somebody leaves. Not at all when nobody has it.
+    /// The thread that stands by sleeps until a thread leaves, and does not sleep when the relay is
+    /// free.
     pub fn rest(&self) {
         self.rests.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -271,8 +271,8 @@ impl Windows {
     }
 
     /// The next slot whose transmit FIFO may let its program write again to what packets pointed
-    /// to. To be
-    /// [told so](crate::EngineSend::unpin); another FIFO may have the slot, which hears it in vain.
+    /// to. The engine [tells that FIFO](crate::EngineSend::unpin); another FIFO may have the slot,
+    /// which hears it in vain.
     pub fn pop_unpinned(&self) -> Option<u32> {
         if !self.0.unpinned.load(Ordering::Relaxed) {
             return None;
@@ -418,8 +418,8 @@ impl Windows {
         inner.awaited.push(slot);
     }
 
-    /// Slots whose threads keep windows back, since the last call. To be
-    /// [collected](Self::collect).
+    /// Slots whose threads keep windows back, since the last call. The engine
+    /// [collects](Self::collect) them.
     pub fn take_awaited(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().awaited)
     }

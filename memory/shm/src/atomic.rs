@@ -1,5 +1,5 @@
-//! The atomics that a socket's shared state is made of: those of the processor, or loom's, which
-//! runs what is built on them under every interleaving (`RUSTFLAGS="--cfg loom"`).
+//! The atomics of a socket's shared state: those of the processor, or loom's. Loom runs the code
+//! above them under every interleaving (`RUSTFLAGS="--cfg loom"`).
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};

@@ -1,15 +1,16 @@
 //! Requests and their answers: everything that needs an answer or carries a descriptor. The engine
 //! drains the channel's command ring before it handles a request, so the two keep their order.
 //!
-//! A request goes into the cell of the channel ([`CallCell`]) of the shard that has the socket, or
-//! over the Unix socket (SOCK_SEQPACKET) beside it: there what is said before there is a channel,
-//! and what is answered with descriptors ([`goes_by_socket`]). Each of these has one request at a
-//! time; who makes another one on the Unix socket before the answer is cut off. What is about no
-//! socket any shard answers, but for [`call::OUTSIDE`] and [`call::SOCKETS`].
+//! A request goes into the cell of the channel ([`CallCell`]) of the shard that has the socket.
+//! Requests from before there is a channel, and those answered with descriptors
+//! ([`goes_by_socket`]), go over the Unix socket (SOCK_SEQPACKET) beside it. Each of these has one
+//! request at a time. A program that makes another one on the Unix socket before the answer is cut
+//! off. Any shard answers a request about no socket, but for [`call::OUTSIDE`] and
+//! [`call::SOCKETS`].
 //!
-//! A process that loses this socket (end of file) has lost its engine: every call on a socket
-//! fails from then on. An engine that loses it has lost the process: what only that process held
-//! is reset, as the kernel does with a process that is killed.
+//! A process that loses this socket (end of file) has lost its engine: every call on a socket fails
+//! from then on. An engine that loses it has lost the process. Sockets of that process alone are
+//! reset, as the kernel does with a process that is killed.
 
 use std::sync::atomic;
 
@@ -57,7 +58,7 @@ pub const REQUEST_OFFSET: usize = CELL_OFFSET + size_of::<CallCell>();
 /// Where those of the answer are: engine.
 pub const REPLY_OFFSET: usize = REQUEST_OFFSET + size_of::<Request>();
 
-/// What a program asks.
+/// A program's request.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
@@ -79,7 +80,7 @@ pub struct Request {
     pub data: [u8; DATA_MAX],
 }
 
-/// What the engine answers.
+/// The engine's answer.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Reply {
@@ -105,12 +106,12 @@ numbered! {
 /// [`Request::call`]: what each takes and gives.
 pub mod call {
     /// First message of a new process image (start, or after exec). `a` = pid, `data` = up to 126
-    /// (slot, generation) pairs of u32 that it holds, `b` = 1 when more follow in further HELLOs. Everything this channel held
-    /// and does not list is dropped; the rings start empty.
-    /// Reply: `a` = layout version, `b` = number of the channels, `slot` = how many shards there are; descriptors: region,
-    /// status pages, memory of the channels, own doorbell, a blank [`crate::token`], the doorbell of each shard; and,
-    /// where somebody guards the run, the read end of a pipe that hangs up when the last process that could end the run
-    /// has gone.
+    /// (slot, generation) pairs of u32 that it holds, `b` = 1 when more follow in further HELLOs.
+    /// Everything this channel held and does not list is dropped; the rings start empty. Reply: `a`
+    /// = layout version, `b` = number of the channels, `slot` = how many shards there are.
+    /// Descriptors: region, status pages, memory of the channels, own doorbell, a blank
+    /// [`crate::token`], the doorbell of each shard. Where a guardian watches the run, a pipe's
+    /// read end follows, which hangs up when the last process that could end the run has gone.
     pub const HELLO: u32 = 1;
     /// Before fork, exec or posix_spawn: other channels; `a` says for what ([`super::purpose`]).
     /// Reply: `b` = their number; descriptors: control socket, memory of the channels, own
@@ -141,8 +142,8 @@ pub mod call {
     /// Interface list: reply `data` = [`super::Interface`] structs, `a` = their number.
     pub const INTERFACES: u32 = 10;
     /// `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines, `a` = next slot, 0 at
-    /// the end. There may be no line and a next slot: few of the slots there are sockets. It is
-    /// asked of the shard that has the first slot.
+    /// the end. There may be no line and a next slot: few of the slots there are sockets. The shard
+    /// that has the first slot answers.
     pub const SOCKETS: u32 = 11;
     /// Before HELLO: the region, in which a new process image finds what its descriptors stand for.
     /// Reply: `a` = layout version, `data` = the run as [`crate::token::Run`] has it; descriptor:
@@ -153,13 +154,13 @@ pub mod call {
     pub const COMMAND: u32 = 13;
     /// The oldest report of the error queue (IP_RECVERR), which is taken off. Reply: `a` = errno,
     /// `b` = ICMP type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = where the datagram was
-    /// sent, `slot` = path MTU, `data` = who reports (16 bytes, IPv4 in the first four), the scope
+    /// sent, `slot` = path MTU. `data` = the reporter (16 bytes, IPv4 in the first four), the scope
     /// id of that address (a u32), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
     /// Descriptors of sockets are about to go to another program: `data` = up to
     /// [`super::TOKENS_MAX`] (slot, generation) pairs of u32. Reply: `a` = how many of them, from
-    /// the first, were dealt with, at least one; `b` = which of these have a token, a bit each from
-    /// the lowest: the others are no sockets of this process (any more); descriptors: a
+    /// the first, were dealt with, at least one. `b` = which of these have a token, a bit each from
+    /// the lowest: the others are no sockets of this process (any more). Descriptors: a
     /// [`crate::token`] with its name for each bit, in this order. The engine makes them, as a
     /// program may be in a chroot without /proc, or behind a filter.
     pub const TOKENS: u32 = 15;
@@ -169,8 +170,7 @@ pub mod call {
     pub const CHECK_LENGTH: u32 = 16;
     /// A program is about to be executed whose sockets will be the kernel's: `a` = why, as
     /// [`crate::image::Outside`] has it, `data` = the file's path. Refused with EACCES where such
-    /// programs are not allowed; otherwise an answer without content. It is asked of the first
-    /// shard.
+    /// programs are not allowed; otherwise an answer without content. The first shard answers.
     pub const OUTSIDE: u32 = 20;
     /// Routing table: `a` = number of the first route to tell. Reply: `data` = [`super::Route`]
     /// structs, `a` = number of the next one, 0 at the end.
@@ -210,7 +210,7 @@ pub mod purpose {
 }
 }
 
-/// One interface, for SIOCGIFCONF, getifaddrs and the like.
+/// An interface, for SIOCGIFCONF, getifaddrs and the like.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Interface {
@@ -228,11 +228,11 @@ pub struct Interface {
     pub mac: [u8; 6],
     /// 0.
     pub reserved: u16,
-    /// One address; an interface with several appears several times.
+    /// An address; an interface with several appears several times.
     pub addr: RawAddr,
 }
 
-/// One route, for netlink. Of those to one network the one that is used comes first.
+/// A route, for netlink. Among routes to the same network the one in use comes first.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Route {
@@ -242,9 +242,9 @@ pub struct Route {
     pub gateway: RawAddr,
     /// Length of the network's prefix.
     pub prefix_len: u32,
-    /// Of the interface, 1-based.
+    /// Index of the interface, 1-based.
     pub index: u32,
-    /// Of equal networks, the smallest is used.
+    /// Metric: among routes to the same network the smallest is used.
     pub metric: u32,
     /// [`route_origin`].
     pub origin: u32,
@@ -254,7 +254,7 @@ pub struct Route {
 pub mod route_origin {
     /// The operator.
     pub const STATIC: u32 = 0;
-    /// It follows from an interface's address.
+    /// The route follows from an interface's address.
     pub const LINK: u32 = 1;
     /// A router advertised it.
     pub const ROUTER: u32 = 2;

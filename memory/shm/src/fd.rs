@@ -13,7 +13,7 @@ std::thread_local! {
     static LOWEST: Cell<u32> = const { Cell::new(0) };
 }
 
-/// An [`OwnedFd`] whose drop makes the system call itself: std's calls libc's close, in whose place
+/// An [`OwnedFd`] whose drop makes the system call itself. std's calls libc's close, in whose place
 /// a library that is built on this crate may have put a function of its own.
 #[derive(Debug)]
 pub struct Fd(ManuallyDrop<OwnedFd>);
@@ -29,7 +29,7 @@ impl Fd {
     }
 }
 
-/// It is moved within [`placed`].
+/// Moves the descriptor within [`placed`].
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Self {
         let low = Self(ManuallyDrop::new(fd));
@@ -67,9 +67,9 @@ impl Drop for Fd {
     }
 }
 
-/// Does `work`. What becomes an [`Fd`] on this thread meanwhile goes to a number from `lowest` on,
-/// if there is one, and is close-on-exec: for an engine in a process whose program expects the low
-/// numbers for itself. 0: nothing is moved.
+/// Does `work`. Each [`Fd`] that is made on this thread meanwhile gets a number from `lowest` on,
+/// if there is one, and is close-on-exec. An engine needs that in a process whose program expects
+/// the low numbers for itself. 0: nothing is moved.
 ///
 /// ```
 /// use std::os::fd::AsRawFd;
@@ -95,10 +95,10 @@ pub fn placed<T>(lowest: u32, work: impl FnOnce() -> T) -> T {
 /// allows: the program's descriptors count against that, and the engine's do not.
 ///
 /// # Errors
-/// Those of `open`, which may be called twice; EMFILE when no number is left below the hard limit,
+/// Errors of `open`, which may be called twice; EMFILE when no number is left below the hard limit,
 /// either.
 pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    // It is not dropped here, where std's drop of a descriptor would be: see `Fd`.
+    // The result is not dropped here, where std's drop of a descriptor would be: see `Fd`.
     let done = ManuallyDrop::new(open());
     if !matches!(*done, Err(Errno::MFILE)) || LOWEST.get() == 0 {
         return ManuallyDrop::into_inner(done);
@@ -109,8 +109,8 @@ pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno>
     }
 }
 
-/// The same open file at a number that may be beyond the soft limit of descriptors, which the
-/// kernel looks at when a number is given, and not later. None: there is none.
+/// The same open file at a number that may be beyond the soft limit of descriptors. The kernel
+/// compares that limit when it gives a number, and not later. None: there is none.
 fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     let limit = getrlimit(Resource::Nofile);
     let is_beyond = limit.current.is_some_and(|current| current <= u64::from(lowest));
@@ -127,8 +127,8 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
 /// Does something while the soft limit is as high as the hard one. `limit`: what they are. None: it
 /// may not be raised.
 ///
-/// Nobody else changes the limit meanwhile, as a rule: of programs that do, most do it once, as
-/// they begin.
+/// As a rule no other code changes the limit meanwhile: most programs that do, do it once, as they
+/// begin.
 fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };
     setrlimit(Resource::Nofile, raised).ok()?;

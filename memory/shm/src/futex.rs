@@ -12,7 +12,7 @@ use crate::atomic::AtomicU32;
 /// Why [`wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// Somebody woke us, or the word had changed already.
+    /// A wake-up, or the word had changed already.
     Changed,
     /// A signal handler ran.
     Interrupted,

@@ -1,5 +1,5 @@
-//! Which executables can run on the stack: the dynamic loader must load the preload library into
-//! them, and their system calls must go through the C library.
+//! Executables that can run on the stack: the dynamic loader must load the preload library into
+//! them. Their system calls must go through the C library.
 //!
 //! Where that does not hold nothing reports it: the loader ignores LD_PRELOAD silently, and the
 //! program's sockets are the kernel's. So a file is looked at before it is executed, by towpath
@@ -22,7 +22,7 @@ pub enum Outside {
     OtherMachine = 1,
     /// No dynamic loader.
     Static = 2,
-    /// It calls the kernel without the C library, with cgo too.
+    /// The program calls the kernel without the C library, with cgo too.
     Go = 3,
     /// Another C library, which cannot load ours.
     OtherLibrary = 4,
@@ -70,7 +70,7 @@ impl std::fmt::Display for Outside {
     }
 }
 
-/// What is in a file that is to be executed.
+/// Content of a file that is to be executed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Content {
     /// A program.
@@ -81,16 +81,16 @@ pub enum Content {
     Other,
 }
 
-/// What of an ELF file decides whether a library can be preloaded.
+/// Parts of an ELF file that decide whether a library can be preloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elf {
     class: u8,
     machine: u16,
-    /// The dynamic loader that it asks for (PT_INTERP). A shared object that is executed without
-    /// asking for one, as the loader itself is by ldd(1), has its own name here (DT_SONAME): the
-    /// loader honours LD_PRELOAD for what it is told to run.
+    /// The dynamic loader that the file asks for (PT_INTERP). A shared object that is executed
+    /// without asking for one has its own name here (DT_SONAME), as the loader itself when ldd(1)
+    /// runs it. The loader honours LD_PRELOAD for files that it is told to run.
     loader: Option<Vec<u8>>,
-    /// It carries a Go build id.
+    /// The file carries a Go build id.
     go: bool,
 }
 
@@ -130,7 +130,7 @@ pub fn interpreter(line: &[u8]) -> Option<&[u8]> {
     line.split(is_space).find(|word| !word.is_empty())
 }
 
-/// What this process is.
+/// The executable of this process.
 pub fn own() -> Option<Elf> {
     match content(&*open(Path::new("/proc/self/exe")).ok()?) {
         Content::Program(elf) => Some(elf),
@@ -425,7 +425,7 @@ mod tests {
         };
         assert_eq!(loader.loader(), own.loader());
         assert_eq!(loader.outside(Some(&own)), None);
-        // What is executed by a process that the loader runs is compared with the loader.
+        // A file that is executed by a process that the loader runs is compared with the loader.
         assert_eq!(own.outside(Some(&loader)), None);
         let musl = Elf { loader: Some(b"/lib/ld-musl-x86_64.so.1".to_vec()), ..own };
         assert_eq!(musl.outside(Some(&loader)), Some(Outside::OtherLibrary));

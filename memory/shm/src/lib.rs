@@ -1,9 +1,9 @@
-//! The memory that a program and the engine share, and nothing else: mappings, the layout of the
-//! channel inside them, and the messages that set a channel up.
+//! The memory that a program and the engine share, and nothing else. Its parts are mappings, the
+//! layout of the channel inside them, and the messages that set a channel up.
 //!
-//! Read [`layout`] first: it is the contract between the two sides. Everything in it is written
-//! for a hostile peer: the engine copies a value out, then validates it, and never holds a
-//! reference to memory that the program can write.
+//! Read [`layout`] first: it is the contract between the two sides. Everything in it is written for
+//! a hostile peer. The engine copies a value out, then validates it, and never holds a reference to
+//! memory that the program can write.
 //!
 //! - [`Mapping`]: a memfd or private memory, accessed by copy and by atomics only.
 //! - [`layout`]: the region (slots and byte FIFOs) and the channel (command and event rings).

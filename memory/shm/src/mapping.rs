@@ -11,9 +11,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::{Fd, opened};
 
-/// One mapped stretch of memory: a shared memfd, or private memory for a stack in the same process.
+/// A mapped stretch of memory: a shared memfd, or private memory for a stack in the same process.
 ///
-/// Bytes go in and out by copy; words are reached as atomics. That is what makes it sound to map
+/// Bytes go in and out by copy; words are reached as atomics. For that reason it is sound to map
 /// memory that another process writes to.
 ///
 /// ```
@@ -48,7 +48,7 @@ impl Mapping {
     /// memfd can change it.
     ///
     /// # Errors
-    /// Those of memfd_create(2), ftruncate(2) and mmap(2): `OutOfMemory` when a limit of address
+    /// Errors of memfd_create(2), ftruncate(2) and mmap(2). `OutOfMemory` when a limit of address
     /// space (RLIMIT_AS) leaves no room, EMFILE and ENFILE when there are no descriptors left.
     pub fn shared(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
@@ -77,20 +77,20 @@ impl Mapping {
             ProtFlags::READ | ProtFlags::WRITE,
         )?;
         // The kernel refuses from here on write(2), hole punching, a writable shared mapping, and
-        // mprotect(2) of a read-only one; /proc/PID/mem does not write to those either. Mappings
-        // that are there stay as they are.
+        // mprotect(2) of a read-only one. /proc/PID/mem does not write to sealed pages either.
+        // Mappings that are there stay as they are.
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
         Ok(mapping)
     }
 
-    /// Maps the first `len` bytes of a memfd received from the other side, and closes it: a mapping
-    /// stays without, and the descriptor would be one that the program does not know of.
+    /// Maps the first `len` bytes of a memfd received from the other side, and closes it. The
+    /// mapping needs no descriptor, and the program does not know of this one.
     ///
     /// # Errors
-    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS);
-    /// others are those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of address space
-    /// (RLIMIT_AS).
+    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS).
+    /// Further errors are those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of
+    /// address space (RLIMIT_AS).
     pub fn from_file(file: OwnedFd, len: usize) -> std::io::Result<Self> {
         Self::received(file.into(), len, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -144,7 +144,7 @@ impl Mapping {
     /// shared. After fork the child has a copy of its own.
     ///
     /// # Errors
-    /// Those of mmap(2): `OutOfMemory` when a limit of address space (RLIMIT_AS) leaves no room,
+    /// Errors of mmap(2): `OutOfMemory` when a limit of address space (RLIMIT_AS) leaves no room,
     /// and `InvalidInput` where `len` is 0.
     pub fn private(len: usize) -> std::io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -178,7 +178,7 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies bytes out. What the other side writes meanwhile may be among them in part.
+    /// Copies bytes out. A write of the other side meanwhile may be among them in part.
     ///
     /// # Panics
     /// When the range leaves the mapping: callers validate offsets first.
@@ -265,11 +265,11 @@ impl Mapping {
     /// Gives the pages of a range back to the system; they read as zero afterwards.
     /// The range is shrunk to whole pages. For the process that made the mapping.
     ///
-    /// Of a shared mapping it sleeps for as long as another process that has the memfd keeps its
-    /// inode locked, which is as long as that process likes.
+    /// Another process that has the memfd of a shared mapping can keep its inode locked for as long
+    /// as it likes. The call sleeps meanwhile.
     ///
     /// # Errors
-    /// Those of fallocate(2) and madvise(2): EINTR when a signal handler ran, EPERM when the memfd
+    /// Errors of fallocate(2) and madvise(2): EINTR when a signal handler ran, EPERM when the memfd
     /// is sealed against writing. Some of the pages may be gone then.
     pub fn discard(&self, offset: usize, len: usize) -> std::io::Result<()> {
         const PAGE: usize = 4096;
@@ -311,7 +311,7 @@ pub trait Backing: Debug + Send + Sync {
     /// There are [`Fragments`] more that point to it.
     fn hold(&self) {}
 
-    /// There are [`Fragments`] less. They have been read for the last time.
+    /// There are [`Fragments`] less. The fragments have been read for the last time.
     fn leave(&self) {}
 
     /// Whether nobody but those that hold it has any use for the memory any more.
@@ -416,12 +416,13 @@ impl Part<'_> {
     }
 }
 
-/// At most two stretches of one mapping: what a range of a ring buffer is. They keep the memory
-/// mapped. Its content is kept by the buffer that gave them: a transmit FIFO lets nobody write
-/// there until they are dropped, but the program to which the bytes belong can do so nevertheless.
+/// At most two stretches of one mapping: what a range of a ring buffer is. The fragments keep the
+/// memory mapped. The buffer that gave them keeps the content: a transmit FIFO lets nobody write
+/// there until they are dropped. The program to which the bytes belong can write to them
+/// nevertheless.
 #[derive(Debug, Default)]
 pub struct Fragments {
-    /// None: no bytes. It was told of these fragments by [`Backing::hold`].
+    /// None: no bytes. [`Backing::hold`] told the backing of these fragments.
     backing: Option<Arc<dyn Backing>>,
     offsets: [usize; 2],
     lens: [u32; 2],
@@ -436,7 +437,7 @@ impl Fragments {
         Self { backing: None, offsets: [0; 2], lens: [0; 2] }
     }
 
-    /// One or two stretches, in order.
+    /// Fragments of one or two stretches, in order.
     ///
     /// # Panics
     /// When they are of two mappings.

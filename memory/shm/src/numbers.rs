@@ -1,8 +1,8 @@
 //! Numbers of the contract that can be listed.
 
 /// Defines a module of numbers and, as `ALL`, the list of them. The list is made of the definitions
-/// themselves: code that goes through all calls or commands, as tests do, cannot miss one that is
-/// added later.
+/// themselves. So code that goes through all calls or commands, as tests do, cannot miss one that
+/// is added later.
 macro_rules! numbered {
     (
         $(#[$about:meta])*

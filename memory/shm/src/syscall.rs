@@ -1,6 +1,6 @@
 //! System calls by number, for those that rustix does not offer, or not with the memory that is to
-//! be used: without libc, in whose place a library that is built on this crate may have put
-//! functions of its own.
+//! be used. libc is not used: a library that is built on this crate may have put functions of its
+//! own in its place.
 
 /// Makes the system call with this number; arguments that it does not take are 0. Gives what it
 /// returns.

@@ -1,19 +1,19 @@
-//! What the kernel has behind a program's socket descriptor: an O_PATH descriptor of an anonymous
-//! Unix socket that nobody has open.
+//! Objects of the kernel behind a program's socket descriptors: O_PATH descriptors of an anonymous
+//! Unix socket that no process has open.
 //!
-//! A program needs something of the kernel's under the number: so that numbers do not collide, and
-//! so that dup, close-on-exec, fork and SCM_RIGHTS act on it. What is there must not *do* anything:
-//! of an O_PATH descriptor read(2), write(2), ioctl(2), poll(2) and all calls about sockets are
-//! EBADF (open(2)), fstat(2) says that it is a socket, and to open it again by /proc is ENXIO, as
+//! A program needs something of the kernel's under the number. Otherwise numbers would collide, and
+//! dup, close-on-exec, fork and SCM_RIGHTS could not act on it. The object must not *do* anything.
+//! On an O_PATH descriptor read(2), write(2), ioctl(2), poll(2) and all calls about sockets are
+//! EBADF (open(2)). fstat(2) says that it is a socket, and to open it again by /proc is ENXIO, as
 //! with any socket.
 //!
 //! There are two kinds, distinguished only by the timestamps of the object:
-//! - the *blank* token, of which a process has one; the descriptors of its sockets are duplicates
-//!   of it, which is all that a new connection costs;
+//! - the *blank* token, of which a process has one. The descriptors of its sockets are duplicates
+//!   of it, and a new connection costs no more than that;
 //! - *named* tokens, each an object of its own, made when a descriptor goes to another program. The
 //!   times of the object say which socket of which run it stands for. To read them takes two system
 //!   calls and no /proc. Any process can set such times on a descriptor of its own, but it cannot
-//!   guess the run's number: outside the run only a process that was sent a token knows it.
+//!   guess the run's number. Outside the run only a process that was sent a token knows it.
 //!
 //! The kernel gives a new socket the memory of an old one, and leaves the old one's times in it. So
 //! times say nothing of sockets that are open, as a program's own are, and a blank token has its
@@ -32,13 +32,13 @@ use crate::{Fd, opened};
 const MARK: i64 = 0x74_7770;
 const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds");
 
-/// A run as its tokens tell it: a descriptor may come from another one, where the same slot is
-/// another socket's, and from somebody who made it to look like a token.
+/// A run as its tokens tell it. A descriptor may come from another one, where the same slot is
+/// another socket's, and from a process that made it look like a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run(i64);
 
 impl Run {
-    /// One that nobody can guess: 62 random bits.
+    /// A run with a number that nobody can guess: 62 random bits.
     ///
     /// # Errors
     /// ENOSYS of getrandom(2), before Linux 3.17 or behind a filter that forbids it.
@@ -50,8 +50,8 @@ impl Run {
         Ok(Self::from_bytes(bytes))
     }
 
-    /// As [`Self::to_bytes`] gives it; whatever the bytes are, a moment after 1969, and before the
-    /// last one that there is, of which the kernel does not keep the nanoseconds.
+    /// Reads the bytes of [`Self::to_bytes`]. For any bytes the result is a moment after
+    /// 1969, and before the last one, of which the kernel does not keep the nanoseconds.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(i64::from_ne_bytes(bytes) & (i64::MAX >> 1))
     }
@@ -62,7 +62,7 @@ impl Run {
     }
 }
 
-/// What a named token stands for.
+/// The socket that a named token stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
     /// The run.
@@ -76,7 +76,7 @@ pub struct Name {
 /// A token that stands for no socket. The descriptor is close-on-exec.
 ///
 /// # Errors
-/// Those of socket(2), and of open_tree(2) or, where that fails, of opening /proc/self/fd: EMFILE
+/// Errors of socket(2), and of open_tree(2) or, where that fails, of opening /proc/self/fd. EMFILE
 /// and ENFILE when there are no descriptors left, ENOENT without /proc.
 pub fn blank() -> io::Result<Fd> {
     const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -100,8 +100,8 @@ fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Fd> {
     path_only(&socket)
 }
 
-/// The name of a named token; None for every other descriptor. Whether the run is this one is for
-/// the caller to look at: a process that knows a run's number can make tokens of that run.
+/// The name of a named token; None for every other descriptor. The caller looks whether the run is
+/// this one: a process that knows a run's number can make tokens of that run.
 pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     let stat = rustix::fs::fstat(fd).ok()?;
     if !FileType::from_raw_mode(stat.st_mode).is_socket()

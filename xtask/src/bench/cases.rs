@@ -14,13 +14,13 @@ pub struct Case {
     pub name: &'static str,
     pub serves: Serves,
     pub client: Client,
-    /// What the client reaches the server over, where that is asked for.
+    /// Link between client and server, where there is one.
     pub link: Option<Link>,
     /// At least one.
     pub readings: &'static [Reading],
 }
 
-/// What is measured together.
+/// Measurements that belong together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Group {
     /// Programs as they are: iperf3, nginx, redis.
@@ -44,11 +44,11 @@ pub enum Group {
 /// Enough for slow start and what the first losses make of it to be a small part.
 const LINK_SECONDS: u32 = 8;
 
-/// What a server offers.
+/// Service of a server.
 pub enum Serves {
     /// A program of its own.
     Program(fn(&Place<'_>) -> Vec<String>),
-    /// What `bench/load/src/serve.rs` says.
+    /// The service of `bench/load/src/serve.rs`.
     Load,
 }
 
@@ -59,15 +59,15 @@ pub enum Client {
     Load(&'static str),
 }
 
-/// One of the figures that a client gives.
+/// A figure that a client gives.
 pub struct Reading {
-    /// Which of several it is.
+    /// Name among several figures.
     pub which: &'static str,
     pub unit: &'static str,
     pub read: fn(&str) -> Option<f64>,
 }
 
-/// What server and client are told.
+/// Parameters of server and client.
 pub struct Place<'a> {
     /// Where the server is for the client.
     pub host: &'a str,
@@ -120,7 +120,7 @@ impl Case {
 }
 
 impl Reading {
-    /// Of times it is.
+    /// Whether less is better, as for times.
     pub fn is_less_better(&self) -> bool {
         self.unit == "µs"
     }

@@ -13,7 +13,7 @@ use crate::figures::{Interval, Spread};
 use crate::report::data::{self, Entry, FORMAT, Flame, Measured, Measurement, Ratio, Report};
 use crate::report::table;
 
-/// Who takes part.
+/// Participants of a comparison.
 struct Field<'a> {
     options: &'a Options,
     built: &'a Built,
@@ -38,7 +38,7 @@ pub fn run(root: &Path, target: &Path, built: &Built, options: &Options) -> Resu
         report.measurements.extend(measurements);
         report.flames.extend(flames);
         failed += failures;
-        // What has been measured is not lost if the next one is interrupted.
+        // The report is written after each case, so that an interruption loses no measurement.
         write(&report, options)?;
     }
     println!("\n{}", table::processors(&report));
@@ -139,7 +139,7 @@ impl<'a> Field<'a> {
         Ok((rows, flames, failed))
     }
 
-    /// Of each run of most clients.
+    /// Seconds of each run of most clients.
     fn seconds(&self) -> u32 {
         let seconds = self.options.cases().map(|case| self.options.seconds(case));
         seconds.min().unwrap_or_default()
@@ -172,7 +172,7 @@ impl<'a> Field<'a> {
                             &samples(outcomes[&to].as_ref().expect("it was filtered")),
                         ),
                     });
-                    // It belongs to the first of the rows that have times.
+                    // The spread belongs to the first of the rows that have times.
                     let times = case.readings.iter().position(Reading::is_less_better);
                     let spread = Spread::of(&taken.spreads).filter(|_| times == Some(n));
                     let measured = Measured::of(samples(taken), ratio);

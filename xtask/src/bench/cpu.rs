@@ -1,4 +1,4 @@
-//! Who used the processors so far, in seconds. The kernel counts in hundredths.
+//! Seconds of processor time so far. The kernel counts in hundredths.
 
 use anyhow::{Context, Result};
 
@@ -7,7 +7,7 @@ use crate::figures::Parts;
 /// Hundredths of a second: USER_HZ, which is the same on all that Linux runs on.
 const TICKS: f64 = 100.;
 
-/// This machine, all processors together.
+/// Time of this machine, all processors together.
 pub fn busy() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/stat")?;
     let fields: Vec<f64> = text
@@ -22,12 +22,12 @@ pub fn busy() -> Result<f64> {
     Ok((fields.iter().take(8).sum::<f64>() - idle) / TICKS)
 }
 
-/// One process.
+/// Time of one process.
 pub fn of(pid: u32) -> Result<f64> {
     Ok(Times::of(pid)?.own)
 }
 
-/// What a process waited for, which has ended, and what that had waited for.
+/// Time of ended processes for which a process waited, and of those for which these had waited.
 pub fn of_ended_children(pid: u32) -> Result<f64> {
     Ok(Times::of(pid)?.children)
 }
@@ -38,9 +38,10 @@ pub fn of_tree(pid: u32) -> Result<f64> {
     Ok(own.own + own.children + of_descendants(pid)?)
 }
 
-/// What a process has started and that lives, with what it waited for.
+/// Time of a process's living descendants, and of those for which they waited.
 pub fn of_descendants(pid: u32) -> Result<f64> {
-    // Whatever ends between the list and the look at it is in its parent's count from then on.
+    // A process that ends between the list and the look at it is in its parent's count from then
+    // on.
     let times = descendants(pid)?.into_iter().filter_map(|pid| Times::of(pid).ok());
     Ok(times.map(|it| it.own + it.children).sum())
 }
@@ -57,7 +58,7 @@ impl Times {
         Self::parse(&text).with_context(|| path)
     }
 
-    /// Of the line of proc_pid_stat(5).
+    /// Reads the line of proc_pid_stat(5).
     fn parse(text: &str) -> Option<Self> {
         // The name may have blanks and brackets in it.
         let after = text.rsplit_once(") ")?.1;
@@ -67,7 +68,7 @@ impl Times {
     }
 }
 
-/// What a process has started, and what that has, as long as it lives.
+/// Living descendants of a process.
 pub fn descendants(pid: u32) -> Result<Vec<u32>> {
     let mut all = Vec::new();
     let mut left = vec![pid];
@@ -85,7 +86,7 @@ pub fn descendants(pid: u32) -> Result<Vec<u32>> {
     Ok(all)
 }
 
-/// What was used between two moments.
+/// Processors that were busy between two moments.
 pub fn between(before: Parts, after: Parts, seconds: f64) -> Parts {
     Parts {
         client: (after.client - before.client) / seconds,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::running::Running;
 
-/// What a link does to packets, each way.
+/// Delay and loss of a link, each way.
 pub struct Link {
     pub delay_ms: u32,
     /// How many of a hundred are lost.
@@ -25,7 +25,8 @@ pub struct Carrier {
 impl Carrier {
     /// `ends` are namespaces, and the TAP device in each.
     pub fn start(program: &Path, link: &Link, ends: [(&str, &str); 2], seed: u64) -> Result<Self> {
-        // Before all other work, as a wire is: its delay is the same on a busy machine (sched(7), SCHED_FIFO).
+        // Before all other work, as a wire is: its delay is the same on a busy machine (sched(7),
+        // SCHED_FIFO).
         let first = ["chrt", "-f", "1"];
         let is_first = Command::new(first[0]).args(&first[1..]).arg("true").status();
         let mut command = if is_first.is_ok_and(|status| status.success()) {
@@ -49,7 +50,8 @@ impl Carrier {
         Ok(Self { run, said })
     }
 
-    /// Ends it, which it does at the end of its input. An error if it has lost frames that it was not to lose.
+    /// Ends it, which it does at the end of its input. An error if it has lost frames that it was
+    /// not to lose.
     pub fn end(mut self) -> Result<()> {
         drop(self.run.0.stdin.take());
         let mut said = String::new();
@@ -58,7 +60,7 @@ impl Carrier {
     }
 }
 
-/// What a link lost by itself, if it says so, or does not say what it lost.
+/// Faults of a link: frames that it lost by itself, or counts that it did not give.
 fn faults(said: &str) -> Option<String> {
     let counts: Value = serde_json::from_str(said).unwrap_or_default();
     let numbers =

@@ -1,4 +1,5 @@
-//! What `bench/load` measures, which every stack can be asked: the servers only echo, swallow and pour.
+//! Measurements by `bench/load`, which every stack can be asked: the servers only echo, swallow and
+//! pour.
 
 use serde_json::Value;
 

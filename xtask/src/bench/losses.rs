@@ -1,4 +1,5 @@
-//! Bulk over a link that delays and loses: how well a stack does when packets are far away, and some never come.
+//! Bulk over a link that delays and loses: how well a stack does when packets are far away, and
+//! some never come.
 
 use super::cases::{Case, Client, Group, Place, Reading, Serves, gbits, iperf, iperf_server};
 use super::link::Link;
@@ -6,7 +7,7 @@ use super::link::Link;
 const READINGS: &[Reading] =
     &[Reading { which: "", unit: "Mbit/s", read: |text| gbits(text).map(|gbits| gbits * 1e3) }];
 
-/// One flow, both ways of which have 10 ms: 20 ms are the round trip.
+/// A flow, both ways of which have 10 ms: 20 ms are the round trip.
 const fn bulk(
     name: &'static str,
     client: fn(&Place<'_>) -> Vec<String>,

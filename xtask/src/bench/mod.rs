@@ -1,13 +1,14 @@
 //! Ours beside the kernel's, in one run: the numbers of docs/benchmarking.md.
 //!
-//! The kernel's side is the same server in a network namespace of its own, behind a veth pair; ours
+//! The kernel's side is the same server in a network namespace of its own, behind a veth pair. Ours
 //! is the server under `towpath run`, over TAP or rootless. Client and server share this machine's
-//! cores in every case, so ratios mean something and absolute figures little. CPU is what the
-//! whole machine spent, in cores, while the client ran.
+//! cores in every case, so ratios mean something and absolute figures little. CPU is what the whole
+//! machine spent, in cores, while the client ran.
 //!
-//! Reading order: `sides` says where servers run (`peers` are those of others), `cases`, `loads` and `losses` which, `server`
-//! starts and measures them in a `world` (`pair` where the client is in it, too; `link` where it is behind delay and loss),
-//! `comparison` makes the report. `profile` says where the time goes.
+//! Reading order: `sides` says where servers run (`peers` are those of others). `cases`, `loads`
+//! and `losses` are the measurements. `server` starts and measures them in a `world` (`pair` where
+//! the client is in it, too; `link` where it is behind delay and loss). `comparison` makes the
+//! report. `profile` says where the time goes.
 
 pub mod cases;
 mod comparison;
@@ -49,7 +50,7 @@ pub struct Options {
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 15)]
     repeat: usize,
-    /// What is measured; several with commas between them. Programs, unless some are named.
+    /// Groups to measure, with commas between them. Programs, unless some are named.
     #[arg(long, value_enum, value_delimiter = ',')]
     group: Vec<Group>,
     /// Only measurements whose name contains this; of all groups, unless some are named.
@@ -58,14 +59,17 @@ pub struct Options {
     /// Lists the measurements, and measures nothing.
     #[arg(long)]
     list: bool,
-    /// Ways to run the engine, each beside the kernel in the same run; several with commas between them.
+    /// Ways to run the engine, each beside the kernel in the same run; several with commas between
+    /// them.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "run")]
     hosting: Vec<Hosting>,
-    /// Other stacks and servers in the same rounds: smoltcp, lwip, netstack-smoltcp, gvisor, go, netpoll, or all; several
-    /// with commas between them. Each is built first; one that cannot be built is reported as missing.
+    /// Other stacks and servers in the same rounds: smoltcp, lwip, netstack-smoltcp, gvisor, go,
+    /// netpoll, or all; several with commas between them. Each is built first; one that cannot be
+    /// built is reported as missing.
     #[arg(long, value_delimiter = ',', conflicts_with = "beside")]
     peers: Vec<String>,
-    /// Another `towpath`, an earlier build for instance, to measure beside this one instead of the kernel.
+    /// Another `towpath`, an earlier build for instance, to measure beside this one instead of the
+    /// kernel.
     #[arg(long, value_name = "BINARY")]
     beside: Option<PathBuf>,
     /// Writes all that was measured, as JSON.
@@ -74,8 +78,8 @@ pub struct Options {
     /// Writes a page with plots of it.
     #[arg(long, value_name = "FILE", conflicts_with = "beside")]
     html: Option<PathBuf>,
-    /// One more round of each measurement, under perf (root; Debian's linux-perf) and without figures: the page shows where
-    /// the time went, as flame graphs of all sides.
+    /// A further round of each measurement, under perf (root; Debian's linux-perf) and without
+    /// figures. The page shows where the time went, as flame graphs of all sides.
     #[arg(long, conflicts_with = "beside")]
     flame: bool,
 }
@@ -106,7 +110,7 @@ impl Options {
     }
 }
 
-/// What was built.
+/// Programs that were built.
 pub struct Built {
     towpath: PathBuf,
     crowd: PathBuf,
@@ -155,8 +159,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     comparison::run(root, &target, &built, options)
 }
 
-/// Ten thousand connections take more descriptors than most shells allow. Where the limit may not be raised, measurements
-/// that need more say so.
+/// Ten thousand connections take more descriptors than most shells allow. Where the limit may not
+/// be raised, measurements that need more say so.
 fn allow_many_descriptors() {
     // Several at the gateway for each of them.
     const MANY: u64 = 1 << 16;
@@ -203,7 +207,7 @@ fn beside(other: &Path, built: &Built, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Hostings that a build does not know. What is not there is said, since it has no figures.
+/// Hostings that a build does not know. A missing hosting is named, since it has no figures.
 fn missing(options: &Options, builds: &[&Path]) -> Result<Vec<Hosting>> {
     let mut missing = Vec::new();
     for &hosting in &options.hosting {
@@ -218,7 +222,7 @@ fn missing(options: &Options, builds: &[&Path]) -> Result<Vec<Hosting>> {
     Ok(missing)
 }
 
-/// What is also measured while nobody asks.
+/// Sides that are also measured while no client asks.
 fn idlers(options: &Options) -> impl Iterator<Item = Hosting> {
     options.hosting.iter().copied().filter(|&hosting| hosting != Hosting::Both)
 }
@@ -230,7 +234,7 @@ fn is_of(side: &Side, hostings: &[Hosting]) -> bool {
     }
 }
 
-/// What one side gave in all rounds, or why it gave nothing.
+/// Samples of a side in all rounds, or why it gave none.
 type Outcome = Result<Taken, String>;
 
 #[derive(Clone)]
@@ -241,11 +245,11 @@ struct Taken {
     spreads: Vec<Spread>,
 }
 
-/// For each server and reading, a sample from each round. In a round all servers run, and the client goes from one to
-/// the next: what another tenant of the machine takes changes within seconds, and hits neighbours alike. Every second
-/// round goes back the same way, so that none is always behind the same one. Each round has servers of its own: one and
-/// the same program differs by a tenth from start to start, by where its memory lies. A side that fails is left out from
-/// then on.
+/// For each server and reading, a sample from each round. In a round all servers run, and the
+/// client goes from one to the next. Load of another tenant of the machine changes within seconds,
+/// and hits neighbours alike. Every second round goes back the same way, so that none is always
+/// behind the same one. Each round has servers of its own: one and the same program differs by a
+/// tenth from start to start, by where its memory lies. A side that fails is left out from then on.
 fn rounds(
     case: &Case,
     sides: &[(Side, &Path)],
@@ -304,7 +308,7 @@ fn flames(
         if std::io::stderr().is_terminal() {
             eprint!("\r{}: where the time goes: {side:30} ", case.name);
         }
-        // One server at a time: others would be in the stacks, if only by their timers.
+        // Only one server runs at a time: the timers of others would be in the stacks.
         let stacks = Server::start(case, side, program, built, 0)
             .and_then(|mut server| server.profile(case, options.seconds(case)));
         interrupt::check()?;
@@ -329,7 +333,7 @@ fn keep<T>(result: Result<T>, outcome: &mut Outcome) -> Option<T> {
     result.map_err(|error| *outcome = Err(format!("{error:#}"))).ok()
 }
 
-/// What `towpath run` and its program cost while the program sleeps.
+/// Cost of `towpath run` and its program while the program sleeps.
 fn idle(towpath: &Path, hosting: Hosting) -> Result<()> {
     let side = Side::Ours(hosting, Uplink::Rootless);
     let world = World::new(side)?;

@@ -1,6 +1,7 @@
 //! Stacks of other projects, and other ways to write a server: what people would use instead.
 //!
-//! Each is a server under `bench/peers` that offers what `bench/load/src/serve.rs` says, as far as it can.
+//! Each is a server under `bench/peers` that offers what `bench/load/src/serve.rs` says, as far as
+//! it can.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ pub enum Peer {
     Smoltcp,
     /// lwIP on a TAP device.
     Lwip,
-    /// netstack-smoltcp, smoltcp for programs that terminate a TUN device's connections, on such a device.
+    /// netstack-smoltcp, smoltcp for programs that terminate a TUN device's connections, on such a
+    /// device.
     NetstackSmoltcp,
     /// gVisor's netstack on a packet socket at a veth.
     Gvisor,
@@ -27,7 +29,7 @@ pub enum Peer {
     Netpoll,
 }
 
-/// What a peer's packets go through.
+/// Network that a peer's packets go through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Network {
     /// The kernel's stack, as the kernel's side has it.
@@ -44,7 +46,7 @@ impl Peer {
     pub const ALL: [Self; 6] =
         [Self::Smoltcp, Self::Lwip, Self::NetstackSmoltcp, Self::Gvisor, Self::Go, Self::Netpoll];
 
-    /// What `--peers` calls it.
+    /// Name of the peer for `--peers`.
     pub fn key(self) -> &'static str {
         match self {
             Self::Smoltcp => "smoltcp",
@@ -121,7 +123,7 @@ impl Peer {
         Ok(program)
     }
 
-    /// What it is made of: name and version.
+    /// Parts of the peer: name and version.
     pub fn versions(self, root: &Path) -> Vec<(String, String)> {
         let folder = root.join("bench/peers").join(self.folder());
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();

@@ -1,7 +1,9 @@
-//! Where the time of a measurement goes: stacks of the whole machine, by perf(1), while a client runs.
+//! Where the time of a measurement goes: stacks of the whole machine, by perf(1), while a client
+//! runs.
 //!
-//! They are of the whole machine since the kernel does what it does for the server in whoever runs: much of what it receives
-//! is done in the client, as that sends. So each stack says first whose thread it was.
+//! The whole machine is sampled, since the kernel works for the server in any thread. Much of the
+//! server's receiving is done in the client, as that sends. So each stack says first whose thread
+//! it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,10 +15,11 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::interrupt;
 use crate::running::Running;
 
-/// Samples a second of each processor. A prime: nothing that happens in step with a clock is seen too often.
+/// Samples a second of each processor. A prime: nothing that happens in step with a clock is seen
+/// too often.
 pub const HZ: u32 = 499;
-/// Bytes of a program's stack that perf keeps of each sample, to find out who called: neither Rust's programs nor Debian's
-/// keep frame pointers.
+/// Bytes of a program's stack that perf keeps of each sample, to find out who called: neither
+/// Rust's programs nor Debian's keep frame pointers.
 const STACK: u32 = 8 << 10;
 /// The event: it needs no counters of the processor's, which virtual machines lack.
 const EVENT: &str = "cpu-clock";
@@ -24,7 +27,7 @@ const EVENT: &str = "cpu-clock";
 /// Samples of folded stacks: the outermost first, with semicolons between them.
 pub type Stacks = BTreeMap<String, u64>;
 
-/// Whose processes are whose.
+/// Processes of each side.
 pub struct Owners {
     pub engine: BTreeSet<u32>,
     pub program: BTreeSet<u32>,
@@ -61,7 +64,7 @@ impl Profile {
         let data = scratch.join("perf.data");
         let child = record(&data).stderr(Stdio::null()).spawn().context("perf")?;
         let mut profile = Self { running: Running(child), data };
-        // It has begun when it has written the head of its file.
+        // perf has begun when it has written the head of its file.
         let end = Instant::now() + Duration::from_secs(10);
         while std::fs::metadata(&profile.data).map_or(0, |it| it.len()) == 0 {
             let ended = profile.running.0.try_wait()?;
@@ -71,7 +74,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// What was seen since.
+    /// Stacks that were seen since.
     pub fn end(mut self, owners: &Owners) -> Result<Stacks> {
         let pid = self.running.0.id().to_string();
         ensure!(Command::new("kill").args(["-INT", &pid]).status()?.success(), "kill");
@@ -89,7 +92,8 @@ impl Profile {
     }
 }
 
-/// What perf script says, without processors that are idle and what has no part in the measurement.
+/// Samples of perf script, without idle processors and processes that have no part in the
+/// measurement.
 fn folded(text: &str, owners: &Owners) -> Stacks {
     let mut stacks = Stacks::new();
     for sample in text.split("\n\n") {
@@ -115,7 +119,8 @@ fn has_interrupt(frames: &[String]) -> bool {
     frames.iter().any(|it| it.contains("softirq"))
 }
 
-/// Whose a sample is, of which this is the first line: the thread's name, which may have anything in it, and the process.
+/// Owner of a sample, of which this is the first line: the thread's name, which may have anything
+/// in it, and the process.
 fn owner<'a>(head: &str, owners: &'a Owners) -> Option<&'a str> {
     let (name, pid) = head.trim_end().rsplit_once(char::is_whitespace)?;
     let (name, pid): (_, u32) = (name.trim(), pid.parse().ok()?);
@@ -132,8 +137,8 @@ fn owner<'a>(head: &str, owners: &'a Owners) -> Option<&'a str> {
     }
 }
 
-/// A function of a line `  7f00 name (/lib/libc.so.6)`; of the kernel with a mark. Nothing where the stack could not be
-/// followed any more.
+/// A function of a line `  7f00 name (/lib/libc.so.6)`; of the kernel with a mark. Nothing where
+/// the stack could not be followed any more.
 fn frame(line: &str) -> Option<String> {
     let (address, rest) = line.trim().trim_end_matches(" (deleted))").split_once(' ')?;
     let (symbol, object) = rest.rsplit_once(" (")?;

@@ -33,21 +33,22 @@ enum Run {
     Paired(Pair),
 }
 
-/// What a client has measured.
+/// Results of a client.
 pub struct Measured {
     /// For each reading of its case.
     pub samples: Vec<Sample>,
     pub spread: Option<Spread>,
 }
 
-/// What a client said.
+/// Output of a client.
 struct Said {
     out: String,
     errors: String,
 }
 
 impl<'a> Server<'a> {
-    /// `program` is the `towpath` or the peer. `seed` is that of the dice by which a link loses frames.
+    /// `program` is the `towpath` or the peer. `seed` is that of the dice by which a link loses
+    /// frames.
     pub fn start(
         case: &Case,
         side: Side,
@@ -81,8 +82,8 @@ impl<'a> Server<'a> {
         Ok(server)
     }
 
-    /// A sample for each reading of the case. Tried again for a while where there is no figure: iperf3's server does not
-    /// listen for a moment after each test.
+    /// A sample for each reading of the case. Tried again for a while where there is no figure:
+    /// iperf3's server does not listen for a moment after each test.
     pub fn measure(&mut self, case: &Case, seconds: u32) -> Result<Measured> {
         let end = Instant::now() + Duration::from_secs(5);
         loop {
@@ -119,7 +120,8 @@ impl<'a> Server<'a> {
         self.world.end_link()
     }
 
-    /// Where the time goes while the client runs. Its figures are not those of a run without that, and are left.
+    /// Where the time goes while the client runs. Its figures are not those of a run without that,
+    /// and are left.
     pub fn profile(&mut self, case: &Case, seconds: u32) -> Result<Stacks> {
         let profile = Profile::begin(&self.scratch.0)?;
         self.measure(case, seconds)?;

@@ -20,11 +20,11 @@ pub enum Side {
     Ours(Hosting, Uplink),
     /// Client and server under one `towpath run`, on its loopback.
     Loopback,
-    /// What another project's stack makes of it.
+    /// The stack of another project.
     Peer(Peer),
 }
 
-/// Who turns the engine.
+/// Thread that turns the engine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
 pub enum Hosting {
     /// A thread beside the program: `towpath run`.
@@ -33,7 +33,8 @@ pub enum Hosting {
     Shards,
     /// The program's own threads: `towpath run --inline`.
     Inline,
-    /// A thread beside client and server, which are both in one run, beside both on the kernel's loopback.
+    /// A thread beside client and server, which are both in one run, beside both on the kernel's
+    /// loopback.
     Both,
 }
 
@@ -47,7 +48,7 @@ pub enum Uplink {
 }
 
 impl Hosting {
-    /// What `towpath run` is given for it.
+    /// Options of `towpath run` for the hosting.
     pub fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Run | Self::Both => &[],
@@ -69,7 +70,7 @@ impl Hosting {
 }
 
 impl Side {
-    /// What it is compared with. Nothing: others are with it.
+    /// The side that this one is compared with. None: others are compared with this one.
     pub fn baseline(self) -> Option<Self> {
         match self {
             Self::Kernel | Self::KernelLoopback => None,
@@ -101,7 +102,8 @@ impl Side {
         }
     }
 
-    /// The command that starts `server` there, which has `ports`. `program` is the `towpath` or the peer.
+    /// The command that starts `server` there, which has `ports`. `program` is the `towpath` or the
+    /// peer.
     pub fn line(
         self,
         program: &Path,

@@ -1,4 +1,4 @@
-//! What was measured with: the machine, and the versions of programs.
+//! Circumstances of a measurement: the machine, and the versions of programs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::report::data::Machine;
 
-/// This machine.
+/// Description of this machine.
 pub fn machine() -> Result<Machine> {
     let cpus = std::fs::read_to_string("/proc/cpuinfo")?;
     let memory = std::fs::read_to_string("/proc/meminfo")?;
@@ -20,7 +20,7 @@ pub fn machine() -> Result<Machine> {
     })
 }
 
-/// Of the programs that rows are made with.
+/// Versions of the programs that rows are made with.
 pub fn programs(towpath: &Path) -> BTreeMap<String, String> {
     let towpath = towpath.display().to_string();
     let asked: [(&str, &str, &[&str]); 5] = [

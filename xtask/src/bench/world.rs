@@ -32,13 +32,15 @@ impl Drop for Scratch {
 
 /// The server's end of a veth pair, or the device of a peer that has one.
 pub const DEVICE: &str = "v1";
-/// Frames that a device of a link keeps until they are read: more than the window of any connection.
+/// Frames that a device of a link keeps until they are read: more than the window of any
+/// connection.
 const DEVICE_FRAMES: &str = "16384";
 /// Addresses of client and server that are not under `towpath run`.
 const HERE: &str = "10.78.0.1/24";
 pub const THERE: &str = "10.78.0.2/24";
 
-/// The two ends of a link: what the client goes through, which has a namespace of its own then, and the client.
+/// The two ends of a link: what the client goes through, which has a namespace of its own then, and
+/// the client.
 const GATE: [&str; 3] = ["l0", "10.79.0.1/24", "10.79.0.1"];
 const BEHIND: [&str; 2] = ["l1", "10.79.0.2/24"];
 
@@ -86,7 +88,8 @@ impl World {
         }
     }
 
-    /// A veth pair between client and server. Without an address the kernel leaves the server's end to who reads it.
+    /// A veth pair between client and server. Without an address the kernel leaves the server's end
+    /// to who reads it.
     fn join(&self, has_address: bool) -> Result<()> {
         let (a, b) = (self.client(), self.server());
         let peer = ["type", "veth", "peer", "name", DEVICE, "netns", b];
@@ -95,8 +98,9 @@ impl World {
         set_up(b, DEVICE, has_address.then_some(THERE))
     }
 
-    /// What a peer opens by its name; the client's end is the kernel's. Its queue holds what a thousand connections send
-    /// at once (500 packets, the default, would be overrun): peers without offloads get each segment as a packet.
+    /// Adds the device that a peer opens by its name; the client's end is the kernel's. Its queue
+    /// holds the packets that a thousand connections send at once, which would overrun the default
+    /// of 500. Peers without offloads get each segment as a packet.
     fn add_device(&self, mode: &str) -> Result<()> {
         const QUEUE: &str = "10000";
         let a = self.client();
@@ -105,8 +109,9 @@ impl World {
         set_up(a, DEVICE, Some(HERE))
     }
 
-    /// From now on there is a link between the client, which has a namespace of its own for that, and where it has been
-    /// until now. That forwards, so the server's way out of its namespace is the one that it has without a link.
+    /// Puts a link between the client and the place where it has been. The client has a namespace
+    /// of its own for that. The former place forwards, so the server's way out of its namespace is
+    /// the one that it has without a link.
     pub fn move_client_behind(&mut self, link: &Link, program: &Path, seed: u64) -> Result<()> {
         let gate = self.client().to_owned();
         let client = format!("{gate}-c");
@@ -118,13 +123,15 @@ impl World {
             ip(&["-n", name, "tuntap", "add", "dev", device, "mode", "tap"])?;
             ip(&["-n", name, "link", "set", "dev", device, "txqueuelen", DEVICE_FRAMES])?;
             ip(&["-n", name, "addr", "add", address, "dev", device])?;
-            // Neighbour discovery would send frames as soon as one end is up, and the other end is not there yet.
+            // Neighbour discovery would send frames as soon as one end is up, and the other end is
+            // not there yet.
             let is_off = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
             self.shell(name, &format!("test ! -e {is_off} || echo 1 > {is_off}"))?;
         }
         let held = ends.map(|(name, device, _)| (name, device));
         self.link = Some(Carrier::start(program, link, held, seed)?);
-        // A device that somebody holds when it is set up sends from then on; otherwise the kernel takes up to a second.
+        // A device that somebody holds when it is set up sends from then on; otherwise the kernel
+        // takes up to a second.
         for (name, device) in held {
             ip(&["-n", name, "link", "set", "dev", device, "up"])?;
         }
@@ -158,7 +165,8 @@ impl World {
         Ok(())
     }
 
-    /// Once the server is there: the client's kernel sends as the servers do, by CUBIC. Its default may be anything.
+    /// Once the server is there: the client's kernel sends as the servers do, by CUBIC. Its default
+    /// may be anything.
     pub fn use_cubic(&self) -> Result<()> {
         if self.link.is_some() {
             // Its only route says so.

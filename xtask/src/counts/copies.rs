@@ -1,4 +1,5 @@
-//! What processes copy in user space: by the program `bench/copies`, since that takes system calls without a safe door.
+//! Copies of processes in user space, by the program `bench/copies`, since that takes system calls
+//! without a safe door.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -46,7 +47,7 @@ impl Copier {
         Ok(copier)
     }
 
-    /// What they have copied since.
+    /// Copies since the beginning.
     pub fn end(mut self) -> Result<Vec<Copied>> {
         writeln!(self.running.0.stdin.as_mut().context("piped")?)?;
         let mut all = Vec::new();
@@ -77,7 +78,8 @@ fn parse(line: &str) -> Option<Copied> {
     Some(Copied { thread, copies, bytes, place: words.next()?.to_owned() })
 }
 
-/// Function and line of a place, by addr2line(1), with what it was put into. The place itself where that does not know.
+/// Function and line of a place, by addr2line(1), with what it was put into. The place itself where
+/// that does not know.
 pub fn name(place: &str) -> String {
     let ask = || {
         let (file, address) = place.rsplit_once('+')?;
@@ -89,7 +91,8 @@ pub fn name(place: &str) -> String {
     ask().unwrap_or_else(|| place.to_owned())
 }
 
-/// From what addr2line says: each function, the innermost first, and the place of the first that is not Rust's own.
+/// From what addr2line says: each function, the innermost first, and the place of the first that is
+/// not Rust's own.
 fn names(text: &str) -> Option<String> {
     let mut names = Vec::new();
     for line in text.lines() {

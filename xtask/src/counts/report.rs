@@ -1,4 +1,4 @@
-//! What was counted, as tables of Markdown or as JSON.
+//! Counts, as tables of Markdown or as JSON.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Counted {
     pub each: f64,
 }
 
-/// What one process, or all of a program's, did for each request, connection or MiB.
+/// Counts of a process, or of all of a program's, for each request, connection or MiB.
 pub struct Row {
     work: &'static str,
     unit: &'static str,
@@ -36,7 +36,7 @@ pub struct Row {
     copied: Option<Copies>,
 }
 
-/// What was copied for each of them.
+/// Copies for each request, connection or MiB.
 struct Copies {
     copies: f64,
     kib: f64,
@@ -166,7 +166,7 @@ impl Rows {
         Self { is_json, has_places, rows: Vec::new(), instructions: Value::Null }
     }
 
-    /// Those of one workload and side.
+    /// Adds the rows of one workload and side.
     pub fn add(&mut self, rows: Vec<Row>) {
         if !self.is_json && self.rows.is_empty() {
             println!(
@@ -186,7 +186,7 @@ impl Rows {
         }
     }
 
-    /// Of the stack alone, by kind of work.
+    /// Adds instructions of the stack alone, by kind of work.
     pub fn add_instructions(&mut self, all: &[(&'static str, f64)]) {
         if !self.is_json {
             println!("\n| work | instructions a packet |\n|---|---|");

@@ -1,16 +1,16 @@
-//! What the kernel counts of the threads of processes.
+//! Counts of the kernel about the threads of processes.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// What happened to processes so far.
+/// Events of processes so far.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Scheduled {
     /// A thread slept, and was woken.
     pub voluntary: u64,
-    /// It had to give up its processor.
+    /// A thread had to give up its processor.
     pub involuntary: u64,
     /// Page faults that needed no disk.
     pub faults: u64,

@@ -1,5 +1,6 @@
-//! Which system calls which threads make, all of them: the kernel writes each down as it is entered, in a buffer of
-//! tracefs that is this chore's own. It needs no tool, and stops nobody, unlike ptrace(2).
+//! System calls of threads, all of them. The kernel writes each down as it is entered, in a buffer
+//! of tracefs that is this chore's own. Tracing needs no tool, and stops no thread, unlike
+//! ptrace(2).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,8 @@ use anyhow::{Context, Result, ensure};
 /// Numbers of system calls, and how often each thread entered them.
 pub type Calls = BTreeMap<(u32, i64), u64>;
 
-/// KiB of the buffer of each processor. An event takes 72 bytes; one that has no place fails the measurement.
+/// KiB of the buffer of each processor. An event takes 72 bytes; one that has no place fails the
+/// measurement.
 const BUFFER_KIB: u32 = 64 << 10;
 
 /// A buffer of events, removed on drop.
@@ -48,7 +50,7 @@ impl Tracer {
         self.set("tracing_on", "1")
     }
 
-    /// What they have entered since.
+    /// Calls that the threads have entered since.
     pub fn end(&self) -> Result<Calls> {
         self.set("tracing_on", "0")?;
         self.set("events/raw_syscalls/sys_enter/enable", "0")?;
@@ -107,7 +109,8 @@ fn mount() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Thread and number of a line `  name-12 [001] ..... 3.456789: sys_enter: NR 0 (5, ...)`. The name may be anything.
+/// Thread and number of a line `  name-12 [001] ..... 3.456789: sys_enter: NR 0 (5, ...)`. The name
+/// may be anything.
 fn parse(line: &str) -> Option<(u32, i64)> {
     let (before, after) = line.rsplit_once(": sys_enter: NR ")?;
     let number = after.split(' ').next()?.parse().ok()?;

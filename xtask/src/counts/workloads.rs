@@ -1,4 +1,4 @@
-//! What is done in lockstep, and what it costs in calls and wake-ups.
+//! Workloads in lockstep, and their cost in calls and wake-ups.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::bench::sides::Side;
 use crate::interrupt;
 use crate::running::Running;
 
-/// What one of them is, for which counts are given.
+/// Unit of a workload, for which counts are given.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Request,
@@ -25,7 +25,7 @@ pub enum Unit {
     Mib,
 }
 
-/// What is started.
+/// Programs that are started.
 #[derive(Clone, Copy)]
 pub struct Programs<'a> {
     /// The build that is counted.
@@ -39,7 +39,7 @@ pub struct Workload {
     pub name: &'static str,
     pub unit: Unit,
     server: Words,
-    /// Of `tests/src/bin/lockstep.rs`.
+    /// Workload of `tests/src/bin/lockstep.rs`.
     client: &'static str,
     warm: u32,
     count: u32,
@@ -93,7 +93,7 @@ fn bytes(programs: &Path, _: &Path) -> Vec<String> {
     vec![program, "serve".into(), PORT.to_string()]
 }
 
-/// What some processes did in all that was counted.
+/// Events of some processes in the counted part.
 #[derive(Default)]
 pub struct Cost {
     /// Thread and number.
@@ -113,13 +113,13 @@ pub struct Costs {
     pub count: u32,
 }
 
-/// What is begun before is over by then, and what follows too: acknowledgements that are delayed, threads that look
-/// whether there is more, processes that end.
+/// Time after which earlier work is over, and its consequences too. Acknowledgements are delayed,
+/// threads look whether there is more, and processes end.
 const QUIET: Duration = Duration::from_millis(300);
 
 impl Workload {
-    /// Runs it on one side. Copies are counted in a second turn of the same
-    /// server: that takes longer, and what happens by the clock would happen more often in the first one.
+    /// Runs it on one side. Copies are counted in a second turn of the same server. Counting takes
+    /// longer, and would make events by the clock more frequent in the first turn.
     pub fn count(&self, side: Side, programs: Programs<'_>, has_copies: bool) -> Result<Costs> {
         let alone = one_at_a_time()?;
         let server = Server::start(self.server, side, &alone, programs)?;
@@ -156,7 +156,7 @@ impl Workload {
     }
 }
 
-/// What processes copy while the client does once more what is counted.
+/// Copies of processes while the client repeats the counted part.
 fn copies(client: &mut Client, processes: &[u32], programs: &Path) -> Result<Vec<Copied>> {
     let copier = Copier::begin(programs, processes)?;
     client.go_on()?;
@@ -164,8 +164,9 @@ fn copies(client: &mut Client, processes: &[u32], programs: &Path) -> Result<Vec
     copier.end()
 }
 
-/// Server, engine and client on one processor, where who is woken waits until the one that runs sleeps, and nobody else
-/// comes between (sched(7), SCHED_FIFO). Otherwise it depends on chance who finds whom asleep, and with it doorbells and looks at descriptors.
+/// Server, engine and client on one processor, where who is woken waits until the one that runs
+/// sleeps, and nobody else comes between (sched(7), SCHED_FIFO). Otherwise it depends on chance who
+/// finds whom asleep, and with it doorbells and looks at descriptors.
 fn one_at_a_time() -> Result<Vec<String>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let all = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -173,7 +174,8 @@ fn one_at_a_time() -> Result<Vec<String>> {
     Ok(["taskset", "-c", first, "chrt", "-f", "1"].map(str::to_owned).to_vec())
 }
 
-/// towpath itself, if it is there, and the program's processes. The guardian, which sleeps, is neither.
+/// towpath itself, if it is there, and the program's processes. The guardian, which sleeps, is
+/// neither.
 fn processes(server: &Server) -> Result<(Vec<u32>, Vec<u32>)> {
     let first = server.pid();
     let below = descendants(first)?;
@@ -224,7 +226,7 @@ impl Client {
         Ok(client)
     }
 
-    /// What is counted.
+    /// Starts the counted part.
     fn go_on(&mut self) -> Result<()> {
         writeln!(self.running.0.stdin.as_mut().context("piped")?)?;
         self.expect("done")

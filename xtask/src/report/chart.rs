@@ -1,11 +1,12 @@
-//! Plots as SVG that stands in a page: bars with intervals, pairs of times, and bars of parts. Colours are the page's.
+//! Plots as SVG that stands in a page: bars with intervals, pairs of times, and bars of parts.
+//! Colours are the page's.
 
 use std::fmt::{Display, Write};
 
 use super::page::escaped;
 use crate::figures::{Figure, Interval, Spread};
 
-/// What a side is, which gives it its colour.
+/// Kind of a side, which gives it its colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Kernel,
@@ -54,7 +55,8 @@ pub fn bars(title: &str, lines: &[Line<'_, Interval>]) -> String {
     })
 }
 
-/// Two times of each side on a scale on which ten times as much is always as far: a full and an empty circle.
+/// Two times of each side on a scale on which ten times as much is always as far: a full and an
+/// empty circle.
 pub fn times(title: &str, lines: &[Line<'_, (f64, f64)>]) -> String {
     let most = most(lines, |value| value.0.max(value.1)).log10().ceil();
     let least = lines
@@ -85,12 +87,12 @@ pub fn times(title: &str, lines: &[Line<'_, (f64, f64)>]) -> String {
     svg
 }
 
-/// A step of times for each side: how many of all took so long at most, on a scale of times like that of [`times`]. Upwards
-/// each tenth of what is left is as far: 90 %, 99 %, 99.9 %.
+/// A step of times for each side: how many of all took so long at most, on a scale of times like
+/// that of [`times`]. Upwards each tenth of what is left is as far: 90 %, 99 %, 99.9 %.
 pub fn spreads(title: &str, lines: &[Line<'_, Spread>]) -> String {
     const HEIGHT: f64 = 220.;
     const FOOT: f64 = 18.;
-    /// Of the parts that are told apart, the largest below all.
+    /// Parts that are told apart, the largest below all.
     const NINES: f64 = 4.;
     let there = || lines.iter().filter_map(|line| Some((line, line.value.as_ref()?)));
     let all = || there().flat_map(|(_, spread)| &spread.0).map(|point| point.1.max(1e-3).log10());
@@ -141,7 +143,7 @@ fn grid(text: &mut String, path: String) {
     let _ = write!(text, "<path class=\"grid\" d=\"{path}\"/>");
 }
 
-/// What each side's bar is made of, in the order of these classes.
+/// Parts of each side's bar, in the order of these classes.
 pub const PARTS: [&str; 4] = ["client", "program", "engine", "rest"];
 
 /// A bar for each side, of parts.

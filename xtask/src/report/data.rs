@@ -1,4 +1,5 @@
-//! What a run of `cargo xtask bench` found: the JSON that it writes, and that the tables and the page are made from.
+//! Results of `cargo xtask bench`: the JSON that it writes, and that the tables and the page are
+//! made from.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::figures::{Interval, Median, Sample, Spread};
 pub struct Report {
     /// Changes when a reader of the earlier one would misread it.
     pub format: u32,
-    /// Of the beginning, in UTC: 2026-11-23.
+    /// Date of the beginning, in UTC: 2026-11-23.
     pub date: String,
     pub machine: Machine,
     /// Programs that took part, and their versions.
@@ -45,7 +46,8 @@ pub struct Flame {
     pub side: String,
     /// Samples a second of each processor.
     pub hz: u32,
-    /// Samples by folded stack, `client;main;tcp_sendmsg_[k]`: first whose thread it was, then who called whom.
+    /// Samples by folded stack, `client;main;tcp_sendmsg_[k]`: first whose thread it was, then who
+    /// called whom.
     pub stacks: BTreeMap<String, u64>,
 }
 
@@ -53,14 +55,14 @@ pub struct Flame {
 #[derive(PartialEq, Debug, Serialize, Deserialize)]
 pub struct Measurement {
     pub group: String,
-    /// Of the case, which may have several rows.
+    /// Name of the case, which may have several rows.
     pub case: String,
-    /// Which of them it is; nothing where there is one.
+    /// Name of the row among them; empty where there is one.
     pub which: String,
     pub unit: String,
-    /// Of times less is better, of rates more.
+    /// Whether less is better: it is of times, and not of rates.
     pub is_less_better: bool,
-    /// Of each run of its client, if those are not the report's.
+    /// Seconds of each run of its client, if those are not the report's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u32>,
     /// In the order of the table's columns.
@@ -89,9 +91,9 @@ pub struct Measured {
     pub middle: Sample,
     /// To the side that it is compared with, which has none.
     pub ratio: Option<Ratio>,
-    /// One from each round.
+    /// Samples, one from each round.
     pub samples: Vec<Sample>,
-    /// Of the case, with the first of its rows that has times; where its client tells it.
+    /// Spread of the case, with the first of its rows that has times; where its client tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
 }

@@ -1,4 +1,5 @@
-//! Flame graphs as elements that stand in a page: who called is above whom it called, and is as wide as both took time.
+//! Flame graphs as elements that stand in a page: who called is above whom it called, and is as
+//! wide as both took time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,9 +7,9 @@ use std::fmt::Write;
 use super::data::Flame;
 use super::page::escaped;
 
-/// What takes a smaller part of all is left to who called it.
+/// Part of all below which a frame is left to its caller.
 const PART_MIN: f64 = 0.002;
-/// Of the page.
+/// Height of a row on the page.
 const ROW_EM: f64 = 1.3;
 
 /// Samples of a function, and of those that it called.
@@ -108,7 +109,7 @@ fn draw(text: &mut String, name: &str, frame: &Frame, at: Place) {
     }
 }
 
-/// What gives a function its colour.
+/// Colour of a function.
 fn class(name: &str, row: usize) -> &'static str {
     match name {
         _ if row < 2 => "role",

@@ -1,6 +1,7 @@
-//! What `cargo xtask bench` found, as data, as tables and as a page.
+//! Results of `cargo xtask bench`, as data, as tables and as a page.
 //!
-//! Reading order: `data` is what is written and read, `table` and `page` show it, `chart` and `flame` draw.
+//! Reading order: `data` is what is written and read, `table` and `page` show it, `chart` and
+//! `flame` draw.
 
 pub mod chart;
 pub mod data;
@@ -16,7 +17,7 @@ use data::{FORMAT, Report};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// What `cargo xtask bench --json FILE` wrote.
+    /// The file that `cargo xtask bench --json FILE` wrote.
     file: PathBuf,
     /// The page.
     #[arg(short, long, value_name = "FILE")]

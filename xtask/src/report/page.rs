@@ -147,7 +147,7 @@ fn pairs<'a>(first: &'a Measurement, last: &Measurement) -> Vec<Line<'a, (f64, f
     firsts
 }
 
-/// Of what is done once, or where nothing is counted, of each second.
+/// CPU for a unit of work, or for each second where nothing is counted.
 fn cpu(row: &Measurement) -> String {
     let (what, scale) = match &*row.unit {
         "Gbit/s" => ("ms of CPU for each Gbit".to_owned(), 1e3),
@@ -167,7 +167,7 @@ fn cpu(row: &Measurement) -> String {
     chart::stacks(&format!("{what} (less is better)"), &lines(row, parts))
 }
 
-/// What the plots are made of.
+/// Figures of the plots.
 fn figures(rows: &[Measurement]) -> String {
     let mut text =
         "<details><summary>Figures</summary><div class=\"wide\"><table><tr><th>side</th>\

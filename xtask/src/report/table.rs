@@ -18,7 +18,7 @@ pub fn head(sides: &[(String, bool)]) -> String {
     format!("{names}\n{line}")
 }
 
-/// One row below it.
+/// A row below it.
 pub fn row(measurement: &Measurement, sides: &[(String, bool)]) -> String {
     let mut line = format!("| {} | {} |", measurement.name(), measurement.unit);
     for ((_, is_compared), entry) in sides.iter().zip(&measurement.sides) {
@@ -39,7 +39,7 @@ fn ratio(measured: &Measured) -> String {
     interval.map_or("missing".to_owned(), Interval::to_string)
 }
 
-/// Whose the CPU was, for the first row of each case: all of them are of the same runs.
+/// Owners of the CPU time, for the first row of each case: all of them are of the same runs.
 pub fn processors(report: &Report) -> String {
     let mut text = "| measurement | side | client | program | engine | machine |\n\
                     |---|---|---|---|---|---|\n"

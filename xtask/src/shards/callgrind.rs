@@ -1,4 +1,5 @@
-//! Instructions of a shard's turns, counted by callgrind: quicker than by all accesses to memory, and the same number.
+//! Instructions of a shard's turns, counted by callgrind: quicker than by all accesses to memory,
+//! and the same number.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +11,8 @@ use super::{PACKETS, WORK, build, fields};
 
 /// The function whose instructions count, with all that it calls.
 const TURN: &str = "shards::shard::Shard::turn";
-/// Turns of two runs, which differ in nothing else: handshakes and what is done until all is warm are in both.
+/// Turns of two runs, which differ in nothing else: handshakes and what is done until all is warm
+/// are in both.
 const TURNS: [u32; 2] = [8, 40];
 
 /// Instructions a packet in a host of one shard, by kind of work. Needs valgrind.
@@ -34,7 +36,7 @@ fn collected(example: &Path, work: &str, turns: u32) -> Result<(f64, f64)> {
     command.args(["trace", "1", work, &turns.to_string()]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("valgrind")?;
-    // It may begin: nobody has to know where its marks are.
+    // The program may begin: its marks are not needed here.
     writeln!(child.stdin.take().context("piped")?)?;
     let output = child.wait_with_output()?;
     let (log, said) =

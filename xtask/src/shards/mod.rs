@@ -1,9 +1,11 @@
-//! Several stacks that are one host, over a port in memory (`core/stack/examples/shards`): whether two of them on two
-//! processors do twice the work of one, and whether a packet costs the more the more there are.
+//! Several stacks that are one host, over a port in memory (`core/stack/examples/shards`). The
+//! figures show whether two of them on two processors do twice the work of one, and whether a
+//! packet costs more with more stacks.
 //!
-//! The port puts each packet into the queue of the shard that owns it, as a device with several queues would, so that
-//! nothing is to be handed from shard to shard; where something was, it is said. Each shard's thread makes the packets of
-//! its queue, too: figures are of stack, device and clients together, and mean something beside each other.
+//! The port puts each packet into the queue of the shard that owns it, as a device with several
+//! queues would. So nothing is to be handed from shard to shard; a hand-over is reported. Each
+//! shard's thread makes the packets of its queue, too: figures are of stack, device and clients
+//! together, and mean something beside each other.
 
 mod callgrind;
 mod trace;
@@ -36,16 +38,16 @@ pub struct Options {
     /// Turns of each shard whose accesses to memory are counted under valgrind. 0: none are.
     #[arg(long, default_value_t = 32)]
     turns: u32,
-    /// One JSON object instead of tables.
+    /// Prints a JSON object instead of tables.
     #[arg(long)]
     json: bool,
 }
 
-/// What a program and its peers do, and what is counted of it.
+/// Work of a program and its peers, and the count of it.
 struct Work {
     name: &'static str,
     unit: &'static str,
-    /// Of what the example prints: packets, requests, bytes, mail.
+    /// Place in the example's line: packets, requests, bytes, mail.
     field: usize,
     scale: f64,
 }
@@ -59,8 +61,8 @@ const WORK: &[Work] = &[
 const PACKETS: usize = 0;
 const MAIL: usize = 3;
 
-/// Hosts and the shards of each. The last is the most that this machine gives: what two hosts cannot do that know
-/// nothing of each other, two shards cannot do either.
+/// Hosts and the shards of each. The last is the most that this machine gives: what two hosts
+/// cannot do that know nothing of each other, two shards cannot do either.
 const SIDES: [(usize, usize); 3] = [(1, 1), (1, 2), (2, 1)];
 /// How many shards a packet is followed through.
 const COUNTS: &[usize] = &[1, 2, 4, 8];
@@ -90,7 +92,7 @@ fn build(root: &Path) -> Result<PathBuf> {
     Ok(target(root).join("release/examples/shards"))
 }
 
-/// What is done in a second.
+/// Measures work per second.
 fn times(example: &Path, all: &[&Work], options: &Options) -> Result<Value> {
     let processors = std::thread::available_parallelism()?.get();
     ensure!(processors >= 2, "two shards need two processors; --repeat 0 measures no times");
@@ -144,14 +146,15 @@ fn times(example: &Path, all: &[&Work], options: &Options) -> Result<Value> {
     Ok(rows.into())
 }
 
-/// What one of [`SIDES`] did in all rounds.
+/// Results of one of [`SIDES`] in all rounds.
 struct Side {
     values: Vec<Sample>,
     packets: Vec<Sample>,
     mail: f64,
 }
 
-/// All sides in turn, every second round the other way round: neighbours on the machine hit all of them alike.
+/// All sides in turn, every second round the other way round: neighbours on the machine hit all of
+/// them alike.
 fn rounds(example: &Path, work: &Work, options: &Options) -> Result<[Side; SIDES.len()]> {
     let mut sides =
         [const { Side { values: Vec::new(), packets: Vec::new(), mail: 0. } }; SIDES.len()];
@@ -181,7 +184,7 @@ fn rounds(example: &Path, work: &Work, options: &Options) -> Result<[Side; SIDES
     Ok(sides)
 }
 
-/// What a packet costs, however long it takes.
+/// Counts the cost of a packet, however long it takes.
 fn packets(example: &Path, all: &[&Work], options: &Options) -> Result<Value> {
     let is_there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if !is_there.is_ok_and(|it| it.success()) {
@@ -263,7 +266,7 @@ struct Traced(Child);
 
 impl Drop for Traced {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         if let Err(error) = self.0.wait() {
             eprintln!("valgrind: {error}");

@@ -1,8 +1,10 @@
-//! What shards share, by every access to memory that they make: valgrind's lackey writes them down, and here a cache
-//! line goes to the shard that uses it, as in processors that keep their caches coherent (MESI). It stands in for the
-//! counters of a processor, which virtual machines as a rule do not have, and gives the same in each run.
+//! Memory that shards share, by every access that they make. valgrind's lackey writes the accesses
+//! down. Here a cache line goes to the shard that uses it, as in processors that keep their caches
+//! coherent (MESI). The model stands in for a processor's counters, which virtual machines as a
+//! rule do not have, and gives the same in each run.
 //!
-//! Of a shard are the accesses between two marks (`core/stack/examples/shards`). Its instructions are counted along.
+//! Accesses between two marks (`core/stack/examples/shards`) are a shard's. Its instructions are
+//! counted along.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -11,10 +13,10 @@ use anyhow::{Context, Result};
 
 /// Bytes of a cache line, as a power of two.
 const LINE: u32 = 6;
-/// What the words behind the first mark are: 1 + 2 n begins with shard n, 2 + 2 n ends with it.
+/// Words behind the first mark: 1 + 2 n begins with shard n, 2 + 2 n ends with it.
 const MARKS: u64 = 64;
 
-/// What was counted behind the first mark.
+/// Counts behind the first mark.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Instructions of all shards.
@@ -25,12 +27,12 @@ pub struct Counts {
     pub lines_written: u64,
 }
 
-/// Who has a line.
+/// Holders of a line.
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
     /// A bit for each shard.
     holders: u32,
-    /// One holder alone, which has written it.
+    /// A single holder, which has written it.
     is_changed: bool,
 }
 
@@ -63,7 +65,7 @@ pub fn read(mut trace: impl BufRead, marks: impl Fn() -> Option<u64>) -> Result<
     caches.is_counted.then_some(caches.counts).context("the program ended before it was measured")
 }
 
-/// One line of a trace.
+/// A line of a trace.
 #[derive(Debug, PartialEq, Eq)]
 enum Access {
     Instruction,
@@ -79,7 +81,8 @@ enum Access {
 }
 
 impl Access {
-    /// "I  04001000,3", " L 1ffefff9a8,8", " S …", " M …": anything else is said by valgrind itself.
+    /// "I  04001000,3", " L 1ffefff9a8,8", " S …", " M …": anything else is said by valgrind
+    /// itself.
     fn parse(line: &[u8]) -> Option<Self> {
         if line.starts_with(b"I  ") {
             return Some(Self::Instruction);

@@ -389,8 +389,8 @@ impl Ids {
     fn new(seed: &[u8; 32]) -> Self {
         let (words, _) = seed.as_chunks::<8>();
         let word = |n: usize| u64::from_le_bytes(words[n]);
-        // Not the seed itself, which is the inner stack's too: identifiers tell nothing of its
-        // other secrets.
+        // The seed itself is the inner stack's too, so it is hashed: identifiers tell nothing of
+        // its other secrets.
         let keys = [0, 1].map(|n| {
             let mut hasher = SipHasher13::new_with_keys(word(0), word(1));
             hasher.write_u64(word(2));

@@ -1,15 +1,15 @@
 //! A server on lwIP: `lwip-server DEVICE ADDRESS/LENGTH PORT`.
 //!
-//! DEVICE is a TAP device that is up. The server offers what bench/load/src/serve.rs says, on one thread, in callbacks of
-//! lwIP's raw API (`server.c`).
+//! DEVICE is a TAP device that is up. The server offers what bench/load/src/serve.rs says, on one
+//! thread, in callbacks of lwIP's raw API (`server.c`).
 
 use std::error::Error;
 use std::ffi::{CString, c_char, c_int};
 use std::net::Ipv4Addr;
 
 unsafe extern "C" {
-    /// Serves for ever. Addresses are in network byte order; the device's name ends with a zero. What fails is said on
-    /// standard error.
+    /// Serves for ever. Addresses are in network byte order; the device's name ends with a zero.
+    /// Failures are said on standard error.
     fn serve(device: *const c_char, address: u32, mask: u32, port: u16) -> c_int;
 }
 

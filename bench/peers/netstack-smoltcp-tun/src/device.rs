@@ -1,5 +1,6 @@
-//! The TUN device, with the kernel's segmentation offloads both ways: a read or write carries up to 64 KiB, and the driver
-//! splits what comes and joins what goes, as netstack-smoltcp's own example for Linux does for what comes.
+//! The TUN device, with the kernel's segmentation offloads both ways: a read or write carries up to
+//! 64 KiB. The driver splits received packets, as netstack-smoltcp's own example for Linux does,
+//! and joins sent ones.
 
 use std::io::Result;
 
@@ -8,9 +9,10 @@ use futures::{SinkExt, StreamExt};
 use netstack_smoltcp::{AnyIpPktFrame, Stack};
 use tun_rs::{AsyncDevice, DeviceBuilder, GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
 
-/// Of a packet before the kernel or the driver has split it.
+/// Length of the largest packet before the kernel or the driver has split it.
 const LARGEST: usize = 65535;
-/// Of a packet afterwards, and somewhat more: the driver refuses packets for which there is no room.
+/// Length of a packet afterwards, and somewhat more: the driver refuses packets for which there is
+/// no room.
 const PACKET: usize = 2048;
 
 /// As it is: addresses and the state are somebody else's.
@@ -18,11 +20,12 @@ pub fn open(name: &str) -> Result<AsyncDevice> {
     DeviceBuilder::new().name(name).offload(true).inherit_enable_state().build_async()
 }
 
-/// What the stack sends, as many packets at once as there are.
+/// Sends the stack's packets, as many at once as there are.
 pub async fn send(device: &AsyncDevice, from: SplitStream<Stack>) -> Result<()> {
     let mut table = GROTable::default();
     let mut batches = from.ready_chunks(IDEAL_BATCH_SIZE);
-    // The driver writes its header in front of a packet, and appends those that go on with it, where there is room.
+    // The driver writes its header in front of a packet, and appends those that go on with it,
+    // where there is room.
     let mut frames: Vec<_> = (0..IDEAL_BATCH_SIZE)
         .map(|_| Vec::with_capacity(2 * VIRTIO_NET_HDR_LEN + LARGEST))
         .collect();
@@ -38,7 +41,7 @@ pub async fn send(device: &AsyncDevice, from: SplitStream<Stack>) -> Result<()> 
     Ok(())
 }
 
-/// What comes for the stack. What it does not take as a packet is lost.
+/// Receives for the stack. Data that it does not take as a packet is lost.
 pub async fn receive(device: &AsyncDevice, mut to: SplitSink<Stack, AnyIpPktFrame>) -> Result<()> {
     let mut large = vec![0; VIRTIO_NET_HDR_LEN + LARGEST];
     let mut packets = vec![vec![0; PACKET]; IDEAL_BATCH_SIZE];

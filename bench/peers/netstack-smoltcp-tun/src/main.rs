@@ -1,9 +1,10 @@
 //! A server on netstack-smoltcp: `netstack-smoltcp-tun DEVICE ADDRESS/LENGTH PORT`.
 //! A proxy on it: `netstack-smoltcp-tun DEVICE`.
 //!
-//! DEVICE is a TUN device that is up. The server offers what bench/load/src/serve.rs says, a task of tokio's for each
-//! connection, all on one thread. The stack answers for all addresses, as proxies need it: what it is asked at ADDRESS and
-//! the ports is served. The proxy takes all addresses, and goes on by sockets of this host.
+//! DEVICE is a TUN device that is up. The server offers what bench/load/src/serve.rs says, a task
+//! of tokio's for each connection, all on one thread. The stack answers for all addresses, as
+//! proxies need it: what it is asked at ADDRESS and the ports is served. The proxy takes all
+//! addresses, and goes on by sockets of this host.
 #![forbid(unsafe_code)]
 
 mod datagrams;
@@ -17,7 +18,7 @@ use std::net::IpAddr;
 use futures::StreamExt;
 use netstack_smoltcp::{StackBuilder, TcpListener, UdpSocket};
 
-/// Of the device, too.
+/// MTU of the stack and of the device.
 const MTU: usize = 1500;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -8,10 +8,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Bytes of a read or write: as many as iperf3's.
 pub const CHUNK: usize = 128 * 1024;
-/// Of the first read of who is answered: most connections carry little.
+/// Length of the first read of an echo server: most connections carry little.
 const LITTLE: usize = 4096;
 
-/// Who comes at another port than those three is closed.
+/// A connection to another port than those three is closed.
 pub async fn serve(mut listener: TcpListener, port: u16) {
     while let Some((stream, _, to)) = listener.next().await {
         match to.port().wrapping_sub(port) {

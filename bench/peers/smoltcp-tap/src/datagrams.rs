@@ -5,7 +5,8 @@ use std::error::Error;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::udp::{BindError, PacketBuffer, PacketMetadata, Socket};
 
-/// Datagrams and bytes that a socket holds: as many bytes as a socket of Linux does, unless it is asked for more.
+/// Datagrams and bytes that a socket holds: as many bytes as a socket of Linux does, unless it is
+/// asked for more.
 const HELD: usize = 256;
 const HELD_BYTES: usize = 208 << 10;
 
@@ -29,7 +30,7 @@ impl Datagrams {
         while socket.can_send() {
             let Ok((len, from)) = socket.recv_slice(bytes) else { break };
             is_busy = true;
-            // What cannot be sent is lost, as datagrams are.
+            // A datagram that cannot be sent is lost, as datagrams are.
             let _ = socket.send_slice(&bytes[..len], from.endpoint);
         }
         let socket = sockets.get_mut::<Socket>(self.counted);

@@ -1,8 +1,9 @@
 //! A server on smoltcp: `smoltcp-tap DEVICE ADDRESS/LENGTH PORT`.
 //!
-//! DEVICE is a TAP device that is up. The server offers what bench/load/src/serve.rs says, on one thread, which looks at
-//! all sockets in turn, as smoltcp itself does. smoltcp has no listeners: each socket that listens becomes one
-//! connection, so there are so many of them as clients may begin at once.
+//! DEVICE is a TAP device that is up. The server offers what bench/load/src/serve.rs says, on one
+//! thread, which looks at all sockets in turn, as smoltcp itself does. smoltcp has no listeners:
+//! each socket that listens becomes one connection, so there are so many of them as clients may
+//! begin at once.
 #![forbid(unsafe_code)]
 
 mod datagrams;
@@ -19,7 +20,7 @@ use smoltcp::wire::{EthernetAddress, IpCidr};
 use datagrams::Datagrams;
 use streams::{Role, Streams};
 
-/// Of the stack; a local one, which nobody else in the namespace has.
+/// Address of the stack; a local one, which nobody else in the namespace has.
 const LINK_ADDRESS: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 2]);
 
 fn main() -> Result<(), Box<dyn Error>> {

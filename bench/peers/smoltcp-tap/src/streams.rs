@@ -5,7 +5,7 @@ use std::error::Error;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 
-/// What a port does with its bytes.
+/// Use that a port makes of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Echo,

@@ -1,4 +1,4 @@
-//! What headers cost smoltcp: the peer of `bench/packets/src/headers.rs`, with the same packets.
+//! Cost of headers in smoltcp: the peer of `bench/packets/src/headers.rs`, with the same packets.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What was received: ports, sequence number and window of TCP, and payload.
+/// Fields of a received packet: ports, sequence number and window of TCP, and payload.
 type Parsed<'a> = (u16, u16, u32, u16, &'a [u8]);
 
 fn measure_one(

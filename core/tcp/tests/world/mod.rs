@@ -1,5 +1,5 @@
-//! Two hosts and a link each way in virtual time. Hosts have FIFOs of bytes. A test decides the fate of
-//! packets that it knows, and the links (`core/link`) that of others by their dice.
+//! Two hosts and a link each way in virtual time. Hosts have FIFOs of bytes. A test decides the
+//! fate of packets that it knows, and the links (`core/link`) that of others by their dice.
 #![allow(dead_code, reason = "each test binary uses its own part of the vocabulary")]
 
 use std::collections::VecDeque;
@@ -106,7 +106,7 @@ pub struct Host {
     pub iss: SeqNum,
     pub send_fifo: VecDeque<u8>,
     pub send_capacity: usize,
-    /// What the program still wants to write.
+    /// Bytes that the program still wants to write.
     pub to_write: VecDeque<u8>,
     /// Bytes the program writes at once.
     pub write_chunk: usize,
@@ -355,7 +355,7 @@ impl Pair {
                 Plan::Nothing(idle) => {
                     connection.on_idle(now, idle, buffers);
                     host.awaits_reads = connection.awaits_reads(buffers);
-                    // What was read before it was asked.
+                    // Reads from before `awaits_reads` was asked count, too.
                     let read = std::mem::take(&mut host.has_read);
                     if host.awaits_reads && read && connection.on_recv_consumed(now, buffers) {
                         continue;
@@ -474,7 +474,7 @@ impl Pair {
         self.deliver(packet);
     }
 
-    /// What `from` would send if it had nothing to say: in order, with the right acknowledgement.
+    /// A segment of `from` without news: in order, with the right acknowledgement.
     pub fn segment_from(&mut self, from: Side, flags: Flags) -> Segment {
         let now = self.now;
         let (buffers, other) = (self.host(from).buffers(), from.other());

@@ -2,7 +2,7 @@
 
 use super::Plain;
 
-/// What a program tells the engine: 32 bytes, copied out before it is looked at.
+/// A program's message to the engine: 32 bytes, copied out before it is looked at.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Command {
@@ -27,9 +27,9 @@ pub mod op {
     pub const TX: u32 = 1;
     /// The program read, and `rx_wanted` was set.
     pub const RX_SPACE: u32 = 2;
-    /// This process took the connection off an accept queue: the slot is now its own too.
+    /// The process took the connection off an accept queue: the slot is now its own too.
     pub const ACCEPTED: u32 = 3;
-    /// This process holds the socket no longer. The last holder's close is the socket's close.
+    /// The process holds the socket no longer. The last holder's close is the socket's close.
     pub const CLOSE: u32 = 4;
     /// shutdown(2): `a` is [`crate::layout::shut`] bits.
     pub const SHUTDOWN: u32 = 5;
@@ -47,8 +47,8 @@ pub mod op {
     /// socket that its parent holds, and those that its parent opens meanwhile. `a` = its process
     /// id. About no socket.
     pub const SETTLED: u32 = 10;
-    /// A lock of the slot was given back with [`crate::layout::LOCK_ENGINE`] in its word. Of any
-    /// generation.
+    /// A lock of the slot was given back with [`crate::layout::LOCK_ENGINE`] in its word. The slot
+    /// may be of any generation.
     pub const UNLOCKED: u32 = 11;
 }
 }

@@ -11,11 +11,12 @@
 //!   SLOTS_OFFSET     Slot[slots_max]          a socket's shared state, 256 bytes each
 //!   FIFO_OFFSET      byte FIFOs               windows handed out by the engine
 //!
-//! channel (one per process and shard, mapped by the engine and that process; those of a process lie behind each other)
+//! channel (one per process and shard, mapped by the engine and that process;
+//!          those of a process lie behind each other)
 //!   0                ChannelHeader            ring positions and sleep flags
 //!   CELL_OFFSET      CallCell                 a request and its answer (control.rs)
 //!   COMMANDS_OFFSET  Command[COMMANDS_MAX]    program -> engine
-//!   EVENTS_OFFSET    u32[EVENTS_MAX]          engine -> program: which slot, and what happened (event)
+//!   EVENTS_OFFSET    u32[EVENTS_MAX]          engine -> program: slot and bits of `event`
 //! ```
 //!
 //! An engine has one shard, or a power of two of them up to [`SHARDS_MAX`]. The upper bits of a
@@ -23,17 +24,17 @@
 //! channel of that shard.
 //!
 //! A region is one trust domain: the programs that descend from one `towpath run`, which can ptrace
-//! each other anyway. That is what lets fork, exec and SCM_RIGHTS hand sockets around. The engine
+//! each other anyway. Fork, exec and SCM_RIGHTS can hand sockets around for that reason. The engine
 //! trusts none of it: it keeps its own copy of everything it wrote, and validates every position it
-//! reads. What all programs rely on, whichever sockets they have, lies in the status page, where
-//! none can destroy it for the others: a word of a slot is its socket's alone.
+//! reads. Words that all programs rely on, whichever sockets they have, lie in the status page,
+//! where none can destroy them. A word of a slot is its socket's alone.
 //!
-//! Who writes a field is said at each field; nobody else ever does, except where "swap" is said.
-//! All positions of FIFOs and rings run freely and wrap at 2^32; capacities are powers of two.
+//! Each field names its writer; no other side ever writes it, except where "swap" is said. All
+//! positions of FIFOs and rings run freely and wrap at 2^32; capacities are powers of two.
 //!
 //! Reading order: this file has the places of everything, the status page and the start of a
-//! channel; `slot` a socket's words, `command` what goes through the rings, and `record` what lies
-//! in FIFOs and requests.
+//! channel. `slot` has a socket's words, `command` the entries of the rings, and `record` the
+//! content of FIFOs and requests.
 
 mod command;
 mod record;
@@ -59,7 +60,7 @@ pub const SLOTS_MAX: u32 = 1 << 20;
 /// Most shards an engine can have.
 pub const SHARDS_MAX: u32 = 16;
 
-/// Which of `shards` shards, a power of two, has a slot (below [`SLOTS_MAX`]).
+/// Number of the shard, of `shards`, a power of two, that has a slot (below [`SLOTS_MAX`]).
 #[inline]
 pub const fn shard_of(slot: u32, shards: u32) -> u32 {
     (slot as u64 * shards as u64 / SLOTS_MAX as u64) as u32
@@ -104,13 +105,14 @@ pub struct Status {
     pub magic: atomic::AtomicU64,
     /// [`VERSION`].
     pub version: atomic::AtomicU32,
-    /// Longest IP packet in bytes that is refused to no datagram socket for its length, whatever
-    /// its way; of longer ones the engine has to be asked ([`crate::control::call::CHECK_LENGTH`]).
-    /// 0 until it is known.
+    /// Length in bytes up to which an IP packet is refused to no datagram socket, whatever its way.
+    /// Before sending longer ones a program asks the engine
+    /// ([`crate::control::call::CHECK_LENGTH`]). 0 until it is known.
     pub datagram_mtu: atomic::AtomicU32,
     /// Up by one when the engine is about to sleep and when it is awake again: odd while it sleeps.
-    /// A program that pushed a command (and ran a SeqCst fence) and reads an odd number that it has
-    /// not rung for writes its engine doorbell. 64 bits: a number never comes again.
+    /// A program pushes a command, runs a SeqCst fence, and reads this number. If the number is odd
+    /// and the program has not rung for it, it writes its engine doorbell. 64 bits: a number never
+    /// comes again.
     pub sleep_epoch: atomic::AtomicU64,
     // The words below hardly ever change: not in a cache line with what changes at each sleep.
     _pad: [atomic::AtomicU64; 5],
@@ -123,9 +125,9 @@ pub struct Status {
 /// entries (ROBUST_LIST_LIMIT).
 pub const LIVES: usize = (STATUS_LEN - 64) / size_of::<Life>();
 
-/// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h):
-/// 0 before the engine runs, or where the kernel has no robust lists; the thread's id with
-/// FUTEX_WAITERS while the engine runs; a word with [`ENGINE_ENDED`] afterwards.
+/// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h).
+/// 0 before the engine runs, or where the kernel has no robust lists. While the engine runs, the
+/// thread's id with FUTEX_WAITERS; afterwards a word with [`ENGINE_ENDED`].
 #[repr(C)]
 #[derive(Debug)]
 pub struct Life {
@@ -157,8 +159,8 @@ pub struct ChannelHeader {
     /// 1 when the program sleeps (or is about to) and wants its doorbell rung; the engine swaps it
     /// to 0 when it rings. Swap.
     pub sleeping: atomic::AtomicU32,
-    /// Number of the program's last request in the [`CallCell`](crate::control::CallCell). It is
-    /// written when the request is there. Program.
+    /// Number of the program's last request in the [`CallCell`](crate::control::CallCell). The
+    /// number is written when the request is there. Program.
     pub asked: atomic::AtomicU32,
     _pad1: [atomic::AtomicU32; 12],
     /// Start of the unread commands: engine.

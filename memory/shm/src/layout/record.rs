@@ -116,7 +116,7 @@ impl RawAddr {
     }
 }
 
-/// One finished connection, as it lies in a listener's receive FIFO: 64 bytes.
+/// A finished connection, as it lies in a listener's receive FIFO: 64 bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AcceptRecord {
@@ -124,7 +124,7 @@ pub struct AcceptRecord {
     pub slot: u32,
     /// Its generation.
     pub generation: u32,
-    /// Who connected.
+    /// Address of the client.
     pub remote: RawAddr,
     /// To which address.
     pub local: RawAddr,
@@ -158,7 +158,7 @@ pub struct DatagramHeader {
 }
 
 impl DatagramHeader {
-    /// Of `tos` and `ttl`: nothing is asked for.
+    /// Value of `tos` and `ttl` that asks for nothing.
     pub const DEFAULT: u16 = 0xffff;
 }
 

@@ -16,7 +16,7 @@ pub struct Slot {
     // Line 0, engine: changes rarely.
     /// Even: free; odd: in use. Goes up by one at each change, so a stale handle never matches. A
     /// thread that has locked an end, and then found the generation that it knows, has the slot
-    /// until it unlocks: until then the engine gives neither the slot nor its FIFOs' memory to
+    /// until it unlocks. Before that the engine gives neither the slot nor its FIFOs' memory to
     /// another socket.
     pub generation: AtomicU32,
     /// [`Kind`] as u32.
@@ -41,8 +41,8 @@ pub struct Slot {
     /// See `tx_cap`.
     pub tx_base: AtomicU64,
     /// Rotation of the FIFO: byte `p` of the stream lies at `tx_base + ((p + tx_shift) & (tx_cap -
-    /// 1))`, so that a FIFO that moves or grows need not copy what it holds to where `p` alone
-    /// would put it.
+    /// 1))`. Otherwise a FIFO that moves or grows would have to copy its bytes to where `p` alone
+    /// puts them.
     pub tx_shift: AtomicU32,
     /// The same for `rx_cap`.
     pub rx_shift: AtomicU32,
@@ -61,7 +61,7 @@ pub struct Slot {
     /// Changes whenever something happened; programs blocked on this socket alone sleep on it.
     pub event_seq: AtomicU32,
     /// Set to 1 by the engine when it wants [`op::RX_SPACE`](super::op::RX_SPACE) after the next
-    /// read, because a window update may depend on it; the program swaps it to 0 when it sends the
+    /// read, because a window update may depend on it. The program swaps it to 0 when it sends the
     /// command. Swap.
     pub rx_wanted: AtomicU32,
     /// Bytes in the transmit FIFO that were sent and are still in it (for SIOCOUTQ users).
@@ -87,16 +87,17 @@ pub struct Slot {
     pub tx_tail: AtomicU32,
     /// 1 when the engine was told (or is about to be told) of new bytes. Swap by both.
     pub tx_dirty: AtomicU32,
-    /// Set by the program before it gives up for lack of room; the engine swaps it to 0 and
-    /// reports [`event::TX`] when there is room again. Swap by both.
+    /// Set by the program before it gives up for lack of room. The engine swaps it to 0 and reports
+    /// [`event::TX`] when there is room again. Swap by both.
     pub tx_wanted: AtomicU32,
     /// Not 0: threads sleep on `event_seq`, or are about to. The engine swaps it to 0 when
-    /// something happens, and wakes all of them; each says so again before it sleeps on. It
+    /// something happens, and wakes all of them; each says so again before it sleeps on. The word
     /// outlives the socket, as those threads may. Swap.
     pub asleep: AtomicU32,
     /// Program-side lock of the read end: 0 free, else the owner | [`LOCK_CONTENDED`]. The owner is
     /// the number of a channel, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine
-    /// frees it when the channel's process is gone. It only ever tries it itself ([`LOCK_ENGINE`]).
+    /// frees it when the channel's process is gone. The engine only ever tries the lock itself
+    /// ([`LOCK_ENGINE`]).
     pub rx_lock: AtomicU32,
     /// The same for the write end.
     pub tx_lock: AtomicU32,
@@ -145,7 +146,7 @@ pub struct Slot {
     pub hops: AtomicU32,
 }
 
-/// What a slot is.
+/// Kinds of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -275,9 +276,9 @@ pub const LOCK_CHANNEL_SHIFT: u32 = 18;
 /// Most channels, and so processes, that a run can have: their numbers, from 1, fit a lock word.
 pub const CHANNELS_MAX: u32 = (1 << (30 - LOCK_CHANNEL_SHIFT)) - 1;
 
-/// What happened to a socket: bits of an entry of the event ring, above the slot's index. What
-/// happens until the program takes the entry is added to it, so that a ring has one for each
-/// socket. 0: it was taken.
+/// Events of a socket: bits of an entry of the event ring, above the slot's index. Further events
+/// are added to the entry until the program takes it, so that a ring has one for each socket. 0: it
+/// was taken.
 pub mod event {
     /// Where the bits begin: below them is the slot's index.
     pub const SHIFT: u32 = 24;
@@ -289,7 +290,8 @@ pub mod event {
         (bits as u32) << SHIFT | slot
     }
 
-    /// The slot and the bits of an entry. It may be any number: programs can write to the ring.
+    /// The slot and the bits of an entry. The entry may be any number: programs can write to the
+    /// ring.
     #[inline]
     pub const fn parts(entry: u32) -> (u32, u8) {
         (entry & (super::super::SLOTS_MAX - 1), (entry >> SHIFT) as u8)
