@@ -1,5 +1,6 @@
 //! `towpath run --inline`: the stack in the program's own process.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -128,18 +129,41 @@ fn switches(process: u32) -> (u64, u64) {
 #[test]
 fn what_was_written_is_delivered_when_the_program_exits() {
     for &mode in Mode::all() {
-        let ns = Namespace::new();
-        let run =
-            start(&ns, mode, &[8103], &[], &["python3", &program("inline/leaves.py"), "8103"]);
-        wait_for_listener(&run, 8103);
-        let script = format!(
-            "import socket,time\ns=socket.create_connection(('{}',8103)); s.sendall(b'x'); time.sleep(1)\n\
-             n=0\nwhile d:=s.recv(1<<16): n+=len(d)\nprint(n)",
-            mode.host()
-        );
-        assert_eq!(ns.run(&["python3", "-c", &script]).ok().stdout, "3000000\n", "{mode:?}");
-        assert_eq!(run.wait(SERVED_WITHIN).code(), 3);
+        is_delivered_at_the_end(mode, &[], 3);
     }
+}
+
+/// The kernel goes on to send when a process ends without a word.
+#[test]
+fn what_was_written_is_delivered_when_the_program_ends_otherwise() {
+    for &mode in Mode::all() {
+        is_delivered_at_the_end(mode, &["_exit"], 3);
+        // SIGTERM, SIGINT and SIGPIPE.
+        for signal in ["15", "2", "13"] {
+            let number = signal.parse::<i32>().expect("a number");
+            is_delivered_at_the_end(mode, &[signal], 128 + number);
+        }
+    }
+}
+
+/// `end`: the status as a shell tells it.
+fn is_delivered_at_the_end(mode: Mode, way: &[&str], end: i32) {
+    let ns = Namespace::new();
+    let leaves = program("inline/leaves.py");
+    let line = [&["python3", &leaves, "8103"], way].concat();
+    let run = start(&ns, mode, &[8103], &[], &line);
+    wait_for_listener(&run, 8103);
+    let script = format!(
+        "import socket,time\ns=socket.create_connection(('{}',8103)); s.sendall(b'x'); time.sleep(1)\n\
+         n=0\nwhile d:=s.recv(1<<16): n+=len(d)\nprint(n)",
+        mode.host()
+    );
+    let got = ns.run(&["python3", "-c", &script]).ok().stdout;
+    assert_eq!(got, "3000000\n", "{mode:?} {way:?}");
+    let status = run.wait(SERVED_WITHIN).status;
+    // towpath dies as PROGRAM does, or tells the shell's number.
+    let by_signal = status.signal().map(|signal| 128 + signal);
+    assert_eq!(status.code().or(by_signal), Some(end), "{mode:?} {way:?}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
-//! What exit(3) waits for: that peers have what the process has written.
+//! What the end of the process waits for: that peers have what it has written. The kernel would go
+//! on to send that after exit(3), _exit(2), and a signal whose default action ends the process.
 //!
 //! It takes as long as it does while some of that moves, as after a program that ends beside an
 //! engine elsewhere. Towpath hears that it has begun, tells the user, and stops the engine when the
 //! user does not want to wait. Other processes that use the engine are served until then; what they
 //! have does not count.
 //!
-//! After _exit(2), or when a signal ends the process, nothing is sent any more.
+//! After SIGKILL, a fault or abort(3) nothing is sent any more. The process is not asked, or what
+//! is wrong in it may be wrong with its engine.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -34,23 +36,43 @@ static ENGINE: OnceLock<Engine> = OnceLock::new();
 /// Somebody does not want to wait.
 static CUT_OFF: AtomicBool = AtomicBool::new(false);
 
+/// A thread has begun to wait. Another one that ends the process meanwhile does so at once.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
 /// For [`end`].
 pub fn remember(posix: &'static Posix, wheel: &'static Wheel, remote: Remote, home: Home) {
     // It is set once.
     let _ = ENGINE.set(Engine { posix, wheel, remote, home });
+    towpath_symbols::before_it_ends(deliver);
+    // SAFETY: a function that is there as long as this library, which is never unloaded. Where it
+    // is refused, quick_exit(3) does not wait.
+    let _ = unsafe { at_quick_exit(deliver) };
 }
 
-/// The end of this process. Of a child that was forked it is none of the engine's.
+unsafe extern "C" {
+    fn at_quick_exit(function: extern "C" fn()) -> c_int;
+}
+
+/// exit(3). Of a child that was forked it is none of the engine's.
 pub fn end() {
+    let is_ours = |engine: &Engine| engine.posix.client().is_ok_and(|it| it.wheel().is_some());
+    if ENGINE.get().is_some_and(is_ours) {
+        // What streams hold back would be written after this.
+        towpath_symbols::write_out_streams();
+        deliver();
+    }
+}
+
+/// The end of this process, by whatever.
+extern "C" fn deliver() {
     let Some(Engine { posix, wheel, remote, home }) = ENGINE.get() else { return };
     let Ok(client) = posix.client() else { return };
-    if client.wheel().is_none() {
+    if client.wheel().is_none() || BEGUN.swap(true, Relaxed) {
         return;
     }
-    // What streams hold back would be written after this.
-    towpath_symbols::write_out_streams();
     // The program's handlers are over, and its status is settled.
     towpath_symbols::on_wish_to_end(cut_off);
+    towpath_symbols::hear_wishes_to_end();
     home.mention(&Said::Leaves);
     posix.begins_to_end();
     // The engine takes this process for ended, closes its sockets, and ends when what they leave

@@ -139,6 +139,10 @@ pub const CALLS: &[Call] = &[
         "ends calls that wait and are cancellation points; close lingers on. A thread with PTHREAD_CANCEL_ASYNCHRONOUS is not ended within these; it must not call others, as POSIX says",
     ),
     works(
+        "_exit _Exit",
+        "with `--inline` they return no sooner than exit(3): when peers have what was unsent",
+    ),
+    works(
         "prctl",
         "as the kernel has it; once a program filters its system calls (PR_SET_SECCOMP, seccomp), waiting makes none that are not on every list",
     ),

@@ -1,7 +1,7 @@
 //! The table of the program's signal handlers.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use libc::c_int;
 use towpath_client::Lock;
@@ -9,11 +9,27 @@ use towpath_client::Lock;
 /// Signals are 1 to 64.
 const SIGNALS: usize = 65;
 
+/// Signals whose default action ends a process that has made no mistake. Faults and abort(3) are
+/// others: what is wrong in the process may be wrong with its sockets.
+pub(crate) const ENDING: [c_int; 8] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGPIPE,
+    libc::SIGALRM,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
 /// The program's handler of each signal. What was set last is left when the program goes back to
 /// SIG_DFL: the kernel may have begun to deliver a signal to another thread.
 #[derive(Debug)]
 pub(crate) struct Handlers {
     places: [Place; SIGNALS],
+    /// The kernel has it where the program has SIG_DFL, of signals that ask a process to end; 0:
+    /// nothing stands there.
+    stand_in: AtomicUsize,
     /// The table and the kernel change together.
     pub changes: Lock<()>,
 }
@@ -37,7 +53,22 @@ const ADDRESS: u64 = INFORMED - 1;
 impl Handlers {
     /// No handler was set.
     pub const fn new() -> Self {
-        Self { places: [const { Place(AtomicU64::new(0)) }; SIGNALS], changes: Lock::new(()) }
+        Self {
+            places: [const { Place(AtomicU64::new(0)) }; SIGNALS],
+            stand_in: AtomicUsize::new(0),
+            changes: Lock::new(()),
+        }
+    }
+
+    /// From now on `address` stands for the default action where that ends the process.
+    pub fn set_stand_in(&self, address: usize) {
+        self.stand_in.store(address, Relaxed);
+    }
+
+    /// The kernel's handler for the program's SIG_DFL.
+    pub fn stand_in(&self, signal: c_int) -> Option<usize> {
+        let address = self.stand_in.load(Relaxed);
+        (address != 0 && ENDING.contains(&signal)).then_some(address)
     }
 
     /// None: there is no such signal.
@@ -98,6 +129,16 @@ mod tests {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         (action.sa_sigaction, action.sa_flags) = (address, flags);
         action
+    }
+
+    #[test]
+    fn the_default_action_has_a_stand_in_where_it_ends_the_process() {
+        let handlers = Handlers::new();
+        assert_eq!(handlers.stand_in(libc::SIGTERM), None);
+        handlers.set_stand_in(0x3000);
+        assert_eq!(handlers.stand_in(libc::SIGTERM), Some(0x3000));
+        assert_eq!(handlers.stand_in(libc::SIGCHLD), None);
+        assert_eq!(handlers.stand_in(libc::SIGSEGV), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use towpath_client::syscall::{SignalsBlocked, syscall};
 use towpath_client::{LockGuard, interrupt};
 
 use crate::Posix;
-use crate::handlers::{Handler, Place};
+use crate::handlers::{ENDING, Handler, Place};
 
 /// The first real-time signal, by which libcs tell a thread that it is cancelled. sigaction(3)
 /// refuses it.
@@ -55,6 +55,10 @@ pub unsafe fn sigaction(
             handler.store(Handler::of(&new, known, entry));
             new.sa_sigaction = entry;
             new.sa_flags |= libc::SA_SIGINFO;
+        } else if new.sa_sigaction == libc::SIG_DFL
+            && let Some(address) = posix.handlers.stand_in(signal)
+        {
+            new = standing_in(address);
         }
         let failed = real(&raw const new, std::ptr::null_mut());
         if failed != 0 {
@@ -67,12 +71,50 @@ pub unsafe fn sigaction(
         if !known.is_informed() {
             before.sa_flags &= !libc::SA_SIGINFO;
         }
+    } else if posix.handlers.stand_in(signal) == Some(before.sa_sigaction) {
+        // SAFETY: as above; SIG_DFL is 0.
+        before = unsafe { std::mem::zeroed() };
     }
     // SAFETY: as above.
     if let Some(old) = unsafe { old.as_mut() } {
         *old = before;
     }
     0
+}
+
+/// Has `stand_in` called where the program has SIG_DFL, of signals that ask a process to end. Its
+/// part is to end the process by the same signal. The program is told SIG_DFL. All signals are
+/// blocked in it.
+pub fn stand_for_default(
+    posix: &'static Posix,
+    stand_in: extern "C" fn(c_int),
+    real: impl Fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int,
+) {
+    let address = stand_in as *const () as usize;
+    let _blocked = SignalsBlocked::new();
+    let _lock = lock(posix);
+    posix.handlers.set_stand_in(address);
+    let new = standing_in(address);
+    for signal in ENDING {
+        // SAFETY: zeroes are a valid structure.
+        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+        let asked = real(signal, std::ptr::null(), &raw mut before);
+        if asked == 0 && before.sa_sigaction == libc::SIG_DFL {
+            real(signal, &raw const new, std::ptr::null_mut());
+        }
+    }
+}
+
+/// The stand-in as the kernel gets it.
+fn standing_in(address: usize) -> libc::sigaction {
+    // SAFETY: zeroes are a valid structure, and the mask is a local one's.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = address;
+        new.sa_flags = libc::SA_RESTART;
+        libc::sigfillset(&raw mut new.sa_mask);
+        new
+    }
 }
 
 /// What the entry does: says that a handler runs, and gives its address.

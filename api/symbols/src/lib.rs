@@ -20,6 +20,7 @@ mod answer;
 mod cancel;
 pub mod complaint;
 mod descriptors;
+mod endings;
 mod files;
 mod folders;
 mod interfaces;
@@ -45,6 +46,7 @@ use towpath_posix::{Errno, Posix};
 
 use state::POSIX;
 
+pub use endings::{before_it_ends, hear_wishes_to_end};
 pub use signals::on_wish_to_end;
 pub use stdio::write_out_streams;
 

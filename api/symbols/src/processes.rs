@@ -142,7 +142,7 @@ pub unsafe extern "C" fn forkpty(
             0 => {
                 crate::descriptors::close(ours);
                 if login_tty(childs) == -1 {
-                    libc::_exit(1);
+                    crate::endings::_exit(1);
                 }
                 return 0;
             }
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
         match fork() {
             -1 => return -1,
             0 => {}
-            _ => libc::_exit(0),
+            _ => crate::endings::_exit(0),
         }
         if libc::setsid() == -1 {
             return -1;

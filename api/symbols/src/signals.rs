@@ -72,7 +72,7 @@ pub unsafe extern "C" fn __sigaction(
 }
 
 /// Signals by which a process is asked to end.
-const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
 /// In exit(3), when the program's own handlers are over: from now on `handler` is called by signals
 /// that ask the process to end, unless the program ignores them. Their default action would replace

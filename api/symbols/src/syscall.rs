@@ -10,8 +10,8 @@ use towpath_posix::fork::fork_without_handlers;
 use towpath_posix::{descriptor, netlink, socket as posix};
 
 use crate::{
-    POSIX, answer, descriptors, files, folders, opening, polling, positional, processes, refusals,
-    sockets, transfer,
+    POSIX, answer, descriptors, endings, files, folders, opening, polling, positional, processes,
+    refusals, sockets, transfer,
 };
 
 /// Higher numbers are not looked at.
@@ -36,7 +36,7 @@ static LOOKED_AT: [u64; NUMBERS / 64] = {
     bits
 };
 
-const CALLS: [c_long; 61] = [
+const CALLS: [c_long; 62] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -53,6 +53,7 @@ const CALLS: [c_long; 61] = [
     libc::SYS_epoll_pwait2,
     libc::SYS_execve,
     libc::SYS_execveat,
+    libc::SYS_exit_group,
     libc::SYS_fadvise64,
     libc::SYS_fallocate,
     libc::SYS_fcntl,
@@ -253,6 +254,10 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
             // The parent goes on at once, on a stack of its own.
             #[cfg(target_arch = "x86_64")]
             libc::SYS_vfork => c_long::from(processes::vfork()),
+            libc::SYS_exit_group => {
+                endings::come();
+                return None;
+            }
             libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
             libc::SYS_execveat => {
                 let execveat = |envp| kernel(number, [a, b, c, envp as usize, e, 0]) as c_int;

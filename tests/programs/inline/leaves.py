@@ -1,7 +1,9 @@
 """Accepts one connection, writes more than anybody takes at once, and exits. With "child": starts one before, which
-waits at the stack and says how that ends. With "much": writes until nobody takes any more."""
+waits at the stack and says how that ends. With "much": writes until nobody takes any more. With "_exit" or the number of
+a signal: ends by that."""
 
 import os
+import signal
 import socket
 import sys
 
@@ -27,4 +29,10 @@ if "much" in sys.argv:
         pass
 elif "child" not in sys.argv:
     connection.sendall(b"x" * 3_000_000)
+if "_exit" in sys.argv:
+    os._exit(3)
+if sys.argv[2:] and sys.argv[2].isdigit():
+    signal.signal(int(sys.argv[2]), signal.SIG_DFL)
+    assert signal.getsignal(int(sys.argv[2])) == signal.SIG_DFL
+    os.kill(os.getpid(), int(sys.argv[2]))
 sys.exit(3)

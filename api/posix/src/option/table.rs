@@ -457,7 +457,13 @@ pub const OPTIONS: &[SocketOption] = &[
         flag(bit::ORIGDSTADDR_V6, 0),
         "as IP_RECVORIGDSTADDR",
     ),
-    opt(V6, libc::IPV6_DONTFRAG, "IPV6_DONTFRAG", only(0), ""),
+    opt(
+        V6,
+        libc::IPV6_DONTFRAG,
+        "IPV6_DONTFRAG",
+        Special,
+        "of datagrams; not by a control message",
+    ),
     opt(V6, libc::IPV6_FREEBIND, "IPV6_FREEBIND", asked(0), ""),
     opt(
         V6,

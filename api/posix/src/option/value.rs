@@ -97,7 +97,8 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
             int(slot.hops.load(Relaxed).checked_sub(1).unwrap_or(TTL_DEFAULT) as i32)
         }
         (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
-        (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS) => set_before(0),
+        (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS)
+        | (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG) => set_before(0),
         // An address, as it stands in memory.
         (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) => set_before(0),
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)
@@ -199,6 +200,10 @@ pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) 
         libc::IPPROTO_IPV6 if name == libc::IPV6_MTU_DISCOVER => {
             set_mtu_discovery(handle, level, name, int_of(level, bytes)?)
         }
+        libc::IPPROTO_IPV6 if name == libc::IPV6_DONTFRAG => {
+            set_dont_fragment(handle, int_of(level, bytes)? != 0);
+            Ok(())
+        }
         libc::IPPROTO_IPV6 if name == libc::IPV6_MTU => {
             set_fragment_size(handle, int_of(level, bytes)?)
         }
@@ -211,16 +216,40 @@ pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) 
 /// tells send(2) that it has to ask the engine whether a long one would be refused.
 fn set_mtu_discovery(handle: &Handle, level: i32, name: i32, mode: i32) -> Result<()> {
     check_range(mode, libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_OMIT)?;
-    let refuses = [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_INTERFACE]
-        .contains(&mode);
-    let (bit, setting) = match level {
-        libc::IPPROTO_IP => (option_bit::REFUSE_LONG, setting::MTU_DISCOVER),
-        _ => (option_bit::REFUSE_LONG_V6, setting::MTU_DISCOVER_V6),
-    };
-    set_bit(handle, bit, refuses);
     handle.remember(level, name, mode);
-    handle.client.setting(handle.socket, setting, mode as u64);
+    match level {
+        libc::IPPROTO_IP => {
+            set_bit(handle, option_bit::REFUSE_LONG, refuses(mode));
+            handle.client.setting(handle.socket, setting::MTU_DISCOVER, mode as u64);
+        }
+        _ => tell_lengths_v6(handle),
+    }
     Ok(())
+}
+
+fn refuses(mode: i32) -> bool {
+    [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_INTERFACE].contains(&mode)
+}
+
+/// IPV6_DONTFRAG: a datagram that is too long is refused, whatever IPV6_MTU_DISCOVER says of it.
+fn set_dont_fragment(handle: &Handle, on: bool) {
+    handle.remember(libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, i32::from(on));
+    tell_lengths_v6(handle);
+}
+
+/// IPV6_MTU_DISCOVER and IPV6_DONTFRAG are one mode to the engine: the one that refuses, with the
+/// same idea of the length.
+fn tell_lengths_v6(handle: &Handle) {
+    let asked = |name| handle.remembered(libc::IPPROTO_IPV6, name);
+    let mode = asked(libc::IPV6_MTU_DISCOVER).unwrap_or(libc::IP_PMTUDISC_WANT);
+    let mode = match mode {
+        _ if asked(libc::IPV6_DONTFRAG).unwrap_or(0) == 0 || refuses(mode) => mode,
+        // The interface's length counts, not the path's.
+        libc::IP_PMTUDISC_OMIT => libc::IP_PMTUDISC_PROBE,
+        _ => libc::IP_PMTUDISC_DO,
+    };
+    set_bit(handle, option_bit::REFUSE_LONG_V6, refuses(mode));
+    handle.client.setting(handle.socket, setting::MTU_DISCOVER_V6, mode as u64);
 }
 
 /// IPV6_MTU: the longest packet that a datagram is sent in. getsockopt(2) gives the path MTU in any

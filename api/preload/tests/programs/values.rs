@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     ("a_lower_mark_wakes_who_waits_for_input", a_lower_mark_wakes_who_waits_for_input),
     ("least_and_most_of_buffers", least_and_most_of_buffers),
     ("each_family_has_its_own_lengths", each_family_has_its_own_lengths),
+    ("datagrams_are_not_to_be_cut", datagrams_are_not_to_be_cut),
     ("fragments_of_a_size", fragments_of_a_size),
     ("options_of_packets_are_asked_for", options_of_packets_are_asked_for),
     ("groups_are_sent_to_by_the_sockets_device", groups_are_sent_to_by_the_sockets_device),
@@ -188,6 +189,41 @@ fn each_family_has_its_own_lengths() {
             assert_eq!(socket.recv(&mut whole).unwrap(), 2000);
         }
     }
+}
+
+/// IPV6_DONTFRAG, as quinn sets it.
+fn datagrams_are_not_to_be_cut() {
+    let socket = UdpSocket::bind("[::1]:0").unwrap();
+    let fd = socket.as_raw_fd();
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    assert_eq!(set(fd, V6, libc::IPV6_MTU, 1300), Ok(()));
+    assert_eq!(get(fd, V6, libc::IPV6_DONTFRAG), Ok(0));
+    let mut bytes = [0; 4000];
+    // Without it, with it, and without it once more; the mode is told as it was set.
+    let modes = [libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_WANT, libc::IP_PMTUDISC_OMIT];
+    for (on, mode) in [0, 5, 0].into_iter().flat_map(|on| modes.map(|mode| (on, mode))) {
+        assert_eq!(set(fd, V6, libc::IPV6_DONTFRAG, on), Ok(()));
+        assert_eq!(set(fd, V6, libc::IPV6_MTU_DISCOVER, mode), Ok(()));
+        assert_eq!(get(fd, V6, libc::IPV6_DONTFRAG), Ok(i32::from(on != 0)));
+        assert_eq!(get(fd, V6, libc::IPV6_MTU_DISCOVER), Ok(mode));
+        let sent = socket.send(&bytes[..2000]).map_err(|error| error.raw_os_error());
+        if on == 0 {
+            assert_eq!(sent, Ok(2000), "{mode}");
+            assert_eq!(socket.recv(&mut bytes).unwrap(), 2000);
+        } else {
+            assert_eq!(sent, Err(Some(libc::EMSGSIZE)), "{mode}");
+        }
+        // A short one goes out in any case.
+        assert_eq!(socket.send(&bytes[..1000]).unwrap(), 1000);
+        assert_eq!(socket.recv(&mut bytes).unwrap(), 1000);
+    }
+    // The other order has the same effect.
+    assert_eq!(set(fd, V6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_WANT), Ok(()));
+    assert_eq!(set(fd, V6, libc::IPV6_DONTFRAG, 1), Ok(()));
+    assert!(socket.send(&bytes[..2000]).is_err());
+    // Streams take it without a use for it.
+    let stream = TcpListener::bind("[::1]:0").unwrap();
+    assert_eq!(set(stream.as_raw_fd(), V6, libc::IPV6_DONTFRAG, 1), Ok(()));
 }
 
 /// IPV6_MTU.
