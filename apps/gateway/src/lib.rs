@@ -46,6 +46,7 @@ mod events;
 mod fifo;
 mod flow;
 mod forward;
+mod gate;
 mod gateway;
 mod icmp;
 mod idle;

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activation;
 mod args;
 mod child;
 mod counters;
