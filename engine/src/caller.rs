@@ -6,8 +6,9 @@
 //! a program would not find its user's choice (`nohup`, `trap '' PIPE`). The inherited state is
 //! therefore noted before the runtime starts, and restored between fork and exec.
 
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,6 +117,86 @@ pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, nu
     // only, and neither allocates nor takes a lock.
     unsafe { command.pre_exec(begin) };
 }
+
+/// Lets `command` begin with changes of its environment; None takes a variable away. The variable
+/// `process_id` gets the program's own process id. `Command::env` would undo all of that.
+pub fn set_environment(
+    command: &mut Command,
+    changes: Vec<(CString, Option<CString>)>,
+    process_id: Option<CString>,
+) {
+    let begin = move || {
+        let mut done = true;
+        // SAFETY: names and values are NUL-terminated strings, and setenv(3) copies them. The child
+        // has one thread, and glibc's allocator works in it after fork(2).
+        unsafe {
+            for (name, value) in &changes {
+                done &= match value {
+                    Some(value) => libc::setenv(name.as_ptr(), value.as_ptr(), 1),
+                    None => libc::unsetenv(name.as_ptr()),
+                } == 0;
+            }
+            if let Some(name) = &process_id {
+                let own = CString::new(std::process::id().to_string())?;
+                done &= libc::setenv(name.as_ptr(), own.as_ptr(), 1) == 0;
+            }
+        }
+        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure allocates, as its child may (above), and takes no other lock.
+    unsafe { command.pre_exec(begin) };
+}
+
+/// A duplicate of descriptor `number`, which this process was started with. Programs that this
+/// process executes do not get that number. Numbers that this process has opened itself have
+/// FD_CLOEXEC, and inherited ones have not: exec(2) would have closed them.
+///
+/// # Errors
+/// EBADF for a number that is not open or not inherited; or there are too many descriptors.
+pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the calls change the flag of `number` alone, which nothing in this process owns where
+    // that flag is clear. F_DUPFD_CLOEXEC returns a new descriptor.
+    unsafe {
+        let flags = libc::fcntl(number, libc::F_GETFD);
+        if flags == -1 || flags & libc::FD_CLOEXEC != 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        let own = libc::fcntl(number, libc::F_DUPFD_CLOEXEC, ABOVE_INHERITED);
+        if own == -1 || libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OwnedFd::from_raw_fd(own))
+    }
+}
+
+/// Gives descriptors that this process was started with the numbers from `first` on, in the order
+/// of `kept`, which rises. Programs that this process executes get none behind them before `end`.
+///
+/// # Errors
+/// EBADF for one that is not open or not inherited.
+pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Result<()> {
+    for (to, from) in (first..).zip(kept) {
+        // SAFETY: nothing in this process owns a number without FD_CLOEXEC (`take_inherited`).
+        let moved = unsafe {
+            let flags = libc::fcntl(*from, libc::F_GETFD);
+            if flags == -1 || flags & libc::FD_CLOEXEC != 0 {
+                return Err(io::Error::from_raw_os_error(libc::EBADF));
+            }
+            to == *from || libc::dup2(*from, to) != -1
+        };
+        if !moved {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    for number in first + kept.len() as RawFd..end {
+        // SAFETY: as above. A number that is not open stays so.
+        unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
+}
+
+/// Numbers that a parent may have given to this process for sockets lie below, as a rule.
+const ABOVE_INHERITED: RawFd = 64;
 
 /// Lets `command` begin with `signals`, and die by SIGKILL with the thread that starts it
 /// (PR_SET_PDEATHSIG of prctl(2)). Children of `command` do not.

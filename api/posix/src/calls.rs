@@ -93,7 +93,7 @@ pub const CALLS: &[Call] = &[
     ),
     works(
         "close dup dup2 dup3 close_range closefrom",
-        "close waits for SO_LINGER; the number is free by then. Descriptors of this library stay open",
+        "close waits for SO_LINGER, with O_NONBLOCK too; the number is free by then. Descriptors of this library stay open",
     ),
     works(
         "fstat fstat64 __fxstat __fxstat64 stat stat64 __xstat __xstat64 fstatat fstatat64 __fxstatat __fxstatat64 statx",

@@ -390,17 +390,15 @@ pub(crate) fn close_last(posix: &'static Posix, socket: Socket) {
     posix.process.forget(socket);
     posix.remembered.forget(socket);
     posix.cork.forget(socket);
-    let linger = client.slot(socket).map_or(0, |slot| {
-        let nonblocking = slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0;
-        if nonblocking { 0 } else { slot.linger.load(Relaxed) }
-    });
+    // Linux lingers with O_NONBLOCK as well (`inet_release` does not look at it).
+    let linger = client.slot(socket).map_or(0, |slot| slot.linger.load(Relaxed));
     client.socket_command(socket, op::CLOSE, 0, 0);
     if linger > 1 {
         wait_for_end(client, socket, Duration::from_secs(u64::from(linger - 1)));
     }
 }
 
-/// SO_LINGER on a blocking socket: close returns when everything was acknowledged, or in time.
+/// SO_LINGER: close(2) returns when the peer has acknowledged everything, or in time.
 fn wait_for_end(client: &Client, socket: Socket, limit: Duration) {
     let ended = || match client.slot(socket) {
         Some(slot)

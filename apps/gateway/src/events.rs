@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use towpath_shm::Fd;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -15,7 +16,7 @@ use crate::slab::Key;
 /// Watches host sockets, edge-triggered: a flow that is told must read or write until EAGAIN.
 #[derive(Debug)]
 pub(crate) struct Events {
-    epoll: Fd,
+    epoll: Arc<Fd>,
 }
 
 /// Owner of a socket: a key of the table of that name.
@@ -60,11 +61,21 @@ pub(crate) type EventList = [MaybeUninit<Event>; EVENTS_MAX];
 
 impl Events {
     pub(crate) fn new() -> Result<Self, Errno> {
-        Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)?.into() })
+        Ok(Self { epoll: Arc::new(epoll::create(CreateFlags::CLOEXEC)?.into()) })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+
+    /// The same set of sockets, for another thread.
+    pub(crate) fn share(&self) -> Self {
+        Self { epoll: Arc::clone(&self.epoll) }
+    }
+
+    /// Watches a socket no more.
+    pub(crate) fn forget(&self, fd: &Fd) -> Result<(), Errno> {
+        epoll::delete(&*self.epoll, fd)
     }
 
     /// Watches a socket until it is closed.
@@ -73,7 +84,7 @@ impl Events {
         if what == Interest::Both {
             flags |= EventFlags::OUT | EventFlags::RDHUP | EventFlags::PRI;
         }
-        epoll::add(&self.epoll, fd, EventData::new_u64(token.to_u64()), flags)
+        epoll::add(&*self.epoll, fd, EventData::new_u64(token.to_u64()), flags)
     }
 
     /// Events since the last call, without waiting.
@@ -82,7 +93,7 @@ impl Events {
         list: &'a mut EventList,
     ) -> impl Iterator<Item = (Token, Readiness)> + use<'a> {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let taken = match epoll::wait(&self.epoll, &mut list[..], Some(&now)) {
+        let taken = match epoll::wait(&*self.epoll, &mut list[..], Some(&now)) {
             Ok((events, _)) => &*events,
             // Interrupted: the next call finds the same.
             Err(_) => &[],
@@ -135,4 +146,12 @@ impl Token {
 /// The family of a socket for `addr`.
 pub(crate) fn family(addr: SocketAddr) -> AddressFamily {
     if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+}
+
+/// An address without the mapping of IPv4 into IPv6 (RFC 4291, section 2.5.5.2).
+pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
+    match addr.ip().to_canonical() {
+        ip if ip == addr.ip() => addr,
+        ip => SocketAddr::new(ip, addr.port()),
+    }
 }

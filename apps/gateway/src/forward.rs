@@ -13,8 +13,8 @@ use towpath_shm::{Fd, opened};
 use crate::budget::Whose;
 use crate::config::ForwardProtocol;
 use crate::context::{Context, FifoHost, Shared};
-use crate::events::Readiness;
-use crate::flow::reset;
+use crate::events::{Readiness, canonical};
+use crate::flow::{self, reset};
 use crate::limits::{
     ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, DATAGRAMS_PER_TURN, HANDED_PAUSE_NS, HELD_MAX,
 };
@@ -310,7 +310,14 @@ impl Listener {
     fn accept_socket(&self) -> Result<(Fd, Option<SocketAddr>), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (host, client) = opened(|| acceptfrom_with(&self.socket, flags))?;
-        Ok((host.into(), client.and_then(|addr| SocketAddr::try_from(addr).ok())))
+        let host = Fd::from(host);
+        if self.is_passed {
+            flow::prepare(&host);
+        }
+        let client = client.and_then(|addr| SocketAddr::try_from(addr).ok());
+        // A listener of both families shows a client of IPv4 as a mapped address (RFC 4291).
+        let client = client.map(canonical);
+        Ok((host, client))
     }
 
     /// Makes the close of a connection a reset, for which there is no flow. `descriptors`: the

@@ -47,6 +47,7 @@ mod events;
 mod fifo;
 mod flow;
 mod forward;
+mod gate;
 mod gateway;
 mod icmp;
 mod idle;

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::config::{Forward, ForwardError, ForwardProtocol};
 use crate::door;
 use crate::events::{Events, Interest, Token};
+use crate::gate::Gate;
 use crate::mapping::Port;
 use crate::order::Order;
 use crate::siblings::{Accepted, Place};
@@ -42,6 +43,8 @@ pub(crate) struct Listener {
     /// Connections that are accepted and that no gateway has been given, of several gateways.
     pub(crate) held: VecDeque<Accepted>,
     pub(crate) order: Order,
+    /// The socket was handed over by its owner: accepted connections inherit nothing of ours.
+    pub(crate) is_passed: bool,
 }
 
 /// The host's socket of a forwarded port, which refuses clients until [`Bound::open`] or
@@ -54,6 +57,8 @@ pub struct Bound {
     pub socket: Arc<Fd>,
     /// Where: with the port that was chosen where 0 was asked for.
     pub host: SocketAddr,
+    /// Gate of a socket that was handed over.
+    pub(crate) gate: Option<Gate>,
 }
 
 impl Bound {
@@ -64,10 +69,26 @@ impl Bound {
     pub fn all(forwards: &[Forward]) -> Result<Vec<Self>, ForwardError> {
         let bind = |which: &Forward| {
             let reserved = door::reserve(which.host, which.protocol);
-            let bound = |(socket, host)| Self { which: *which, socket: Arc::new(socket), host };
+            let bound = |(socket, host)| Self::reserved(*which, socket, host);
             reserved.map(bound).map_err(failed(*which))
         };
         forwards.iter().map(bind).collect()
+    }
+
+    /// A socket that [`Self::all`] has bound in another process.
+    pub fn reserved(which: Forward, socket: Fd, host: SocketAddr) -> Self {
+        Self { which, socket: Arc::new(socket), host, gate: None }
+    }
+
+    /// A socket that somebody else has bound, at the host's address in `which`: a TCP listener, or
+    /// a UDP socket without a peer. Clients wait while the program does not listen.
+    ///
+    /// # Errors
+    /// The socket is of another kind.
+    pub fn passed(which: Forward, socket: Fd) -> Result<Self, ForwardError> {
+        let host = which.host;
+        let gate = Gate::new(&socket, which.protocol, host.is_ipv6()).map_err(failed(which))?;
+        Ok(Self { which, socket: Arc::new(socket), host, gate: Some(gate) })
     }
 
     /// Lets clients in, for good.
@@ -75,7 +96,11 @@ impl Bound {
     /// # Errors
     /// The host refuses to listen, for want of memory.
     pub fn open(&self) -> Result<(), ForwardError> {
-        door::open(&self.socket, self.which.protocol).map_err(failed(self.which))
+        let opened = match &self.gate {
+            Some(gate) => gate.set(&self.socket, true),
+            None => door::open(&self.socket, self.which.protocol),
+        };
+        opened.map_err(failed(self.which))
     }
 }
 
@@ -89,12 +114,13 @@ pub(crate) struct Opened {
     socket: Arc<Fd>,
     which: Forward,
     host: SocketAddr,
+    gate: Option<Gate>,
 }
 
 impl From<Bound> for Opened {
     fn from(bound: Bound) -> Self {
-        let Bound { which, socket, host } = bound;
-        Self { socket, which, host }
+        let Bound { which, socket, host, gate } = bound;
+        Self { socket, which, host, gate }
     }
 }
 
@@ -108,11 +134,15 @@ impl Listeners {
         opened: &[Opened],
     ) -> Result<(), ForwardError> {
         let before = self.list.len();
-        for Opened { socket, which, host } in opened {
+        for Opened { socket, which, host, gate } in opened {
             let index = self.list.len();
+            let token = Token::Listener(index as u32);
+            let watch = || match gate {
+                Some(gate) => gate.watch(socket, events, token),
+                None => events.watch(socket, token, Interest::Readable),
+            };
             if place.listens(index)
-                && let Err(error) =
-                    events.watch(socket, Token::Listener(index as u32), Interest::Readable)
+                && let Err(error) = watch()
             {
                 self.truncate(before);
                 return Err(ForwardError { which: *which, source: error.into() });
@@ -127,6 +157,7 @@ impl Listeners {
                 failed: false,
                 held: VecDeque::new(),
                 order: Order::default(),
+                is_passed: gate.is_some(),
             });
         }
         Ok(())

@@ -5,11 +5,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::net::sockopt::ipv6_v6only;
 use towpath_shm::Fd;
 use towpath_stack::{ReceiverAt, ReceiverChange, ReceiverWatch, SocketKind};
 
 use crate::config::{ForwardProtocol, GatewayConfig};
 use crate::door;
+use crate::gate::Gate;
 use crate::listeners::Bound;
 use crate::notice::Notice;
 
@@ -35,6 +37,8 @@ struct Port {
 pub(crate) struct Door {
     /// The socket that the gateways have.
     socket: Arc<Fd>,
+    /// Gate of a socket that was handed over.
+    gate: Option<Gate>,
     protocol: ForwardProtocol,
     host: SocketAddr,
     /// Addresses of the program to which clients are presented.
@@ -106,14 +110,21 @@ impl Port {
 impl Door {
     /// Shut, also where an earlier program of this process has left it open.
     pub(crate) fn new(config: &GatewayConfig, bound: &Bound) -> Self {
-        let Bound { which, socket, host } = bound;
-        door::shut(socket, *host, which.protocol);
+        let Bound { which, socket, host, gate } = bound;
+        if gate.is_none() {
+            door::shut(socket, *host, which.protocol);
+        }
         let loopback: IpAddr = match host {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
         let somebody = if host.is_ipv4() { SOMEBODY_V4 } else { SOMEBODY_V6 };
-        let clients = [Some(loopback), Some(somebody).filter(|_| !host.ip().is_loopback())];
+        let other = host.is_ipv6() && ipv6_v6only(socket) == Ok(false);
+        let clients = [
+            Some(loopback),
+            Some(somebody).filter(|_| !host.ip().is_loopback()),
+            Some(SOMEBODY_V4).filter(|_| other),
+        ];
         // UDP has no second try.
         let tries = if which.protocol == ForwardProtocol::Udp { 1 } else { 2 };
         let presented = clients.into_iter().flatten().flat_map(|client| {
@@ -123,7 +134,7 @@ impl Door {
         let mut programs: Vec<_> = presented.map(|presented| presented.program).collect();
         programs.dedup();
         let (socket, protocol) = (Arc::clone(socket), which.protocol);
-        Self { socket, protocol, host: *host, programs, is_open: false }
+        Self { socket, gate: gate.clone(), protocol, host: *host, programs, is_open: false }
     }
 
     fn leads_to(&self, at: &ReceiverAt) -> bool {
@@ -141,10 +152,16 @@ impl Door {
         if std::mem::replace(&mut self.is_open, is_open) == is_open {
             return false;
         }
-        let Self { socket, protocol, host, .. } = self;
-        if !is_open {
-            door::shut(socket, *host, *protocol);
-        } else if let Err(error) = door::open(socket, *protocol) {
+        let Self { socket, gate, protocol, host, .. } = self;
+        let done = match gate {
+            Some(gate) => gate.set(socket, is_open),
+            None if is_open => door::open(socket, *protocol),
+            None => {
+                door::shut(socket, *host, *protocol);
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
             let (protocol, host, errno) = (*protocol, *host, error.raw_os_error());
             tell(Notice::NotOpened { protocol, host, errno });
         }

@@ -24,7 +24,7 @@ use crate::addresses::LostAddresses;
 use crate::budget::{Share, Whose};
 use crate::config::{ForwardProtocol, Presented};
 use crate::context::{Context, Shared};
-use crate::events::{Interest, Readiness, Token, family};
+use crate::events::{Interest, Readiness, Token, canonical, family};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, UDP_IDLE_NS};
@@ -263,7 +263,9 @@ impl UdpFlows {
         let id = match self.clients.get(&(listener, client)) {
             Some(id) => *id,
             None => {
-                let [Some(shown), _] = cx.shared.config.presented(client, port) else { return };
+                let [Some(shown), _] = cx.shared.config.presented(canonical(client), port) else {
+                    return;
+                };
                 let Some(id) = self.open_client(cx.shared, shown, (listener, client), received.to)
                 else {
                     cx.shared.counters.udp_dropped += 1;
@@ -354,7 +356,7 @@ impl UdpFlows {
         errors.hear(fd, config, counters, |report: &QueuedError, _: &[u8]| {
             let client = report.to?;
             let (key, _) = self.flows.get(*self.clients.get(&(listener, client))?)?;
-            Some((key.about(), client.ip()))
+            Some((key.about(), client.ip().to_canonical()))
         })
     }
 
@@ -652,7 +654,7 @@ impl Side {
     fn is_v6(&self) -> bool {
         match self {
             Self::Connected { to, .. } => to.is_ipv6(),
-            Self::Client { client, .. } => client.is_ipv6(),
+            Self::Client { client, .. } => canonical(*client).is_ipv6(),
         }
     }
 

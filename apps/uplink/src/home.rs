@@ -283,7 +283,8 @@ mod tests {
             in_process: true,
         };
         let forwards = (1..=ports).map(forward).collect();
-        let link = Link::Gateway { config: Box::new(GatewayConfig::default()), forwards };
+        let link =
+            Link::Gateway { config: Box::new(GatewayConfig::default()), forwards, passed: 0 };
         Outfit { shape, link, strict: true, library: "/lib.so".into() }
     }
 

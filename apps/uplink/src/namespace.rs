@@ -6,7 +6,7 @@ use towpath_gateway::{Bound, ForwardProtocol, Gateway, GatewayConfig, Notice, Po
 use towpath_wire::Prefix;
 
 use crate::facts::facts;
-use crate::plan::{Plan, Rootless, forward};
+use crate::plan::{Plan, Rootless};
 use crate::plan_error::PlanError;
 
 /// Words for both ends of the device.
@@ -58,13 +58,12 @@ impl Plan {
     /// # Errors
     /// The first that cannot be had.
     pub fn bind(&self, namespaced: &Namespaced) -> Result<BoundPorts, PlanError> {
-        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
-        let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
+        let bound = self.bound()?;
         let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
         let config = &namespaced.config;
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.expect("an address is given or there is a default");
-        Ok(BoundPorts { bound, facts: facts(&self.publish, &places, program) })
+        Ok(BoundPorts { bound, facts: facts(&self.ports_of_host(), &places, program) })
     }
 
     /// Has the gateway serve ports that are bound. Each refuses clients until [`Self::polled`]

@@ -94,6 +94,8 @@ pub struct Tell(Arc<dyn Fn(Remark) + Send + Sync>);
 pub struct Plan {
     /// Ports of the host that are forwarded to the program. [`Plan::check`] sorts them.
     pub publish: Vec<Publish>,
+    /// Sockets that somebody else has bound and handed over, as further ports.
+    pub passed: Vec<(Publish, Arc<OwnedFd>)>,
     /// Kind of the link.
     pub link: LinkKind,
     /// Addresses of the stack; empty: not asked for.
@@ -218,6 +220,7 @@ impl Plan {
     pub fn new(link: LinkKind, tell: Tell) -> Self {
         Self {
             publish: Vec::new(),
+            passed: Vec::new(),
             mtu: None,
             link,
             addresses: Vec::new(),
@@ -268,7 +271,7 @@ impl Plan {
             return Err(PlanError::Mtu { mtu, most, link: link.into() });
         }
         if self.link != LinkKind::Gateway
-            && let Some(publish) = self.publish.first()
+            && let Some(publish) = self.ports_of_host().first()
         {
             return Err(PlanError::PublishWithDevice(*publish));
         }
@@ -365,12 +368,11 @@ impl Plan {
 
     fn parted_gateway(&self) -> Result<Parted> {
         let Rootless { config, shape, program } = self.rootless()?;
-        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
-        let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
+        let bound = self.bound()?;
         let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
-        let facts = facts(&self.publish, &places, program);
+        let facts = facts(&self.ports_of_host(), &places, program);
         let forwards = bound.iter().map(|bound| (bound.which, bound.host)).collect();
-        let link = Link::Gateway { config: Box::new(config), forwards };
+        let link = Link::Gateway { config: Box::new(config), forwards, passed: self.passed.len() };
         let own = |bound: Bound| Arc::into_inner(bound.socket).expect("nobody else has it yet");
         let descriptors = bound.into_iter().map(|bound| own(bound).into()).collect();
         Ok(Parted { link, shape, descriptors, facts })
@@ -442,17 +444,17 @@ impl Plan {
                 let _ = sender.send(notice);
             });
         }
-        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
-        let bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
+        let bound = self.bound()?;
         let watch = PublishWatch::new(&config, &bound, move |notice| {
             let _ = sender.send(notice);
         });
         let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
         Gateway::serve_bound(&mut gateways, bound).map_err(|error| self.port_taken(error))?;
-        let facts = facts(&self.publish, &places, program);
-        let published = self.publish.iter().copied().zip(places).collect();
+        let ports = self.ports_of_host();
+        let facts = facts(&ports, &places, program);
+        let published = ports.into_iter().zip(places).collect::<Vec<_>>();
         let mut connected = self.finish(gateways, &shape, facts)?;
-        if !self.publish.is_empty() {
+        if !published.is_empty() {
             connected.config.stack.receivers = Some(watch);
         }
         Ok(Connected { notices: Some(notices), published, ..connected })
@@ -620,8 +622,27 @@ impl Plan {
         })
     }
 
+    /// Ports that are bound here, and behind them those that were handed over.
+    pub(crate) fn ports_of_host(&self) -> Vec<Publish> {
+        let passed = self.passed.iter().map(|(publish, _)| publish);
+        self.publish.iter().chain(passed).copied().collect()
+    }
+
+    /// Sockets of [`Self::ports_of_host`].
+    pub(crate) fn bound(&self) -> Result<Vec<Bound>> {
+        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
+        let mut bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
+        for (publish, socket) in &self.passed {
+            let socket = socket.try_clone().map_err(system("duplicate a socket"))?;
+            let passed = Bound::passed(forward(publish), socket.into());
+            bound.push(passed.map_err(|error| self.port_taken(error))?);
+        }
+        Ok(bound)
+    }
+
     pub(crate) fn port_taken(&self, error: ForwardError) -> PlanError {
-        let publish = self.publish.iter().find(|publish| forward(publish) == error.which);
+        let ports = self.ports_of_host();
+        let publish = ports.iter().find(|publish| forward(publish) == error.which);
         match publish {
             Some(&publish) => PlanError::PortTaken { publish, error: error.source },
             // The gateway names one that it was given.

@@ -71,6 +71,8 @@ pub enum Link {
         config: Box<GatewayConfig>,
         /// The ports, each with the address where its socket is bound.
         forwards: Vec<(Forward, std::net::SocketAddr)>,
+        /// Number of ports at the end whose sockets somebody else has bound.
+        passed: usize,
     },
     /// A TAP device, whose descriptor goes with this.
     Tap {

@@ -44,14 +44,19 @@ impl Outfit {
         let told = home.clone();
         let mut watch: Option<Arc<dyn ReceiverWatch>> = None;
         let port = match &self.link {
-            Link::Gateway { config, forwards } => {
+            Link::Gateway { config, forwards, passed } => {
                 let config = GatewayConfig { descriptors: Some(many), ..(**config).clone() };
                 let mut gateway = Gateway::new(config.clone(), now_ns())?;
                 gateway.on_notice(move |notice| told.mention(&Said::Notice(notice)));
-                let bound = forwards.iter().map(|&(which, host)| {
-                    next().map(|socket| Bound { which, socket: Arc::new(socket), host })
-                });
-                let bound = bound.collect::<Result<Vec<_>, _>>()?;
+                let reserved = forwards.len().saturating_sub(*passed);
+                let mut bound = Vec::new();
+                for (index, &(which, host)) in forwards.iter().enumerate() {
+                    bound.push(if index < reserved {
+                        Bound::reserved(which, next()?, host)
+                    } else {
+                        Bound::passed(which, next()?).map_err(|error| error.source)?
+                    });
+                }
                 let told = home.clone();
                 let tell = move |notice| told.mention(&Said::Notice(notice));
                 watch = Some(PublishWatch::new(&config, &bound, tell));

@@ -14,9 +14,10 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_model::Word;
-use towpath_uplink::{Dns, PortRange, Ports, parse_cidr};
+use towpath_uplink::{Dns, PortRange, parse_cidr};
 use towpath_wire::Prefix;
 
+use crate::activation::PublishArg;
 use crate::error::{ExitCode, Failure};
 
 pub use capture::CaptureArgs;
@@ -86,8 +87,11 @@ pub struct RunArgs {
     /// chooses a free port, which is told on standard error when the run starts. Ranges of one length
     /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with a
     /// device, as --tap, where the stack has an address of its own that others reach directly.
+    ///
+    /// fd:NUMBER:PORT takes a socket that towpath was started with, as by systemd's socket
+    /// activation. fd:NAME:PORT takes all whose name in LISTEN_FDNAMES is NAME.
     #[arg(short, long, value_name = "PORTS", conflicts_with = "device")]
-    pub publish: Vec<Ports>,
+    pub publish: Vec<PublishArg>,
 
     /// Name of the run, for `towpath ip --name` and `towpath stats --name`
     ///

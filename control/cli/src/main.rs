@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod activation;
 mod args;
 mod child;
 mod counters;

@@ -13,6 +13,7 @@ use towpath_engine::{Engine, Left, Remote, Report};
 use towpath_model::{Instance, NoInstance, Reply, RunKind};
 use towpath_uplink::{Layer, Plan, random, record_drops};
 
+use crate::activation::Activation;
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
 use crate::error::{ExitCode, Failure};
@@ -59,7 +60,8 @@ fn run_beside(
     let limits = args.capture.limits();
     let start = |out| recording::start(limits, out, messages.clone());
     let capture = recording.map(start).transpose()?;
-    let plan = plan(args, capture.clone(), &messages)?;
+    let mut activation = Activation::at_start();
+    let plan = plan(args, capture.clone(), &mut activation, &messages)?;
     let limit = raise_descriptor_limit();
 
     let (lifeline, keep) = lifeline()?;
@@ -67,7 +69,7 @@ fn run_beside(
     let host = stack.host.clone();
     let instance = serve(host.clone(), args, &messages)?;
 
-    let job = job(args, path, library, signals);
+    let job = job(args, path, library, (signals, activation));
     let child = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();
@@ -138,13 +140,19 @@ fn begin_stack(
 }
 
 /// What the guardian is told to start.
-fn job(args: &RunArgs, path: &Path, library: &Library, signals: &Signals) -> Job {
+fn job(
+    args: &RunArgs,
+    path: &Path,
+    library: &Library,
+    (signals, activation): (&Signals, Option<Activation>),
+) -> Job {
     Job {
         path: path.to_owned(),
         words: args.program.clone(),
         way: Way::Library(library.of_program().to_owned()),
         signals: signals.at_start(),
         output_to_error: args.capture.pcap.as_deref().is_some_and(recording::is_output),
+        activation,
     }
 }
 

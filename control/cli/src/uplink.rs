@@ -4,6 +4,7 @@ use anyhow::Result;
 use towpath_pcap::CaptureFile;
 use towpath_uplink::{NetemSpec, Plan, PlanError, Remark, Tell, random};
 
+use crate::activation::{self, Activation};
 use crate::args::{Congestion, RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
@@ -12,9 +13,14 @@ use crate::messages::Messages;
 ///
 /// # Errors
 /// They contradict each other, with the sentence for the user.
-pub fn plan(args: &RunArgs, capture: Option<CaptureFile>, messages: &Messages) -> Result<Plan> {
+pub fn plan(
+    args: &RunArgs,
+    capture: Option<CaptureFile>,
+    activation: &mut Option<Activation>,
+    messages: &Messages,
+) -> Result<Plan> {
     let mut plan = Plan::new(args.device.link(), listener(messages.clone()));
-    plan.publish = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
+    activation::publish(&args.publish, activation, &mut plan)?;
     if let Some(netem) = netem(args)? {
         plan.set_netem(netem);
     }

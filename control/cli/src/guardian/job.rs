@@ -2,12 +2,12 @@
 //! three descriptors: PROGRAM's standard input (the guardian's own is the socket), the write end of
 //! the run's lifeline, and the control socket where there is one.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,6 +22,7 @@ use rustix::process::{Pid, Resource};
 use towpath_engine::caller::{self, SignalState};
 use towpath_shm::control::ENV_CONTROL;
 
+use crate::activation::Activation;
 use crate::guardian::namespace::Namespace;
 use crate::preload;
 
@@ -38,6 +39,9 @@ pub struct Job {
     pub signals: SignalState,
     /// Its standard output is towpath's standard error: the capture goes to standard output.
     pub output_to_error: bool,
+    /// Sockets that PROGRAM gets from the process that started towpath. None: the variables of its
+    /// environment that tell of such sockets stay as they are.
+    pub activation: Option<Activation>,
 }
 
 /// How the sockets of a program come to the stack.
@@ -113,7 +117,8 @@ impl Job {
             Way::Library(path) => (LIBRARY, path.as_os_str().to_owned()),
             Way::Namespace(namespace) => (NAMESPACE, namespace.encode().into()),
         };
-        let words = [OsStr::new(kind), &way, self.path.as_os_str()];
+        let activation = self.activation.as_ref().map(Activation::encode).unwrap_or_default();
+        let words = [activation.as_os_str(), OsStr::new(kind), &way, self.path.as_os_str()];
         let all = numbers.iter().map(OsString::as_os_str).chain(words);
         let all = all.chain(self.words.iter().map(OsString::as_os_str));
         all.flat_map(|text| [text.as_bytes(), &[0]].concat()).collect()
@@ -125,6 +130,10 @@ impl Job {
         let mut number = || parts.next()?.to_str()?.parse::<u64>().ok();
         let signals = SignalState { ignored: number()?, blocked: number()? };
         let output_to_error = number()? != 0;
+        let activation = match parts.next()? {
+            none if none.is_empty() => None,
+            some => Some(Activation::decode(some)?),
+        };
         let (kind, way) = (parts.next()?, parts.next()?);
         let way = match kind.to_str()? {
             LIBRARY => Way::Library(way.into()),
@@ -133,7 +142,7 @@ impl Job {
         };
         let path = parts.next()?.into();
         let words = parts.map(OsString::from).collect();
-        Some(Self { path, words, way, signals, output_to_error })
+        Some(Self { path, words, way, signals, output_to_error, activation })
     }
 }
 
@@ -167,13 +176,29 @@ impl Received {
         if job.output_to_error {
             command.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
         }
-        if let (Way::Library(library), Some(control)) = (&job.way, control) {
-            let (number, before) = (control_number(), std::env::var_os("LD_PRELOAD"));
-            command
-                .env("LD_PRELOAD", preload::environment(library, before))
-                .env(ENV_CONTROL, number.to_string())
-                // libuv's io_uring would take file and socket calls past the C library.
-                .env("UV_USE_IO_URING", "0");
+        let mut environment = Vec::new();
+        let mut put = |name: &str, value: Option<OsString>| -> std::io::Result<()> {
+            let value = value.map(|value| CString::new(value.into_vec())).transpose()?;
+            environment.push((CString::new(name)?, value));
+            Ok(())
+        };
+        let mut process_id = None;
+        if let Some(activation) = &job.activation {
+            for (name, value) in activation.environment() {
+                put(name, value)?;
+            }
+            process_id = activation.process_id();
+        }
+        if let (Way::Library(library), true) = (&job.way, control.is_some()) {
+            let before = std::env::var_os("LD_PRELOAD");
+            put("LD_PRELOAD", Some(preload::environment(library, before)))?;
+            put(ENV_CONTROL, Some(control_number().to_string().into()))?;
+            // libuv's io_uring would take file and socket calls past the C library.
+            put("UV_USE_IO_URING", Some("0".into()))?;
+        }
+        caller::set_environment(&mut command, environment, process_id);
+        if let (Way::Library(_), Some(control)) = (&job.way, control) {
+            let number = control_number();
             caller::prepare(&mut command, job.signals, control, number);
         } else {
             caller::prepare_bound(&mut command, job.signals);
@@ -196,7 +221,6 @@ fn control_number() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::OsStringExt;
 
     #[test]
     fn a_job_survives_the_way() {
@@ -207,6 +231,7 @@ mod tests {
             way: Way::Library("/run/lib.so".into()),
             signals: SignalState { ignored: 1 << 63, blocked: 7 },
             output_to_error: true,
+            activation: None,
         };
         assert_eq!(Job::decode(&job.encode()), Some(job.clone()));
         let namespace = Namespace {
@@ -217,7 +242,10 @@ mod tests {
             asked_for_sockets: true,
         };
         let way = Way::Namespace(namespace);
-        let plain = Job { words: vec!["".into()], output_to_error: false, way, ..job };
+        let activation = Activation::decode(OsStr::new("2:web:"));
+        assert!(activation.is_some());
+        let words = vec!["".into()];
+        let plain = Job { words, output_to_error: false, way, activation, ..job };
         assert_eq!(Job::decode(&plain.encode()), Some(plain));
         assert_eq!(Job::decode(b"1\x002\0"), None);
     }

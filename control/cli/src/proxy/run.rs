@@ -15,6 +15,7 @@ use towpath_wire::Prefix;
 
 use super::run_args::RunArgs;
 use super::worker::{Work, Worker};
+use crate::activation::{self, Activation};
 use crate::child::{Child, Ended};
 use crate::guardian::{Job, Way, namespace::Namespace};
 use crate::messages::Messages;
@@ -76,7 +77,8 @@ fn within(
     capture: Option<&CaptureFile>,
     (messages, signals): (&Messages, &Signals),
 ) -> Result<(Ended, Option<Child>)> {
-    let plan = plan(args, messages)?;
+    let mut activation = Activation::at_start();
+    let plan = plan(args, &mut activation, messages)?;
     let namespaced = plan.namespaced().map_err(in_options)?;
     let published = plan.bind(&namespaced).map_err(in_options)?;
     let facts = published.facts.clone();
@@ -94,6 +96,7 @@ fn within(
         way: Way::Namespace(namespace),
         signals: signals.at_start(),
         output_to_error: args.capture.pcap.as_deref().is_some_and(recording::is_output),
+        activation,
     };
     let limit = raise_descriptor_limit();
     let (_programs_end, keep) = lifeline()?;
@@ -145,7 +148,7 @@ fn words(args: &RunArgs) -> Vec<String> {
 }
 
 /// Checks options against each other.
-fn plan(args: &RunArgs, messages: &Messages) -> Result<Plan> {
+fn plan(args: &RunArgs, activation: &mut Option<Activation>, messages: &Messages) -> Result<Plan> {
     let of_remarks = messages.clone();
     let tell = Tell::new(move |remark| {
         if let Remark::Warning(text) = remark {
@@ -153,7 +156,7 @@ fn plan(args: &RunArgs, messages: &Messages) -> Result<Plan> {
         }
     });
     let mut plan = Plan::new(LinkKind::Gateway, tell);
-    plan.publish = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
+    activation::publish(&args.publish, activation, &mut plan)?;
     plan.addresses.clone_from(&args.address);
     plan.mtu = Some(args.mtu);
     plan.host_loopback = !args.no_host_loopback;

@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use towpath_uplink::{Dns, Ports, parse_cidr};
+use towpath_uplink::{Dns, parse_cidr};
 use towpath_wire::Prefix;
 
+use crate::activation::PublishArg;
 use crate::args::{CaptureArgs, StatsFormat, parse_dns, parse_mtu, parse_seconds};
 
 /// Options of `towpath proxy run`.
@@ -17,9 +18,10 @@ pub struct RunArgs {
     /// Forward a port of this host to the program: [[HOSTADDR:]HOSTPORT:]PORT[/tcp|/udp]
     ///
     /// As `towpath run` takes it, with ranges (8000-8010:9000-9010), UDP (5353:53/udp) and free
-    /// ports of this host (80). May be given several times.
+    /// ports of this host (80), and sockets that towpath was started with (fd:3:80). May be given
+    /// several times.
     #[arg(short, long, value_name = "PORTS")]
-    pub publish: Vec<Ports>,
+    pub publish: Vec<PublishArg>,
 
     /// Address of the program with the length of its network, IPv4 or IPv6
     ///
