@@ -25,6 +25,13 @@ gets_none() {
 ping_from() { host=$1; shift; ip netns exec $host ping -c1 -W1 $*; }
 ";
 
+/// Ends the router, which has to end well.
+const END: &str = "
+kill -TERM $router
+wait $router
+echo done
+";
+
 /// Text of all code blocks of a kind in the section with this title.
 fn blocks(title: &str, kind: &str) -> Vec<String> {
     let (_, rest) = PAGE.split_once(&format!("## {title}\n")).expect("the section is there");
@@ -45,10 +52,7 @@ fn run(title: &str, rules: &str, checks: &str) {
     folder.write(rules, acl);
     let commands = blocks(title, "sh");
     let (router, others) = commands.split_last().expect("commands");
-    let script = format!(
-        "{FRAME}\n{}\n{router} & router=$!\n{checks}\nkill -TERM $router\nwait $router\necho done\n",
-        others.join("\n")
-    );
+    let script = format!("{FRAME}\n{}\n{router} & router=$!\n{checks}\n{END}", others.join("\n"));
     let towpath = towpath();
     let (bin, _) = towpath.rsplit_once('/').expect("a whole path");
     let place = folder.path().to_str().expect("plain").to_owned();
