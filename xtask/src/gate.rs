@@ -46,6 +46,7 @@ const SMOKE: &[&str] = &[
     "netem",
     "packet",
     "router",
+    "router_page",
     "xdp",
     "dpdk",
     "replay",

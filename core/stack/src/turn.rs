@@ -102,6 +102,7 @@ impl<H: Host> Stack<H> {
             self.catch_up_for_batch();
             let (iface, mut bytes) = (IfaceId(iface), 0);
             let is_down = self.net.is_down(iface);
+            self.net.look_ahead(iface, &batch);
             for packet in batch.drain(..) {
                 bytes += packet.len();
                 if is_down {

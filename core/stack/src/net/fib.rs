@@ -10,28 +10,40 @@ use towpath_wire::Prefix;
 
 use super::failures::{Failures, GatewayId};
 use super::iface::IfaceId;
-use super::route::RouteEntry;
+use super::route::{RouteEntry, RouteKind};
 use super::told::HopKey;
 
 /// A way that a lookup found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
-    pub entry: RouteEntry,
+    pub way: Way,
     /// A better route was passed over, because its router does not answer.
     pub avoids: bool,
 }
 
-/// An entry in its network.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stored {
-    pub entry: RouteEntry,
+/// The part of a route that packets go by, the same for many networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Way {
+    pub iface: IfaceId,
+    /// The router; `None` when destinations are on the link.
+    pub next_hop: Option<IpAddr>,
+    pub kind: RouteKind,
+    pub metric: u32,
     pub gateway: Option<GatewayId>,
-    /// How many were added before it, for listing.
-    pub nth: u64,
 }
 
-/// Routes by network, those to a network by metric.
-type Networks = Trie<Arc<[Stored]>>;
+impl Way {
+    pub(super) fn of(entry: &RouteEntry, gateway: Option<GatewayId>) -> Self {
+        let RouteEntry { next_hop, iface, metric, kind, .. } = *entry;
+        Self { iface, next_hop, kind, metric, gateway }
+    }
+}
+
+/// Ways to a network, those with the smallest metric in front. Networks with equal ways share them,
+/// so that the ways of a million routes stay in a processor's cache.
+pub(super) type Ways = Arc<[Way]>;
+
+type Networks = Trie<Ways>;
 
 /// All routes of both families, to look up in.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +60,7 @@ impl Fib {
         if iface.is_none() {
             return self.best(dst);
         }
-        self.matching(dst).find_map(|routes| self.choose(routes, iface))
+        self.matching(dst).find_map(|ways| self.choose(ways, iface))
     }
 
     /// The best route to `dst`, through any interface: some route of the smallest network leads on.
@@ -57,8 +69,8 @@ impl Fib {
         let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
         match &**networks.longest(left_aligned(dst))? {
             // Without another one it is the best, whether its router answers or not.
-            [Stored { entry, .. }] => Some(Choice { entry: *entry, avoids: false }),
-            routes => self.choose(routes, None),
+            [way] => Some(Choice { way: *way, avoids: false }),
+            ways => self.choose(ways, None),
         }
     }
 
@@ -72,19 +84,16 @@ impl Fib {
     //# fashion
     ///
     /// Round-robin: that which failed longest ago. When it fails again it is the last.
-    fn choose(&self, routes: &[Stored], iface: Option<IfaceId>) -> Option<Choice> {
-        let mut failed: Option<(Instant, RouteEntry)> = None;
-        for route in routes.iter().filter(|route| iface.is_none_or(|i| i == route.entry.iface)) {
-            let entry = route.entry;
-            match route.gateway.and_then(|gateway| self.failures.failed_at(gateway)) {
-                None => return Some(Choice { entry, avoids: failed.is_some() }),
-                Some(at) if failed.is_none_or(|(first, _)| at < first) => {
-                    failed = Some((at, entry))
-                }
+    fn choose(&self, ways: &[Way], iface: Option<IfaceId>) -> Option<Choice> {
+        let mut failed: Option<(Instant, Way)> = None;
+        for way in ways.iter().filter(|way| iface.is_none_or(|i| i == way.iface)).copied() {
+            match way.gateway.and_then(|gateway| self.failures.failed_at(gateway)) {
+                None => return Some(Choice { way, avoids: failed.is_some() }),
+                Some(at) if failed.is_none_or(|(first, _)| at < first) => failed = Some((at, way)),
                 Some(_) => {}
             }
         }
-        failed.map(|(_, entry)| Choice { entry, avoids: false })
+        failed.map(|(_, way)| Choice { way, avoids: false })
     }
 
     /// A router that may be asked whether it answers again, because a packet goes to `dst` that would go to it:
@@ -97,30 +106,30 @@ impl Fib {
             // What follows a router that answers is worse than it.
             let gateway = route.gateway.filter(|id| self.failures.failed_at(*id).is_some())?;
             if self.failures.is_due(now, gateway) {
-                return route.entry.next_hop.map(|hop| (route.entry.iface, hop));
+                return route.next_hop.map(|hop| (route.iface, hop));
             }
         }
         None
     }
 
     /// The routes to each network that `dst` is in, the smallest network first.
-    fn matching(&self, dst: IpAddr) -> impl Iterator<Item = &[Stored]> {
+    fn matching(&self, dst: IpAddr) -> impl Iterator<Item = &[Way]> {
         let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
-        networks.matching(left_aligned(dst)).map(|routes| &**routes)
+        networks.matching(left_aligned(dst)).map(|ways| &**ways)
     }
 
-    /// The routes to one network.
-    pub(super) fn to(&self, prefix: Prefix) -> Option<&[Stored]> {
+    /// The ways to one network.
+    pub(super) fn to(&self, prefix: Prefix) -> Option<&Ways> {
         let networks = if prefix.addr().is_ipv4() { &self.v4 } else { &self.v6 };
-        networks.get(bits_of(prefix)).map(|routes| &**routes)
+        networks.get(bits_of(prefix))
     }
 
-    /// Gives a network other routes.
-    pub(super) fn set(&mut self, prefix: Prefix, routes: Vec<Stored>) {
+    /// Gives a network other ways, or none.
+    pub(super) fn set(&mut self, prefix: Prefix, ways: Option<Ways>) {
         let networks = if prefix.addr().is_ipv4() { &mut self.v4 } else { &mut self.v6 };
-        match routes.is_empty() {
-            true => networks.remove(bits_of(prefix)),
-            false => networks.set(bits_of(prefix), routes.into()),
+        match ways {
+            None => networks.remove(bits_of(prefix)),
+            Some(ways) => networks.set(bits_of(prefix), ways),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use towpath_pool::{Packet, Pool};
+use towpath_pool::{Batch, Packet, Pool};
 use towpath_tcp::Instant;
 
 use super::config::NetConfig;
@@ -88,6 +88,14 @@ impl Net {
             Seat::First(_) | Seat::Other(_) => {}
         }
         self.data.clear_up(pool);
+    }
+
+    /// Prepares for a batch of packets of the device of `iface`, which are received next.
+    #[inline]
+    pub(crate) fn look_ahead(&mut self, iface: IfaceId, packets: &Batch) {
+        if self.data.is_router() {
+            self.data.look_ahead(iface, packets);
+        }
     }
 
     /// Receives one packet of the device of `iface`. `None`: it was consumed here (ARP, neighbour

@@ -73,7 +73,7 @@ pub struct RouteEntry {
 }
 
 /// Fate of packets to the destinations of a route. The kinds are those of ip-route(8).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RouteKind {
     /// Packets are sent to the next hop.
     #[default]

@@ -8,10 +8,20 @@ use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
 use super::gateways::Gateways;
-use crate::net::fib::{Fib, Stored};
+use crate::net::failures::GatewayId;
+use crate::net::fib::{Fib, Way, Ways};
 use crate::net::hash::Keyed;
 use crate::net::route::RouteEntry;
 use crate::net::told::HopKey;
+
+/// An entry in its network.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    entry: RouteEntry,
+    gateway: Option<GatewayId>,
+    /// Routes added before it, for listing.
+    nth: u64,
+}
 
 /// All routes of both families.
 ///
@@ -21,7 +31,11 @@ use crate::net::told::HopKey;
 pub(super) struct RouteTable {
     /// In order of adding; copied when it changes while another thread goes through it.
     list: Arc<BTreeMap<u64, RouteEntry>>,
+    /// The same by network, those to a network by metric.
+    networks: BTreeMap<Prefix, Vec<Stored>>,
     fib: Fib,
+    /// Ways that networks in `fib` have, and how many networks have each.
+    ways: BTreeMap<Ways, u32>,
     gateways: Gateways,
     /// Routes added so far.
     added: u64,
@@ -34,6 +48,8 @@ impl RouteTable {
     pub(super) fn new(keys: Keyed) -> Self {
         Self {
             list: Arc::default(),
+            networks: BTreeMap::new(),
+            ways: BTreeMap::new(),
             fib: Fib::default(),
             gateways: Gateways::new(keys),
             added: 0,
@@ -88,7 +104,7 @@ impl RouteTable {
         };
         let place = routes.partition_point(|route| route.entry.metric <= entry.metric);
         routes.insert(place, Stored { entry, gateway, nth });
-        self.fib.set(entry.prefix, routes);
+        self.set(entry.prefix, routes);
         Arc::make_mut(&mut self.list).insert(nth, entry);
         self.touch();
         true
@@ -113,7 +129,7 @@ impl RouteTable {
         });
         let count = before - routes.len();
         if count > 0 {
-            self.fib.set(prefix, routes);
+            self.set(prefix, routes);
             self.touch();
         }
         count
@@ -125,7 +141,40 @@ impl RouteTable {
     }
 
     fn to(&self, prefix: Prefix) -> Vec<Stored> {
-        self.fib.to(prefix).map(<[Stored]>::to_vec).unwrap_or_default()
+        self.networks.get(&prefix).cloned().unwrap_or_default()
+    }
+
+    /// Gives a network other routes.
+    fn set(&mut self, prefix: Prefix, routes: Vec<Stored>) {
+        let ways: Vec<Way> =
+            routes.iter().map(|stored| Way::of(&stored.entry, stored.gateway)).collect();
+        let ways = (!ways.is_empty()).then(|| self.hold_ways(ways));
+        let before = self.fib.to(prefix).cloned();
+        self.fib.set(prefix, ways);
+        before.iter().for_each(|ways| self.release_ways(ways));
+        match routes.is_empty() {
+            true => self.networks.remove(&prefix),
+            false => self.networks.insert(prefix, routes),
+        };
+    }
+
+    /// The ways that all networks with equal ones share.
+    fn hold_ways(&mut self, ways: Vec<Way>) -> Ways {
+        let shared = match self.ways.get_key_value(&ways[..]) {
+            Some((shared, _)) => Arc::clone(shared),
+            None => ways.into(),
+        };
+        *self.ways.entry(Arc::clone(&shared)).or_insert(0) += 1;
+        shared
+    }
+
+    /// A network has these ways no more.
+    fn release_ways(&mut self, ways: &Ways) {
+        let Some(uses) = self.ways.get_mut(ways) else { return };
+        *uses -= 1;
+        if *uses == 0 {
+            self.ways.remove(ways);
+        }
     }
 
     /// Routers beyond those that routes lead through now for which there is room.
@@ -199,7 +248,12 @@ mod tests {
 
     fn hop(table: &RouteTable, dst: &str) -> Option<(u16, u32)> {
         let found = table.fib().lookup(dst.parse().unwrap(), None);
-        found.map(|found| (found.entry.iface.0, found.entry.metric))
+        found.map(|found| (found.way.iface.0, found.way.metric))
+    }
+
+    /// Whether a way is that of a route, apart from its router's number.
+    fn is_by(way: &Way, route: &RouteEntry) -> bool {
+        *way == Way::of(route, way.gateway) && way.gateway.is_some() == route.next_hop.is_some()
     }
 
     fn router(addr: &str) -> HopKey {
@@ -221,7 +275,7 @@ mod tests {
         assert_eq!(hop(&table, "10.1.1.1"), Some((5, 1)));
         assert_eq!(hop(&table, "2001:db8::1"), Some((6, 1)));
         let through = table.fib().lookup("10.1.0.1".parse().unwrap(), Some(IfaceId(1))).unwrap();
-        assert_eq!(through.entry.iface, IfaceId(1));
+        assert_eq!(through.way.iface, IfaceId(1));
         let metrics: Vec<_> = table.list.values().map(|entry| entry.metric).collect();
         assert_eq!(metrics, [5, 9, 7, 6, 1, 1]);
     }
@@ -256,8 +310,8 @@ mod tests {
         let mut turns = Vec::new();
         for n in 0..7 {
             let found = table.fib().lookup(dst, None).unwrap();
-            turns.push((found.entry.metric, found.avoids));
-            table.on_hop_failed(Instant(n), &(IfaceId(1), found.entry.next_hop.unwrap()));
+            turns.push((found.way.metric, found.avoids));
+            table.on_hop_failed(Instant(n), &(IfaceId(1), found.way.next_hop.unwrap()));
         }
         let (known, failed) = ([(1, false), (2, true), (3, true)], [1, 2, 3, 1]);
         assert_eq!(turns[..3], known);
@@ -320,6 +374,9 @@ mod tests {
                 let there = table.list.values().filter(|route| route.prefix == prefix.trunc()).count();
                 prop_assert_eq!(table.remove(*prefix, |_| true), there);
             }
+            // Ways are shared, and go with the last network that has them.
+            let uses: u32 = table.ways.values().sum();
+            prop_assert_eq!(uses as usize, table.networks.len());
             let fib = table.fib();
             let known = added.iter().map(|route| route.prefix);
             for dst in asked.into_iter().chain(known).map(|prefix| prefix.addr()) {
@@ -330,9 +387,12 @@ mod tests {
                     }).collect();
                     let rank = |route: &RouteEntry| (u8::MAX - route.prefix.len(), route.metric);
                     let best = matching.iter().map(|route| rank(route)).min();
-                    let found = fib.lookup(dst, iface).map(|choice| choice.entry);
-                    prop_assert_eq!(found.as_ref().map(rank), best);
-                    prop_assert!(found.is_none_or(|found| matching.contains(&&found)));
+                    let found = fib.lookup(dst, iface).map(|choice| choice.way);
+                    prop_assert_eq!(found.is_some(), best.is_some());
+                    let is_it = |route: &&RouteEntry| {
+                        Some(rank(route)) == best && found.is_some_and(|way| is_by(&way, route))
+                    };
+                    prop_assert!(best.is_none() || matching.into_iter().any(|route| is_it(&route)));
                 }
             }
         }
@@ -348,7 +408,7 @@ mod tests {
             let mut naive: Vec<(u64, RouteEntry)> = Vec::new();
             let mut failed: std::collections::BTreeMap<HopKey, Instant> = Default::default();
             let mut nth = 0u64;
-            let mut old: Vec<(Fib, IpAddr, Option<RouteEntry>)> = Vec::new();
+            let mut old: Vec<(Fib, IpAddr, Option<Way>)> = Vec::new();
             for (n, (what, route, router)) in steps.into_iter().enumerate() {
                 let hop = match route.prefix.addr() {
                     IpAddr::V4(_) => IpAddr::from([10, 0, 0, router]),
@@ -410,14 +470,20 @@ mod tests {
                         Some(place) => Some((matching[place].1, place > 0)),
                         None => matching.iter().min_by_key(|(_, r)| at(r)).map(|(_, r)| (*r, false)),
                     };
-                    let found = fib.lookup(dst, None).map(|found| (found.entry, found.avoids));
-                    prop_assert_eq!(found, expected, "to {}", dst);
+                    let found = fib.lookup(dst, None).map(|found| (found.way, found.avoids));
+                    let is_expected = match (found, expected) {
+                        (Some((way, avoids)), Some((route, avoided))) => {
+                            is_by(&way, &route) && avoids == avoided
+                        }
+                        (found, expected) => found.is_none() && expected.is_none(),
+                    };
+                    prop_assert!(is_expected, "to {}: {:?}, not {:?}", dst, found, expected);
                     if n % 7 == 0 && old.len() < 20 {
                         old.push((fib.clone(), dst, found.map(|found| found.0)));
                     }
                 }
                 for (fib, dst, found) in &old {
-                    prop_assert_eq!(fib.lookup(*dst, None).map(|found| found.entry), *found);
+                    prop_assert_eq!(fib.lookup(*dst, None).map(|found| found.way), *found);
                 }
             }
         }

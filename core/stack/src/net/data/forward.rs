@@ -18,7 +18,7 @@ use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol, Segmentation};
 use towpath_tcp::Instant;
 use towpath_wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM_OFFSET;
 use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
-use towpath_wire::{addr, checksum, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
+use towpath_wire::{addr, checksum, ethernet, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
 
 use super::offload::{self, Cut};
 use super::receive::IpPacket;
@@ -27,6 +27,7 @@ use super::tables::Data;
 use super::{option_stamp, refragment};
 use crate::drop::DropReason;
 use crate::net::config::SourceCheck;
+use crate::net::fib::Choice;
 use crate::net::iface::IfaceId;
 use crate::net::route::RouteKind;
 use crate::net::told::HopKey;
@@ -101,12 +102,12 @@ impl Data {
         //# default route) to the destination specified in the packet, then the
         //# router MUST generate a Destination Unreachable, Code 0 (Network
         //# Unreachable) ICMP message.
-        let Some(choice) = self.snapshot.fib.best(ip.dst) else {
+        let Some(choice) = self.looked_up(ip.dst) else {
             let reason = DropReason::TransitNoRoute;
             return Err(Refusal::unreachable(reason, is_v4, Unreachable::Net));
         };
-        let (out, router) = (choice.entry.iface, choice.entry.next_hop);
-        match choice.entry.kind {
+        let (out, router) = (choice.way.iface, choice.way.next_hop);
+        match choice.way.kind {
             RouteKind::Unicast => {}
             RouteKind::Blackhole => return Err(Refusal::silent(DropReason::TransitBlackhole)),
             // Linux tells "no route" of an IPv6 destination, and "host" of an IPv4 one.
@@ -132,6 +133,33 @@ impl Data {
         Ok((out, router.unwrap_or(ip.dst)))
     }
 
+    /// Looks routes up for a batch of packets before the first is forwarded. Look-ups that do not
+    /// wait for each other wait for memory at the same time, as those of single packets cannot.
+    pub(in crate::net) fn look_ahead(&mut self, iface: IfaceId, packets: &Batch) {
+        self.ahead.clear();
+        if self.forwarding.is_none() {
+            return;
+        }
+        let at = if self.has_neighbors(iface) { ethernet::HEADER_LEN } else { 0 };
+        let fib = &self.snapshot.fib;
+        let look = |packet: &Packet| {
+            let dst = destination(packet.linear().get(at..)?)?;
+            Some((dst, fib.best(dst)))
+        };
+        self.ahead.extend(packets.iter().filter_map(look));
+    }
+
+    /// The best route, which may have been looked up ahead. Packets that are for this host took
+    /// none.
+    fn looked_up(&mut self, dst: IpAddr) -> Option<Choice> {
+        while let Some((ahead, choice)) = self.ahead.pop_front() {
+            if ahead == dst {
+                return choice;
+            }
+        }
+        self.snapshot.fib.best(dst)
+    }
+
     /// Whether the routes let a packet from `src` come in by `iface`.
     //= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.8
     //# A router SHOULD IMPLEMENT the ability to filter traffic based on a
@@ -144,8 +172,8 @@ impl Data {
         }
         let choice = self.snapshot.fib.best(src);
         choice.is_some_and(|back| {
-            let is_way = back.entry.kind == RouteKind::Unicast;
-            is_way && (check == SourceCheck::Loose || back.entry.iface == iface)
+            let is_way = back.way.kind == RouteKind::Unicast;
+            is_way && (check == SourceCheck::Loose || back.way.iface == iface)
         })
     }
 
@@ -266,6 +294,16 @@ impl Data {
         let report = Report::unreachable(src.is_ipv4(), Unreachable::Host, || 0);
         self.send_error(now, packet, &about, report, pool);
         true
+    }
+}
+
+/// The destination of what may be an IP packet: a guess, by which nothing but a look-up goes.
+fn destination(bytes: &[u8]) -> Option<IpAddr> {
+    const DESTINATION_AT: [usize; 2] = [16, 24];
+    match bytes.first()? >> 4 {
+        4 => bytes.get(DESTINATION_AT[0]..)?.first_chunk::<4>().map(|dst| IpAddr::from(*dst)),
+        6 => bytes.get(DESTINATION_AT[1]..)?.first_chunk::<16>().map(|dst| IpAddr::from(*dst)),
+        _ => None,
     }
 }
 

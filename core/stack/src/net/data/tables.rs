@@ -1,5 +1,6 @@
 //! What the data part consists of. What it does with that is in the files that add to [`Data`].
 
+use core::net::IpAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use super::output::Output;
 use super::reassembly::Reassembly;
 use crate::drop::DropReason;
 use crate::net::config::{Forwarding, NetConfig};
+use crate::net::fib::Choice;
 use crate::net::hash::{Cheap, Keyed, Random};
 use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
@@ -53,6 +55,8 @@ pub(in crate::net) struct Data {
     pub(in crate::net) dropped: VecDeque<Dropped>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
     pub(in crate::net) punts: VecDeque<Punt>,
+    /// Routes of the next packets of a batch by their destinations, as `snapshot` has them.
+    pub(super) ahead: VecDeque<(IpAddr, Option<Choice>)>,
 }
 
 impl Data {
@@ -86,6 +90,7 @@ impl Data {
             dropped: VecDeque::new(),
             errors: VecDeque::new(),
             punts: VecDeque::new(),
+            ahead: VecDeque::new(),
         }
     }
 
@@ -94,6 +99,7 @@ impl Data {
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
             self.snapshot = Arc::clone(snapshot);
+            self.ahead.clear();
             let count = self.snapshot.host.links.len();
             self.outputs.resize_with(count, Output::default);
             self.traffic.resize(count, Traffic::default());

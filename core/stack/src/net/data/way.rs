@@ -163,12 +163,12 @@ impl Data {
         if let Some(iface) = iface.filter(|_| on_link) {
             return Ok(direct(iface));
         }
-        if let Some(Choice { entry, avoids }) = self.snapshot.fib.lookup(dst, iface) {
-            refuse_by_kind(entry.kind)?;
-            return Ok(match entry.next_hop {
-                Some(next_hop) if !on_link => FirstHop { iface: entry.iface, next_hop, avoids },
+        if let Some(Choice { way, avoids }) = self.snapshot.fib.lookup(dst, iface) {
+            refuse_by_kind(way.kind)?;
+            return Ok(match way.next_hop {
+                Some(next_hop) if !on_link => FirstHop { iface: way.iface, next_hop, avoids },
                 // A group is reached on the link, whatever router the route names.
-                _ => direct(entry.iface),
+                _ => direct(way.iface),
             });
         }
         // Without a route, what cannot leave the link goes out of the first real interface.

@@ -1,0 +1,87 @@
+//! The examples of `docs/router.md`, run as the page has them: whoever changes commands there or
+//! options of `towpath router` finds out here. Without root all of it is left out.
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
+use towpath_tests::{PATIENCE, Process, Scratch, towpath};
+
+const PAGE: &str = include_str!("../../docs/router.md");
+
+/// Runs an example in namespaces of its own: named ones too are gone when it ends.
+///
+/// `$1` is the folder of `towpath`, and the script begins in a folder with the rules.
+const FRAME: &str = "
+set -e
+mkdir -p /run/netns
+mount -t tmpfs none /run/netns
+PATH=$1:$PATH
+cd $2
+waits_for() {
+    for n in $(seq 100); do \"$@\" >/dev/null 2>&1 && return 0; sleep 0.1; done
+    echo \"in vain: $*\" >&2; return 1
+}
+gets_none() {
+    if \"$@\" >/dev/null 2>&1; then echo \"let through: $*\" >&2; exit 1; fi
+}
+ping_from() { host=$1; shift; ip netns exec $host ping -c1 -W1 $*; }
+";
+
+/// Ends the router, which has to end well.
+const END: &str = "
+kill -TERM $router
+wait $router
+echo done
+";
+
+/// Text of all code blocks of a kind in the section with this title.
+fn blocks(title: &str, kind: &str) -> Vec<String> {
+    let (_, rest) = PAGE.split_once(&format!("## {title}\n")).expect("the section is there");
+    let section = rest.split("\n## ").next().expect("text");
+    let (open, close) = (format!("```{kind}\n"), "\n```");
+    let parts = section.split(&open).skip(1);
+    parts.map(|part| part.split(close).next().expect("text").to_owned()).collect()
+}
+
+/// Runs the commands of a section, the last of which is the router, and then `checks`.
+fn run(title: &str, rules: &str, checks: &str) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: needs root");
+        return;
+    }
+    let folder = Scratch::new();
+    let [acl] = &blocks(title, "acl")[..] else { panic!("{title}: one list of rules") };
+    folder.write(rules, acl);
+    let commands = blocks(title, "sh");
+    let (router, others) = commands.split_last().expect("commands");
+    let script = format!("{FRAME}\n{}\n{router} & router=$!\n{checks}\n{END}", others.join("\n"));
+    let towpath = towpath();
+    let (bin, _) = towpath.rsplit_once('/').expect("a whole path");
+    let place = folder.path().to_str().expect("plain").to_owned();
+    let line = ["unshare", "--mount", "--net", "sh", "-c", &script, "sh", bin, &place];
+    let output = Process::spawn(&line).wait(PATIENCE).ok();
+    assert!(output.stdout.ends_with("done\n"), "{}", output.stdout);
+}
+
+#[test]
+fn the_office_works_as_the_page_says() {
+    run(
+        "A small office",
+        "office.acl",
+        "waits_for ping_from office 192.0.2.1
+         waits_for ping_from office 10.2.0.80
+         gets_none ping_from outside 10.1.0.2
+         gets_none ping_from outside 10.2.0.80
+         ip netns exec server python3 -m http.server 80 >/dev/null 2>&1 & web=$!
+         waits_for ip netns exec outside curl -sf -m 2 http://10.2.0.80/
+         kill $web",
+    );
+}
+
+#[test]
+fn the_ipv6_office_works_as_the_page_says() {
+    run(
+        "The same with IPv6",
+        "office6.acl",
+        "waits_for ping_from office6 2001:db8:ffff::1
+         gets_none ping_from outside6 -I 2001:db8:ffff::1 2001:db8:1::2",
+    );
+}
