@@ -4,6 +4,8 @@
 
 #[path = "router/control.rs"]
 mod control;
+#[path = "router/links.rs"]
+mod links;
 
 use rustix::process::Signal;
 use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};

@@ -61,6 +61,18 @@ impl Counted for towpath_packet::PacketSocket {
     }
 }
 
+impl<P: Port + Send> Counted for towpath_vlan::VlanPort<P> {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        vec![("vlan", self.counters().iter().collect())]
+    }
+}
+
+impl Counted for towpath_bridge::Bridge {
+    fn counted(&self) -> Vec<(&'static str, List)> {
+        vec![("bridge", self.stats().counters().iter().collect())]
+    }
+}
+
 impl Counted for towpath_xdp::XdpSocket {
     fn counted(&self) -> Vec<(&'static str, List)> {
         vec![("xdp", self.counters().iter().collect())]

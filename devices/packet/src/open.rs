@@ -122,6 +122,16 @@ pub enum OpenError {
 /// some 100 KiB each, so that its default of 208 KiB holds two.
 const QUEUE_BYTES: u32 = 8 << 20;
 
+/// Sets a socket up that is not bound yet.
+fn prepare(socket: BorrowedFd<'_>, name: &str) -> Result<(), OpenError> {
+    let io = |step| move |source| OpenError::Io { name: name.into(), step, source };
+    sys::set_virtio_headers(socket).map_err(io("use virtio-net headers"))?;
+    sys::set_auxiliary_data(socket).map_err(io("ask for VLAN tags"))?;
+    sys::ignore_outgoing(socket).map_err(io("leave out frames that this host sends"))?;
+    sys::set_queues(socket, QUEUE_BYTES);
+    Ok(())
+}
+
 impl PacketSocket {
     /// Opens the interface `name` for a stack. `claim` says which frames are the stack's, once the
     /// interface is known. No other host of the network should have the address of a station.
@@ -133,7 +143,24 @@ impl PacketSocket {
         Ok(sockets.pop().expect("a group has a socket"))
     }
 
-    /// The same with a socket for each of the queues of `steering`, in their order.
+    /// Opens the interface `name` for a bridge, which gets all frames. The kernel gets them as
+    /// well: an interface of a bridge should have no addresses there.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. The interface is then as it was.
+    pub fn open_bridged(name: &str) -> Result<Self, OpenError> {
+        let fd = open_socket(name)?;
+        let interface = Interface::find(fd.as_fd(), name)?;
+        prepare(fd.as_fd(), name)?;
+        let io = |step| move |source| OpenError::Io { name: name.into(), step, source };
+        sys::bind(fd.as_fd(), interface.index).map_err(io("bind a packet socket"))?;
+        let received = towpath_interface::receive_all(fd.as_fd(), interface.index);
+        received.map_err(io("set promiscuous mode"))?;
+        Ok(Self::from_parts(Parts { descriptors: vec![fd], interface }))
+    }
+
+    /// The same as [`PacketSocket::open`] with a socket for each of the queues of `steering`, in
+    /// their order.
     ///
     /// # Errors
     /// See [`OpenError`]. The interface is then as it was.
@@ -164,9 +191,7 @@ impl PacketSocket {
         for _ in 0..count {
             let fd = first.take().map_or_else(|| open_socket(name), Ok)?;
             let socket = fd.as_fd();
-            sys::set_virtio_headers(socket).map_err(io("use virtio-net headers"))?;
-            sys::set_auxiliary_data(socket).map_err(io("ask for VLAN tags"))?;
-            sys::ignore_outgoing(socket).map_err(io("leave out frames that this host sends"))?;
+            prepare(socket, name)?;
             let filtered = match (&chosen, &claim) {
                 (None, Claim::Station { mac, .. }) => {
                     sys::set_filter(socket, &filter::frames_to(*mac))
@@ -175,7 +200,6 @@ impl PacketSocket {
                 (None, Claim::Ports { .. }) => unreachable!("ports have a program"),
             };
             filtered.map_err(io("set a filter"))?;
-            sys::set_queues(socket, QUEUE_BYTES);
             sys::bind(socket, interface.index).map_err(io("bind a packet socket"))?;
             if steering.is_some() {
                 group = Some(sys::join(socket, group).map_err(steered)?);

@@ -137,3 +137,50 @@ pub trait Port {
         0
     }
 }
+
+/// A port behind a pointer is a port: decorators of any kind take it.
+impl<P: Port + ?Sized> Port for Box<P> {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        (**self).poll(now_ns, pool, out, max)
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        (**self).submit(now_ns, pool, batch)
+    }
+
+    fn offloads(&self) -> Offloads {
+        (**self).offloads()
+    }
+
+    fn link_type(&self) -> LinkType {
+        (**self).link_type()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        (**self).wake_fd()
+    }
+
+    fn looked(&mut self, ready: bool) {
+        (**self).looked(ready);
+    }
+
+    fn blocked(&self) -> bool {
+        (**self).blocked()
+    }
+
+    fn is_gone(&self) -> bool {
+        (**self).is_gone()
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        (**self).next_timeout_ns()
+    }
+
+    fn undelivered(&self) -> u64 {
+        (**self).undelivered()
+    }
+
+    fn undelivered_of_ended(&self) -> u64 {
+        (**self).undelivered_of_ended()
+    }
+}

@@ -18,13 +18,20 @@ use crate::args::{CaptureArgs, StatsFormat, parse_name};
 /// Options of `towpath router`.
 #[derive(Debug, Args)]
 pub struct RouterArgs {
-    /// A port: NAME=packet:INTERFACE,CIDR[,CIDR] or NAME=tap:DEVICE,CIDR[,CIDR]
+    /// A port: NAME=packet:INTERFACE,CIDR[,CIDR], or of tap:DEVICE, vlan:PORT.ID, bridge:PORT+PORT
     ///
     /// NAME is for rules, routes and counters. packet is an Ethernet interface of this host, which
     /// the kernel keeps with its addresses: the router has an Ethernet address of its own there.
     /// tap makes the TAP device DEVICE, whose other end is this host, or takes over one that was
     /// made for this user. CIDR is an address of the router on the link, with the length of its
     /// network. May be given up to 64 times.
+    ///
+    /// vlan is the VLAN with the tag ID on another port. All VLANs of a port share its device. Its
+    /// own CIDR are for frames without a tag, and may be left out.
+    ///
+    /// bridge joins other ports to one link; these have no CIDR. A host's place is forgotten
+    /// ageing=SECONDS (300) after its last frame. Each port has room for addresses=NUMBER (4096).
+    /// Both stand in front of the CIDR: lan=bridge:a+b,ageing=60,10.1.0.1/24.
     #[arg(long, value_name = "PORT", required = true, value_parser = parse_port)]
     pub port: Vec<PortWords>,
 
@@ -117,6 +124,17 @@ pub enum Device {
     Packet(String),
     /// A TAP device.
     Tap(String),
+    /// The VLAN with this tag on another port.
+    Vlan(String, u16),
+    /// Other ports as one link.
+    Bridge {
+        /// Names of the ports.
+        members: Vec<String>,
+        /// Seconds for which an address is known after its last frame.
+        ageing: Option<u32>,
+        /// Addresses that are known behind each port.
+        addresses: Option<u32>,
+    },
 }
 
 /// Longest name of an interface (IFNAMSIZ, without the zero), and of a port.
@@ -137,19 +155,62 @@ fn parse_port(text: &str) -> Result<PortWords, String> {
         ));
     }
     let is_name = |c: char| c != '/' && !c.is_whitespace();
-    if device.is_empty() || device.len() > NAME_LEN_MAX || !device.chars().all(is_name) {
-        return Err(format!("{device:?} is not a name of an interface; {form}"));
+    let interface = || match device {
+        "" => Err(format!("{device:?} is not a name of an interface; {form}")),
+        name if name.len() > NAME_LEN_MAX || !name.chars().all(is_name) => {
+            Err(format!("{device:?} is not a name of an interface; {form}"))
+        }
+        name => Ok(name.to_owned()),
+    };
+    let (options, addresses): (Vec<_>, Vec<_>) = words.partition(|word| word.contains('='));
+    let is_bridge = kind == "bridge";
+    if let Some(option) = options.first().filter(|_| !is_bridge) {
+        return Err(format!("{option:?} is for a bridge, not for {kind}; {form}"));
     }
     let device = match kind {
-        "packet" => Device::Packet(device.to_owned()),
-        "tap" => Device::Tap(device.to_owned()),
-        _ => return Err(format!("{kind:?} is not a kind of port: expected packet or tap; {form}")),
+        "packet" => Device::Packet(interface()?),
+        "tap" => Device::Tap(interface()?),
+        "vlan" => parse_vlan(device)?,
+        "bridge" => parse_bridge(device, &options)?,
+        _ => {
+            return Err(format!(
+                "{kind:?} is not a kind of port: expected packet or tap, vlan or bridge; {form}"
+            ));
+        }
     };
-    let addresses = words.map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
-    if addresses.is_empty() {
-        return Err(format!("the port {name} has no address; {form}"));
-    }
+    let addresses = addresses.into_iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
     Ok(PortWords { name: name.to_owned(), device, addresses })
+}
+
+fn parse_vlan(text: &str) -> Result<Device, String> {
+    let form = "expected vlan:PORT.ID, for example vlan:lan.10";
+    let (port, id) = text.rsplit_once('.').ok_or_else(|| format!("{text:?}: {form}"))?;
+    let number: u16 = id.parse().map_err(|_| format!("{id:?} is not a tag of a VLAN; {form}"))?;
+    towpath_vlan::Vlan::tagged(number).map_err(|error| error.to_string())?;
+    Ok(Device::Vlan(port.to_owned(), number))
+}
+
+fn parse_bridge(text: &str, options: &[&str]) -> Result<Device, String> {
+    let members: Vec<_> = text.split('+').map(str::to_owned).collect();
+    if members.len() < 2 {
+        return Err(format!("{text:?}: expected bridge:PORT+PORT, for example bridge:a+b"));
+    }
+    let (mut ageing, mut addresses) = (None, None);
+    for option in options {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let number: u32 = value.parse().ok().filter(|number| *number > 0).ok_or_else(|| {
+            format!("{option:?}: expected a number from 1, as ageing=300 or addresses=1024")
+        })?;
+        let place = match key {
+            "ageing" => &mut ageing,
+            "addresses" => &mut addresses,
+            _ => return Err(format!("{key:?} is no option of a bridge: ageing or addresses")),
+        };
+        if place.replace(number).is_some() {
+            return Err(format!("{key} is given twice"));
+        }
+    }
+    Ok(Device::Bridge { members, ageing, addresses })
 }
 
 fn parse_route(text: &str) -> Result<PlannedRoute, String> {
@@ -226,6 +287,12 @@ Examples:
       Join two networks, record all packets, and count
   towpath router --check --port lan=packet:eth1,10.1.0.1/24 --acl rules.txt
       Look only whether options and rules are in order
+  sudo towpath router --port trunk=packet:eth1 --port office=vlan:trunk.10,10.10.0.1/24 \\
+      --port guests=vlan:trunk.20,10.20.0.1/24
+      Route between two VLANs of one interface
+  sudo towpath router --port a=packet:eth1 --port b=packet:eth2 \\
+      --port lan=bridge:a+b,10.1.0.1/24 --port wan=packet:eth0,192.0.2.2/24
+      Two interfaces as one network
 
 Rules, one a line; the lowest number that matches decides:
   acl add id 10 in wan dst 10.1.0.0/24 proto tcp dport 22 action accept
@@ -250,6 +317,12 @@ mod tests {
             parse_port("w-1=tap:tw1,192.0.2.2/24").unwrap().device,
             Device::Tap("tw1".into())
         );
+        let vlan = parse_port("o=vlan:lan.10,10.10.0.1/24").unwrap();
+        assert_eq!(vlan.device, Device::Vlan("lan".into(), 10));
+        let bridge = parse_port("br=bridge:a+b,ageing=60,10.0.0.1/24").unwrap();
+        let members = vec!["a".to_owned(), "b".to_owned()];
+        let wanted = Device::Bridge { members, ageing: Some(60), addresses: None };
+        assert_eq!((bridge.device, bridge.addresses.len()), (wanted, 1));
         let wrong = [
             ("eth1", "expected NAME=packet:INTERFACE"),
             ("lan=eth1,10.1.0.1/24", "expected NAME=packet:INTERFACE"),
@@ -257,7 +330,12 @@ mod tests {
             ("l an=packet:eth1,10.1.0.1/24", "is not a name of a port"),
             ("lan=packet:,10.1.0.1/24", "\"\" is not a name of an interface"),
             ("lan=xdp:eth1,10.1.0.1/24", "expected packet or tap"),
-            ("lan=packet:eth1", "the port lan has no address"),
+            ("lan=packet:eth1,ageing=3", "is for a bridge, not for packet"),
+            ("a=vlan:lan,10.1.0.1/24", "expected vlan:PORT.ID"),
+            ("a=vlan:lan.4095,10.1.0.1/24", "4095 is no VLAN"),
+            ("a=bridge:b,10.1.0.1/24", "expected bridge:PORT+PORT"),
+            ("a=bridge:b+c,ageing=0,10.1.0.1/24", "expected a number from 1"),
+            ("a=bridge:b+c,max=9,10.1.0.1/24", "\"max\" is no option of a bridge"),
             ("lan=packet:eth1,10.1.0.0/24", "network or broadcast"),
             ("lan=packet:eth1,", "expected ADDRESS/LENGTH"),
         ];

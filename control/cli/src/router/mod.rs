@@ -1,11 +1,12 @@
 //! `towpath router`: ports, routes and rules of the command line, on one thread until a signal
 //! comes.
 //!
-//! `args` has the words, `open` opens the devices, `report` says what was counted and logged,
-//! `served` answers `towpath ip` and the like. The router itself is `apps/router`. The kernel
-//! undoes all: sockets and devices end with the process.
+//! `args` has the words, and `layers` checks which ports stand on others. `open` opens the devices,
+//! `report` says what was counted and logged, `served` answers `towpath ip` and the like. The
+//! router itself is `apps/router`. The kernel undoes all: sockets and devices end with the process.
 
 mod args;
+mod layers;
 mod open;
 mod report;
 mod served;
@@ -72,9 +73,11 @@ fn plan(args: &RouterArgs) -> Result<Plan> {
         RuleList::parse(&text)
             .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))
     });
+    layers::check(&args.port).map_err(|why| Failure::error(ExitCode::Usage, why))?;
     let ports = args
         .port
         .iter()
+        .filter(|port| !port.addresses.is_empty())
         .map(|port| PlannedPort { name: port.name.clone(), addresses: port.addresses.clone() });
     Ok(Plan { ports: ports.collect(), routes: args.route.clone(), rules: rules.transpose()? })
 }

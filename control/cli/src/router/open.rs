@@ -1,19 +1,23 @@
 //! The devices of a router's ports.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use towpath_bpf::Claim;
+use towpath_bridge::{Bridge, BridgeConfig};
 use towpath_packet::PacketSocket;
 use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
 use towpath_tap::{Options, Tap, set_up_host};
-use towpath_uplink::{Counted, Counting, PortCounters, station_mac};
+use towpath_uplink::{Counting, PortCounters, station_mac};
+use towpath_vlan::Vlan;
 use towpath_wire::Prefix;
 
 use super::args::{Device, PortWords};
+use super::layers;
 use crate::error::{ExitCode, Failure};
 
 /// Longest packet of an Ethernet, which TAP devices have.
@@ -53,55 +57,128 @@ pub fn refuse_own_addresses(ports: &[PortWords]) -> Result<()> {
     Ok(())
 }
 
-/// Opens all devices.
+/// A port that nothing stands on yet.
+struct Part {
+    port: Box<dyn Port + Send>,
+    mac: [u8; 6],
+    mtu: u32,
+}
+
+/// Opens all devices, and puts VLANs and bridges on them. Ports without an address of the router
+/// are none of the result: others stand on them.
 ///
 /// # Errors
 /// The first that cannot be; those before it are closed.
 pub fn ports(words: &[PortWords], capture: Option<&CaptureFile>) -> Result<Opened> {
     let mut opened = Opened { ports: Vec::new(), counters: Vec::new() };
+    let mut parts = BTreeMap::new();
     for port in words {
         let left = Left::default();
-        let open = |device: Box<dyn Port + Send>, mac, mtu| OpenPort { port: device, mac, mtu };
-        opened.ports.push(match &port.device {
-            Device::Packet(interface) => {
-                let addresses = port.addresses.iter().map(Prefix::addr).collect();
-                let station = |found: &towpath_interface::Interface| Claim::Station {
-                    mac: station_mac(&found.mac, &port.addresses),
-                    addresses,
-                };
-                let socket =
-                    PacketSocket::open(interface, station).map_err(|e| of_port(port, e))?;
-                let (mac, mtu) = (socket.interface().mac, socket.interface().mtu);
-                let mac = station_mac(&mac, &port.addresses);
-                open(counted(socket, &left, &port.name, capture)?, mac, mtu)
-            }
-            Device::Tap(name) => {
-                let options = Options { name: Some(name.clone()) };
-                let tap = Tap::open(&options).map_err(|e| of_port(port, e))?;
-                set_up_host(tap.name(), TAP_MTU, &[]).map_err(|e| of_port(port, e))?;
-                let mac = station_mac(name.as_bytes(), &port.addresses);
-                open(counted(tap, &left, &port.name, capture)?, mac, TAP_MTU)
-            }
-        });
+        if let Some((device, mtu, mac)) = device(words, port, &left)? {
+            split(words, port, (device, mtu, mac), &left, &mut parts)?;
+        }
         opened.counters.push(left);
+    }
+    for (port, left) in words.iter().zip(&opened.counters) {
+        let Device::Bridge { members, ageing, addresses } = &port.device else { continue };
+        let members: Vec<_> = members.iter().filter_map(|name| parts.remove(name)).collect();
+        let mac = station_mac(port.name.as_bytes(), &port.addresses);
+        let mtu = members.iter().map(|part| part.mtu).min().unwrap_or(TAP_MTU);
+        let mut config = BridgeConfig::new(mac);
+        if let Some(seconds) = ageing {
+            config.ageing_ns = u64::from(*seconds) * 1_000_000_000;
+        }
+        if let Some(count) = addresses {
+            config.addresses_max = *count as usize;
+        }
+        let members = members.into_iter().map(|part| part.port).collect();
+        let bridge = Bridge::new(members, config).map_err(|error| of_port(port, error))?;
+        let part = Part { port: Box::new(Counting::new(bridge, left)), mac, mtu };
+        parts.insert(port.name.clone(), part);
+    }
+    for port in words.iter().filter(|port| !port.addresses.is_empty()) {
+        let Some(Part { port: device, mac, mtu }) = parts.remove(&port.name) else { continue };
+        let device = match capture {
+            Some(file) => Box::new(file.capture(&port.name, device).context("--pcap")?),
+            None => device,
+        };
+        opened.ports.push(OpenPort { port: device, mac, mtu });
     }
     Ok(opened)
 }
 
-fn of_port(port: &PortWords, error: impl std::fmt::Display) -> anyhow::Error {
-    Failure::error(ExitCode::Failed, format!("port {}: {error}", port.name))
+/// The device of a port, with its longest packet and the router's Ethernet address there; none of
+/// ports that stand on others.
+#[expect(clippy::type_complexity, reason = "the parts of one port")]
+fn device(
+    words: &[PortWords],
+    port: &PortWords,
+    left: &Left,
+) -> Result<Option<(Box<dyn Port + Send>, u32, [u8; 6])>> {
+    let vlans = || layers::vlans_of(words, &port.name).map(|(vlan, _)| vlan);
+    // Addresses of all VLANs are behind the one Ethernet address of their device.
+    let mut addresses = port.addresses.clone();
+    vlans().for_each(|vlan| addresses.extend(&vlan.addresses));
+    Ok(Some(match &port.device {
+        Device::Packet(interface) => {
+            let names = vlans().chain([port]).map(|port| &port.name);
+            let is_bridged = names.into_iter().any(|name| layers::is_member(words, name));
+            let station = |found: &towpath_interface::Interface| Claim::Station {
+                mac: station_mac(&found.mac, &addresses),
+                addresses: addresses.iter().map(Prefix::addr).collect(),
+            };
+            let socket = match is_bridged {
+                true => PacketSocket::open_bridged(interface),
+                false => PacketSocket::open(interface, station),
+            };
+            let socket = socket.map_err(|error| of_port(port, error))?;
+            let (mac, mtu) = (socket.interface().mac, socket.interface().mtu);
+            (Box::new(Counting::new(socket, left)), mtu, station_mac(&mac, &addresses))
+        }
+        Device::Tap(name) => {
+            let options = Options { name: Some(name.clone()) };
+            let tap = Tap::open(&options).map_err(|error| of_port(port, error))?;
+            set_up_host(tap.name(), TAP_MTU, &[]).map_err(|error| of_port(port, error))?;
+            let mac = station_mac(name.as_bytes(), &addresses);
+            (Box::new(Counting::new(tap, left)), TAP_MTU, mac)
+        }
+        Device::Vlan(..) | Device::Bridge { .. } => return Ok(None),
+    }))
 }
 
-/// A device that leaves its counters behind, recorded if there is a capture.
-fn counted<P: Port + Counted + 'static>(
-    device: P,
+/// Divides a device among its VLANs. A part of a bridge is divided as well: frames with a tag must
+/// not leave by another port without it.
+fn split(
+    words: &[PortWords],
+    port: &PortWords,
+    (device, mtu, mac): (Box<dyn Port + Send>, u32, [u8; 6]),
     left: &Left,
-    name: &str,
-    capture: Option<&CaptureFile>,
-) -> Result<Box<dyn Port + Send>> {
-    let counting = Counting::new(device, left);
-    Ok(match capture {
-        Some(file) => Box::new(file.capture(name, counting).context("--pcap")?),
-        None => Box::new(counting),
-    })
+    parts: &mut BTreeMap<String, Part>,
+) -> Result<()> {
+    let is_member = layers::is_member(words, &port.name);
+    let mut wanted: Vec<_> = layers::vlans_of(words, &port.name)
+        .map(|(vlan, id)| (vlan.name.clone(), Vlan::Tagged(id)))
+        .collect();
+    if wanted.is_empty() && !is_member {
+        parts.insert(port.name.clone(), Part { port: device, mac, mtu });
+        return Ok(());
+    }
+    if is_member || !port.addresses.is_empty() {
+        wanted.push((port.name.clone(), Vlan::Untagged));
+    }
+    let vlans: Vec<_> = wanted.iter().map(|(_, vlan)| *vlan).collect();
+    let ports = towpath_vlan::split(device, &vlans).map_err(|error| of_port(port, error))?;
+    for (place, ((name, _), vlan)) in wanted.into_iter().zip(ports).enumerate() {
+        // Each of them would tell the counters of all.
+        let port: Box<dyn Port + Send> = match place {
+            0 => Box::new(Counting::new(vlan, left)),
+            _ => Box::new(vlan),
+        };
+        parts.insert(name, Part { port, mac, mtu });
+    }
+    Ok(())
+}
+
+fn of_port(port: &PortWords, error: impl std::fmt::Display) -> anyhow::Error {
+    Failure::error(ExitCode::Failed, format!("port {}: {error}", port.name))
 }

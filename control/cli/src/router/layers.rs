@@ -1,0 +1,126 @@
+//! Ports that stand on other ports: VLANs, and bridges.
+
+use super::args::{Device, PortWords};
+
+/// Ports that stand on `name` as VLANs, with their tags.
+pub fn vlans_of<'a>(
+    ports: &'a [PortWords],
+    name: &'a str,
+) -> impl Iterator<Item = (&'a PortWords, u16)> {
+    ports.iter().filter_map(move |port| match &port.device {
+        Device::Vlan(parent, id) if parent == name => Some((port, *id)),
+        _ => None,
+    })
+}
+
+/// Whether a port is part of a bridge.
+pub fn is_member(ports: &[PortWords], name: &str) -> bool {
+    ports.iter().any(|port| match &port.device {
+        Device::Bridge { members, .. } => members.iter().any(|member| member == name),
+        _ => false,
+    })
+}
+
+/// Checks that the ports which others name are there, and can be named so.
+///
+/// # Errors
+/// With the sentence for the user.
+pub fn check(ports: &[PortWords]) -> Result<(), String> {
+    let names = || ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+    let find = |by: &str, name: &str| {
+        let found = ports.iter().find(|port| port.name == name);
+        found.ok_or_else(|| format!("{by} stands on the port {name:?}; there are {}", names()))
+    };
+    let mut members_of_all: Vec<&str> = Vec::new();
+    for port in ports {
+        let name = &port.name;
+        match &port.device {
+            Device::Vlan(parent, id) => {
+                let below = find(name, parent)?;
+                if !matches!(below.device, Device::Packet(_) | Device::Tap(_)) {
+                    return Err(format!("{name}: VLANs stand on packet and tap, not on {parent}"));
+                }
+                if vlans_of(ports, parent).filter(|(_, other)| other == id).count() > 1 {
+                    return Err(format!("two ports are the VLAN {id} of {parent}: leave one out"));
+                }
+            }
+            Device::Bridge { members, .. } => {
+                for member in members {
+                    let below = find(name, member)?;
+                    if matches!(below.device, Device::Bridge { .. }) {
+                        return Err(format!(
+                            "{name}: a bridge cannot be part of another, {member}"
+                        ));
+                    }
+                    if !below.addresses.is_empty() {
+                        return Err(format!(
+                            "{member} is part of the bridge {name}, which has the addresses: give \
+                             {member} none"
+                        ));
+                    }
+                    if members_of_all.contains(&member.as_str()) {
+                        return Err(format!("{member} is part of two bridges, or of one twice"));
+                    }
+                    members_of_all.push(member);
+                }
+            }
+            Device::Packet(_) | Device::Tap(_) => {}
+        }
+        let carries = is_member(ports, name) || vlans_of(ports, name).next().is_some();
+        if port.addresses.is_empty() && !carries {
+            return Err(format!(
+                "the port {name} has no address: expected ADDRESS/LENGTH behind a comma, unless a \
+                 VLAN or a bridge stands on it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(name: &str, device: Device, has_address: bool) -> PortWords {
+        let addresses = has_address.then(|| "10.1.0.1/24".parse().unwrap());
+        PortWords { name: name.to_owned(), device, addresses: addresses.into_iter().collect() }
+    }
+
+    fn packet(name: &str, has_address: bool) -> PortWords {
+        port(name, Device::Packet("eth0".into()), has_address)
+    }
+
+    fn vlan(name: &str, parent: &str, id: u16) -> PortWords {
+        port(name, Device::Vlan(parent.into(), id), true)
+    }
+
+    fn bridge(name: &str, members: &[&str]) -> PortWords {
+        let members = members.iter().map(|name| (*name).to_owned()).collect();
+        port(name, Device::Bridge { members, ageing: None, addresses: None }, true)
+    }
+
+    #[test]
+    fn ports_stand_on_ports_that_can_carry_them() {
+        let good = [
+            vec![packet("lan", false), vlan("office", "lan", 10), vlan("guests", "lan", 20)],
+            vec![vlan("office", "lan", 10), packet("lan", true)],
+            vec![packet("a", false), packet("b", false), bridge("br", &["a", "b"])],
+        ];
+        good.iter().for_each(|ports| assert_eq!(check(ports), Ok(())));
+        let wrong = [
+            (vec![packet("lan", false)], "the port lan has no address"),
+            (vec![packet("lan", true), vlan("o", "lam", 10)], "\"lam\"; there are lan, o"),
+            (
+                vec![packet("l", true), vlan("o", "l", 1), vlan("p", "l", 1)],
+                "two ports are the VLAN",
+            ),
+            (vec![packet("l", true), vlan("o", "l", 1), vlan("p", "o", 2)], "not on o"),
+            (vec![packet("a", true), packet("b", false), bridge("c", &["a", "b"])], "give a none"),
+            (vec![packet("a", false), bridge("c", &["a", "a"])], "of one twice"),
+        ];
+        for (ports, wanted) in wrong {
+            let error = check(&ports).unwrap_err();
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+}
