@@ -516,6 +516,10 @@ fn several_runs_have_to_be_told_apart() {
         ask --run $one
         ask --name second
         ask --run $two --name second
+        kill -STOP $one
+        ask
+        {towpath} ip addr add 10.99.0.1/32 dev lo; echo \"change $?\"
+        kill -CONT $one
         kill $one $two; wait"
     );
     let ns = Namespace::new();
@@ -523,8 +527,11 @@ fn several_runs_have_to_be_told_apart() {
     let text = &output.stdout;
     let mut statuses = text.lines().filter_map(|line| line.strip_prefix("status "));
     assert_eq!(statuses.next(), Some("1"), "none: {text}");
-    assert!(text.contains("no `towpath run` of this user is there"), "{text}");
-    assert_eq!(statuses.collect::<Vec<_>>(), ["1", "0", "0", "1"], "{text}");
+    assert!(text.contains("no `towpath run` or `router` of this user is there"), "{text}");
+    assert_eq!(statuses.collect::<Vec<_>>(), ["1", "0", "0", "1", "0"], "{text}");
+    let stopped = "did not answer within 2 s; is it stopped?";
+    assert!(text.contains(stopped) && text.contains("left out: the run with"), "{text}");
+    assert!(text.contains("\nchange 1\n"), "the stopped run may be meant: {text}");
     let several = "several runs may be meant: name one by --run PID or --name NAME";
     assert!(text.contains(several) && text.contains(" second (sleep)"), "{text}");
 }

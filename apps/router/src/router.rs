@@ -2,7 +2,9 @@
 
 use towpath_direct::{Node, NodeConfig};
 use towpath_pool::Port;
-use towpath_stack::net::{Forwarding, InterfaceConfig, Logged, NetConfig, RuleSet, SourceCheck};
+use towpath_stack::net::{
+    Change, Forwarding, InterfaceConfig, Logged, NetConfig, Refused, RuleSet, SourceCheck,
+};
 use towpath_stack::{Budget, Instant, Stack, StackConfig, Turn};
 use towpath_wire::MacAddr;
 
@@ -106,6 +108,14 @@ impl Router {
     /// Name of the `n`-th port.
     pub fn name(&self, n: usize) -> &str {
         self.node.stack.net.interfaces().get(n + 1).map_or("", |interface| interface.name())
+    }
+
+    /// Makes all of several changes, for packets at one moment.
+    ///
+    /// # Errors
+    /// None of them was made: the first one that cannot be, and why.
+    pub fn apply(&mut self, now_ns: u64, changes: &[Change]) -> Result<(), Refused> {
+        self.node.stack.net.apply(Instant(now_ns), changes)
     }
 
     /// The stack, for what it counted and knows.

@@ -41,7 +41,7 @@ pub enum Call {
 pub struct Reply {
     /// Version of the protocol.
     pub version: u32,
-    /// Process id of `towpath run` or `towpath proxy`.
+    /// Process id of `towpath run`, `router` or `proxy`.
     pub pid: u32,
     /// Name that `--name` gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,6 +75,8 @@ pub enum RunKind {
     Run,
     /// `towpath proxy`, or `towpath proxy run`.
     Proxy,
+    /// `towpath router`.
+    Router,
 }
 
 /// Counters of one layer of a stack.
