@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::{Namespace, Output, PATIENCE, Process, is_inline, towpath, wait_for_port};
+use crate::{Namespace, Output, PATIENCE, Process, eventually, is_inline, towpath, wait_for_port};
 
 /// Two namespaces joined by a veth pair: `here` with clients of the kernel, `there` with towpath
 /// on `vb`, where the kernel is 10.1.0.9 and fd00:1::9.
@@ -116,6 +116,32 @@ impl Veth {
         let links: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
         links[0]["promiscuity"].as_u64().expect("a number")
     }
+}
+
+/// Sends bytes to itself over a connection on loopback, and prints a line for each answer.
+const BEATS: &str = "
+import socket, time
+listener = socket.create_server(('127.0.0.1', 7902))
+near = socket.create_connection(('127.0.0.1', 7902))
+far = listener.accept()[0]
+while True:
+    near.sendall(b'beat'); far.sendall(far.recv(4)); print(near.recv(4).decode(), flush=True)
+    time.sleep(.05)
+";
+
+/// Removes the interface of a run, with `options` that name it. The run says so, and a connection
+/// on another interface of the same stack lives.
+///
+/// # Panics
+/// When one of that is not so.
+pub fn unplug(lab: &Veth, options: &[&str]) {
+    let run = lab.run(options, &["python3", "-c", BEATS]);
+    eventually("the run has begun", || run.stderr().contains("on vb"));
+    eventually("a connection is there", || run.stdout().contains("beat"));
+    lab.there.run(&["ip", "link", "del", "vb"]).ok();
+    eventually("the removal is told", || run.stderr().contains("the interface vb was deleted"));
+    let before = run.stdout().len();
+    eventually("the connection lives", || run.stdout().len() > before + 20);
 }
 
 /// A counter in the JSON of `--stats=json`.

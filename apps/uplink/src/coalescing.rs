@@ -1,8 +1,6 @@
 //! Receive coalescing for devices that give one segment at a time.
 
-use std::os::fd::BorrowedFd;
-
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_pool::{Batch, Pool, Port};
 use towpath_stack::net::coalesce;
 
 use crate::counting::Counted;
@@ -50,43 +48,6 @@ impl<P: Port> Port for Coalescing<P> {
         out.len() - before
     }
 
-    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        self.port.submit(now_ns, pool, batch)
-    }
-
-    fn offloads(&self) -> Offloads {
-        self.port.offloads()
-    }
-
-    fn link_type(&self) -> LinkType {
-        self.port.link_type()
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.port.wake_fd()
-    }
-
-    fn looked(&mut self, ready: bool) {
-        self.port.looked(ready);
-    }
-
-    fn blocked(&self) -> bool {
-        self.port.blocked()
-    }
-
-    fn is_gone(&self) -> bool {
-        self.port.is_gone()
-    }
-
-    fn next_timeout_ns(&self) -> Option<u64> {
-        self.port.next_timeout_ns()
-    }
-
-    fn undelivered(&self) -> u64 {
-        self.port.undelivered()
-    }
-
-    fn undelivered_of_ended(&self) -> u64 {
-        self.port.undelivered_of_ended()
-    }
+    towpath_pool::forward_port!(port: submit, offloads, link_type, wake_fd, looked, blocked);
+    towpath_pool::forward_port!(port: is_gone, next_timeout_ns, undelivered, undelivered_of_ended);
 }

@@ -1,11 +1,10 @@
 //! What ports count.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use towpath_engine::Counters;
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_pool::Port;
 use towpath_shape::Shaped;
 
 /// Names and values of one layer.
@@ -138,49 +137,8 @@ impl<P: Counted> Drop for Counting<P> {
 }
 
 impl<P: Port + Counted> Port for Counting<P> {
-    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        self.port.poll(now_ns, pool, out, max)
-    }
-
-    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        self.port.submit(now_ns, pool, batch)
-    }
-
-    fn offloads(&self) -> Offloads {
-        self.port.offloads()
-    }
-
-    fn link_type(&self) -> LinkType {
-        self.port.link_type()
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.port.wake_fd()
-    }
-
-    fn looked(&mut self, ready: bool) {
-        self.port.looked(ready);
-    }
-
-    fn blocked(&self) -> bool {
-        self.port.blocked()
-    }
-
-    fn is_gone(&self) -> bool {
-        self.port.is_gone()
-    }
-
-    fn next_timeout_ns(&self) -> Option<u64> {
-        self.port.next_timeout_ns()
-    }
-
-    fn undelivered(&self) -> u64 {
-        self.port.undelivered()
-    }
-
-    fn undelivered_of_ended(&self) -> u64 {
-        self.port.undelivered_of_ended()
-    }
+    towpath_pool::forward_port!(port: poll, submit, offloads, link_type, wake_fd, looked, blocked);
+    towpath_pool::forward_port!(port: is_gone, next_timeout_ns, undelivered, undelivered_of_ended);
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Recording what passes through a [`Port`].
 
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use towpath_pool::{Batch, Offloads, Packet, Pool, Port};
+use towpath_pool::{Batch, Packet, Pool, Port};
 
 use crate::spool::{Progress, Spool};
 use crate::{Direction, Interface, LinkType, SNAPLEN_DEFAULT, Writer};
@@ -355,30 +354,6 @@ impl<P: Port> Port for Capture<P> {
         taken
     }
 
-    fn offloads(&self) -> Offloads {
-        self.port.offloads()
-    }
-
-    fn link_type(&self) -> towpath_pool::LinkType {
-        self.port.link_type()
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.port.wake_fd()
-    }
-
-    fn looked(&mut self, ready: bool) {
-        self.port.looked(ready);
-    }
-
-    fn blocked(&self) -> bool {
-        self.port.blocked()
-    }
-
-    fn is_gone(&self) -> bool {
-        self.port.is_gone()
-    }
-
     fn next_timeout_ns(&self) -> Option<u64> {
         let shared = self.file.lock();
         let flush = if shared.dirty {
@@ -389,19 +364,17 @@ impl<P: Port> Port for Capture<P> {
         [flush, self.port.next_timeout_ns()].into_iter().flatten().min()
     }
 
-    fn undelivered(&self) -> u64 {
-        self.port.undelivered()
-    }
-
-    fn undelivered_of_ended(&self) -> u64 {
-        self.port.undelivered_of_ended()
-    }
+    towpath_pool::forward_port!(port: offloads, link_type, wake_fd, looked, blocked, is_gone);
+    towpath_pool::forward_port!(port: undelivered, undelivered_of_ended);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::BorrowedFd;
+
     use towpath_pool::LinkType as PortLink;
+    use towpath_pool::Offloads;
     use towpath_shm::{Fragments, Mapping, Stretch};
 
     /// A link that returns what is sent, and takes `room` packets per call.

@@ -49,10 +49,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-use std::os::fd::BorrowedFd;
-
 use towpath_link::{Dice, Dropped, Link, LinkConfig, LinkStats, QueuedPacket};
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_pool::{Batch, Pool, Port};
 
 /// A port behind a link each way.
 pub struct Shaped<P> {
@@ -155,30 +153,6 @@ impl<P: Port> Port for Shaped<P> {
         count
     }
 
-    fn offloads(&self) -> Offloads {
-        self.port.offloads()
-    }
-
-    fn link_type(&self) -> LinkType {
-        self.port.link_type()
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.port.wake_fd()
-    }
-
-    fn looked(&mut self, ready: bool) {
-        self.port.looked(ready);
-    }
-
-    fn blocked(&self) -> bool {
-        self.port.blocked()
-    }
-
-    fn is_gone(&self) -> bool {
-        self.port.is_gone()
-    }
-
     fn next_timeout_ns(&self) -> Option<u64> {
         let egress = match (self.ready.is_empty(), self.port.blocked()) {
             (true, _) => self.egress.next_timeout_ns(),
@@ -196,9 +170,8 @@ impl<P: Port> Port for Shaped<P> {
         self.port.undelivered() + self.egress.held_bytes() + ready
     }
 
-    fn undelivered_of_ended(&self) -> u64 {
-        self.port.undelivered_of_ended()
-    }
+    towpath_pool::forward_port!(port: offloads, link_type, wake_fd, looked, blocked, is_gone);
+    towpath_pool::forward_port!(port: undelivered_of_ended);
 }
 
 #[cfg(test)]

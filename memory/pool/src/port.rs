@@ -184,3 +184,97 @@ impl<P: Port + ?Sized> Port for Box<P> {
         (**self).undelivered_of_ended()
     }
 }
+
+/// Methods of a [`Port`] around another one that are those of the other, by the name of its field.
+///
+/// ```
+/// use towpath_pool::{Batch, Pool, Port};
+///
+/// /// Counts packets that its port receives.
+/// struct Counted<P> {
+///     port: P,
+///     count: usize,
+/// }
+///
+/// impl<P: Port> Port for Counted<P> {
+///     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+///         let count = self.port.poll(now_ns, pool, out, max);
+///         self.count += count;
+///         count
+///     }
+///
+///     towpath_pool::forward_port!(port: submit, offloads, link_type, wake_fd, looked, blocked);
+///     towpath_pool::forward_port!(port: is_gone, next_timeout_ns);
+///     towpath_pool::forward_port!(port: undelivered, undelivered_of_ended);
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_port {
+    ($port:ident: $($method:ident),+) => { $( $crate::forward_port!(@ $method $port); )+ };
+    (@ poll $port:ident) => {
+        fn poll(
+            &mut self,
+            now_ns: u64,
+            pool: &mut $crate::Pool,
+            out: &mut $crate::Batch,
+            max: usize,
+        ) -> usize {
+            self.$port.poll(now_ns, pool, out, max)
+        }
+    };
+    (@ submit $port:ident) => {
+        fn submit(
+            &mut self,
+            now_ns: u64,
+            pool: &mut $crate::Pool,
+            batch: &mut $crate::Batch,
+        ) -> usize {
+            self.$port.submit(now_ns, pool, batch)
+        }
+    };
+    (@ looked $port:ident) => {
+        fn looked(&mut self, ready: bool) {
+            self.$port.looked(ready);
+        }
+    };
+    (@ offloads $port:ident) => {
+        fn offloads(&self) -> $crate::Offloads {
+            self.$port.offloads()
+        }
+    };
+    (@ link_type $port:ident) => {
+        fn link_type(&self) -> $crate::LinkType {
+            self.$port.link_type()
+        }
+    };
+    (@ blocked $port:ident) => {
+        fn blocked(&self) -> bool {
+            self.$port.blocked()
+        }
+    };
+    (@ is_gone $port:ident) => {
+        fn is_gone(&self) -> bool {
+            self.$port.is_gone()
+        }
+    };
+    (@ next_timeout_ns $port:ident) => {
+        fn next_timeout_ns(&self) -> Option<u64> {
+            self.$port.next_timeout_ns()
+        }
+    };
+    (@ undelivered $port:ident) => {
+        fn undelivered(&self) -> u64 {
+            self.$port.undelivered()
+        }
+    };
+    (@ undelivered_of_ended $port:ident) => {
+        fn undelivered_of_ended(&self) -> u64 {
+            self.$port.undelivered_of_ended()
+        }
+    };
+    (@ wake_fd $port:ident) => {
+        fn wake_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            self.$port.wake_fd()
+        }
+    };
+}
