@@ -154,9 +154,10 @@ pub const CALLS: &[Call] = &[
         "getifaddrs freeifaddrs if_nametoindex if_indextoname if_nameindex",
         "the stack's interfaces, as AF_NETLINK sockets show them",
     ),
-    kernel(
-        "getaddrinfo getnameinfo gethostbyname",
-        "what libc resolves itself goes over the kernel's network; AI_ADDRCONFIG looks at the kernel's addresses",
+    works(
+        "getaddrinfo gethostbyname gethostbyname2 gethostbyname_r gethostbyname2_r getnameinfo",
+        "the machine's own name (gethostname) leads to the stack's addresses, and back. All else libc \
+         resolves over the kernel's network; AI_ADDRCONFIG looks at the kernel's addresses",
     ),
     works(
         "fopen fopen64 open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2",

@@ -27,8 +27,8 @@
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`handle`]: what a call acts on; [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and
 //!   recvmsg; [`control`]: what their control messages say; [`copy`]: sendfile and splice;
-//! - [`option`], [`ioctl`], [`interface`], [`netlink`], [`resolver`]; [`signal`]: handlers that
-//!   interrupt calls;
+//! - [`option`], [`ioctl`], [`interface`], [`names`], [`netlink`], [`resolver`]; [`signal`]:
+//!   handlers that interrupt calls;
 //! - [`poll`], [`epoll`]: waiting for many, by the reactor of `towpath_client`;
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
 
@@ -55,6 +55,7 @@ pub mod ioctl;
 mod library;
 pub mod limit;
 pub mod message;
+pub mod names;
 pub mod netlink;
 mod numbers;
 pub mod option;

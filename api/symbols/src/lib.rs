@@ -7,8 +7,8 @@
 //!
 //! - `state`: what the calls of the process keep; `real`: libc's functions, found once; `cancel`:
 //!   which of them are cancellation points; `complaint`: what the library itself says;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`,
-//!   `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `names`,
+//!   `limits`, `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
 //!   `sandbox`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by
 //!   number.
@@ -25,6 +25,7 @@ mod files;
 mod folders;
 mod interfaces;
 mod limits;
+mod names;
 mod opening;
 mod pipes;
 mod polling;

@@ -176,6 +176,24 @@ reals! {
     setrlimit(resource: __rlimit_resource_t, limit: *const rlimit) -> c_int;
     prlimit(pid: pid_t, resource: __rlimit_resource_t, new: *const rlimit, old: *mut rlimit) -> c_int;
     getifaddrs(to: *mut *mut ifaddrs) -> c_int;
+    getaddrinfo(
+        node: *const c_char, service: *const c_char, hints: *const addrinfo,
+        to: *mut *mut addrinfo,
+    ) -> c_int;
+    gethostbyname(name: *const c_char) -> *mut hostent;
+    gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent;
+    gethostbyname_r(
+        name: *const c_char, to: *mut hostent, buffer: *mut c_char, len: usize,
+        result: *mut *mut hostent, error: *mut c_int,
+    ) -> c_int;
+    gethostbyname2_r(
+        name: *const c_char, family: c_int, to: *mut hostent, buffer: *mut c_char, len: usize,
+        result: *mut *mut hostent, error: *mut c_int,
+    ) -> c_int;
+    getnameinfo(
+        addr: *const sockaddr, len: socklen_t, host: *mut c_char, host_len: socklen_t,
+        service: *mut c_char, service_len: socklen_t, flags: c_int,
+    ) -> c_int;
     if_nameindex() -> *mut libc::if_nameindex;
     if_nametoindex(name: *const c_char) -> c_uint;
     if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;

@@ -1,0 +1,64 @@
+//! The machine's own name, which leads to the stack.
+//!
+//! Programs bind to what gethostname(2) says and call themselves by it (Java RMI, Erlang, MPI,
+//! Hadoop). On the host the name leads to an address that the stack does not have. In a run it
+//! leads to the stack's addresses, as a container's name leads to those of the container.
+
+use std::ffi::CStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use towpath_shm::layout::RawAddr;
+
+use crate::{Posix, interface};
+
+/// Addresses of the stack that other hosts reach, IPv4 first, if `name` is this machine's. None for
+/// other names, and where the stack has no such address.
+pub fn of_own(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
+    if !posix.is_active() || !is_own(name) {
+        return None;
+    }
+    let mut all = addresses(posix);
+    all.sort_by_key(|ip| !ip.is_ipv4());
+    (!all.is_empty()).then_some(all)
+}
+
+/// Whether an address is one of those that [`of_own`] tells.
+pub fn is_own_address(posix: &'static Posix, ip: IpAddr) -> bool {
+    posix.is_active() && addresses(posix).contains(&ip)
+}
+
+/// gethostname(2), as a text without its padding.
+pub fn own() -> Option<String> {
+    // SAFETY: a plain structure, for which zero is a value, that the call fills in.
+    let known = unsafe {
+        let mut known: libc::utsname = std::mem::zeroed();
+        (libc::uname(&raw mut known) == 0).then_some(known)
+    };
+    // SAFETY: uname(2) ends each text with NUL.
+    let name = unsafe { CStr::from_ptr(known.as_ref()?.nodename.as_ptr()) };
+    name.to_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+fn is_own(name: &CStr) -> bool {
+    // Names of DNS do not differ by case (RFC 4343).
+    own().is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(name.to_bytes()))
+}
+
+fn addresses(posix: &'static Posix) -> Vec<IpAddr> {
+    let entries = interface::list(posix).unwrap_or_default();
+    let reached =
+        |entry: &&towpath_shm::control::Interface| entry.flags & libc::IFF_LOOPBACK as u32 == 0;
+    let ips = entries.iter().filter(reached).filter_map(|entry| ip(&entry.addr));
+    ips.filter(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())).collect()
+}
+
+fn ip(addr: &RawAddr) -> Option<IpAddr> {
+    match i32::from(addr.family) {
+        libc::AF_INET => {
+            let [a, b, c, d, ..] = addr.ip;
+            Some(Ipv4Addr::new(a, b, c, d).into())
+        }
+        libc::AF_INET6 => Some(Ipv6Addr::from(addr.ip).into()),
+        _ => None,
+    }
+}
