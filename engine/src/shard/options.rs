@@ -305,7 +305,7 @@ impl Shard {
         Ok(reply)
     }
 
-    fn tcp_info(
+    pub(crate) fn tcp_info(
         &self,
         slot: u32,
         info: Option<&SocketInfo>,
