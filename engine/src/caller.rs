@@ -1,9 +1,10 @@
-//! What this process inherited from its parent, and how a program is started that inherits the same.
+//! State that this process inherited from its parent, and how a program is started that inherits
+//! the same.
 //!
-//! Ignored signals and the signal mask pass through exec (signal(7)). Rust's runtime ignores SIGPIPE before
-//! `main`, and std lets each program that it starts begin with SIGPIPE's default and an empty mask, so a
-//! program would not find what its user chose (`nohup`, `trap '' PIPE`). What there was is therefore noted
-//! before the runtime starts, and restored between fork and exec.
+//! Ignored signals and the signal mask pass through exec (signal(7)). Rust's runtime ignores
+//! SIGPIPE before `main`, and std starts each program with SIGPIPE's default and an empty mask. So
+//! a program would not find its user's choice (`nohup`, `trap '' PIPE`). The inherited state is
+//! therefore noted before the runtime starts, and restored between fork and exec.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -14,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Signals as a process has them when it starts; bit n - 1 stands for signal n.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SignalState {
-    /// Those that are ignored. All others do what they do by default.
+    /// Signals that are ignored, a bit each. All others have their default action.
     pub ignored: u64,
-    /// Those that are blocked.
+    /// Signals that are blocked, a bit each.
     pub blocked: u64,
 }
 
@@ -33,8 +34,8 @@ static AT_START: extern "C" fn() = note;
 
 extern "C" fn note() {
     let (mut ignored, mut blocked) = (0, 0);
-    // SAFETY: plain structures that the calls fill in; nothing is changed. Signals that the C library
-    // keeps for itself are refused, and count as not ignored.
+    // SAFETY: plain structures that the calls fill in; nothing is changed. Signals that the C
+    // library keeps for itself are refused, and count as not ignored.
     unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
@@ -50,7 +51,8 @@ extern "C" fn note() {
 }
 
 impl SignalState {
-    /// What this process was started with: noted before `main`, whatever was changed since.
+    /// The signals that this process was started with: noted before `main`, whatever was changed
+    /// since.
     pub fn at_start() -> Self {
         let (ignored, blocked) = (&IGNORED, &BLOCKED);
         Self { ignored: ignored.load(Ordering::Relaxed), blocked: blocked.load(Ordering::Relaxed) }
@@ -63,8 +65,8 @@ impl SignalState {
 
     /// Makes this the state of the calling process, whose only thread calls. Async-signal-safe.
     fn apply(self) {
-        // SAFETY: plain structures, and no handler is installed. SIGKILL, SIGSTOP and the C library's own
-        // signals are refused, which leaves them as they are.
+        // SAFETY: plain structures, and no handler is installed. SIGKILL, SIGSTOP and the C
+        // library's own signals are refused, which leaves them as they are.
         unsafe {
             let mut mask: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut mask);
@@ -82,8 +84,8 @@ impl SignalState {
     }
 }
 
-/// Lets this process wait for its children. A process that was started with SIGCHLD ignored has none to wait
-/// for: the kernel forgets them as they end (waitpid(2)).
+/// Lets this process wait for its children. A process that was started with SIGCHLD ignored has
+/// none to wait for: the kernel forgets them as they end (waitpid(2)).
 pub fn expect_children() {
     // SAFETY: a plain structure, and no handler.
     unsafe {
@@ -93,14 +95,14 @@ pub fn expect_children() {
     }
 }
 
-/// Lets `command` begin with `signals`, and with `control` under the number `number`, on which it is not closed by
-/// exec(2). What that number stood for before is closed in the new process. `control` stays open here as long as
-/// `command` is there.
+/// Lets `command` begin with `signals`, and with `control` under the number `number`, on which it
+/// is not closed by exec(2). A descriptor that had the number before is closed in the new process.
+/// `control` stays open here as long as `command` is there.
 pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, number: RawFd) {
     let begin = move || {
         signals.apply();
-        // SAFETY: `control` is open as long as the closure is there, and the number is the program's own
-        // business, whose process this is by now.
+        // SAFETY: `control` is open as long as the closure is there, and the number is the
+        // program's own business, whose process this is by now.
         let given = unsafe {
             if control.as_raw_fd() == number {
                 libc::fcntl(number, libc::F_SETFD, 0)
@@ -110,8 +112,8 @@ pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, nu
         };
         if given == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
-    // SAFETY: between fork and exec the closure makes system calls by async-signal-safe functions only, and
-    // neither allocates nor takes a lock.
+    // SAFETY: between fork and exec the closure makes system calls by async-signal-safe functions
+    // only, and neither allocates nor takes a lock.
     unsafe { command.pre_exec(begin) };
 }
 

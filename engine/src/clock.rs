@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use towpath_tcp::Instant;
 
-/// What an engine takes for the time.
+/// The time source of an engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Clock {
     /// CLOCK_MONOTONIC, the clock of ports, and CLOCK_REALTIME.

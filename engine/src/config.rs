@@ -1,4 +1,4 @@
-//! What the owner of an engine decides.
+//! Decisions of an engine's owner.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,9 +7,10 @@ use towpath_stack::StackConfig;
 use towpath_stack::net::InterfaceConfig;
 use towpath_wire::Prefix;
 
-/// How long nobody may take a byte of what the last program left behind. That is how long a connection
-/// without a process waits at a shut window: as on Linux it is probed after 200 ms, then after twice as long
-/// each time, while that is less than `TCP_RTO_MAX`, 120 s (`tcp_probe_timer`, `tcp_orphan_retries`).
+/// Limit on the time for which no peer takes a byte of the last program's data. A connection
+/// without a process waits as long at a shut window. As on Linux it is probed after 200 ms, then
+/// after twice as long each time, while that is less than `TCP_RTO_MAX` (`tcp_probe_timer`,
+/// `tcp_orphan_retries`).
 const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
 /// An engine's configuration.
@@ -25,7 +26,8 @@ pub struct EngineConfig {
     pub memory_cap: u64,
     /// Most sockets of all programs, at most [`towpath_shm::layout::SLOTS_MAX`].
     pub sockets_max: u32,
-    /// Most processes, at most [`towpath_shm::layout::CHANNELS_MAX`]. Beyond, fork and its kin fail.
+    /// Most processes, at most [`towpath_shm::layout::CHANNELS_MAX`]. Beyond, fork and its kin
+    /// fail.
     pub channels_max: u32,
     /// How much memory sockets have, if programs set nothing (SO_RCVBUF, SO_SNDBUF).
     pub buffers: Buffers,
@@ -34,15 +36,17 @@ pub struct EngineConfig {
     /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
     /// was sent.
     pub exit_when_unused: bool,
-    /// It returns, too, when no peer has taken a byte of that for this long; the peers then see a reset.
+    /// `run` also returns when no peer has taken a byte of such data for this long; the peers then
+    /// see a reset.
     pub leave_stalled: Duration,
-    /// Of several shards [`crate::Engine::run`] turns all on its own thread at first, and gives half of those of a thread
-    /// to another one whenever that thread has used a processor for four fifths of 100 ms. Otherwise each shard has a
-    /// thread from the beginning.
+    /// [`crate::Engine::run`] turns all shards on its own thread at first. Whenever a thread has
+    /// used a processor for four fifths of 100 ms, half of its shards go to another one. Otherwise
+    /// each shard has a thread from the beginning.
     pub threads_by_need: bool,
-    /// How long a thread goes on looking for something to do before it sleeps ([`crate::Engine::busy_poll`]), as long as it
-    /// finds something as a rule. To be woken costs some 10 to 50 µs, much of
-    /// it until an idle processor is awake. Zero: it sleeps at once, as it does where it may use a single processor.
+    /// How long a thread goes on looking for something to do before it sleeps
+    /// ([`crate::Engine::busy_poll`]), as long as it finds something as a rule. To be woken costs
+    /// some 10 to 50 µs, much of it until an idle processor is awake. Zero: it sleeps at once, as
+    /// it does where it may use a single processor.
     pub busy_poll: Duration,
 }
 
@@ -54,7 +58,8 @@ pub const BUSY_POLL: Duration = Duration::from_micros(50);
 pub struct ResolverConfig {
     /// Where it is.
     pub address: IpAddr,
-    /// It stands in the place of nameservers on the host's loopback only, which is not the stack's.
+    /// The nameserver replaces nameservers on the host's loopback, which is not the stack's, and no
+    /// others.
     pub only_loopback: bool,
 }
 

@@ -10,10 +10,11 @@ use crate::mail::{Mailbox, Notice, Order};
 use crate::registry::Registry;
 use crate::shard::Shard;
 
-/// How often each is heard in one turn of both: what one says in answer to the other's answer is for the next turn.
+/// How often each is heard in one turn of both: what one says in answer to the other's answer is
+/// for the next turn.
 const EXCHANGES: usize = 4;
 
-/// The registry of an engine, and its thread. It is where the shards are, or with the thread.
+/// The registry of an engine, and its thread. The registry is held here, or by the thread.
 pub(crate) struct Control {
     registry: Option<Box<Registry>>,
     thread: Option<Thread>,
@@ -33,7 +34,8 @@ pub(crate) struct Desk {
 }
 
 impl Control {
-    /// A registry that is turned between turns of the shards, the first of which sleeps for it, too.
+    /// A registry that is turned between turns of the shards, the first of which sleeps for it,
+    /// too.
     pub fn new(registry: Box<Registry>, first: &mut Shard) -> io::Result<Self> {
         first.watch_registry(registry.as_fd())?;
         Ok(Self { registry: Some(registry), thread: None })
@@ -65,8 +67,8 @@ impl Control {
         own.into_iter().chain(timeout).min()
     }
 
-    /// Gives the registry a thread, for so many shards. It stays here if there is none to be had. The shards' desks, if
-    /// it has one.
+    /// Gives the registry a thread, and returns the desks of so many shards. None: no thread could
+    /// be made, and the registry stays here.
     pub fn begin_thread(&mut self, first: &mut Shard, shards: usize) -> Option<Vec<Desk>> {
         let registry = self.registry.take()?;
         match Thread::begin(registry, first, shards) {
@@ -76,15 +78,15 @@ impl Control {
         self.thread.as_ref().map(|thread| thread.desks.clone())
     }
 
-    /// Ends the thread, if there is one: the registry is here again. These shards are all that other threads do not have,
-    /// which end, too.
+    /// Ends the thread, if there is one, and takes the registry back. `first` and `others` are the
+    /// shards that no other thread has; they end, too.
     ///
     /// # Panics
     /// When the thread has, unless this one does already.
     pub fn end_thread(&mut self, first: &mut Shard, others: &mut [Shard]) {
         let Some(thread) = self.thread.take() else { return };
         match thread.end(first, others) {
-            // Nobody waits for its descriptors any more.
+            // No process waits for the registry's descriptors any more.
             Ok(registry) => self.registry = Some(registry),
             Err(panic) if !thread::panicking() => panic::resume_unwind(panic),
             Err(_) => {}
@@ -161,7 +163,7 @@ impl Thread {
         if first.watch_mail(desks[0].bell()).is_err() {
             return Err(registry);
         }
-        // It goes to the thread when that is there.
+        // The thread gets the registry through the channel once it runs.
         let (give, take) = mpsc::channel();
         let theirs = desks.clone();
         let work = move || serve(take.recv().expect("it is sent, or all ends"), &theirs);
@@ -191,7 +193,7 @@ impl Thread {
     }
 }
 
-/// One for each shard; all put what they say into one box.
+/// Desks, one for each shard, with one common box for notices.
 fn desks(count: usize) -> io::Result<Vec<Desk>> {
     let notices = Mailbox::new()?;
     let desk = |orders| Desk { orders, notices: notices.clone() };
@@ -209,7 +211,7 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// What the thread does until all shards have finished.
+/// Body of the registry's thread, until all shards have finished.
 fn serve(mut registry: Box<Registry>, desks: &[Desk]) -> Box<Registry> {
     let _alarm = Alarm(desks);
     let notices = &desks[0].notices;
@@ -223,7 +225,8 @@ fn serve(mut registry: Box<Registry>, desks: &[Desk]) -> Box<Registry> {
         tell(&mut registry);
         let timeout = registry.time_left(registry.clock.now());
         registry.look(timeout);
-        // What is heeded may take a while: a gatekeeper has its say there.
+        // The orders are told first: a notice may take a while, because a gatekeeper is called for
+        // it.
         tell(&mut registry);
         for notice in notices.take() {
             match notice {

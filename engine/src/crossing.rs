@@ -1,5 +1,6 @@
-//! Tests: what registry and shard tell each other comes late, in any portions, while processes begin, ask, make others
-//! and end. More of it: TOWPATH_CROSSING_SEED=1 TOWPATH_CROSSING_SEEDS=1000.
+//! Tests: what registry and shard tell each other comes late, in any portions, while processes
+//! begin, ask, make others and end. More of it: TOWPATH_CROSSING_SEED=1
+//! TOWPATH_CROSSING_SEEDS=1000.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -63,7 +64,7 @@ impl Proc {
         self.asked = Some(towpath_ring::ask(channel, &request));
     }
 
-    /// What breaks the rules. That it fails, because the engine has hung up, is as good.
+    /// Breaks a rule. A failure, because the engine has hung up, is as good.
     fn harm(&self, what: usize, a: u32) {
         match (what, &self.channel) {
             (19, _) => {
@@ -326,7 +327,7 @@ impl Sim {
 
     fn end(&mut self, seed: u64) {
         self.settle();
-        // Who waits has an answer, unless it was cut off.
+        // A process that waited has its answer, unless it was cut off.
         if !self.hostile {
             for proc in &self.procs {
                 assert!(proc.waiting.is_none(), "seed {seed}: {:?} is not answered", proc.waiting);

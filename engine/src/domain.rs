@@ -5,7 +5,7 @@ use std::io;
 use towpath_ring::Region;
 use towpath_shm::token;
 
-/// What the registry and the shards of a domain have in common; a clone is of the same one.
+/// Parts that the registry and the shards of a domain share; a clone is of the same domain.
 #[derive(Debug, Clone)]
 pub(crate) struct Domain {
     pub region: Region,

@@ -35,11 +35,11 @@ use towpath_shm::control::Request;
 
 /// A stack, its ports, and the programs on it.
 ///
-/// Threads may turn it one after the other. Dropping it closes the programs' control sockets, which they take for its
-/// end; [`Engine::run`] also lets peers know.
+/// Threads may turn it one after the other. Dropping it closes the programs' control sockets, which
+/// they take for its end; [`Engine::run`] also lets peers know.
 ///
 /// # Example
-/// One without ports, whose programs have loopback. It needs no privileges.
+/// An engine without ports needs no privileges; its programs have loopback.
 /// ```
 /// use std::thread;
 ///
@@ -66,7 +66,7 @@ pub struct Engine {
     /// The others, while no other threads have them.
     pub(crate) others: Vec<Shard>,
     pub(crate) busy: Busy,
-    /// Those, which give them back in the end.
+    /// Threads that have the other shards, and give them back in the end.
     pub(crate) helpers: Vec<Helper>,
     /// [`EngineConfig::threads_by_need`]: when, in percent of a processor.
     pub(crate) threads_by_need: Option<u32>,
@@ -89,13 +89,15 @@ pub enum EngineError {
     /// Shards are a power of two, and no more than [`SHARDS_MAX`].
     #[error("{0} shards: there can be 1, 2, 4, 8 or 16")]
     Shards(usize),
-    /// Programs cannot decide about connections to addresses that are not theirs. With the interface's name.
+    /// Programs cannot decide about connections to addresses that are not theirs. With the
+    /// interface's name.
     #[error("interface {0} is any-address")]
     AnyAddress(String),
     /// No such interface, or a router of another family.
     #[error("route to {0:?} cannot be added")]
     Route(RouteConfig),
-    /// The system gave no memory, or no descriptor: the region, the poller and the status page take some.
+    /// The system gave no memory, or no descriptor: the region, the poller and the status page take
+    /// some.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -118,8 +120,9 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An engine with its interfaces up and no program. `ports[i]` drives `config.interfaces[i]`. `seed` is random and
-    /// secret: initial sequence numbers, ports and the keys of hash tables come from it.
+    /// An engine with its interfaces up and no program. `ports[i]` drives `config.interfaces[i]`.
+    /// `seed` is random and secret: initial sequence numbers, ports and the keys of hash tables
+    /// come from it.
     ///
     /// # Errors
     /// Interfaces and routes that do not fit, and what the system refuses. The ports are dropped.
@@ -131,9 +134,10 @@ impl Engine {
         Self::with_clock(config, vec![ports], seed, Clock::System)
     }
 
-    /// The same with several shards, which [`Engine::run`] divides among threads: as many as there are elements in `ports`,
-    /// each of which has a queue of every device. A packet may come in at any of them. One that comes in at the shard
-    /// that has its flow ([`towpath_stack::Owners`]) costs least.
+    /// The same with several shards, which [`Engine::run`] divides among threads. There are as many
+    /// shards as elements in `ports`, each of which has a queue of every device. A packet may come
+    /// in at any of them. A packet that comes in at the shard that has its flow
+    /// ([`towpath_stack::Owners`]) costs least.
     ///
     /// Memory and sockets that the configuration allows are divided among them.
     ///
@@ -192,8 +196,8 @@ impl Engine {
     }
 
     /// A control socket for one process, which inherits it or is sent it. The process says
-    /// [`HELLO`](towpath_shm::control::call::HELLO) on it. The engine counts the process from now on; it has gone when
-    /// all copies of the descriptor are closed.
+    /// [`HELLO`](towpath_shm::control::call::HELLO) on it. The engine counts the process from now
+    /// on; it has gone when all copies of the descriptor are closed.
     ///
     /// # Errors
     /// EMFILE when the descriptors that are left are for the processes that are there; there are
@@ -204,9 +208,10 @@ impl Engine {
         attached.map(Fd::into_owned)
     }
 
-    /// As [`Self::attach`], for the process that this engine lives in: the engine ends with it, when what it leaves behind is
-    /// sent, or nobody takes that any more ([`EngineConfig::leave_stalled`]). Other processes that are attached do not
-    /// change that, and what they have is not waited for.
+    /// As [`Self::attach`], for the process that this engine lives in. The engine ends with that
+    /// process, when its remaining data is sent, or no peer takes it any more
+    /// ([`EngineConfig::leave_stalled`]). Other processes that are attached do not prolong that,
+    /// and their data is not waited for.
     ///
     /// # Errors
     /// As there.
@@ -243,8 +248,8 @@ impl Engine {
         self.control.registry_mut().expect("it has a thread in `run` alone, which has the engine")
     }
 
-    /// From now on every dropped packet is given to `trace`, by several shards at once if there are several. Each is
-    /// copied for it, so without a trace they cost less.
+    /// From now on every dropped packet is given to `trace`, by several shards at once if there are
+    /// several. Each is copied for it, so without a trace they cost less.
     pub fn trace_drops(&mut self, trace: impl Fn(DroppedPacket<'_>) + Send + Sync + 'static) {
         let trace: DropTrace = Arc::new(trace);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -253,15 +258,16 @@ impl Engine {
         }
     }
 
-    /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it may be
-    /// executed. It runs on the thread that deals with processes, all of which wait for it.
+    /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it
+    /// may be executed. The gatekeeper runs on the thread that deals with processes, all of which
+    /// wait for it.
     pub fn on_outsider(&mut self, gatekeeper: impl FnMut(Outsider<'_>) -> bool + Send + 'static) {
         self.here().gatekeeper = Some(Box::new(gatekeeper));
     }
 
-    /// From now on every process that attaches gets the read end `pipe`, and has the kernel kill it when no write
-    /// end is open any more. Only the processes that can end the run (towpath and its guardian) keep a write end.
-    /// Processes that said HELLO before have no read end.
+    /// From now on every process that attaches gets the read end `pipe`. The kernel kills the
+    /// process when no write end is open any more. Only the processes that can end the run (towpath
+    /// and its guardian) keep a write end. Processes that said HELLO before have no read end.
     pub fn set_lifeline(&mut self, pipe: OwnedFd) {
         self.here().lifeline = Some(pipe.into());
     }
@@ -304,7 +310,7 @@ fn shard(
     let host = Host::new(place, windows, slots, config.buffers, &clock);
     let mut shard = Shard::new(stack, host, (ports, status), clock)?;
     (shard.resolver, shard.leave_stalled) = (config.resolver, config.leave_stalled);
-    // Who is waited for needs the only one.
+    // A single processor is needed by the program that the engine waits for.
     let are_several = towpath_ring::processors() > 1;
     shard.lookout = Lookout::new(if are_several { config.busy_poll } else { Duration::ZERO });
     let next = place.number + 1;
@@ -337,7 +343,7 @@ fn join(
     Ok(())
 }
 
-/// What tests do to an engine by hand, where programs would say it.
+/// Steps that tests make by hand, in place of programs.
 #[cfg(test)]
 impl Engine {
     /// A process without rings, and its end of the control socket.
@@ -355,9 +361,9 @@ impl Engine {
         given
     }
 
-    /// It has asked for something on its control socket, and the time for that has come.
+    /// Answers a request on a control socket, whose turn has come.
     pub(crate) fn grant(&mut self, id: ChannelId, request: &Request) {
-        // It has the answer to the one before.
+        // The process gets the answer to its former request first.
         self.exchange();
         self.here().begin(id, request);
         for order in std::mem::take(&mut self.here().orders[0]) {
@@ -368,7 +374,7 @@ impl Engine {
         }
     }
 
-    /// What a program says and does between two turns is dealt with in the next.
+    /// Turns, and then hears the programs: the next turn deals with it.
     pub(crate) fn turn_and_look(&mut self) {
         self.shard.do_turn();
         self.shard.look();

@@ -16,9 +16,9 @@ use crate::net::NetState;
 use crate::report::{Counters, SocketEntry};
 use crate::shard::Shard;
 
-/// An [`Engine`] that does one turn for each call of [`Hand::turn`] and never sleeps, on a clock that only
-/// moves as it is told. The same calls have the same results, so a harness can go through cases that are
-/// made of bytes, and count instead of measure.
+/// An [`Engine`] that does one turn for each call of [`Hand::turn`] and never sleeps, on a clock
+/// that only moves as it is told. The same calls have the same results, so a harness can go through
+/// cases that are made of bytes, and count instead of measure.
 #[derive(Debug)]
 pub struct Hand {
     engine: Engine,
@@ -45,8 +45,8 @@ impl Hand {
         self.engine.attach()
     }
 
-    /// Lets time pass, which may be none, and does what [`Engine::run`] does between two sleeps. What programs say
-    /// meanwhile is for the next turn.
+    /// Lets time pass, which may be none, and does what [`Engine::run`] does between two sleeps.
+    /// Requests that programs make meanwhile are for the next turn.
     pub fn turn(&mut self, passed: Duration) {
         self.engine.pass(passed);
         for shard in std::iter::once(&mut self.engine.shard).chain(&mut self.engine.others) {

@@ -16,7 +16,7 @@ impl ChannelId {
     }
 }
 
-/// A process that one of those made that were attached and not cloned (a shell, say, that the run
-/// began with), and all that descend from it.
+/// A process that was made by an attached, uncloned one (a shell, say, that the run began with),
+/// and all its descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Family(pub u64);

@@ -1,25 +1,36 @@
-//! The engine: threads that turn a stack for programs in other processes, and one that knows these processes.
+//! The engine: threads that turn a stack for programs in other processes, and one that knows these
+//! processes.
 //!
-//! It owns the ports, the stack and the region; programs attach through channels (see
-//! [`towpath_shm::layout`]). An [`Engine`] is made, then [`Engine::run`] works on the calling thread
-//! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`]. A thread that waits for
-//! other things, too, turns it by [`Engine::turn`]; harnesses do by [`Hand`].
+//! The engine owns the ports, the stack and the region; programs attach through channels (see
+//! [`towpath_shm::layout`]). [`Engine::run`] works on the calling thread until it is stopped.
+//! Meanwhile other threads reach the engine through a [`Remote`]. A thread that waits for other
+//! descriptors, too, calls [`Engine::turn`]; harnesses use [`Hand`].
 //!
-//! Two things are in it. The `shard` is the data path: a stack with its ports, the sockets, and the rings of the
-//! programs that hold them. The `registry` is who there is: processes, their control sockets, and the descriptors that
-//! are given out and closed. Neither knows the other: each tells what the other is to know by `mail`, and `control`
-//! carries that to and fro, between two threads in [`Engine::run`], on one where a host turns the engine.
+//! Two things are in it. The `shard` is the data path: a stack with its ports, the sockets, and the
+//! rings of the programs that hold them. The `registry` is who there is: processes, their control
+//! sockets, and the descriptors that are given out and closed. Neither knows the other: each tells
+//! news by `mail`, which `control` carries. In [`Engine::run`] it goes between two threads; where a
+//! host turns the engine, it stays on one.
 //!
-//! Reading order: `run` (the loop, one page) → `team` (several shards, and threads) → `control` and `mail` → in the
-//! registry `requests` (what processes ask that descriptors go with) → in the shard `turn`, `sleeping` → `orders` (what
-//! the registry says), `commands` and `rounds` (what programs say, and when a request is answered) → `host` (what the stack tells) → `slots`, `channels`
-//! (the sockets, and which process holds them) → `told` and `asked` (commands and requests about sockets) → `births`,
-//! `portions` and `ending` (how processes come from processes, and end) → `lifecycle` (how sockets end) → `tell`
-//! (events) → `feeding`, `sweep` (memory that programs wait for, and memory that is taken back). What these change, and
-//! no more than that, is in `askers`, `ends` and `starved`, so that the shard, which has it, need not know what is done
-//! with it. Apart from these stands [`caller`]: how a program is started.
+//! Reading order:
+//! 1. `run`: the loop, one page.
+//! 2. `team`: several shards, and threads.
+//! 3. `control` and `mail`.
+//! 4. In the registry `requests`: requests that descriptors go with.
+//! 5. In the shard `turn` and `sleeping`.
+//! 6. `orders`: news of the registry; `commands` and `rounds`: news of programs, and when a request
+//!    is answered; `host`: news of the stack.
+//! 7. `slots` and `channels`: the sockets, and which process holds them.
+//! 8. `told` and `asked`: commands and requests about sockets.
+//! 9. `births`, `portions` and `ending`: how processes come from processes, and end.
+//! 10. `lifecycle`: how sockets end; `tell`: events.
+//! 11. `feeding` and `sweep`: memory that programs wait for, and memory that is taken back.
 //!
-//! What is to be done later stands in lists, which are named by what is done with their entries:
+//! The state that these files change is in `askers`, `ends` and `starved`, so that the shard need
+//! not know the use of it. Apart from these stands [`caller`]: how a program is
+//! started.
+//!
+//! Work for later stands in lists, which are named by the step that their entries wait for:
 //!
 //! | list | what is in it | who does it, when |
 //! |---|---|---|

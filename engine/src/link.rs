@@ -1,4 +1,4 @@
-//! What a process image and the shards tell each other by.
+//! Connection between a process image and the shards.
 
 use std::io;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ pub(crate) struct Link {
     pub ring: EngineChannel,
     /// Our end of the bell that is rung when the process sleeps and has events. All shards ring it.
     pub doorbell: Arc<Fd>,
-    /// What the process rings, in the shard's poller.
+    /// Bell that the process rings, in the shard's poller.
     pub engine_bell: Arc<Fd>,
 }
 
-/// What the process is given of all of them.
+/// Descriptors and memory that the process is given by all shards.
 #[derive(Debug)]
 pub(crate) struct Given {
-    /// One of the channels; its memory has all.
+    /// A channel of the process; its memory has all of them.
     pub channel: Channel,
-    /// One for each shard.
+    /// Bells of the shards, one each.
     pub engine_bells: Vec<Arc<Fd>>,
     /// Its end of the bell that we ring.
     pub doorbell: Fd,
 }
 
 impl Link {
-    /// Fresh memory with empty rings and fresh bells, for a new process image: one for each shard. `lost`: the program
-    /// shall look at everything first.
+    /// Fresh memory with empty rings and fresh bells, for a new process image: one for each shard.
+    /// `lost`: the program shall look at everything first.
     pub fn new(lost: bool, shards: u32) -> io::Result<(Vec<Self>, Given)> {
         let channels = Channel::create_all(shards)?;
         let (ours, theirs) = doorbell::pair()?;
@@ -47,7 +47,7 @@ impl Link {
         Ok((channels.into_iter().zip(bells).map(link).collect(), given))
     }
 
-    /// What may have to be closed where that holds up nobody.
+    /// Descriptors whose last close may sleep, so that it happens where no one waits.
     pub fn into_bells(self) -> [Arc<Fd>; 2] {
         [self.doorbell, self.engine_bell]
     }

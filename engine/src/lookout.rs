@@ -5,11 +5,11 @@ use std::time::Duration;
 use towpath_ring::Spin;
 use towpath_tcp::Instant;
 
-/// Between two looks others may have the processor. For longer than this somebody wants it who computes; who serves a few
-/// requests sleeps sooner.
+/// Between two looks others may have the processor. For longer than this somebody wants it who
+/// computes; who serves a few requests sleeps sooner.
 const TAKEN: Duration = Duration::from_micros(250);
-/// How long there is no look after that, the first time: who sleeps gets the processor as soon as it is woken, but who gave
-/// it away waits for its turn, some ms.
+/// Time without a look after that, at first. A sleeper gets the processor as soon as it is woken,
+/// but a thread that yielded waits for its turn, some ms.
 const CROWDED: Duration = Duration::from_millis(100);
 /// The longest, when it is so each time.
 const CROWDED_MAX: Duration = Duration::from_millis(1600);
@@ -30,7 +30,8 @@ impl Lookout {
         Self { most, spin: Spin::new(), crowded_until: Instant::ZERO, crowded_for: CROWDED }
     }
 
-    /// Before a sleep of at most `timeout`: until when to look, and to say by [`Self::learn`] what came of it. None: sleep.
+    /// Before a sleep of at most `timeout`: until when to look, and to say by [`Self::learn`] what
+    /// came of it. None: sleep.
     pub fn until(&mut self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
         let is_short = timeout.is_some_and(|timeout| timeout < self.most);
         let looks = !self.most.is_zero()
@@ -40,15 +41,15 @@ impl Lookout {
         looks.then(|| now + self.most)
     }
 
-    /// Whether there was something. Not after a look that somebody [took](Self::is_taken): what came then would have been
-    /// there sooner had the thread slept.
+    /// Whether there was something. Not after a look that somebody [took](Self::is_taken): what
+    /// came then would have been there sooner had the thread slept.
     pub fn learn(&mut self, found: bool) {
         self.spin.learn(found);
         self.crowded_for = CROWDED;
     }
 
-    /// The thread had given the processor away, and has it again. True: somebody wanted it for so long that it is to sleep
-    /// from now on.
+    /// The thread had given the processor away, and has it again. True: somebody wanted it for so
+    /// long that it is to sleep from now on.
     pub fn is_taken(&mut self, before: Instant, now: Instant) -> bool {
         if now.since(before) < TAKEN {
             return false;

@@ -1,14 +1,14 @@
-//! What the registry and a shard tell each other, and how it gets from one thread to the other.
+//! Messages between the registry and a shard, and their way from one thread to the other.
 //!
 //! ```text
 //!   registry ── orders ──► shard      what processes want of it that came on their control sockets; queries
 //!            ◄── notices ──           what became of it; descriptors to be closed; who has ended
 //! ```
 //!
-//! Neither waits for the other, but for the moment in which the other is at a box. Both ways are in order: what the
-//! registry says of a process after it was told of that one's end reaches a shard before the process's number is used
-//! again. What is in a box is bounded by what there is to be said: a process has one request at a time with the registry,
-//! and one life; a listing goes in portions, one a turn.
+//! Neither waits for the other, except for the moment in which the other is at a box. Both ways are
+//! in order. So the registry's last orders about a process reach a shard before the process's
+//! number is used again. The length of a box is bounded: a process has one request at a time with
+//! the registry, and one life. A listing goes in portions, one per turn.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,22 +23,24 @@ use towpath_shm::control::{Reply, Request};
 use crate::errno::Errno;
 use crate::ids::{ChannelId, Family};
 use crate::link::Link;
-use towpath_stack::net::{Change, Refused, Traffic};
+use towpath_filter::Rules;
+use towpath_stack::net::{Change, Refused, RuleSet, Traffic};
 
 use crate::net::NetState;
 use crate::report::{Counters, SocketEntry};
 
-/// What the registry tells a shard.
+/// Orders of the registry to a shard.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// A process was let in.
     Open(Newcomer),
-    /// A process wants something of which the shard does a part. It has one want at a time, and answers each by
-    /// [`Notice::Done`] or [`Notice::Refused`].
+    /// A want of a process, of which the shard does a part. A process has one want at a time, and
+    /// the shard answers each by [`Notice::Done`] or [`Notice::Refused`].
     For(ChannelId, Box<Want>),
     /// The answer to what [`Notice::Asks`] said, by its number.
     Answer(ChannelId, u64, Box<Reply>),
-    /// A process says nothing on its control socket any more: it is gone, as a rule, which the shard may know.
+    /// A process says nothing on its control socket any more: it is gone, as a rule, which the
+    /// shard may know.
     Gone(ChannelId),
     /// A process broke the rules of the control socket.
     CutOff(ChannelId),
@@ -46,8 +48,12 @@ pub(crate) enum Order {
     Query(u64, Query),
     /// Changes of the host, for its first shard. [`Told::Applied`] is wanted, under this number.
     Apply(u64, Vec<Change>),
-    /// There is no process any more, or the engine ends with one that is gone: the shard says [`Notice::Left`], with this
-    /// number, when nothing of [`Leavers`] is left to be sent.
+    /// A question for the rules, which [`Told::Rules`] answers.
+    Rules(u64),
+    /// Other rules, for the first shard, which answers as to [`Order::Apply`].
+    SetRules(u64, Option<Box<Rules>>),
+    /// No process is left, or the engine ends with one that is gone. The shard says
+    /// [`Notice::Left`] with this number when no data of [`Leavers`] is left to be sent.
     Leave(u64, Leavers),
     /// There is one again.
     Stay,
@@ -64,17 +70,18 @@ pub(crate) struct Newcomer {
     pub life: Arc<Fd>,
 }
 
-/// What a process wants that came on its control socket.
+/// A want of a process that came on its control socket.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// To be known to have sockets, by (slot, generation), before its HELLO is complete. Those of other shards are among
-    /// them.
+    /// Declares sockets, by (slot, generation), before the process's HELLO is complete. Sockets of
+    /// other shards are among them.
     List(Vec<(u32, u32)>),
     /// To begin, with the sockets that it has beside those that it listed, and with these rings.
     Hello { pid: u32, listed: Vec<(u32, u32)>, link: Link },
     /// Nothing but that all is done that was before: who has ended has given back what it had.
     Nothing,
-    /// To be allowed to ask for a channel for this [`purpose`](towpath_shm::control::purpose); after the same.
+    /// To be allowed to ask for a channel for this [`purpose`](towpath_shm::control::purpose);
+    /// after the same.
     MayClone(u32),
     /// A channel that holds what it holds, which it was allowed to ask for.
     Clone { purpose: u32, clone: Newcomer, link: Link },
@@ -84,7 +91,7 @@ pub(crate) enum Want {
     NoClone(Errno),
 }
 
-/// What another thread wants to know.
+/// A question of another thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Query {
     Sockets,
@@ -96,21 +103,23 @@ pub(crate) enum Query {
     Nothing,
 }
 
-/// What a shard tells the registry.
+/// News of a shard for the registry.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// What a process wanted is done; of [`Want::Tokens`]: one bit for each, set if the process holds it.
+    /// A process's want is done. The bits are for [`Want::Tokens`]: one for each socket, set if the
+    /// process holds it.
     Done(ChannelId, u64),
-    /// It is not. What came with it comes back, if it was not made use of.
+    /// A process's want is refused. The want comes back with its descriptors, if it was not made
+    /// use of.
     Refused(ChannelId, Errno, Option<Box<Want>>),
-    /// A process asks in its cell what the registry knows: the number of that, how the process calls itself, and what it
-    /// asks.
+    /// A process asks in its cell what the registry knows: the number of that, how the process
+    /// calls itself, and what it asks.
     Asks(ChannelId, u64, u32, Box<Request>),
     /// A process's image is gone, or was cut off: what programs may have, too.
     Unlinked(ChannelId, [Arc<Fd>; 2]),
     /// A process broke the rules: no shard hears it any more.
     CutOff(ChannelId),
-    /// Nothing of a process is left. What came with it comes back.
+    /// Every trace of a process is gone. The descriptor by which the shard watched it comes back.
     Ended(ChannelId, Arc<Fd>),
     /// See [`Order::Query`].
     Told(u64, Told),
@@ -122,16 +131,16 @@ pub(crate) enum Notice {
     Finished,
 }
 
-/// Whose last bytes an engine waits for before it ends.
+/// Processes whose last bytes an engine waits for before it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leavers {
     /// All processes: there is none.
     All,
-    /// Those that have gone by now. Others are there, whose sockets end with the engine.
+    /// Processes that have gone by now. The sockets of others end with the engine.
     Gone,
 }
 
-/// What a shard answers to a query.
+/// Answer of a shard to a query.
 #[derive(Debug)]
 pub(crate) enum Told {
     /// Some of its sockets: there are more.
@@ -144,6 +153,7 @@ pub(crate) enum Told {
     Net(Box<NetState>),
     Traffic(Vec<Traffic>),
     Applied(Result<(), Refused>),
+    Rules(Option<Arc<RuleSet>>),
     Nothing,
 }
 
@@ -179,7 +189,7 @@ impl<T> Mailbox<T> {
         let mut queue = self.lock();
         queue.extend(all.drain(..));
         let was_empty = !self.0.has_some.swap(true, Ordering::Release);
-        // Who is woken may have the processor at once, and wants the lock.
+        // The woken thread may have the processor at once, and wants the lock.
         drop(queue);
         if was_empty {
             doorbell::ring(self.bell());
@@ -201,8 +211,8 @@ impl<T> Mailbox<T> {
         std::mem::take(&mut *queue)
     }
 
-    /// Rung when something comes into the empty box, and never cleared: for an edge-triggered poller, which tells of each
-    /// ring once.
+    /// Rung when something comes into the empty box, and never cleared: for an edge-triggered
+    /// poller, which tells of each ring once.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

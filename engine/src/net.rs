@@ -48,7 +48,7 @@ pub struct Applied {
 
 impl NetState {
     /// The net as a shard knows it, with its own traffic alone.
-    pub(crate) fn of(net: &Net, now: Instant) -> Self {
+    pub fn of(net: &Net, now: Instant) -> Self {
         let interfaces = net.interfaces().iter().map(|link| InterfaceState {
             id: link.id(),
             name: link.name().to_owned(),

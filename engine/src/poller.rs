@@ -9,13 +9,13 @@ use towpath_shm::Fd;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-/// What may wake a thread.
+/// An event source that may wake a thread.
 pub(crate) trait Source: Copy {
     /// For [`Self::of`].
     fn token(self) -> u64;
-    /// What has this token.
+    /// The source with this token.
     fn of(token: u64) -> Self;
-    /// What is waited for. (That the other end is closed is always.)
+    /// Events to wait for. (EPOLLHUP is reported in any case.)
     fn wanted(self) -> EventFlags;
 }
 
@@ -64,9 +64,9 @@ impl<S: Source> Poller<S> {
         self.watched -= 1;
     }
 
-    /// Sleeps for at most `timeout` (None: for ever). Zero: only looks. Gives everything that there is: the end of a
-    /// process must not come with a later look than a request that was made after that end. False: a signal ended the
-    /// sleep, and nothing was looked at.
+    /// Sleeps for at most `timeout` (None: for ever). Zero: only looks. All events are given: a
+    /// later look must not report the end of a process after a request made after that end. False:
+    /// a signal ended the sleep, and nothing was looked at.
     pub fn wait(&mut self, timeout: Option<Duration>, woken: &mut Vec<S>) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,

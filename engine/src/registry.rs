@@ -1,14 +1,17 @@
-//! The processes of a run, apart from the sockets that they hold: who there is, and which descriptors each is given.
+//! The processes of a run, apart from the sockets that they hold: who there is, and which
+//! descriptors each is given.
 //!
 //! ```text
 //!   control socket ─► hear ─► room? ─► begin ─► order ─► shard ─► notice ─► heed ─► the answer, with descriptors
 //! ```
 //!
-//! It is turned by a thread of its own, which may be slow, or by a shard's between two turns. Whichever it is, what it
-//! wants of the shards stands in [`Registry::orders`], and what they say comes by [`Registry::heed`].
+//! A thread of its own turns the registry, and may be slow, or a shard's thread does between two
+//! turns. In both cases its orders for the shards stand in [`Registry::orders`], and their notices
+//! come by [`Registry::heed`].
 //!
-//! A process is known to all shards, which hold its sockets. What it wants all of them have to do, or to refuse; what
-//! ends it in one ends it in all; and its number is used again when the last has said that nothing of it is left.
+//! A process is known to all shards, which hold its sockets. Each of its wants is done, or refused,
+//! by all of them, and an end in one shard is an end in all. Its number is used again when the last
+//! shard has said that it has no trace of it.
 
 mod answer;
 pub(crate) mod closer;
@@ -43,8 +46,8 @@ use crate::registry::sources::Source;
 use crate::remote::Remote;
 use crate::report::EngineCounters;
 
-/// A family may have at most 1/FAMILY_SHARE of all processes, so that its programs cannot use them up and keep
-/// unrelated programs from forking.
+/// A family may have at most 1/FAMILY_SHARE of all processes, so that its programs cannot use them
+/// up and keep unrelated programs from forking.
 const FAMILY_SHARE: u32 = 2;
 
 pub(crate) type Gatekeeper = Box<dyn FnMut(Outsider<'_>) -> bool + Send>;
@@ -60,7 +63,7 @@ pub struct Outsider<'a> {
     pub why: Outside,
 }
 
-/// Which processes there are, and what they are given.
+/// The processes of a run, and the descriptors that they are given.
 pub(crate) struct Registry {
     processes: Vec<Option<Box<Process>>>,
     /// Ids that nobody has.
@@ -86,12 +89,13 @@ pub(crate) struct Registry {
     woken: Vec<Source>,
     waiting: Waiting,
     queries: Queries,
-    /// What each shard is told next.
+    /// Orders that each shard is told next.
     pub orders: Vec<Vec<Order>>,
     pub counters: EngineCounters,
     /// Its part is over when there is no process any more, and was one.
     exit_when_unused: bool,
-    /// It is over when this one is gone. See [`Engine::attach_host`](crate::Engine::attach_host).
+    /// The registry's part is over when this process is gone. See
+    /// [`Engine::attach_host`](crate::Engine::attach_host).
     host: Option<ChannelId>,
     /// There was no process any more, or the host has gone, and the shards were told.
     leaving: Option<Leaving>,
@@ -110,18 +114,18 @@ struct Leaving {
     due: usize,
 }
 
-/// One process. It has the id of its channel.
+/// A process, with the id of its channel.
 #[derive(Debug)]
 pub(crate) struct Process {
     /// Our end of the control socket. In the poller until it has hung up.
     control: Arc<Fd>,
-    /// What the process descends from; None for one whose channel was attached and not cloned.
+    /// Family of the process; None for one whose channel was attached and not cloned.
     family: Option<Family>,
     /// For whom [`Closer`] closes its descriptors: the family, or one made for this process alone.
     closes_as: Family,
     /// A request that is not answered yet.
     pending: Option<Pending>,
-    /// What the shards have said to it.
+    /// Answers of the shards to the process's want.
     verdict: Verdict,
     /// Nothing that it says is heard any more: it is gone, or broke the rules.
     has_hung_up: bool,
@@ -130,7 +134,8 @@ pub(crate) struct Process {
 }
 
 impl Registry {
-    /// None yet, and never more than `max`. `status`: the pages that programs are given, one for each of `shards`.
+    /// None yet, and never more than `max`. `status`: the pages that programs are given, one for
+    /// each of `shards`.
     pub fn new(
         domain: Domain,
         (status, shards): (Fd, usize),
@@ -255,7 +260,7 @@ impl Registry {
         Ok((Newcomer { id, family, life }, theirs))
     }
 
-    /// One shard more knows nothing of it, and says nothing more about it but answers that are due.
+    /// A shard knows the process no more, and says nothing more about it but answers that are due.
     fn end_part(&mut self, id: ChannelId) {
         self.hang_up(id);
         if let Some(process) = self.get_mut(id) {
@@ -264,7 +269,8 @@ impl Registry {
         }
     }
 
-    /// If it is gone, also for the shards, and nothing more will be said about it, its id is used again.
+    /// If it is gone, also for the shards, and nothing more will be said about it, its id is used
+    /// again.
     fn remove_ended(&mut self, id: ChannelId) {
         let ended = |process: &Process| process.parts == 0 && process.pending.is_none();
         if !self.get(id).is_some_and(ended) {
@@ -283,7 +289,7 @@ impl Registry {
                 self.families.remove(&family);
             }
         }
-        // Whoever waits at the other end learns of it now.
+        // A thread that waits at the other end learns of the end now.
         let _ = shutdown(&process.control, Shutdown::Both);
         self.closer.close(process.closes_as, Arc::into_inner(process.control));
         let whose = if self.host.take_if(|host| *host == id).is_some() {
@@ -311,14 +317,14 @@ impl Registry {
         }
     }
 
-    /// It broke the rules.
+    /// Ends a process that broke the rules.
     fn cut_off(&mut self, id: ChannelId) {
         self.hang_up(id);
-        // It is counted once.
+        // The first shard alone is told of the breach, so that it is counted once.
         self.orders[0].push(Order::CutOff(id));
     }
 
-    /// It is gone, or one shard hears it no more: none does.
+    /// Ends a process that is gone, or that one shard has cut off, in all shards.
     fn end_elsewhere(&mut self, id: ChannelId) {
         self.hang_up(id);
         self.tell_all(|| Order::Gone(id));
@@ -342,8 +348,8 @@ impl Registry {
         self.closer.close(whose, descriptors);
     }
 
-    /// Looks at the descriptors, sleeping for at most `timeout` (None: for ever), and does what they ask for, and what
-    /// its time has come for.
+    /// Looks at the descriptors, sleeping for at most `timeout` (None: for ever), and does what
+    /// they ask for, and what its time has come for.
     pub fn look(&mut self, timeout: Option<Duration>) {
         // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
         self.poller.wait(timeout, &mut self.woken).expect("the registry's own epoll works");
@@ -353,7 +359,7 @@ impl Registry {
             match source {
                 Source::Control(id) => self.hear(id),
                 Source::Remote => self.grant_wishes(),
-                // It is looked at in any case.
+                // The thread looks at the shards' notices after each wake-up.
                 Source::Shards => {}
             }
         }
@@ -371,7 +377,7 @@ impl Registry {
         self.poller.add(bell, Source::Shards)
     }
 
-    /// That is over.
+    /// Ends [`Self::watch_shards`].
     pub fn watch_shards_no_more(&mut self, bell: BorrowedFd<'_>) {
         self.poller.remove(bell);
     }
@@ -384,7 +390,7 @@ impl AsFd for Registry {
     }
 }
 
-/// Nobody is told of an engine that is gone, and those who wait for an answer get none.
+/// An engine that is gone tells no process, and threads that wait for an answer get none.
 impl Drop for Registry {
     fn drop(&mut self) {
         self.remote.close();

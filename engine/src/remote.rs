@@ -9,15 +9,17 @@ use towpath_shm::Fd;
 
 use towpath_ring::doorbell;
 
-use towpath_stack::net::{Change, Refused};
+use towpath_filter::Rules;
+use towpath_stack::net::{Change, Refused, RuleSet};
 
 use crate::net::{Applied, NetState};
 use crate::report::{Counters, Left, SocketEntry};
 
 /// A handle on an engine, for other threads than its own; clones are of the same one.
 ///
-/// What asks waits for the answer, which the engine gives in one of its next turns. It gives none before
-/// [`crate::Engine::run`] begins, or somebody else [turns](crate::Engine::turn) it: on the engine's own thread such a call would wait for ever.
+/// A thread that asks waits for the answer, which the engine gives in one of its next turns. Before
+/// [`crate::Engine::run`] begins, or a host [turns](crate::Engine::turn) the engine, there is none:
+/// on the engine's own thread such a call would wait for ever.
 #[derive(Debug, Clone)]
 pub struct Remote {
     shared: Arc<Shared>,
@@ -46,7 +48,7 @@ struct Mailbox {
     closed: bool,
 }
 
-/// What another thread wants of the engine, with where the answer goes.
+/// A wish of another thread, with the sender for its answer.
 #[derive(Debug)]
 pub(crate) enum Wish {
     Stop,
@@ -56,6 +58,8 @@ pub(crate) enum Wish {
     Left(Sender<Left>),
     Net(Sender<NetState>),
     Apply(Vec<Change>, Sender<Result<Applied, Refused>>),
+    Rules(Sender<Option<Arc<RuleSet>>>),
+    SetRules(Option<Box<Rules>>, Sender<Result<Applied, Refused>>),
 }
 
 impl Remote {
@@ -64,8 +68,8 @@ impl Remote {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Lets [`crate::Engine::run`] return. Programs then find their engine gone. Waits for nothing, and does nothing
-    /// when the engine has gone.
+    /// Lets [`crate::Engine::run`] return. Programs then find their engine gone. Waits for nothing,
+    /// and does nothing when the engine has gone.
     pub fn stop(&self) {
         // An engine that is gone has stopped.
         let _ = self.send(Wish::Stop);
@@ -79,9 +83,10 @@ impl Remote {
         self.ask(Wish::Attach)?.map(Fd::into_owned)
     }
 
-    /// All sockets of all programs, and connections without a socket: half-open ones and those in TIME-WAIT. The list is
-    /// made in portions, with the engine's other work between them: it is no picture of one moment. A socket that is
-    /// there all the time stands in it once; a connection without one may be missed, or stand there twice.
+    /// All sockets of all programs, and connections without a socket: half-open ones and those in
+    /// TIME-WAIT. The list is made in portions, with the engine's other work between them: it is no
+    /// picture of one moment. A socket that is there all the time stands in it once; a connection
+    /// without one may be missed, or stand there twice.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -92,12 +97,14 @@ impl Remote {
     /// Counters of all layers since the engine was made.
     ///
     /// # Errors
-    /// The engine does not run any more; [`Engine::run`](crate::Engine::run) has returned what they came to.
+    /// The engine does not run any more; [`Engine::run`](crate::Engine::run) has returned what they
+    /// came to.
     pub fn counters(&self) -> Result<Counters, Gone> {
         self.ask(Wish::Counters)
     }
 
-    /// What keeps an engine running that ends with its last program. Every socket is looked at for it.
+    /// Connections and data that keep an engine running that ends with its last program. The call
+    /// looks at every socket.
     ///
     /// # Errors
     /// The engine does not run any more.
@@ -143,6 +150,25 @@ impl Remote {
     /// ```
     pub fn apply(&self, changes: Vec<Change>) -> Result<Result<Applied, Refused>, Gone> {
         self.ask(|answer| Wish::Apply(changes, answer))
+    }
+
+    /// The rules by which packets are judged, with what they count.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
+    pub fn rules(&self) -> Result<Option<Arc<RuleSet>>, Gone> {
+        self.ask(Wish::Rules)
+    }
+
+    /// Judges packets by other rules, or by none. Every shard goes by them when this returns, and
+    /// no packet was judged by parts of two sets.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
+    pub fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
+        let made = self.ask(|answer| Wish::SetRules(rules.map(Box::new), answer))?;
+        debug_assert!(made.is_ok(), "rules that are compiled are taken");
+        Ok(())
     }
 
     fn ask<T>(&self, wish: impl FnOnce(Sender<T>) -> Wish) -> Result<T, Gone> {

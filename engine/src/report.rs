@@ -1,4 +1,4 @@
-//! What an engine tells about itself.
+//! Reports of an engine about itself.
 
 use std::borrow::Cow;
 
@@ -10,18 +10,18 @@ pub const HOLDERS_SHOWN: usize = 32;
 /// Counters by layer, each with its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Of the engine: turns, commands, processes that attached or were cut off.
+    /// Counters of the engine: turns, commands, processes that attached or were cut off.
     pub engine: Vec<(&'static str, u64)>,
-    /// Of the socket layer: [`towpath_stack::Counters`].
+    /// Counters of the socket layer: [`towpath_stack::Counters`].
     pub sockets: Vec<(&'static str, u64)>,
-    /// Of the IP layer: [`towpath_stack::net::NetCounters`].
+    /// Counters of the IP layer: [`towpath_stack::net::NetCounters`].
     pub net: Vec<(&'static str, u64)>,
     /// Lost packets by reason: [`towpath_stack::DropReason`].
     pub drops: Vec<(&'static str, u64)>,
 }
 
 impl Counters {
-    /// Those of two shards together: the sum of each, or the greater one of what is a maximum.
+    /// Joins the counters of two shards: the sum of each, or the greater one where it is a maximum.
     pub(crate) fn add(&mut self, other: Self) {
         let each = [
             (&mut self.engine, other.engine),
@@ -42,7 +42,7 @@ impl Counters {
     }
 }
 
-/// What [`crate::Engine::run`] leaves behind.
+/// The result of [`crate::Engine::run`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// As they are after the last turn.
@@ -61,7 +61,7 @@ pub struct Left {
     pub unsent: u64,
 }
 
-/// One socket, for `towpath ss`.
+/// A socket, for `towpath ss`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SocketEntry {
     /// `tcp`, `udp` or `icmp`.
@@ -82,7 +82,7 @@ pub struct SocketEntry {
     pub rtt_us: u32,
     /// Congestion control, by the name that TCP_CONGESTION has for it; None without a connection.
     pub congestion: Option<&'static str>,
-    /// What else TCP knows of a connection.
+    /// Further values of TCP about a connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
     /// Processes that hold it and have said which they are, as they say; at most [`HOLDERS_SHOWN`].
@@ -143,7 +143,8 @@ pub struct TcpFigures {
     pub bytes_acked: u64,
     /// Payload received in order, each byte once.
     pub bytes_received: u64,
-    /// Segments sent, those without payload too, as the device cut them; wraps, as do the next three.
+    /// Segments sent, those without payload too, as the device cut them; wraps, as do the next
+    /// three.
     pub segs_out: u32,
     /// Segments received, merged ones counted as the peer sent them.
     pub segs_in: u32,
@@ -167,13 +168,13 @@ pub struct TcpFigures {
     pub sndbuf_limited_ms: u64,
     /// Segments in flight.
     pub unacked: u32,
-    /// Of those in flight, sent again.
+    /// Segments in flight that were sent again.
     pub retrans: u32,
     /// Segments sent again in all.
     pub retrans_total: u32,
-    /// Of those in flight, deemed lost, whether they were sent again or not.
+    /// Segments in flight that are deemed lost, whether they were sent again or not.
     pub lost: u32,
-    /// Of those in flight, reported by the peer in SACK blocks (RFC 2018).
+    /// Segments in flight that the peer has reported in SACK blocks (RFC 2018).
     pub sacked: u32,
     /// Bytes written and not sent.
     pub notsent: u32,
@@ -195,7 +196,8 @@ pub(crate) struct EngineCounters {
     /// Threads that got shards from another one.
     pub threads: u64,
     /// Steps of some 100 ns that programs have caused: commands, holds, events, datagrams, looks at
-    /// slots. A request counts as [`REQUEST`], a turn of the stack within another as [`STACK_TURN`].
+    /// slots. A request counts as [`REQUEST`], a turn of the stack within another as
+    /// [`STACK_TURN`].
     pub work: u64,
     /// Most of them in one turn.
     pub work_turn_max: u64,
@@ -205,9 +207,10 @@ pub(crate) struct EngineCounters {
     pub commands_stale: u64,
     /// Requests of programs.
     pub requests: u64,
-    /// Of them, those that waited until descriptors were closed.
+    /// Requests that waited until descriptors were closed.
     pub requests_waited: u64,
-    /// Portions of CLONEs and HELLOs: more than there are of these when processes have many sockets.
+    /// Portions of CLONEs and HELLOs: more than there are of these when processes have many
+    /// sockets.
     pub request_portions: u64,
     /// Processes that attached.
     pub attached: u64,
@@ -229,7 +232,8 @@ pub(crate) struct EngineCounters {
     pub unclaimed: u64,
     /// Times that a program had to wait for transmit memory.
     pub starved: u64,
-    /// Times that bytes which the peer had acknowledged became room later, because a packet pointed to them.
+    /// Times that bytes which the peer had acknowledged became room later, because a packet pointed
+    /// to them.
     pub unpinned: u64,
     /// Tries to give a program transmit memory.
     pub memory_tries: u64,

@@ -10,26 +10,26 @@ use crate::report::Report;
 use crate::shard::Shard;
 use crate::team::{self, Team, Threads};
 
-/// What comes after a [turn](Engine::turn).
+/// Step that follows a [turn](Engine::turn).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Another one: there is more to do.
     Turn,
-    /// [Sleep](Engine::sleep) until something happens, and no longer than this from the turn on. None: nothing has a
-    /// deadline.
+    /// [Sleep](Engine::sleep) until something happens, and no longer than this from the turn on.
+    /// None: nothing has a deadline.
     Sleep(Option<Duration>),
     /// [`Engine::finish`]: it was stopped, or the last program has gone and is not waited for.
     End,
 }
 
 impl Engine {
-    /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the configuration
-    /// says so ([`exit_when_unused`](crate::EngineConfig::exit_when_unused)). On the calling thread, which sleeps while
-    /// there is nothing to do. What concerns processes, as fork and exec, is dealt with by another thread meanwhile,
-    /// so that no packet waits for it.
+    /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if
+    /// the configuration says so ([`exit_when_unused`](crate::EngineConfig::exit_when_unused)). On
+    /// the calling thread, which sleeps while there is nothing to do. Another thread deals with
+    /// processes meanwhile, as at fork and exec, so that no packet waits for it.
     ///
-    /// In the end every connection is reset whose peer does not have all bytes and the end of the stream, and programs
-    /// that are left get ENETDOWN.
+    /// In the end every connection is reset whose peer does not have all bytes and the end of the
+    /// stream. Programs that are left get ENETDOWN.
     pub fn run(mut self) -> Report {
         let _life = self.live();
         if let Some(desks) = self.control.begin_thread(&mut self.shard, 1 + self.others.len()) {
@@ -58,18 +58,19 @@ impl Engine {
     pub(crate) fn end_threads(&mut self) {
         self.control.end_thread(&mut self.shard, &mut self.others);
         self.others.extend(self.helpers.drain(..).flat_map(team::join));
-        // They were divided and come back as their threads end; what tells them apart by their places counts on this.
+        // Helpers' threads end in any order, but the code that tells shards apart by their places
+        // counts on this order.
         self.others.sort_by_key(|shard| shard.host.place.number);
     }
 
-    /// Makes this thread the one whose end, however it comes, is the engine's for its programs, until the result is
-    /// dropped.
+    /// Makes this thread the one whose end, however it comes, is the engine's for its programs,
+    /// until the result is dropped.
     pub fn live(&self) -> Life {
         self.shard.status.live()
     }
 
-    /// Does what there is to do now, some of it at least. For threads that wait for other things, too; see
-    /// [`Self::begin_sleep`].
+    /// Does what there is to do now, some of it at least. For threads that wait for other things,
+    /// too; see [`Self::begin_sleep`].
     pub fn turn(&mut self) -> Next {
         let timeout = self.team().turn();
         let told = self.exchange();
@@ -91,16 +92,18 @@ impl Engine {
         }
     }
 
-    /// Instead of a sleep that a turn said may last so long: looks for something to do for a moment, if that has been worth
-    /// it, and lets other threads have the processor meanwhile; see [`crate::EngineConfig::busy_poll`]. True: there is
-    /// something, so do not sleep. After false, up to twice that time has passed, or more where others took the processor.
+    /// Instead of a sleep with this timeout: looks for work for a moment, if that has been worth
+    /// it. Other threads may have the processor meanwhile; see [`crate::EngineConfig::busy_poll`].
+    /// True: there is something, so do not sleep. After false, up to twice that time has passed, or
+    /// more where others took the processor.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         self.team().busy_poll(timeout)
     }
 
-    /// Before a sleep of the host's own, after a turn that ended with [`Next::Sleep`]: it lasts until the descriptor of the
-    /// engine ([`AsFd`]) is readable, or as long as that said, and [`Self::end_sleep`] follows. False: do not sleep,
-    /// there is something to do, and no end of a sleep.
+    /// Before a sleep of the host's own, after a turn that ended with [`Next::Sleep`]. The sleep
+    /// lasts until the engine's descriptor ([`AsFd`]) is readable, or for the time in
+    /// [`Next::Sleep`], and [`Self::end_sleep`] follows. False: do not sleep, there is something to
+    /// do, and no end of a sleep.
     ///
     /// ```
     /// use std::os::fd::AsFd;
@@ -151,7 +154,8 @@ impl Engine {
     }
 }
 
-/// What is readable when there is something to do, while the engine [sleeps](Engine::begin_sleep).
+/// A descriptor that is readable when there is work, while the engine
+/// [sleeps](Engine::begin_sleep).
 impl AsFd for Engine {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shard.as_fd()

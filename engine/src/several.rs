@@ -347,7 +347,7 @@ fn a_listing_goes_on_with_the_next_shard() {
     engine.thread.join().expect("it does not panic");
 }
 
-/// One shard finds nonsense in its ring: none hears the process any more.
+/// A shard that finds nonsense in its ring has the process cut off by all.
 #[test]
 fn who_breaks_the_rules_of_one_shard_is_cut_off_by_all() {
     let engine = Running::start(EngineConfig::default());

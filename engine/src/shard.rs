@@ -1,7 +1,7 @@
 //! The data path: a stack, its ports, its sockets and the rings of the programs that have them.
 //!
-//! It knows no process but by its channel: who may attach or fork, and which descriptors a process is given, is the
-//! registry's, and the two tell each other by [`mail`](crate::mail).
+//! A shard knows a process by its channel only. The registry knows which process may attach or
+//! fork, and its descriptors; the two tell each other by [`mail`](crate::mail).
 
 pub(crate) mod among;
 mod asked;
@@ -73,7 +73,7 @@ pub struct DroppedPacket<'a> {
     pub now_ns: u64,
     /// 0: loopback; port `i` drives interface `i + 1`.
     pub interface: u16,
-    /// It was to be sent; otherwise it was received.
+    /// The packet was to be sent; otherwise it was received.
     pub outbound: bool,
     /// The name of its counter, [`towpath_stack::DropReason::as_str`].
     pub reason: &'static str,
@@ -81,19 +81,20 @@ pub struct DroppedPacket<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What one thread turns at a time.
+/// The part of an engine that one thread turns at a time.
 pub(crate) struct Shard {
     pub stack: Stack<Host>,
     pub host: Host,
     pub ports: Vec<Box<dyn Port + Send>>,
     pub pool: Pool,
     pub clock: Clock,
-    /// The status page: whether the engine sleeps, and how long a datagram may be without a question.
+    /// The status page: whether the engine sleeps, and how long a datagram may be without a
+    /// question.
     pub status: EngineStatus,
     pub poller: Poller<Source>,
     /// The other shards, each at the place of its number. Empty when it is alone.
     pub peers: Vec<Option<Peer>>,
-    /// What they ring.
+    /// Bell that the other shards ring.
     pub bell: Option<Arc<Fd>>,
     /// How each port is watched.
     watched: Vec<Watch>,
@@ -113,27 +114,28 @@ pub(crate) struct Shard {
     /// The registry has told it something since it fell asleep.
     pub told: bool,
     pub lookout: Lookout,
-    /// What the counter `work` was at the end of the last turn.
+    /// Value of the counter `work` at the end of the last turn.
     worked: u64,
-    /// What the registry is told next.
+    /// Notices that the registry is told next.
     pub notices: Vec<Notice>,
     pub rounds: Rounds,
-    /// Processes with something that is done in portions. Ids are used again: one without it is passed over.
+    /// Processes with something that is done in portions. Ids are used again: one without it is
+    /// passed over.
     pub to_go_on: VecDeque<ChannelId>,
     /// Holds that all of it may bring about.
     pub promised: usize,
-    /// Clones by the time until which their processes have to begin: after that they are no longer given the
-    /// sockets that their parents open.
+    /// Clones by the time until which their processes have to begin: after that they are no longer
+    /// given the sockets that their parents open.
     pub to_disinherit: VecDeque<(Instant, ChannelId)>,
-    /// Channels of programs that run and have not said HELLO, by the time until which they may: after that they
-    /// hold what they inherit.
+    /// Channels of programs that run and have not said HELLO, by the time until which they may:
+    /// after that they hold what they inherit.
     pub to_restrict: VecDeque<(Instant, ChannelId)>,
     pub listings: VecDeque<Listing>,
     /// The first slot of the next shard, with which a listing of all goes on.
     pub next_shard: Option<u32>,
     pub resolver: Option<ResolverConfig>,
-    /// There are no processes, or the engine ends with one that is gone, and it shall be told under this number when
-    /// nothing of them is left.
+    /// Number under which the registry waits for the end of sending: there are no processes, or the
+    /// engine ends with one that is gone.
     unused: Option<u64>,
     /// How far that is which they left to be sent; None until then.
     leaving: Option<Leaving>,
@@ -144,13 +146,15 @@ pub(crate) struct Shard {
     pub ends: Ends,
     /// Processes that broke the rules of the channel. A process may stand here twice.
     pub to_cut_off: Vec<ChannelId>,
-    /// Connections taken off an accept queue and not claimed: the time at which they are reset, their slots and
-    /// generations.
+    /// Connections taken off an accept queue and not claimed: the time at which they are reset,
+    /// their slots and generations.
     pub to_reset_unclaimed: VecDeque<(Instant, u32, u32)>,
-    /// Sockets that lie in messages and are held by no process, by the time at which they are closed and their
-    /// slots; with the channel that held them last, None once that is gone, because its id is used again.
+    /// Sockets in messages that no process holds, by the time at which they are closed and their
+    /// slots. The channel held the socket last; None once that is gone, because its id is used
+    /// again.
     pub to_close_parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
-    /// Slots of sockets that are gone and that a thread is in still, and the channel of the thread's process.
+    /// Slots of sockets that are gone and that a thread is in still, and the channel of the
+    /// thread's process.
     pub to_reuse: BTreeMap<u32, ChannelId>,
     /// Sockets whose programs wait for transmit memory.
     pub starved: Starved,
@@ -174,13 +178,13 @@ pub(crate) struct Telling {
     pub slot: u32,
     pub generation: u32,
     pub bits: u8,
-    /// Holders that have not been told: the first ones. The last are told first, because those that come
-    /// are added there and look for themselves, and those that go move nobody out of the rest.
+    /// Holders that have not been told: the first ones. The last are told first. New holders are
+    /// added at that end and look for themselves, and leaving ones move no other out of the rest.
     pub left: usize,
 }
 
 impl Shard {
-    /// One without sockets, whose clock is the host's.
+    /// A shard without sockets, whose clock is the host's.
     pub fn new(
         stack: Stack<Host>,
         host: Host,

@@ -1,8 +1,9 @@
 //! Shards that one thread turns, and the threads that they get.
 //!
-//! A team of several may be halved between two turns: another thread has the one half from then on, and nothing else
-//! changes, since shards know each other by their rings and bells alone. Where threads are given by need, that is whenever
-//! the thread of a team has used a processor for four fifths of 100 ms; no team is put together again.
+//! A team of several may be halved between two turns, and another thread has the one half from then
+//! on. Nothing else changes, since shards know each other by their rings and bells alone. Where
+//! threads are given by need, a team is halved whenever its thread has used a processor for four
+//! fifths of 100 ms. No team is put together again.
 //!
 //! ```text
 //!   0 1 2 3      one thread, which sleeps in the poller of shard 0: the others' are in it
@@ -25,12 +26,12 @@ use crate::shard::Shard;
 
 /// How long a thread is watched before it is said to be busy.
 const WATCHED: Duration = Duration::from_millis(100);
-/// A shard that had nothing to do in so many turns sleeps though its thread does not. What comes on its descriptors then is
-/// found when its thread looks at them.
+/// Turns without work after which a shard sleeps though its thread does not. Events on its
+/// descriptors are then found when its thread looks at them.
 const IDLE_TURNS: u32 = 64;
 /// Looks before a sleep on a clock that is turned by hand, which stands still meanwhile.
 const LOOKS_BY_HAND: u32 = 100;
-/// What a busy one uses of a processor, in percent.
+/// Share of a processor that a busy thread uses, in percent.
 pub(crate) const BUSY: u32 = 80;
 
 /// The shards of one thread, as long as nobody else has them.
@@ -41,19 +42,20 @@ pub(crate) struct Team<'a> {
     pub busy: &'a mut Busy,
 }
 
-/// How busy a thread is. While it waits for a processor it is not: another thread would wait as well.
+/// How busy a thread is. While it waits for a processor it is not: another thread would wait as
+/// well.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Busy {
     since: Instant,
-    /// What the thread had used by then.
+    /// Time that the thread had used by then.
     used: Duration,
-    /// What it used from then on to look for something to do.
+    /// Time that it used from then on to look for something to do.
     spun: Duration,
 }
 
 impl Busy {
-    /// Whether it used `percent` of a processor or more since this was asked last. Not before that is a while ago. `used` is
-    /// what the thread has used.
+    /// Whether it used `percent` of a processor or more since this was asked last. Not before that
+    /// is a while ago. `used` is what the thread has used.
     fn is_high(&mut self, now: Instant, percent: u32, used: impl FnOnce() -> Duration) -> bool {
         let span = now.since(self.since);
         if span < WATCHED {
@@ -83,8 +85,8 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// All do what there is to do now, some of it at least. Gives how long they may sleep then; zero: there is more to do.
-    /// None: nothing has a deadline.
+    /// All do what there is to do now, some of it at least. Gives how long they may sleep then;
+    /// zero: there is more to do. None: nothing has a deadline.
     pub fn turn(&mut self) -> Option<Duration> {
         if self.first.is_asleep {
             self.first.wake();
@@ -112,7 +114,7 @@ impl Team<'_> {
         }
         // For all of them, whoever has something to do.
         self.first.look_in_time();
-        // Those that have had nothing to do for a while cost the others nothing from now on.
+        // Shards that have had nothing to do for a while cost the others nothing from now on.
         for other in &mut *self.others {
             if !other.is_asleep && other.idle_turns >= IDLE_TURNS {
                 other.begin_sleep();
@@ -121,12 +123,13 @@ impl Team<'_> {
         timeout
     }
 
-    /// Before a sleep of at most `timeout`: looks for something to do for a moment, if that has been worth it, and lets
-    /// others have the processor. Whether there is something.
+    /// Before a sleep of at most `timeout`: looks for something to do for a moment, if that has
+    /// been worth it. Other threads may have the processor meanwhile. Returns whether there is
+    /// something.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         let mut now = self.first.clock.now();
         let Some(until) = self.first.lookout.until(now, timeout) else { return false };
-        // Of a shard alone nobody asks how busy it is.
+        // The time of a shard alone is not measured: its team cannot be halved.
         let is_watched = !self.others.is_empty();
         let used = || if is_watched { clock::used_by_thread() } else { Duration::ZERO };
         let used_before = used();
@@ -140,7 +143,7 @@ impl Team<'_> {
                 return false;
             }
             if self.all().any(|shard| shard.has_something()) {
-                // Who always finds something looks at descriptors, too.
+                // A thread that always finds work has to look at descriptors, too.
                 self.first.look_in_time();
                 found = true;
             } else {
@@ -155,7 +158,8 @@ impl Team<'_> {
         found
     }
 
-    /// After a turn that said that all may sleep for so long: sleeps, unless there is something all the same.
+    /// After a turn that said that all may sleep for so long: sleeps, unless there is something all
+    /// the same.
     pub fn rest(&mut self, timeout: Option<Duration>) {
         let due = timeout.map(|timeout| self.first.host.now + timeout);
         if !self.busy_poll(timeout) && self.begin_sleep() {
@@ -181,12 +185,13 @@ impl Team<'_> {
         false
     }
 
-    /// Sleeps after that, at most so long; zero after a sleep of the host's own. Shards that have nothing to do sleep on.
+    /// Sleeps after that, at most so long; zero after a sleep of the host's own. Shards that have
+    /// nothing to do sleep on.
     pub fn sleep(&mut self, timeout: Option<Duration>) {
         self.first.sleep(timeout);
     }
 
-    /// What was said in the turn, requests included, is over.
+    /// Ends the turn: the time of its requests and other events is over.
     pub fn end_of_turn(&mut self) {
         self.all().for_each(Shard::end_of_turn);
     }
@@ -206,10 +211,10 @@ impl Team<'_> {
     }
 }
 
-/// What threads of an engine's shards have in common.
+/// Parts that threads of an engine's shards share.
 #[derive(Debug, Clone)]
 pub(crate) struct Threads {
-    /// One for each shard, in their order.
+    /// Desks of the shards, in their order.
     pub desks: Vec<Desk>,
     /// A team is halved when its thread uses so much of a processor, in percent; otherwise at once.
     pub need: Option<u32>,
@@ -223,7 +228,8 @@ impl Threads {
         &self.desks[shard.host.place.number as usize]
     }
 
-    /// Turns the shards of a team until all are stopped. The threads that have got some of them are stopped, too.
+    /// Turns the shards of a team until all are stopped. The threads that have got some of them are
+    /// stopped, too.
     pub fn work(&self, team: &mut Team<'_>) -> Vec<Helper> {
         let mut helpers = Vec::new();
         let mut at_once = self.need.is_none();
@@ -261,13 +267,13 @@ impl Threads {
         };
         let Some(mut theirs) = team.halve() else { return false };
         theirs.iter_mut().take(1).for_each(|first| first.host.counters.threads += 1);
-        // It waits for them.
+        // The helper's thread waits for its shards.
         give.send(theirs).expect("the thread has begun");
         helpers.push(helper);
         true
     }
 
-    /// What such a thread does.
+    /// Body of a helper's thread.
     fn help(&self, mut shards: Vec<Shard>) -> Vec<Shard> {
         let (mut others, mut busy) = (shards.split_off(1), Busy::default());
         let mut first = shards.remove(0);
@@ -286,7 +292,7 @@ impl Threads {
                 shards
             }
             Err(panic) => {
-                // So does everything.
+                // A panic of one thread ends all shards.
                 team.all().for_each(|shard| self.desk(shard).abandon());
                 panic::resume_unwind(panic)
             }

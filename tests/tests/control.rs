@@ -516,6 +516,10 @@ fn several_runs_have_to_be_told_apart() {
         ask --run $one
         ask --name second
         ask --run $two --name second
+        kill -STOP $one
+        ask
+        {towpath} ip addr add 10.99.0.1/32 dev lo; echo \"change $?\"
+        kill -CONT $one
         kill $one $two; wait"
     );
     let ns = Namespace::new();
@@ -523,10 +527,29 @@ fn several_runs_have_to_be_told_apart() {
     let text = &output.stdout;
     let mut statuses = text.lines().filter_map(|line| line.strip_prefix("status "));
     assert_eq!(statuses.next(), Some("1"), "none: {text}");
-    assert!(text.contains("no `towpath run` of this user is there"), "{text}");
-    assert_eq!(statuses.collect::<Vec<_>>(), ["1", "0", "0", "1"], "{text}");
+    assert!(text.contains("no `towpath run` or `router` of this user is there"), "{text}");
+    assert_eq!(statuses.collect::<Vec<_>>(), ["1", "0", "0", "1", "0"], "{text}");
+    let stopped = "did not answer within 2 s; is it stopped?";
+    assert!(text.contains(stopped) && text.contains("left out: the run with"), "{text}");
+    assert!(text.contains("\nchange 1\n"), "the stopped run may be meant: {text}");
     let several = "several runs may be meant: name one by --run PID or --name NAME";
     assert!(text.contains(several) && text.contains(" second (sleep)"), "{text}");
+}
+
+/// Rules judge the packets of a run as well, on all of its shards.
+#[test]
+fn rules_of_a_run_are_changed() {
+    let Some(lab) = Lab::tap("acl", &["sleep", "100"]) else { return };
+    assert!(lab.pings("10.77.0.2"));
+    lab.command("acl", "add id 10 proto icmp action drop").ok();
+    assert!(!lab.pings("10.77.0.2"));
+    let shown = lab.command("acl", "show").ok().stdout;
+    assert!(shown.starts_with("acl add id 10 proto icmp action drop  # 1 packets"), "{shown}");
+    let logs = lab.command("acl", "add id 11 action accept log");
+    assert_eq!(logs.code(), 2);
+    assert!(logs.stderr.contains("rule 11: a run has nobody to tell"), "{}", logs.stderr);
+    lab.command("acl", "del id 10").ok();
+    assert!(lab.pings("10.77.0.2"));
 }
 
 #[test]

@@ -3,7 +3,6 @@
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use rustix::process::Signal;
 use towpath_tests::{
@@ -429,7 +428,8 @@ fn what_cannot_be_opened_says_what_to_do() {
         "true",
     ]);
     assert!(unprivileged.stderr.contains("run with sudo"), "{}", unprivileged.stderr);
-    assert!(Path::new("/tmp").is_dir() && folders().is_empty(), "{:?}", folders());
+    // Tests beside this one have folders for a moment, and only where they start.
+    eventually("folders are gone", || folders().is_empty());
 }
 
 /// Tests that take long.

@@ -2,6 +2,9 @@
 //! is between them on the ends of two veth pairs. Without root all of it is left out.
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
+#[path = "router/control.rs"]
+mod control;
+
 use rustix::process::Signal;
 use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};
 

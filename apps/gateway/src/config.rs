@@ -1,4 +1,4 @@
-//! What the owner of a gateway decides.
+//! Decisions of a gateway's owner.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,7 +14,8 @@ pub struct GatewayConfig {
     pub program_v4: Option<Ipv4Addr>,
     /// IPv6 address of the program's stack; None without IPv6.
     pub program_v6: Option<Ipv6Addr>,
-    /// The gateway's own IPv4 address, which stands for the host's loopback (`host_loopback`); None without IPv4.
+    /// The gateway's own IPv4 address, which stands for the host's loopback (`host_loopback`); None
+    /// without IPv4.
     pub gateway_v4: Option<Ipv4Addr>,
     /// The gateway's own IPv6 address, likewise; None without IPv6.
     pub gateway_v6: Option<Ipv6Addr>,
@@ -33,15 +34,17 @@ pub struct GatewayConfig {
     pub egress: Egress,
     /// Longest IP packet on the link to the program in bytes.
     pub mtu: u32,
-    /// How many descriptors it may count on for flows; None: as many as the process may have (RLIMIT_NOFILE).
+    /// How many descriptors it may count on for flows; None: as many as the process may have
+    /// (RLIMIT_NOFILE).
     pub descriptors: Option<u32>,
-    /// Secret of the inner stack and of the questions to nameservers: initial sequence numbers, hash keys. Random.
+    /// Secret of the inner stack and of the questions to nameservers: initial sequence numbers,
+    /// hash keys. Random.
     pub seed: [u8; 32],
 }
 
 impl Default for GatewayConfig {
-    /// The program is 10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2, DNS at 10.0.2.3 and
-    /// fd00:2::3, the host's loopback is reachable. The seed must be replaced by a random one.
+    /// The program is 10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2, DNS at 10.0.2.3
+    /// and fd00:2::3, the host's loopback is reachable. The seed must be replaced by a random one.
     fn default() -> Self {
         Self {
             program_v4: Some(Ipv4Addr::new(10, 0, 2, 15)),
@@ -62,7 +65,7 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// Which address of the host a packet of the program to `dst` is meant for; None: refuse it.
+    /// The address of the host that a packet of the program to `dst` is meant for; None: refuse it.
     pub(crate) fn host_addr(&self, dst: IpAddr) -> Option<IpAddr> {
         let (own, loopback): (bool, IpAddr) = match dst {
             IpAddr::V4(dst) => (self.gateway_v4 == Some(dst), Ipv4Addr::LOCALHOST.into()),
@@ -112,12 +115,12 @@ impl GatewayConfig {
         if hidden { gateway } else { Some(reporter) }
     }
 
-    /// How `client` of a forwarded port can be presented to the program, which listens on `port`; the best first.
-    /// Port 0 of a client stands for any.
+    /// How `client` of a forwarded port can be presented to the program, which listens on `port`;
+    /// the best first. Port 0 of a client stands for any.
     ///
-    /// The program sees the client's address when families allow; a client on the host itself is
-    /// seen as the gateway, whichever family it used, and IPv4 first, because that is what a
-    /// program listens on if it listens on one only.
+    /// The program sees the client's address when families allow. A client on the host itself is
+    /// seen as the gateway, whichever family it used. IPv4 comes first, because a program that
+    /// listens on one family only listens on IPv4.
     pub(crate) fn presented(&self, client: SocketAddr, port: u16) -> [Option<Presented>; 2] {
         let seen = Some(client).filter(|client| self.can_be_seen(client.ip()));
         let v4 = self.program_v4.zip(self.gateway_v4).map(|(program, gateway)| Presented {
@@ -135,9 +138,10 @@ impl GatewayConfig {
         }
     }
 
-    /// Whether the program may see a client at its own address: not when that means another host to the program,
-    /// as a loopback or link-local address does, or is one of the program's network. What the program sent to the
-    /// forwarder of DNS would be taken for a question.
+    /// Whether the program may see a client at its own address. A loopback or link-local address
+    /// means another host to the program, and one of the program's network may be another host's.
+    /// The forwarder's address is excluded, because the program's packets to it would be taken for
+    /// questions.
     fn can_be_seen(&self, client: IpAddr) -> bool {
         match client {
             IpAddr::V4(ip) => {
@@ -169,11 +173,11 @@ pub struct Forward {
     pub host: SocketAddr,
     /// The port on which the program listens, at its own address.
     pub port: u16,
-    /// What is forwarded.
+    /// The protocol that is forwarded.
     pub protocol: ForwardProtocol,
 }
 
-/// What a [`Forward`] carries.
+/// Protocol of a [`Forward`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ForwardProtocol {
     /// Connections: each is made to the program when a client of the host's port has connected.
@@ -188,7 +192,8 @@ pub enum ForwardProtocol {
 pub struct ForwardError {
     /// The first of them that could not be had.
     pub which: Forward,
-    /// What the host said, as EADDRINUSE, or EACCES for a port below `net.ipv4.ip_unprivileged_port_start`.
+    /// The host's error, as EADDRINUSE, or EACCES for a port below
+    /// `net.ipv4.ip_unprivileged_port_start`.
     pub source: std::io::Error,
 }
 
@@ -212,7 +217,8 @@ mod tests {
         assert_eq!(second.client, addr("10.0.2.2:0"));
         let [first, _] = seen("[::1]:5000").map(Option::unwrap);
         assert_eq!((first.client, first.program), (addr("10.0.2.2:0"), addr("10.0.2.15:80")));
-        // In their networks these are hosts; to the program they are itself, the gateway and the forwarder of DNS.
+        // In their networks these are hosts; to the program they are itself, the gateway and the
+        // forwarder of DNS.
         let ours =
             ["10.0.2.15:53", "10.0.2.2:53", "10.0.2.3:53", "[fd00:2::2]:53", "[fd00:2::3]:53"];
         for other in ["[fe80::1%3]:5000"].into_iter().chain(ours) {

@@ -1,7 +1,8 @@
-//! What a flow's protocol gets to serve it: the inner stack and the way to the program, and what all protocols use.
+//! The context in which a flow's protocol serves it: the inner stack, the way to the program, and
+//! state that all protocols use.
 //!
-//! It lies below the protocols, and who owns their tables is not known here: that is the `H` of the inner stack,
-//! which calls it back. So a flow can be read, and served, without the others.
+//! The context lies below the protocols. The protocols' tables are fields of `H`, the host that the
+//! inner stack calls back. So a flow can be read, and served, without the others.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use crate::nameservers::{Nameserver, Nameservers};
 use crate::notice::Notice;
 use crate::siblings::{Place, Topic};
 
-/// What serving flows takes.
+/// Arguments of a step that serves flows.
 pub(crate) struct Context<'a, H: Host> {
     pub(crate) now: Instant,
     pub(crate) stack: &'a mut Stack<H>,
@@ -35,26 +36,27 @@ pub(crate) struct Context<'a, H: Host> {
     pub(crate) touched: bool,
 }
 
-/// The owner of an inner stack whose connections have FIFOs of [`Shared::buffers`]: all that TCP flows know of it.
+/// The owner of an inner stack whose connections have FIFOs of [`Shared::buffers`]: all that TCP
+/// flows know of it.
 pub(crate) trait FifoHost: Host<Recv = FromProgram, Send = ToProgram> {}
 
 impl<H: Host<Recv = FromProgram, Send = ToProgram>> FifoHost for H {}
 
-/// What all protocols use.
+/// State that all protocols use.
 pub(crate) struct Shared {
     pub(crate) config: GatewayConfig,
     pub(crate) events: Events,
     pub(crate) counters: Counters,
-    /// What the program is yet to be told.
+    /// ICMP errors that the program is yet to be told.
     pub(crate) errors: Errors,
     pub(crate) fifos: FifoPool,
     pub(crate) nameservers: Nameservers,
-    /// One datagram, or train of them, on its way.
+    /// A datagram, or a train of them, on its way.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) now_ns: u64,
     pub(crate) loops: Loops,
     addresses: Option<AddressWatch>,
-    /// Which of the host's gateways this is.
+    /// Place of this gateway among those of the host.
     pub(crate) place: Place,
     /// Is told what the user should know.
     pub(crate) tell: Box<dyn Fn(Notice) + Send>,
@@ -72,7 +74,7 @@ impl<H: Host> Context<'_, H> {
 }
 
 impl Shared {
-    /// Of all gateways of a host.
+    /// Parts of all gateways of a host.
     ///
     /// # Errors
     /// When the host gives no descriptor, or no thread to follow the file with the nameservers.
@@ -85,7 +87,7 @@ impl Shared {
         let events = places.iter().map(|_| Events::new()).collect::<Result<Vec<_>, _>>()?;
         let nameservers = match config.has_forwarder() {
             true => Nameservers::for_all(&config.nameserver, &events)?,
-            // Nobody asks them: no file is read, and no thread waits to.
+            // Without a forwarder no question is asked: no file is read, and no thread waits to.
             false => Nameservers::for_all(&Nameserver::At(Vec::new()), &events)?,
         };
         let each = places.into_iter().zip(events).zip(nameservers);
@@ -98,7 +100,8 @@ impl Shared {
                 events.watch(watch.fd(), Token::Addresses, Interest::Readable)?;
             }
             let mut config = config.clone();
-            // One secret for each: what one shows helps nobody with another.
+            // Each gateway has a secret of its own: numbers that one shows help nobody with
+            // another's.
             config.seed[0] ^= place.number() as u8;
             Ok(Self {
                 config,
@@ -141,7 +144,7 @@ impl Shared {
         self.addresses.as_ref().map_or(LostAddresses::These(Vec::new()), AddressWatch::lost)
     }
 
-    /// Which address of the host a flow of the program to `dst` is meant for; None: refuse it.
+    /// The address of the host that a flow of the program to `dst` is meant for; None: refuse it.
     pub(crate) fn host_addr(&self, dst: SocketAddr) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.config.host_addr(dst.ip())?, dst.port()))
     }

@@ -1,4 +1,4 @@
-//! What happened, in numbers.
+//! Counters of a gateway.
 
 towpath_pool::counters! {
     /// Counts since the start.
@@ -21,8 +21,8 @@ towpath_pool::counters! {
         tcp_flows_full,
         /// Directions of flows that got little memory because of `FIFOS_LARGE_MAX`.
         tcp_fifos_small,
-        /// SYNs of the program given up before the host had connected: it did not repeat them for
-        /// long, or `pending_max` of the inner stack was reached.
+        /// SYNs of the program given up before the host had connected. The program did not repeat
+        /// them for long, or `pending_max` of the inner stack was reached.
         tcp_forgotten,
         /// Bytes from the program to the host.
         tcp_bytes_to_host,

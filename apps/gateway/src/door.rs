@@ -47,8 +47,8 @@ pub(crate) fn reserve(
         // does not. From now on they cannot bind the port with that option (`fastreuse`).
         ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
         ForwardProtocol::Udp => {
-            // For the flows of the program that leave from here. Before its bind the option would let
-            // others of this user have the port as well.
+            // For the flows of the program that leave from here. Before its bind the option would
+            // let others of this user have the port as well.
             sockopt::set_socket_reuseport(&socket, true)?;
             sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
             sys::enable_details(socket.as_fd(), addr.is_ipv6())?;

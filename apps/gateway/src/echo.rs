@@ -1,9 +1,9 @@
 //! Echo flows: the pings of the program, sent on by ICMP sockets of the host.
 //!
-//! A datagram ICMP socket needs no privilege but a `net.ipv4.ping_group_range` that holds our group;
-//! a raw one needs CAP_NET_RAW. The host chooses the identifier of the former, so replies are told
-//! apart by socket, and given the program's identifier again. TTL and class go along both ways, and
-//! errors come back: `traceroute -I` sees the host's hops.
+//! A datagram ICMP socket needs no privilege but a `net.ipv4.ping_group_range` that holds our
+//! group; a raw one needs CAP_NET_RAW. The host chooses the identifier of the former, so replies
+//! are told apart by socket, and given the program's identifier again. TTL and class go along both
+//! ways, and errors come back: `traceroute -I` sees the host's hops.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -274,7 +274,8 @@ impl Flow {
         if let Err(error) = sent
             && error != Errno::AGAIN
         {
-            // When there are reports, the call returned the error of an earlier request, and did not send this one.
+            // When there are reports, the call returned the error of an earlier request, and did
+            // not send this one.
             if self.hear(shared, key) == 0 {
                 shared.errors.refused(key.about(), error, message, &mut shared.counters);
             } else if error != Errno::MSGSIZE {

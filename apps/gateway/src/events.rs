@@ -18,7 +18,7 @@ pub(crate) struct Events {
     epoll: Fd,
 }
 
-/// Whose socket it is: a key of the table of that name.
+/// Owner of a socket: a key of the table of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     Tcp(Key),
@@ -35,16 +35,16 @@ pub(crate) enum Token {
     Addresses,
 }
 
-/// What to hear about.
+/// Events to hear about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Something to read. A datagram socket would say "writable" after every datagram sent.
     Readable,
-    /// That, room to write, the peer's FIN and urgent data.
+    /// The same, and room to write, the peer's FIN and urgent data.
     Both,
 }
 
-/// What a socket became.
+/// State that epoll reports of a socket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
@@ -76,7 +76,7 @@ impl Events {
         epoll::add(&self.epoll, fd, EventData::new_u64(token.to_u64()), flags)
     }
 
-    /// What happened since the last call, without waiting.
+    /// Events since the last call, without waiting.
     pub(crate) fn take<'a>(
         &self,
         list: &'a mut EventList,

@@ -1,8 +1,8 @@
 //! Byte FIFOs of spliced flows, in memory that goes around.
 //!
-//! A flow has memory only while bytes stand in its FIFO, and most of the time they do not: the host's
-//! socket takes them at once. So a few pieces serve thousands of flows, and the one given back last,
-//! which is still in the cache, is the one taken next.
+//! A flow has memory only while bytes stand in its FIFO. Most of the time there are none: the
+//! host's socket takes them at once. So a few pieces serve thousands of flows, and the one given
+//! back last, which is still in the cache, is the one taken next.
 //!
 //! A peer that does not read keeps its pieces, and anybody may be such a peer. So there are no more
 //! than [`FIFOS_LARGE_MAX`] large FIFOs, and others are small. All flows together thereby take
@@ -65,7 +65,7 @@ impl Default for State {
 }
 
 impl FifoPool {
-    /// Of one of so many gateways that share what is allowed.
+    /// The pool of one of several gateways that share the limits.
     pub(crate) fn of_one_of(gateways: usize) -> Self {
         let pool = Self::default();
         pool.limit(FIFOS_LARGE_MAX / gateways);
@@ -88,7 +88,7 @@ impl FifoPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more large FIFO, if there may be one.
+    /// Takes the right to one more large FIFO, if there may be one.
     fn enlarge(&self) -> bool {
         self.enlarge_below(1)
     }
@@ -125,7 +125,8 @@ impl FifoPool {
 /// Whether packets point to it.
 fn is_lent(mapping: &Arc<Mapping>) -> bool {
     let lent = Arc::strong_count(mapping) > 1;
-    // What they read is read before the memory is written again.
+    // Pairs with the drop of the last fragment: its reads happen before the memory is written
+    // again.
     fence(Ordering::Acquire);
     lent
 }
@@ -138,7 +139,8 @@ struct Fifo {
     mapping: Option<Arc<Mapping>>,
     head: u32,
     tail: u32,
-    /// Bytes before this position may be written again. Packets may point to those between it and `head`.
+    /// Bytes before this position may be written again. Packets may point to those between it and
+    /// `head`.
     free: u32,
 }
 
@@ -159,9 +161,9 @@ impl Fifo {
         self.mapping.is_some()
     }
 
-    /// Makes sure that no packet points to the memory behind its bytes: if one does, its bytes move to other memory, and
-    /// the packets keep the old one. That is seldom, because what was acknowledged is on the link no more unless it went
-    /// again. False when there is no memory.
+    /// Makes sure that no packet points to the memory behind its bytes. If one does, the bytes move
+    /// to other memory, and the packets keep the old one. Moves are rare, because acknowledged
+    /// bytes are on the link no more unless they were sent again. False when there is no memory.
     fn leave_lent(&mut self) -> bool {
         let (head, len) = (self.head, self.len());
         if let Some(mapping) = self.mapping.as_ref().filter(|_| self.free != head)
@@ -178,7 +180,8 @@ impl Fifo {
         true
     }
 
-    /// A flow would use more than a small FIFO: it becomes a large one while it is empty, if there may be one.
+    /// A flow would use more than a small FIFO: it becomes a large one while it is empty, if there
+    /// may be one.
     fn want(&mut self, bytes: u32) {
         if bytes > FIFO_LEN_SMALL && self.mapping.is_none() && self.size == Size::Small {
             self.become_large(self.pool.enlarge());
@@ -467,7 +470,8 @@ mod tests {
         assert_eq!(bytes(&send.peek(0, send.len())), expected);
     }
 
-    /// Peers that take nothing hold what stands in FIFOs, and there are as many of them as they like.
+    /// Peers that take nothing hold what stands in FIFOs, and there are as many of them as they
+    /// like.
     #[test]
     fn memory_is_bounded_whatever_is_not_taken() {
         const FLOWS: usize = 500;

@@ -1,4 +1,5 @@
-//! One TCP flow: a socket of the host, a connection of the inner stack, and how bytes go between them.
+//! A TCP flow: a socket of the host, a connection of the inner stack, and how bytes go between
+//! them.
 //!
 //! Host sockets are watched edge by edge: `readable` and `writable` say what the host's socket is
 //! known to do. A full FIFO simply leaves bytes in the host's socket, whose window then closes.
@@ -32,13 +33,15 @@ pub(crate) struct Flow {
     pub(crate) phase: Phase,
     /// The program's class of service, as the host's socket has it.
     pub(crate) class: u8,
-    /// The SYN came with a TTL of its own (as traceroute sends it): a router's time exceeded is passed on.
+    /// The SYN came with a TTL of its own (as traceroute sends it): a router's time exceeded is
+    /// passed on.
     pub(crate) traced: bool,
     /// The host's socket has bytes, an end or an error for us.
     pub(crate) readable: bool,
     /// The host's socket takes bytes.
     pub(crate) writable: bool,
-    /// A short read need not be the last: a FIN, an error or urgent data may stand behind it. Read until EAGAIN.
+    /// A short read need not be the last: a FIN, an error or urgent data may stand behind it. Read
+    /// until EAGAIN.
     pub(crate) drain: bool,
     pub(crate) host_side: HostSide,
     pub(crate) program_side: ProgramSide,
@@ -46,12 +49,13 @@ pub(crate) struct Flow {
     pub(crate) expires_ns: Option<u64>,
     /// The program took bytes since `expires_ns` was set.
     pub(crate) progress: bool,
-    /// What became of the program's side.
+    /// Last news of the program's side.
     pub(crate) news: Option<News>,
     pub(crate) queued: bool,
-    /// Others wait until it is with the program.
+    /// Other connections wait until this one is with the program.
     pub(crate) flight: Option<Flight>,
-    /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one of them.
+    /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one
+    /// of them.
     pub(crate) nameservers: Option<Box<Tour>>,
 }
 
@@ -86,9 +90,11 @@ pub(crate) enum HostSide {
     Open,
     /// Its FIN was read, and passed on to the program.
     Ended,
-    /// It reported an error, or a call met one; what came before that may still be there to be read.
+    /// The socket reported an error, or a call met one; earlier bytes may still be there to be
+    /// read.
     Failed,
-    /// It failed and was read to the end. The program is told when it has the bytes that came before.
+    /// The socket failed and was read to the end. The program is told when it has the earlier
+    /// bytes.
     Gone,
 }
 
@@ -98,13 +104,14 @@ pub(crate) enum ProgramSide {
     Open,
     /// Its FIN came; bytes may stand before it.
     Ended,
-    /// The same, and the program's socket does not exist any more, so that bytes of the host have nowhere to go.
+    /// The same, and the program's socket does not exist any more, so that bytes of the host have
+    /// nowhere to go.
     Gone,
     /// Its FIN was passed on to the host, behind all its bytes.
     Passed,
 }
 
-/// What the inner stack said last about its side.
+/// Last word of the inner stack about its side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum News {
     Connected,
@@ -191,13 +198,15 @@ impl Flow {
         if gone && failed {
             return Outcome::HostFailed;
         }
-        // After the host's FIN nothing is read from its socket, so that no read would return this error.
+        // After the host's FIN nothing is read from its socket, so that no read would return this
+        // error.
         if came.is_err() || ended && failed {
             self.host_side = HostSide::Gone;
             return self.wait_for_program(cx, socket);
         }
         if went.is_err() {
-            // What the host sent before it failed is still there to be read, and then an end.
+            // Bytes that the host sent before it failed are still there to be read, and then an
+            // end.
             self.host_side = HostSide::Failed;
             (self.readable, self.drain, self.writable) = (true, true, false);
             return Outcome::Again;
@@ -224,8 +233,8 @@ impl Flow {
         if waiting > 0 { Outcome::Goes } else { Outcome::HostFailed }
     }
 
-    /// From the host to the program, until there is no more or no room. What stays is looked at again when the
-    /// program takes bytes.
+    /// Moves bytes from the host to the program, until there are no more or there is no room.
+    /// Remaining bytes are looked at again when the program takes some.
     fn move_in(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -250,7 +259,8 @@ impl Flow {
                 Ok(n) => {
                     send.commit(n as u32);
                     moved += n;
-                    // A short read emptied the socket, unless a FIN, an error or urgent data stands behind it.
+                    // A short read emptied the socket, unless a FIN, an error or urgent data stands
+                    // behind it.
                     self.readable = n as u32 == spare.len() || self.drain;
                 }
                 Err(Errno::AGAIN) => self.readable = false,
@@ -332,22 +342,24 @@ impl Flow {
             let gone = self.program_side == ProgramSide::Gone;
             self.program_side = ProgramSide::Passed;
             if !gone {
-                // The socket of a program that waits for the host's end may end while it does (FIN-WAIT-2 of a
-                // socket that was closed lasts a minute), and says nothing: it is asked.
+                // The socket of a program that waits for the host's end may end without a word:
+                // FIN-WAIT-2 of a closed socket lasts a minute. Keepalive probes ask it.
                 let _ = cx.stack.set_option(socket, SocketOption::KeepAlive(Some(ENDED_PROBES)));
             }
-            // Before the FIN: if this process is killed between the two calls, the kernel still closes in order, and
-            // the stream is whole.
+            // Before the FIN: if this process is killed between the two calls, the kernel still
+            // closes in order, and the stream is whole.
             let _ = sockopt::set_socket_linger(&self.host, None);
-            // It fails only when the host's connection has failed, which epoll reports as well.
+            // `shutdown` fails only when the host's connection has failed, which epoll reports as
+            // well.
             let _ = shutdown(&self.host, Shutdown::Write);
         }
         Ok(())
     }
 }
 
-/// How a program's socket is asked whether it still waits for the host's end: as long as Linux keeps one
-/// that was closed (tcp_fin_timeout), and then a few times, because the link loses nothing.
+/// Probes that ask a program's socket whether it still waits for the host's end. The first comes
+/// after as long as Linux keeps a closed socket (tcp_fin_timeout). A few more suffice, because the
+/// link loses nothing.
 const ENDED_PROBES: KeepAlive =
     KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
 
@@ -396,10 +408,14 @@ pub(crate) fn open_towards_next(
     Err(refused)
 }
 
-/// Options of every host connection, or of the listener from which it has them (sk_clone_lock in net/core/sock.c): what the
-/// program sends is sent as it sends it, a peer that vanished is noticed some day, since the program's own keepalive ends
-/// at the gateway, and urgent bytes stay in their place, where programs find them. A close is a reset until the program's
-/// stream is whole.
+/// Options of every host connection, or of the listener from which it has them (sk_clone_lock in
+/// net/core/sock.c):
+///
+/// - SO_LINGER: a close is a reset until the program's stream is whole.
+/// - TCP_NODELAY: the program's segments leave as it sends them.
+/// - SO_KEEPALIVE: a vanished peer is noticed some day, since the program's own keepalive ends at
+///   the gateway.
+/// - SO_OOBINLINE: urgent bytes stay in their place, where programs find them.
 pub(crate) fn prepare(host: &Fd) {
     reset(host);
     let _ = sockopt::set_tcp_nodelay(host, true);

@@ -34,7 +34,7 @@ pub(crate) struct Forwards {
     due: VecDeque<u32>,
     /// TCP ones while accepting pauses.
     paused: Vec<u32>,
-    /// Those whose next connection waits for its turn ([`crate::order`]).
+    /// Listeners whose next connection waits for its turn ([`crate::order`]).
     waiting: Vec<u32>,
     /// Other gateways have handed connections over, or what a connection waited for is over.
     handed: bool,

@@ -40,8 +40,8 @@ use crate::udp::UdpFlows;
 /// A program's way to the host's network, as a port of the program's stack. See the
 /// [crate].
 ///
-/// Within [`Port::submit`] the packets are received by the inner stack at once, so that the program's FIFOs to which
-/// they point have the room again when it returns.
+/// Within [`Port::submit`] the packets are received by the inner stack at once. So the program's
+/// FIFOs to which they point have the room again when it returns.
 pub struct Gateway {
     stack: Stack<GatewayHost>,
     host: GatewayHost,
@@ -58,7 +58,7 @@ pub struct Gateway {
     listened_ns: u64,
 }
 
-/// What the inner stack calls back: tables of flows by protocol.
+/// Host of the inner stack: tables of flows by protocol.
 struct GatewayHost {
     shared: Shared,
     tcp: TcpFlows,
@@ -68,12 +68,13 @@ struct GatewayHost {
     forwards: Forwards,
 }
 
-/// TIME-WAIT lets segments of an old connection die out on the network (RFC 9293 §3.3.2). The link in memory holds
-/// none back and duplicates none, so that any time longer than a turn is enough.
+/// TIME-WAIT lets segments of an old connection die out on the network (RFC 9293 §3.3.2). The link
+/// in memory holds none back and duplicates none, so that any time longer than a turn is enough.
 const TIME_WAIT: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// A gateway without forwarded ports, for a stack alone. `now_ns` is on the clock of the calls to come.
+    /// A gateway without forwarded ports, for a stack alone. `now_ns` is on the clock of the calls
+    /// to come.
     ///
     /// # Errors
     /// When the host gives no descriptor, or no thread to follow the file with the nameservers.
@@ -92,8 +93,8 @@ impl Gateway {
         one.pop().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// One for each shard of a stack, whose flows `owners` divides: the first shard's first. Each may be on a thread of its
-    /// own. What a gateway alone may have at once, they share.
+    /// Gateways for each shard of a stack, whose flows `owners` divides: the first shard's first.
+    /// Each may be on a thread of its own. The gateways share the limits of a single one.
     ///
     /// # Errors
     /// As [`Gateway::new`].
@@ -117,12 +118,14 @@ impl Gateway {
 
     fn one(outer: Outer, shared: Shared, max: FlowsMax) -> Self {
         let mut stack_config = StackConfig::default();
-        // The sender's own stack has gathered small writes (Nagle); to wait here again would only delay.
+        // The sender's own stack has gathered small writes (Nagle); to wait here again would only
+        // delay.
         stack_config.tcp.nodelay = true;
         if outer.in_process {
             stack_config.tcp.time_wait = TIME_WAIT;
         }
-        // Each undecided SYN has a flow and a descriptor: those that never connect leave half to others.
+        // Each undecided SYN has a flow and a descriptor: those that never connect leave half to
+        // others.
         let pending_max = max.tcp / shared.place.count() / 2;
         stack_config.pending_max = stack_config.pending_max.min(pending_max).max(1);
         let now = Instant(shared.now_ns);
@@ -234,8 +237,8 @@ impl Gateway {
         &self.stack
     }
 
-    /// Whether the host's sockets may have something to say. To ask them is a system call, and most turns of a busy stack
-    /// are about something else.
+    /// Whether the host's sockets may have something to say. To ask them is a system call, and most
+    /// turns of a busy stack are about something else.
     fn is_time_to_listen(&mut self) -> bool {
         let now_ns = self.host.shared.now_ns;
         let seen = self.seen.take();
@@ -356,7 +359,7 @@ impl Port for Gateway {
             self.host.tcp.on_packet(&self.stack, packet.linear().get(at..).unwrap_or_default());
         }
         self.link.queues().from_program.append(batch);
-        // What they point to is the programs' again when they are received.
+        // The programs' memory that the packets point to is free again when they are received.
         while !self.link.queues().from_program.is_empty() {
             self.work(Instant(now_ns), pool);
         }
@@ -395,7 +398,7 @@ impl Port for Gateway {
         times.into_iter().flatten().min()
     }
 
-    /// Of the TCP flows: datagrams and echo requests never wait here.
+    /// Bytes of the TCP flows alone: datagrams and echo requests never wait here.
     fn undelivered(&self) -> u64 {
         self.host.tcp.undelivered(Instant(self.host.shared.now_ns), &self.stack, false)
     }

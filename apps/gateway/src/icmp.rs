@@ -1,8 +1,8 @@
 //! ICMP errors: what the host hears about a flow's packets, passed on to the program.
 //!
 //! The kernel gives a report's type, code and reporter, and as much of the packet as the report
-//! quotes from behind its headers. Those headers are the host's; what the program is told quotes its
-//! own, rebuilt from the flow.
+//! quotes from behind its headers. The headers are the host's; the program's error quotes its own,
+//! rebuilt from the flow.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -27,13 +27,13 @@ pub(crate) struct Errors {
     waiting: VecDeque<Error>,
 }
 
-/// One error.
+/// An error of the host for the program.
 #[derive(Debug)]
 struct Error {
     about: About,
     message: Message,
     from: IpAddr,
-    /// What is quoted behind the headers that are rebuilt.
+    /// Bytes quoted behind the headers that are rebuilt.
     quote: Vec<u8>,
 }
 
@@ -72,8 +72,8 @@ impl Errors {
 
     /// Takes all reports off the error queue of a flow's socket; returns how many there were.
     ///
-    /// `about` says which packet a report is about, and at which address of the host its peer is; None: no packet of
-    /// the flow.
+    /// `about` says which packet a report is about, and at which address of the host its peer is;
+    /// None: no packet of the flow.
     pub(crate) fn hear(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -100,8 +100,8 @@ impl Errors {
         heard
     }
 
-    /// The host refused a packet at once, with an errno and without a report. `quote` is of the packet what
-    /// [`About`] says.
+    /// The host refused a packet at once, with an errno and without a report. `quote` is of the
+    /// packet what [`About`] says.
     pub(crate) fn refused(
         &mut self,
         about: About,
@@ -202,9 +202,10 @@ impl About {
 }
 
 impl Message {
-    /// What a report said, or what this machine found out itself.
+    /// The message of a report, or of an error that this machine found itself.
     fn from_report(report: &QueuedError, v4: bool) -> Option<Self> {
-        // ICMPv4 and ICMPv6 number errors differently: one of the other version is translated by its errno.
+        // ICMPv4 and ICMPv6 number errors differently: one of the other version is translated by
+        // its errno.
         let Some((kind, code)) = report.icmp.filter(|_| report.v6 != v4) else {
             return match report.errno {
                 Errno::MSGSIZE => Some(Self::too_big(report.info, v4)),
@@ -368,8 +369,8 @@ fn packet_v6(
     packet
 }
 
-/// Gives a quoted echo request the program's identifier in place of the host's, and the checksum that
-/// goes with it.
+/// Gives a quoted echo request the program's identifier in place of the host's, and the checksum
+/// that goes with it.
 fn replace_ident(message: &mut [u8], ident: u16) -> Option<()> {
     let word = |message: &[u8], at: usize| {
         Some(u16::from_be_bytes(*message.get(at..)?.first_chunk::<2>()?))

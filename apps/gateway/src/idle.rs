@@ -1,6 +1,7 @@
 //! Tables of flows that end by being idle, because nothing else says that they ended.
 //!
-//! When an owner has as many flows as it may, a new one displaces one of its own; a class says who the owner is.
+//! When an owner has as many flows as it may, a new one displaces one of its own; a class says who
+//! the owner is.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,8 +10,8 @@ use crate::slab::{Key, Slab};
 
 /// Flows by key, ended when idle, and a bounded number of them: one that is idle makes room.
 ///
-/// Each class has its own idle time and its own list, from the least to the most recently used, so
-/// that what expires next is always at the front of one.
+/// Each class has its own idle time and its own list, from the least to the most recently used. So
+/// the entry that expires next is always at the front of one.
 #[derive(Debug)]
 pub(crate) struct IdleTable<K, V> {
     index: HashMap<K, Key>,
@@ -18,20 +19,20 @@ pub(crate) struct IdleTable<K, V> {
     lists: Vec<List>,
 }
 
-/// What flows of one kind have in common.
+/// Properties of flows of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Class {
     /// A flow ends after this time without use.
     pub(crate) idle_ns: u64,
-    /// Whose flows they are: classes of one owner share its `max`, and room is made among them.
+    /// Owner of the flows: classes of one owner share its `max`, and room is made among them.
     pub(crate) owner: u8,
     /// Flows of the owner at once, in all its classes.
     pub(crate) max: usize,
-    /// Of an owner's flows those of the lowest worth make room first.
+    /// Worth of the class among its owner's: flows of the lowest worth make room first.
     pub(crate) worth: u8,
 }
 
-/// One entry and its place in its list.
+/// An entry and its place in its list.
 #[derive(Debug)]
 struct Entry<K, V> {
     key: K,

@@ -1,7 +1,7 @@
 //! A program's way to the host's network without privileges.
 //!
-//! The program's stack is joined in memory to a second stack, which takes every address for its own
-//! and turns each flow that reaches it into a socket of the host:
+//! The program's stack is joined in memory to a second stack, which takes every address for its
+//! own. The second one turns each flow that reaches it into a socket of the host:
 //!
 //! ```text
 //!   program's stack ═══ Port ═══ inner stack ─── flows ─── host sockets
@@ -9,22 +9,23 @@
 //!                      Gateway                 tcp udp echo
 //! ```
 //!
-//! - A connection is made by the host first and then answered, so that a refusal is a refusal, an
+//! - The host makes a connection first, and then the gateway answers. So a refusal is a refusal, an
 //!   unreachable host is unreachable, and a reset is a reset.
 //! - The gateway's own address stands for the host's loopback, and another one for its nameservers.
 //! - Forwarded ports go the other way: the host listens, the program is connected to.
 //!
-//! [`Gateway`] is a [`towpath_pool::Port`]: the owner of the program's stack turns it as well, on the same
-//! thread, and sleeps on its descriptor. Bytes are copied once on the way out, from the program's FIFO
-//! into that of the inner stack, and not at all on the way in but into the program's FIFO, the system
-//! calls aside. Idle flows hold no buffer memory.
+//! [`Gateway`] is a [`towpath_pool::Port`]: the owner of the program's stack turns it as well, on
+//! the same thread, and sleeps on its descriptor. Bytes are copied once on the way out, from the
+//! program's FIFO into that of the inner stack. On the way in they are only copied into the
+//! program's FIFO, the system calls aside. Idle flows hold no buffer memory.
 //!
 //! The other end of the link need not be a program. [`Outer`] says which kind of link there is.
 //! [`Runner`] joins a gateway to a device, as a TUN, with clients of any kind behind it.
 //! Connections leave by [`Egress`]; the gateway refuses those that come back (`loops`).
 //!
-//! A stack of several shards has a gateway for each ([`Gateway::shards`]); `siblings` is what these have in common, `order`
-//! how connections that they make side by side come to the program as they came to the host.
+//! A stack of several shards has a gateway for each ([`Gateway::shards`]). State that these share
+//! is in `siblings`. By `order` connections that they make side by side come to the program as they
+//! came to the host.
 //!
 //! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward` (on `listeners`);
 //! `context` is what they have in common, `budget` how many flows there may be. Bytes wait in

@@ -1,11 +1,10 @@
 //! Clients in line for the accept queues of the program's listeners.
 //!
 //! The program's stack drops a SYN for which the accept queue has no place, and does not say when
-//! there is one. Each client that repeats its SYN by itself comes late by whatever it waits between
-//! two of them, passes others by, and costs a packet each time, which a crowd multiplies. So
-//! clients stand in line, in the order in which they came, and only the first one repeats its SYN.
-//! When a client gets in, two leave the line and send theirs: the number of SYNs doubles with each
-//! round trip while there are places, as in slow start.
+//! there is one. A client that repeats its SYN by itself is late by its own wait, passes others by,
+//! and costs a packet each time. So clients stand in line, in the order in which they came, and
+//! only the first one repeats its SYN. When a client gets in, two leave the line and send theirs.
+//! The number of SYNs doubles with each round trip while there are places, as in slow start.
 //!
 //! ```text
 //!   first SYN ── no answer ──► line, by arrival ── first: SYN after 1, 2, 4 … 50 ms

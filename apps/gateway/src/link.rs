@@ -15,8 +15,8 @@ pub(crate) const LINK: IfaceId = IfaceId(1);
 pub(crate) const OFFLOADS: Offloads =
     Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
 
-/// Packets on their way in either direction. Both ends belong to one thread; the lock is what lets
-/// the inner stack own its end as a port, and costs two uncontended operations a batch.
+/// Packets on their way in either direction. Both ends belong to one thread. The lock lets the
+/// inner stack own its end as a port, and costs two uncontended operations a batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     outer: Outer,

@@ -16,14 +16,14 @@ use crate::mapping::Port;
 use crate::order::Order;
 use crate::siblings::{Accepted, Place};
 
-/// All sockets of forwarded ports; a token's key is the index. The gateways of one host have the same list, and each
-/// watches some of them.
+/// All sockets of forwarded ports; a token's key is the index. The gateways of one host have the
+/// same list, and each watches some of them.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<Listener>,
 }
 
-/// One forwarded port.
+/// A forwarded port.
 #[derive(Debug)]
 pub(crate) struct Listener {
     /// Datagrams leave from it by way of every gateway.
@@ -48,7 +48,7 @@ pub(crate) struct Listener {
 /// [`PublishWatch`](crate::PublishWatch). A process may bind it for a gateway in another one.
 #[derive(Debug)]
 pub struct Bound {
-    /// What it is for.
+    /// The port to be forwarded.
     pub which: Forward,
     /// The socket.
     pub socket: Arc<Fd>,
@@ -99,7 +99,8 @@ impl From<Bound> for Opened {
 }
 
 impl Listeners {
-    /// Adds what was opened, and watches those that are this gateway's. None is added when one cannot be watched.
+    /// Adds what was opened, and watches those that are this gateway's. None is added when one
+    /// cannot be watched.
     pub(crate) fn add(
         &mut self,
         events: &Events,
@@ -151,7 +152,7 @@ impl Listeners {
         self.list.get(index as usize).map(|listener| listener.host)
     }
 
-    /// Which port of the host leads to a UDP port of the program.
+    /// The port of the host that leads to a UDP port of the program.
     pub(crate) fn host_port(&self, port: Port) -> Option<u16> {
         let leads = |listener: &&Listener| {
             listener.protocol == ForwardProtocol::Udp

@@ -1,8 +1,9 @@
 //! From which port of the host the datagrams of a program's port leave.
 //!
 //! The first flow of a port takes the same port of the host if nobody has it, and else one that the
-//! host chooses; the others share it, so that every peer sees the program at one port. Clients
-//! behind a device have an address each: the same port of two of them is two ports of the host.
+//! host chooses. All further flows share it, so that every peer sees the program at one port.
+//! Clients behind a device have an address each: the same port of two of them is two ports of the
+//! host.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -67,10 +68,10 @@ fn share(host: &Fd, v6: bool, host_port: u16) -> Result<u16, Errno> {
 
 /// Binds to a port that nobody has, the program's own number if possible, and returns its number.
 fn take(host: &Fd, port: Port) -> Result<u16, Errno> {
-    // What RFC 4787 §4.2.1 calls port preservation; not if it is taken by others, or privileged.
+    // RFC 4787 §4.2.1 calls it port preservation; not possible if the port is taken, or privileged.
     bind_any(host, port.v6, port.number).or_else(|_| bind_any(host, port.v6, 0))?;
-    // After the bind: with SO_REUSEPORT before it, the bind would succeed on a port of another gateway of this user,
-    // and one of the two would get the other's answers.
+    // SO_REUSEPORT is set after the bind. Before it, the bind would succeed on a port of another
+    // gateway of this user, and one of the two would get the other's answers.
     sockopt::set_socket_reuseport(host, true)?;
     let bound = SocketAddr::try_from(getsockname(host)?).map_err(|_| Errno::AFNOSUPPORT)?;
     Ok(bound.port())

@@ -1,9 +1,10 @@
-//! Which nameservers are asked, in which order, and what is known of them.
+//! Nameservers, their order, and knowledge about them.
 //!
-//! The file that names them is read by a thread: opening it may take long (a network file system, a disk that
-//! sleeps), and no connection waits for it. The thread looks at it when somebody asks a question, so that a host
-//! on which nobody does is left alone. The question itself does not wait: it begins with what is known, and
-//! [`crate::dns::Forwarder`] turns it to another nameserver when the file turns out to name others.
+//! A thread reads the file that names them. Opening it may take long (a network file system, a disk
+//! that sleeps), and no connection waits for it. The thread looks at it when a question is asked,
+//! so that an idle host is left alone. The question itself does not wait: it begins with the known
+//! nameservers. [`crate::dns::Forwarder`] turns it to another one when the file turns out to name
+//! others.
 
 mod resolv_conf;
 
@@ -27,14 +28,16 @@ use crate::limits::{
 pub(crate) use resolv_conf::PORT;
 use resolv_conf::ResolvConf;
 
-/// Who answers the program's questions.
+/// Nameservers that answer the program's questions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nameserver {
-    /// Those that the host's /etc/resolv.conf names, as resolv.conf(5) says. Changes of the file are followed.
+    /// Nameservers that the host's /etc/resolv.conf names, as resolv.conf(5) says. Changes of the
+    /// file are followed.
     OfHost,
-    /// Those that this file of the same form names.
+    /// Nameservers that this file of the same form names.
     ListedIn(PathBuf),
-    /// These, the first one first; of more than three the others are not used.
+    /// Nameservers at these addresses, the first one first; of more than three the others are not
+    /// used.
     At(Vec<SocketAddr>),
 }
 
@@ -71,7 +74,8 @@ struct Follower {
 }
 
 impl Nameservers {
-    /// As each of several gateways knows them, whose events these are. One thread follows the file for all.
+    /// The nameservers for each of several gateways, whose events these are. A single thread
+    /// follows the file for all.
     ///
     /// # Errors
     /// When the host gives no descriptor or no thread.
@@ -104,9 +108,10 @@ impl Nameservers {
         self.conf.nameservers.contains(&nameserver)
     }
 
-    /// In which order they are asked a question that comes now: as the file says, but those that left an earlier one
-    /// unanswered come last. The program has a timeout of its own, often the same one, and would never get an answer
-    /// of the others as long as a dead one is the first of the file.
+    /// The order for a question that comes now: as the file says, but nameservers that left an
+    /// earlier question unanswered come last. The program has a timeout of its own, often the
+    /// same one. With a dead nameserver first in the file, it would never get an answer of the
+    /// others.
     pub(crate) fn tour(&mut self, now_ns: u64) -> Tour {
         if let Some(file) = &mut self.file {
             file.look(now_ns);
@@ -146,7 +151,8 @@ impl Nameservers {
         }
     }
 
-    /// Takes what the thread found. True: there are other nameservers now, or they are asked in another way.
+    /// Takes what the thread found. True: there are other nameservers now, or they are asked in
+    /// another way.
     pub(crate) fn refresh(&mut self) -> bool {
         let Some(conf) = self.file.as_ref().and_then(|file| file.changed.try_iter().last()) else {
             return false;
@@ -172,7 +178,8 @@ impl Tour {
         self.current()
     }
 
-    /// The same, each nameserver once: for connections, which are waited for as long as it takes in the end.
+    /// The same, each nameserver once: for connections, which are waited for as long as it takes in
+    /// the end.
     pub(crate) fn once(self) -> Self {
         Self { attempts: 1, ..self }
     }
@@ -224,16 +231,19 @@ struct Reader {
     bell: Fd,
 }
 
-/// The thread: reads the file when it is asked to, and tells of changes. It ends with the last gateway.
+/// Body of the thread: reads the file when it is asked to, and tells of changes. The thread ends
+/// with the last gateway.
 ///
-/// The path is opened anew each time: the file is often a link, and replaced rather than written to.
+/// The path is opened anew each time: the file is often a link, and replaced rather than written
+/// to.
 fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[Reader]) {
     while asked.recv().is_ok() {
         let now = read(file);
         if now != known {
             known = now;
             for Reader { tell, bell } in readers {
-                // Whoever has ended hears nothing. The write fails when the counter is full, and then it is readable.
+                // A gateway that has ended hears nothing. The write fails when the counter is full,
+                // and then it is readable.
                 let _ = tell.send(known.clone());
                 let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
             }
@@ -241,13 +251,13 @@ fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[R
     }
 }
 
-/// What the file says; one that cannot be read says as much as an empty one.
+/// The content of the file; an unreadable file counts as an empty one.
 ///
-/// Without std and libc: in a process whose own socket calls are served by the stack, those show it the stack's nameserver
-/// in this file, which is this gateway.
+/// std and libc are not used: the stack may serve this process's own socket calls. Then they show
+/// the stack's nameserver in this file, which is this gateway.
 fn read(file: &Path) -> ResolvConf {
     let mut text = Vec::new();
-    // What was read before an error counts.
+    // Bytes that were read before an error count.
     let _ = read_to(&mut text, file);
     ResolvConf::parse(&String::from_utf8_lossy(&text))
 }

@@ -1,4 +1,4 @@
-//! What the user of the program should know, and only the gateway knows.
+//! Notices for the user of the program, of which only the gateway knows.
 
 use std::fmt;
 use std::io;
@@ -8,15 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ForwardProtocol;
 
-/// [`Gateway::on_notice`](crate::Gateway::on_notice) says who hears it: a function on the thread that turns the stack,
-/// which must not block. `Display` is the text for the user.
+/// [`Gateway::on_notice`](crate::Gateway::on_notice) says who hears it: a function on the thread
+/// that turns the stack, which must not block. `Display` is the text for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Notice {
     /// The host lets this user send no pings. Said once; the counter is `echo_not_permitted`.
     PingNotPermitted,
-    /// A client of a published port was turned away, because the program does not listen where the port leads.
-    /// Said once for each; the counters are `tcp_accepted_refused` and `udp_clients_refused`.
+    /// A client of a published port was turned away, because the program does not listen where the
+    /// port leads. Said once for each; the counters are `tcp_accepted_refused` and
+    /// `udp_clients_refused`.
     NobodyListens {
         /// The protocol that the client used.
         protocol: ForwardProtocol,
@@ -25,9 +26,9 @@ pub enum Notice {
         /// Where it leads.
         program: SocketAddr,
     },
-    /// The program listens on its loopback only where a published port leads to it, so that the port
-    /// refuses clients. Said once for each port of the program, as soon as that begins to listen: its
-    /// next socket may mend it.
+    /// The program listens on its loopback only where a published port leads to it, so that the
+    /// port refuses clients. Said once for each port of the program, as soon as that begins to
+    /// listen: its next socket may mend it.
     LoopbackOnly {
         /// The protocol of both ports.
         protocol: ForwardProtocol,

@@ -1,8 +1,9 @@
 //! The order in which clients of a published port come to the program.
 //!
-//! A client that connects twice has the first connection accepted first: programs rely on that (iperf3 tells its streams
-//! apart by it). The gateways of several shards connect to the program side by side; so the one that accepts gives a
-//! client's connections to one gateway after the other:
+//! A client that connects twice has the first connection accepted first: programs rely on that
+//! (iperf3 tells its streams apart by it). The gateways of several shards connect to the program
+//! side by side. So the one that accepts gives a client's connections to one gateway after the
+//! other:
 //!
 //! ```text
 //!  accepted ─► run: those given to one gateway ─► flights: not with the program yet
@@ -11,11 +12,12 @@
 //!
 //! - Within a run nothing waits, and a gateway keeps the order by itself.
 //! - Where any gateway will do, those that wait are divided among all of them, in one run each.
-//! - Different clients do not wait for each other, but for one that is in front of them in the same queue.
+//! - Different clients do not wait for each other, but for one that is in front of them in the same
+//!   queue.
 //! - The wait is bounded ([`ORDER_WAIT_NS`]). A flight that takes longer is not waited for again.
 //!
-//! A flight is over when the program's stack has had its last packet of the handshake and turned since: what it told its
-//! other shards of the connection comes before whatever follows.
+//! A flight is over when the program's stack has had its last packet of the handshake and turned
+//! since. Its messages to other shards about the connection come before any later ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -50,25 +52,25 @@ struct Run {
 #[derive(Debug)]
 struct Flights {
     up: AtomicU32,
-    /// Who accepts waits for the last of them.
+    /// The accepting gateway waits for the last of the flights.
     awaited: AtomicBool,
     bell: Arc<Fd>,
 }
 
-/// One of them, for as long as this lives.
+/// A flight, for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Flight(Arc<Flights>);
 
-/// What [`Order::next`] says of a connection.
+/// Decision of [`Order::next`] about a connection.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// It goes to this gateway.
+    /// The connection goes to this gateway.
     Goes(usize, Option<Flight>),
-    /// It waits, `since_now` for the first time.
+    /// The connection waits, `since_now` for the first time.
     Waits { since_now: bool },
 }
 
-/// What is known of the connection that is next.
+/// The connection that is next.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) client: IpAddr,
@@ -84,7 +86,7 @@ impl Order {
         self.until_ns
     }
 
-    /// Which gateway is to have the connection that is next, and whether now.
+    /// The gateway that is to have the connection that is next, and whether now.
     pub(crate) fn next(&mut self, next: Candidate, place: &mut Place, now_ns: u64) -> Next {
         let Candidate { client, owner, waiting } = next;
         if let Some(run) = self.runs.get_mut(&client) {
@@ -121,7 +123,8 @@ impl Order {
 }
 
 impl Run {
-    /// Whether a connection belongs to it that only `owner` can have, or anybody. It counts then.
+    /// Whether a connection belongs to the run. `owner`: the only gateway that can have it; None:
+    /// any can. If so it is counted.
     fn takes(&mut self, owner: Option<usize>, place: &mut Place) -> bool {
         if let Some(owner) = owner {
             return owner == self.owner;
@@ -147,8 +150,8 @@ impl Flights {
         self.up.load(Ordering::SeqCst) > 0
     }
 
-    /// True: they are up, and the bell is rung when they are over. Sequentially consistent, as is [`Flight::drop`]: either
-    /// it sees that they are awaited, or this sees that they are over.
+    /// True: flights are up, and the bell is rung when they are over. Sequentially consistent, as
+    /// [`Flight::drop`] is: the drop sees `awaited`, or this call sees that the flights are over.
     fn are_awaited(&self) -> bool {
         self.awaited.store(true, Ordering::SeqCst);
         self.are_up()
@@ -159,13 +162,14 @@ impl Drop for Flight {
     fn drop(&mut self) {
         let Flights { up, awaited, bell } = &*self.0;
         if up.fetch_sub(1, Ordering::SeqCst) == 1 && awaited.load(Ordering::SeqCst) {
-            // It fails when the counter is full, and then it is readable.
+            // A write fails only when the counter is full, and then the bell is readable.
             let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
         }
     }
 }
 
-/// Flights whose connection is made, and whose last packets the program's stack has not dealt with yet.
+/// Flights whose connection is made, and whose last packets the program's stack has not dealt with
+/// yet.
 #[derive(Debug, Default)]
 pub(crate) struct Landings {
     new: Vec<Flight>,
@@ -269,7 +273,7 @@ mod tests {
         for waiting in (1..=8).rev() {
             let next = Candidate { client: client(1), owner: None, waiting };
             match order.next(next, place, 0) {
-                // Those before have landed.
+                // Earlier connections have landed.
                 Next::Waits { .. } => owners.push(Vec::new()),
                 Next::Goes(owner, flight) => owners.push(vec![(owner, flight)]),
             }

@@ -1,14 +1,16 @@
-//! The gateways of one host: each shard of the program's stack has one, and what a shard sends goes into its own.
+//! The gateways of one host: each shard of the program's stack has one, and what a shard sends goes
+//! into its own.
 //!
-//! So each gateway has the flows of its shard, and nobody else sees them. Some things they have to agree on:
+//! So each gateway has the flows of its shard, and nobody else sees them. Some things they have to
+//! agree on:
 //!
-//! - A connection of a client of a published port must be a flow that the gateway's shard owns, since what the program
-//!   answers leaves there. One gateway listens, and hands each connection to the gateway of the owner, in an order that
-//!   the program sees (`order`).
-//! - The datagrams of such clients come in at one gateway as well, and the program's answers leave where its socket is:
-//!   that gateway learns of the client when the first answer comes.
+//! - The program's answers leave from the shard that owns the flow, so a client's connection must
+//!   be with the gateway of that shard. A single gateway listens, and hands each connection to the
+//!   gateway of the owner, in an order that the program sees (`order`).
+//! - The datagrams of such clients come in at one gateway as well, and the program's answers leave
+//!   from the shard of its socket. Its gateway learns of the client when the first answer comes.
 //! - A UDP port of the program has one port of the host, whichever shards its sockets are in.
-//! - What the user should know is said once.
+//! - A notice for the user is given once.
 //!
 //! Locks are taken where flows begin and end. No packet of a flow takes one.
 
@@ -31,7 +33,7 @@ use crate::limits::HANDED_MAX;
 use crate::mapping::Mappings;
 use crate::order::Flight;
 
-/// What one gateway has of those beside it.
+/// A gateway's place among its siblings.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) siblings: Arc<Siblings>,
@@ -40,16 +42,16 @@ pub(crate) struct Place {
     inbox: Option<Receiver<Accepted>>,
     /// How many clients that anybody can have this one has given to each.
     given: Vec<u64>,
-    /// Which port was chosen last.
+    /// Port chosen last.
     port: u16,
 }
 
-/// What all gateways of a host share.
+/// State that all gateways of a host share.
 #[derive(Debug)]
 pub(crate) struct Siblings {
     owners: Owners,
     pub(crate) budget: Arc<FlowBudget>,
-    /// Of each gateway. Empty when there is but one.
+    /// Inboxes of the gateways, empty when there is but one.
     inboxes: Vec<Inbox>,
     mappings: Mutex<Mappings>,
     clients: Mutex<HashMap<Ends, Arc<Client>>>,
@@ -71,7 +73,7 @@ pub(crate) struct Accepted {
     pub(crate) presented: [Option<Presented>; 2],
     /// Right to the descriptor of `host`.
     pub(crate) share: Share,
-    /// Others wait until it is with the program.
+    /// Other connections wait until this one is with the program.
     pub(crate) flight: Option<Flight>,
 }
 
@@ -95,7 +97,7 @@ pub(crate) struct Client {
     answered: AtomicBool,
 }
 
-/// What a gateway knows of a client that others may know, too.
+/// A gateway's knowledge of a client that others may know, too.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) client: Arc<Client>,
@@ -103,7 +105,7 @@ pub(crate) struct Known {
     seen: u32,
 }
 
-/// What is said once.
+/// Topic of a notice that is given once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
     Ping,
@@ -113,14 +115,14 @@ pub(crate) enum Topic {
     ConnectionsWait,
     /// The gateway's own connections come back to it.
     Loop,
-    /// Nobody takes connections to this port of the host.
+    /// No program takes connections to this port of the host.
     Tcp(u16),
-    /// Nobody takes datagrams to this listener.
+    /// No program takes datagrams to this listener.
     Udp(u32),
 }
 
 impl Place {
-    /// Of a gateway without others.
+    /// Place of a gateway without others.
     pub(crate) fn alone(budget: Arc<FlowBudget>) -> Self {
         let siblings = Siblings::new(Owners::new(&[0; 32], 1), budget, Vec::new());
         Self { siblings: Arc::new(siblings), number: 0, inbox: None, given: vec![0], port: 0 }
@@ -159,7 +161,7 @@ impl Place {
         self.siblings.owners.count()
     }
 
-    /// Which of them this is.
+    /// Number of this gateway.
     pub(crate) fn number(&self) -> usize {
         self.number
     }
@@ -169,18 +171,20 @@ impl Place {
         listener % self.count() == self.number
     }
 
-    /// What is readable when another gateway has handed something over, or a connection need not wait any more.
+    /// A descriptor that is readable when another gateway has handed something over, or a
+    /// connection need not wait any more.
     pub(crate) fn bell(&self) -> Option<&Arc<Fd>> {
         self.siblings.inboxes.get(self.number).map(|inbox| &inbox.bell)
     }
 
-    /// Whose a connection is. `None`: a client that is not shown at its own port can be anybody's, who chooses one.
+    /// The gateway that owns a connection. `None`: a client that is not shown at its own port can
+    /// be any gateway's, which chooses a port.
     pub(crate) fn owner(&self, accepted: &Accepted) -> Option<usize> {
         let first = accepted.presented[0].filter(|first| first.client.port() != 0)?;
         Some(self.siblings.owners.owner(first.client, first.program).index())
     }
 
-    /// Who has been given the fewest of those.
+    /// The gateway that has been given the fewest clients that any can have.
     pub(crate) fn least_given(&self) -> usize {
         let least = self.given.iter().enumerate().min_by_key(|(_, given)| **given);
         least.map_or(self.number, |(owner, _)| owner)
@@ -193,17 +197,18 @@ impl Place {
         }
     }
 
-    /// Hands a connection to another gateway. It comes back if that one has enough to do.
+    /// Hands a connection to another gateway. The connection comes back if that one has enough to
+    /// do.
     pub(crate) fn hand_over(&self, to: usize, accepted: Accepted) -> Option<Accepted> {
         let Some(inbox) = self.siblings.inboxes.get(to) else { return Some(accepted) };
         match inbox.give.try_send(accepted) {
             Ok(()) => {
-                // It fails when the counter is full, and then it is readable.
+                // A write fails only when the counter is full, and then the bell is readable.
                 let _ = rustix::io::write(inbox.bell.as_fd(), &1u64.to_ne_bytes());
                 None
             }
             Err(TrySendError::Full(accepted)) => Some(accepted),
-            // That gateway has ended, and the run with it: the client's connection is reset.
+            // The other gateway has ended, and the run with it: the client's connection is reset.
             Err(TrySendError::Disconnected(_)) => None,
         }
     }
@@ -213,8 +218,9 @@ impl Place {
         self.inbox.as_ref()?.try_recv().ok()
     }
 
-    /// The next port of `range` that makes this gateway's shard the owner of a flow from `ip` to the program, of
-    /// [`PORTS_TRIED_MAX`](crate::limits::PORTS_TRIED_MAX) ports that the caller has left in `tries`.
+    /// The next port of `range` that makes this gateway's shard the owner of a flow from `ip` to
+    /// the program. At most `tries` ports are tried, which the caller has left of
+    /// [`PORTS_TRIED_MAX`](crate::limits::PORTS_TRIED_MAX).
     pub(crate) fn next_port(
         &mut self,
         ip: IpAddr,
@@ -241,17 +247,18 @@ impl Siblings {
         Self { owners, budget, inboxes, mappings, clients, told }
     }
 
-    /// Which ports of the host the program's UDP ports have.
+    /// Ports of the host for the program's UDP ports.
     pub(crate) fn mappings(&self) -> MutexGuard<'_, Mappings> {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this has not been said yet. It counts as said from now on.
+    /// Whether a topic's notice has not been given yet. The topic counts as told from now on.
     pub(crate) fn is_first(&self, topic: Topic) -> bool {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(topic)
     }
 
-    /// A client has a flow between `ends`, and the other gateways are to know. `None`: there are no others.
+    /// A client has a flow between `ends`, and the other gateways are to know. `None`: there are no
+    /// others.
     ///
     /// # Errors
     /// Another client has it.
@@ -298,7 +305,7 @@ impl Siblings {
     pub(crate) fn forget(&self, ends: &Ends, known: &Known) {
         let mut clients = self.clients();
         let is_last = |client: &Arc<Client>| {
-            // One is here, one in the flow that ends.
+            // A reference is here, and another in the flow that ends.
             Arc::ptr_eq(client, &known.client) && Arc::strong_count(client) == 2
         };
         if clients.get(ends).is_some_and(is_last) {
@@ -316,7 +323,7 @@ impl Siblings {
 pub(crate) struct Taken;
 
 impl Client {
-    /// It writes to this address of the host now.
+    /// Notes the address of the host that the client writes to now.
     pub(crate) fn moved_to(&self, host: Option<IpAddr>) {
         let mut known = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != host {

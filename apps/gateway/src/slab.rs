@@ -1,6 +1,6 @@
 //! A table whose keys find nothing once their entry has gone.
 
-/// A slab whose keys are never given twice, so that a key kept after its entry went (a late event of a
+/// A slab whose keys are never given twice. A key kept after its entry went (a late event of a
 /// socket, a place in a queue) finds nothing rather than another entry.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
@@ -15,8 +15,8 @@ pub(crate) struct Slab<T> {
 ///  |  0   |     generation     |      index      |
 /// ```
 ///
-/// A million entries a second in one place use its generations up in twelve days. The four bits above are
-/// left to name the slab, see [`crate::events::Token`].
+/// A million entries a second in one place use its generations up in twelve days. The four bits
+/// above are left to name the slab, see [`crate::events::Token`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(u64);
 
@@ -34,7 +34,8 @@ impl Key {
         Self(bits & ((1 << Self::BITS) - 1))
     }
 
-    /// Its lower half, for those who have no more room: unique among the living. See [`Slab::living`].
+    /// Its lower half, for those who have no more room: unique among the living. See
+    /// [`Slab::living`].
     pub(crate) fn short(self) -> u32 {
         self.0 as u32
     }
@@ -79,8 +80,8 @@ impl<T> Slab<T> {
         slot.1.as_mut().filter(|_| Key::new(slot.0, key.index() as u32) == key)
     }
 
-    /// The key of the living entry that [`Key::short`] names. It says nothing about one that went: its
-    /// twelve bits of generation come again.
+    /// The key of the living entry that [`Key::short`] names. `short` is ambiguous about entries
+    /// that went: its twelve bits of generation come again.
     pub(crate) fn living(&self, short: u32) -> Option<Key> {
         let index = short & INDEX_MASK;
         let (generation, entry) = self.slots.get(index as usize)?;

@@ -1,7 +1,7 @@
 //! The system calls that take memory as iovecs or control messages, the only unsafe code here.
 //!
-//! FIFO memory never becomes a `&[u8]` (see [`towpath_shm`]), so bytes go between it and host sockets
-//! by address: the kernel copies, as another thread would.
+//! FIFO memory never becomes a `&[u8]` (see [`towpath_shm`]), so bytes go between it and host
+//! sockets by address: the kernel copies, as another thread would.
 
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -28,16 +28,16 @@ pub(crate) struct Destination {
     pub(crate) tos: Option<u8>,
 }
 
-/// What came with a datagram.
+/// Metadata of a received datagram.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     /// Bytes of it.
     pub(crate) len: usize,
-    /// Who sent it; None on connected sockets.
+    /// The sender; None on connected sockets.
     pub(crate) from: Option<SocketAddr>,
     /// The address of this machine it was sent to, to answer from, when asked for.
     pub(crate) to: Option<IpAddr>,
-    /// It is several datagrams of this size (UDP_GRO), the last may be shorter.
+    /// Size of each of several datagrams (UDP_GRO), of which the last may be shorter.
     pub(crate) segment: Option<u16>,
     /// TTL or hop limit it came with, when asked for.
     pub(crate) ttl: Option<u8>,
@@ -45,18 +45,18 @@ pub(crate) struct Received {
     pub(crate) tos: u8,
 }
 
-/// What the kernel reports about an earlier packet of a socket with [`IpOption::ReceiveErrors`].
+/// Report of the kernel about an earlier packet of a socket with [`IpOption::ReceiveErrors`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueuedError {
     /// As an errno.
     pub(crate) errno: Errno,
     /// Type and code of the ICMP message; None when this machine found out itself.
     pub(crate) icmp: Option<(u8, u8)>,
-    /// That message is one of ICMPv6.
+    /// The ICMP message is one of ICMPv6.
     pub(crate) v6: bool,
     /// The MTU or the pointer that came with it.
     pub(crate) info: u32,
-    /// Who sent that message.
+    /// Sender of the ICMP message.
     pub(crate) from: Option<IpAddr>,
     /// Where the packet was sent to.
     pub(crate) to: Option<SocketAddr>,
@@ -116,8 +116,8 @@ pub(crate) fn recv_stream(fd: BorrowedFd<'_>, spare: &Fragments) -> Result<usize
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = iov.as_mut_ptr();
     message.msg_iovlen = n as _;
-    // SAFETY: the iovecs are stretches of a mapping that `spare` keeps alive during the call, and
-    // mappings may be written to by anybody at any time.
+    // SAFETY: the iovecs are stretches of a mapping that `spare` keeps alive during the call. Any
+    // process may write to mappings at any time.
     unsafe { transfer(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_DONTWAIT) }
 }
 
@@ -159,7 +159,8 @@ pub(crate) fn recv_error(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<QueuedEr
     })
 }
 
-/// Lets the kernel hand over several datagrams of equal size in one call (UDP_GRO, Linux 5.0). False: it cannot.
+/// Lets the kernel hand over several datagrams of equal size in one call (UDP_GRO, Linux 5.0).
+/// False: it cannot.
 pub(crate) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
     set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
 }
@@ -376,7 +377,7 @@ fn send_message(
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the iovecs point to a slice or to stretches of a mapping, which the callers' borrows
-    // keep alive during the call; the other pointers are to the arguments.
+    // keep alive during the call. All other pointers are to the arguments.
     unsafe { transfer(libc::SYS_sendmsg, fd, &raw const message, flags) }
 }
 
@@ -400,7 +401,8 @@ fn iovecs(linear: &[u8], tail: &Fragments) -> ([libc::iovec; 3], usize) {
 /// sendmsg(2) or recvmsg(2), by number: how many bytes went.
 ///
 /// # Safety
-/// The message must point to memory that is there during the call, and may be written to for recvmsg(2).
+/// The message must point to memory that is there during the call, and may be written to for
+/// recvmsg(2).
 unsafe fn transfer(
     call: libc::c_long,
     fd: BorrowedFd<'_>,
@@ -480,8 +482,8 @@ impl Address {
     }
 }
 
-/// Control messages; u64 for the alignment of cmsghdr. Room for a packet info, three integers, and a
-/// report with an address.
+/// Control messages; u64 for the alignment of cmsghdr. Room for a packet info, three integers, and
+/// a report with an address.
 struct Control {
     bytes: [u64; 24],
     len: usize,
@@ -498,8 +500,8 @@ impl Control {
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_control = self.bytes.as_ptr().cast_mut().cast();
         message.msg_controllen = self.len.min(mem::size_of_val(&self.bytes)) as _;
-        // SAFETY: the kernel wrote whole messages into the first `len` bytes, and the CMSG macros stay
-        // within those; a message's data is what its length says beyond its header.
+        // SAFETY: the kernel wrote whole messages into the first `len` bytes, and the CMSG macros
+        // stay within those. A message's data is as long as its length says beyond its header.
         unsafe {
             let mut at = libc::CMSG_FIRSTHDR(&message);
             while let Some(header) = at.as_ref() {

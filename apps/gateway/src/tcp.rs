@@ -9,17 +9,18 @@
 //!  program ◄══ send FIFO ◄═══ recvmsg ════ host socket       on, each way by itself
 //! ```
 //!
-//! What was sent before a reset arrives before it: bytes of the other side that wait here go first.
-//! The program has some time to take the host's, and the host is given of the program's as many as
-//! its socket has room for.
+//! Bytes that were sent before a reset arrive before it: bytes of the other side that wait here go
+//! first. The program has some time to take the host's, and the host is given of the program's as
+//! many as its socket has room for.
 //!
-//! The program's bytes are acknowledged when they are in the receive FIFO, before the host has them. So
-//! that a stream never seems whole which is not, the close of a host socket is a reset (SO_LINGER with
-//! zero seconds) until the program's FIN was handed to the host behind all its bytes. That holds however
-//! the socket comes to be closed, also by the kernel when this process is killed.
+//! The program's bytes are acknowledged when they are in the receive FIFO, before the host has
+//! them. A stream must not seem whole that is not. So the close of a host socket is a reset
+//! (SO_LINGER with zero seconds) until the host has the program's FIN and all bytes before. The
+//! rule holds however the socket comes to be closed, also by the kernel when this process is
+//! killed.
 //!
-//! This is the table of flows and how they begin and end, those of clients apart (`clients`);
-//! `flow` is what goes on in one.
+//! The table of flows is here, and how they begin and end, those of clients apart (`clients`).
+//! `flow` has the steps within one.
 
 mod clients;
 
@@ -48,8 +49,8 @@ use crate::siblings::Topic;
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
-/// The bits of the type of service that are the DSCP (RFC 2474). The other two are ECN's (RFC 3168), which TCP
-/// negotiates for each of the two connections by itself.
+/// The bits of the type of service that are the DSCP (RFC 2474). The other two are ECN's (RFC
+/// 3168), which TCP negotiates for each of the two connections by itself.
 const CLASS_MASK: u8 = 0xfc;
 
 /// All TCP flows.
@@ -66,9 +67,9 @@ pub(crate) struct TcpFlows {
     /// The program has sent packets of some class: later ones are looked at.
     classes: bool,
     /// Flows that wait for something, by when they have waited for long enough. Open ones whose
-    /// host failed wait for the program to take the bytes before that, clients for an answer to
-    /// their SYN, and connections to a nameserver, unless it is the last to be tried, for that. A
-    /// flow that is removed is taken out: there are never more than flows.
+    /// host failed wait for the program to take the earlier bytes. Clients wait for an answer to
+    /// their SYN, and so do connections to a nameserver, unless it is the last to be tried. A flow
+    /// that is removed is taken out: there are never more than flows.
     deadlines: BTreeSet<(u64, Key)>,
     lines: Lines,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
@@ -114,8 +115,8 @@ impl TcpFlows {
         self.flows.len()
     }
 
-    /// Bytes and ends of the program's streams that were acknowledged to it and that the host lacks; where `ended`, of those
-    /// alone whose end has come.
+    /// Bytes and ends of the program's streams that were acknowledged to it and that the host
+    /// lacks. `ended`: only streams whose end has come.
     pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>, ended: bool) -> u64 {
         let counts = |flow: &&Flow| !ended || flow.program_side != ProgramSide::Open;
         let of_flow = |flow: &Flow| match flow.phase {
@@ -144,15 +145,16 @@ impl TcpFlows {
     /// The inner stack gives up a SYN of the program that was not decided about.
     pub(crate) fn on_syn_forgotten(&mut self, shared: &mut Shared, pending: PendingId) {
         shared.counters.tcp_forgotten += 1;
-        // One that is not in the table yet is still among `syns`, and finds no SYN when its turn comes.
+        // A flow that is not in the table yet is still among `syns`, and finds no SYN when its turn
+        // comes.
         if let Some(key) = self.connecting.get(&pending).copied() {
             self.remove(key);
         }
     }
 
-    /// The inner stack says something about a flow's side. A flow that goes closes its socket, and the
-    /// inner stack says nothing of a closed socket but [`SocketEvent::Closed`]: so whatever else it says is
-    /// about the living.
+    /// The inner stack says something about a flow's side. A flow that goes closes its socket, and
+    /// the inner stack reports only [`SocketEvent::Closed`] of a closed socket. So every other
+    /// event is about a living flow.
     pub(crate) fn on_event(&mut self, user: u32, event: SocketEvent) {
         let Some(key) = self.flows.living(user) else { return };
         let Some(flow) = self.flows.get_mut(key) else { return };
@@ -162,7 +164,8 @@ impl TcpFlows {
             SocketEvent::Writable => flow.progress = true,
             SocketEvent::Error(SocketError::TimedOut) => flow.news = Some(News::TimedOut),
             SocketEvent::Error(_) => flow.news = Some(News::Failed),
-            // It confirms a close of ours, perhaps of the socket of an earlier attempt of this flow.
+            // `Closed` confirms a close of ours, perhaps of the socket of an earlier attempt of
+            // this flow.
             SocketEvent::Closed => return,
             _ => {}
         }
@@ -180,8 +183,8 @@ impl TcpFlows {
         self.classes = true;
         let Some((socket, user)) = stack.connection(peer, program) else { return };
         let key = self.flows.living(user);
-        // An earlier connection may still carry the short key of a flow that has gone, which by chance can be that of
-        // this flow.
+        // An earlier connection may still carry the short key of a flow that has gone, which by
+        // chance can be that of this flow.
         if let Some(flow) = key.and_then(|key| self.flows.get_mut(key))
             && flow.phase.socket() == Some(socket)
         {
@@ -235,11 +238,11 @@ impl TcpFlows {
                     // If no other can be tried, this one may still answer.
                     self.try_next_nameserver(cx, key, pending);
                 }
-                // It takes bytes, if slowly.
+                // The program takes bytes, if slowly.
                 Phase::Open(_) if std::mem::take(&mut flow.progress) => {
                     note_failure(&mut self.deadlines, now_ns, key, flow);
                 }
-                // It does not take what came before its host failed.
+                // The program does not take the bytes from before its host failed.
                 Phase::Open(socket) => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.shared.counters.tcp_reset += 1;
@@ -296,7 +299,7 @@ impl TcpFlows {
     /// Starts the host's connection that a SYN asks for.
     fn connect_host(&mut self, cx: &mut Context<'_, impl FifoHost>, syn: &Syn) {
         if cx.stack.pending_headers(syn.pending).is_empty() {
-            // It was forgotten before its turn came.
+            // The SYN was forgotten before its turn came.
             return;
         }
         if cx.shared.is_loop(syn.remote, syn.local) {
@@ -357,8 +360,8 @@ impl TcpFlows {
         Ok(())
     }
 
-    /// Connects a flow to the next nameserver instead of the one that it is being connected to. False: there is
-    /// none.
+    /// Connects a flow to the next nameserver instead of the one that it is being connected to.
+    /// False: there is none.
     fn try_next_nameserver(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -378,7 +381,8 @@ impl TcpFlows {
         true
     }
 
-    /// Gives a nameserver its time, if there is another one to be tried. The last one is waited for as any host.
+    /// Gives a nameserver its time, if there is another one to be tried. The last one is waited for
+    /// as any host.
     fn await_nameserver(&mut self, shared: &Shared, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let goes_on = flow.nameservers.as_ref().is_some_and(|tour| tour.goes_on());
@@ -391,7 +395,7 @@ impl TcpFlows {
         shared.events.watch(&flow.host, Token::Tcp(key), Interest::Both)
     }
 
-    /// One flow's turn.
+    /// Gives a flow its turn.
     fn step(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         match flow.phase {
@@ -418,14 +422,16 @@ impl TcpFlows {
             },
             Phase::Open(socket) => match flow.news.take() {
                 None | Some(News::Connected) => self.splice(cx, key, socket),
-                // The program had closed its socket, which then timed out in FIN-WAIT-2 or reset the connection when
-                // bytes of the host came. Its FIN is here, so that its stream is whole and is still delivered.
+                // The program had closed its socket, which then timed out in FIN-WAIT-2 or reset
+                // the connection when bytes of the host came. Its FIN is here, so that its stream
+                // is whole and is still delivered.
                 Some(News::Failed | News::TimedOut) if flow.program_side == ProgramSide::Ended => {
                     flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
                 }
-                // The same after its bytes and FIN were handed to the host's socket: that is closed without a reset,
-                // which would discard what the kernel has not sent yet.
+                // The program's bytes and FIN were handed to the host's socket before. So that is
+                // closed without a reset, which would discard bytes that the kernel has not sent
+                // yet.
                 Some(News::Failed | News::TimedOut) if flow.program_side == ProgramSide::Passed => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.touched = true;
@@ -458,12 +464,13 @@ impl TcpFlows {
             let told = flow.traced && report_why(cx, &flow.host, pending, flow.nameserver());
             return refuse(cx, pending, if told { Refusal::Ignore } else { refusal_for(error) });
         }
-        // An ICMP error may have been reported during a handshake that then succeeded. SO_ERROR was read above.
+        // An ICMP error may have been reported during a handshake that then succeeded. SO_ERROR was
+        // read above.
         flow.host_side = HostSide::Open;
         expire_at(&mut self.deadlines, key, flow, None);
         if flow.traced {
-            // With IP_RECVERR the kernel fails established connections on ICMP errors that RFC 1122 §4.2.3.9 has them
-            // survive.
+            // With IP_RECVERR the kernel fails established connections on ICMP errors that RFC 1122
+            // §4.2.3.9 has them survive.
             let v6 = sockopt::socket_domain(&flow.host) == Ok(AddressFamily::INET6);
             let _ = sys::set_ip(flow.host.as_fd(), v6, IpOption::ReceiveErrors, 0);
         }
@@ -475,7 +482,8 @@ impl TcpFlows {
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
             }
-            // The program's SYN was forgotten meanwhile, or the inner stack has no room for a connection.
+            // The program's SYN was forgotten meanwhile, or the inner stack has no room for a
+            // connection.
             None => self.drop_host(cx, key),
         }
     }
@@ -519,8 +527,8 @@ impl TcpFlows {
     }
 }
 
-/// From when the host of an open flow failed, the program's time to take what is left runs. In other
-/// phases the flow ends at once.
+/// From when the host of an open flow failed, the program's time to take what is left runs. In
+/// other phases the flow ends at once.
 fn note_failure(deadlines: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flow: &mut Flow) {
     if flow.has_failed() && flow.expires_ns.is_none() && matches!(flow.phase, Phase::Open(_)) {
         expire_at(deadlines, key, flow, Some(now_ns + FAILED_WAIT_NS));

@@ -17,7 +17,7 @@ pub(crate) struct Train {
     bytes: Box<[u8]>,
 }
 
-/// What a train held.
+/// Description of a train that was sent.
 pub(crate) struct Load {
     pub(crate) flow: Key,
     pub(crate) marks: Marks,
@@ -31,7 +31,7 @@ pub(crate) struct Load {
     pub(crate) bytes: Box<[u8]>,
 }
 
-/// What the IP header of a datagram says besides addresses.
+/// Fields of a datagram's IP header besides addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marks {
     pub(crate) ttl: u8,

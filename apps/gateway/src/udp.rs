@@ -1,9 +1,9 @@
 //! UDP flows: the datagrams between one port of the program and one peer.
 //!
-//! A flow that the program began has a connected socket of the host; a flow that a client of a
+//! A flow that the program began has a connected socket of the host. A flow that a client of a
 //! forwarded port began shares the socket of that port. Either ends when idle.
 //!
-//! What the program's IP headers say goes along: TTL, class with ECN, and IPv4's don't-fragment; TTL
+//! Marks of the program's IP headers go along: TTL, class with ECN, and IPv4's don't-fragment. TTL
 //! and class come back the same way, and so do ICMP errors.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -42,7 +42,7 @@ use crate::train::{Marks, Train};
 #[derive(Debug)]
 pub(crate) struct UdpFlows {
     flows: IdleTable<Key, Flow>,
-    /// Which flow a client of a forwarded port has.
+    /// Flow of each client of a forwarded port.
     clients: HashMap<(u32, SocketAddr), slab::Key>,
     siblings: Arc<Siblings>,
     /// Flows whose socket has something, each once.
@@ -58,8 +58,8 @@ type Key = Ends;
 #[derive(Debug)]
 struct Flow {
     side: Side,
-    /// Trains are sent whole, for the kernel to cut (UDP_SEGMENT). Off after it refused: it does when a datagram
-    /// exceeds the path's MTU, or the device computes no checksums.
+    /// Trains are sent whole, for the kernel to cut (UDP_SEGMENT). Off after it refused: it does
+    /// when a datagram exceeds the path's MTU, or the device computes no checksums.
     cuts: bool,
     /// Payload towards the host, and towards the program.
     bytes: [u64; 2],
@@ -87,7 +87,7 @@ enum Side {
         client: SocketAddr,
         /// The address of the host that the client wrote to last.
         host: Option<IpAddr>,
-        /// What other gateways know of it, where there are any.
+        /// Knowledge of the client in other gateways, where there are any.
         known: Option<Known>,
     },
 }
@@ -98,7 +98,8 @@ const CLASS_DNS: usize = 1;
 /// Flows of clients: such as the program has not answered, and the others.
 const CLASS_CLIENT_NEW: usize = 2;
 const CLASS_CLIENT: usize = 3;
-/// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC 6335 §6).
+/// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC
+/// 6335 §6).
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl UdpFlows {
@@ -282,8 +283,8 @@ impl UdpFlows {
                     known.client.moved_to(received.to);
                 }
             }
-            // A client may write to another address of this host, and accepts answers from that one only; the earlier
-            // address may have been removed.
+            // A client may write to another address of this host, and accepts answers from that one
+            // only; the earlier address may have been removed.
             *host = received.to;
         }
         match answered {
@@ -293,11 +294,12 @@ impl UdpFlows {
         to_program(cx, &key, bytes, received);
     }
 
-    /// The program's stack reports that a datagram came to a port on which nothing listens. False: it is none of a
-    /// client.
+    /// The program's stack reports that a datagram came to a port on which nothing listens. False:
+    /// it is none of a client.
     ///
-    /// The user is told, but the client cannot be: the host's kernel reports an unreachable port when a datagram
-    /// comes in, and this one came to a port that is ours; and it lets nobody without privileges send ICMP errors.
+    /// The user is told, but the client cannot be. The host's kernel reports an unreachable port
+    /// when a datagram comes in, but this port is ours. Without privileges the gateway cannot send
+    /// ICMP errors.
     pub(crate) fn on_refused(
         &mut self,
         shared: &mut Shared,
@@ -326,8 +328,8 @@ impl UdpFlows {
         true
     }
 
-    /// The client with which there is a flow, here or in another gateway: where it comes in, and the address of the host
-    /// that it writes to.
+    /// The client with which there is a flow, here or in another gateway. Returns its listener, and
+    /// the address of the host that it writes to.
     fn client_at(&self, key: &Key) -> Option<(u32, Option<IpAddr>)> {
         match self.flows.find(key).and_then(|id| self.flows.get(id)) {
             Some((_, Flow { side: Side::Client { listener, host, .. }, .. })) => {
@@ -356,7 +358,8 @@ impl UdpFlows {
         })
     }
 
-    /// A flow with a client that comes in at another gateway, and that the program answers by way of this one.
+    /// A flow with a client that comes in at another gateway, and that the program answers by way
+    /// of this one.
     fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::Key> {
         let mut known = self.siblings.client(&key)?;
         known.client.set_answered();
@@ -415,7 +418,8 @@ impl UdpFlows {
         }
     }
 
-    /// A socket of the host for a flow, connected, and whether it has a port of [`Mappings`](crate::mapping::Mappings).
+    /// A socket of the host for a flow, connected, and whether it has a port of
+    /// [`Mappings`](crate::mapping::Mappings).
     fn open_towards(
         &mut self,
         shared: &mut Shared,
@@ -425,7 +429,8 @@ impl UdpFlows {
     ) -> Result<(Fd, bool), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
-        // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the nameserver needs to reach.
+        // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the
+        // nameserver needs to reach.
         let forwarded = listeners.host_port(key.port());
         let mapped = key.peer.port() != nameservers::PORT
             && self.siblings.mappings().bind(&host, key.program, forwarded);
@@ -444,8 +449,8 @@ impl UdpFlows {
         Ok((host, mapped))
     }
 
-    /// A flow of a client that the program sees at `shown`, or at another port of that address when this one is
-    /// taken; None when all are.
+    /// A flow of a client that the program sees at `shown`, or at another port of that address when
+    /// this one is taken. None when all ports are.
     fn open_client(
         &mut self,
         shared: &mut Shared,
@@ -510,8 +515,8 @@ impl UdpFlows {
         }
     }
 
-    /// Sends one datagram, or several of `segment` bytes. False: the kernel does not cut these, but may send them one
-    /// by one.
+    /// Sends one datagram, or several of `segment` bytes. False: the kernel does not cut these, but
+    /// may send them one by one.
     fn send(
         &mut self,
         shared: &mut Shared,
@@ -643,7 +648,7 @@ impl Ends {
 }
 
 impl Side {
-    /// Of which version the host's socket is, whatever the program's is.
+    /// Version of the host's socket, whatever the program's is.
     fn is_v6(&self) -> bool {
         match self {
             Self::Connected { to, .. } => to.is_ipv6(),
@@ -651,7 +656,7 @@ impl Side {
         }
     }
 
-    /// What the gateway where the client comes in has learnt of it since.
+    /// Takes over news of the client from the gateway where it comes in.
     fn catch_up(&mut self) {
         if let Self::Client { host, known: Some(known), .. } = self
             && let Some(news) = known.news()

@@ -22,7 +22,7 @@ const SERVFAIL: u8 = 2;
 const NOTIMP: u8 = 4;
 const REFUSED: u8 = 5;
 
-/// What is the address of NAME.example?
+/// A question for the address of NAME.example.
 fn question(id: u16, name: &str) -> Vec<u8> {
     let mut message = id.to_be_bytes().to_vec();
     message.extend(b"\x01\0\0\x01\0\0\0\0\0\0");
@@ -121,7 +121,7 @@ fn questions_to_the_forwarder_reach_the_nameserver() {
             // Answers that are too long for a datagram are asked for by TCP.
             world.connected(forwarder);
             tcp.accept().unwrap();
-            // It is nothing but a nameserver.
+            // The forwarder's address is nothing but a nameserver.
             let elsewhere = world.connect(SocketAddr::new(forwarder.ip(), 80));
             let error = world.until("an error", |world| world.error(elsewhere));
             assert_eq!(error, SocketError::Refused);
@@ -214,7 +214,8 @@ fn what_no_nameserver_can_do_is_told_at_once() {
     let error = nowhere.until("an error", |world| world.error(sock));
     assert_eq!(error, SocketError::PortUnreachable);
     assert_eq!(nowhere.counter("dns_unanswered"), 1);
-    // One is, and cannot help. What it says is told rather than that the other is not there.
+    // A nameserver is there, and cannot help. The program is told its answer, rather than that the
+    // other is not there.
     let cannot = nameserver("127.0.0.1:0");
     let mut world = world(&[at(&cannot), nobody()]);
     let sock = world.datagram_socket("10.0.2.15:0");
@@ -253,7 +254,7 @@ fn nobody_but_the_nameserver_answers() {
     // A stranger who knows all of it, on the same machine.
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     stranger.send_to(&answer(&asked, 0, b"forged"), from).unwrap();
-    // What the nameserver would say to others.
+    // Answers of the nameserver to other questions.
     let mut other_id = asked.clone();
     other_id[0] ^= 1;
     let other_name = self::question(u16::from_be_bytes([asked[0], asked[1]]), "eman");
@@ -312,7 +313,7 @@ fn a_flood_of_questions_takes_so_many_sockets_and_no_more() {
     // Other tests of this process have some too.
     assert!(descriptors() - before < 2 * DNS_QUERIES_MAX, "{before} {}", descriptors());
     assert_eq!(world.counter("dns_displaced"), u64::from(flood) - DNS_QUERIES_MAX as u64);
-    // Whoever asks now is answered.
+    // The newest question is answered.
     answers(&mut world, &server, (sock, &question(flood - 1, "name")));
     // And nothing of it is left in the end.
     for _ in 0..2 {
@@ -353,7 +354,7 @@ fn connections_go_to_the_first_nameserver_that_accepts() {
     let mut world = world(&[nobody(), lives.local_addr().unwrap()]);
     world.connected(FORWARDER.parse().unwrap());
     lives.accept().unwrap();
-    // Nobody does.
+    // No nameserver accepts.
     let mut world = self::world(&[nobody(), nobody()]);
     let sock = world.connect(FORWARDER.parse().unwrap());
     let error = world.until("an error", |world| world.error(sock));
@@ -451,8 +452,8 @@ fn a_file_that_is_replaced_is_followed() {
     let first = question(1, "first");
     ask(&mut world, sock, &first);
     answers(&mut world, &old, (sock, &first));
-    // The host comes into another network. The next question may go to the nameserver that was, and turns to the
-    // one that is as soon as that is known.
+    // The host comes into another network. The next question may go to the nameserver that was, and
+    // turns to the one that is as soon as that is known.
     file.write(&format!("nameserver {}\noptions timeout:1\n", at(&new).ip()));
     world.skip(Duration::from_secs(1));
     let second = question(2, "second");

@@ -1,5 +1,6 @@
-//! Connections that a client made one after the other come to the program in that order, whichever gateways they go
-//! through. The shards are turned in any order and now and then, as threads would be.
+//! Connections that a client made one after the other come to the program in that order, whichever
+//! gateways they go through. The shards are turned in any order and now and then, as threads would
+//! be.
 
 mod world;
 
@@ -90,7 +91,7 @@ impl Shards {
         }
     }
 
-    /// What each connection begins with: which it is.
+    /// Names of the connections, with which each begins.
     fn names(&mut self, accepted: &[Sock]) -> Vec<u32> {
         let mut names = Vec::new();
         for sock in accepted {
@@ -161,7 +162,8 @@ fn connections_arrive_in_the_order_in_which_they_were_made() {
     }
 }
 
-/// These are shown at their own ports, and each has one gateway that can have it.
+/// Connections of a visible client are shown at their own ports, and each has one gateway that can
+/// have it.
 #[test]
 fn so_do_those_of_a_client_that_is_seen() {
     in_namespace(|| {
@@ -177,7 +179,8 @@ fn so_do_those_of_a_client_that_is_seen() {
     });
 }
 
-/// Handshakes that have to be repeated, because the program's queue is full, do not hold up others for long.
+/// Handshakes that have to be repeated, because the program's queue is full, do not hold up others
+/// for long.
 #[test]
 fn who_finds_a_full_queue_is_not_waited_for() {
     for count in [2, 4] {
@@ -204,9 +207,9 @@ fn who_finds_a_full_queue_is_not_waited_for() {
     }
 }
 
-/// Clients that come at once, more than the program's queue holds, stand in line: as soon as the
-/// program accepts, the next ones come in, each with what it has sent. No timeout of TCP's is
-/// waited for, and a program that accepts nothing is sent few SYNs.
+/// Clients that come at once, more than the program's queue holds, stand in line. As soon as the
+/// program accepts, the next ones come in, each with its bytes. No timeout of TCP's is waited for,
+/// and a program that accepts nothing is sent few SYNs.
 #[test]
 fn a_crowd_gets_in_in_order_and_as_fast_as_the_program_accepts() {
     const QUEUE: u32 = 9;

@@ -82,7 +82,8 @@ impl Shards {
         &mut self.0[(sock.user / USERS_OF_A_SHARD) as usize]
     }
 
-    /// Answers the next `count` clients of a listener with what they sent, and returns at which addresses it saw them.
+    /// Answers the next `count` clients of a listener with what they sent, and returns at which
+    /// addresses it saw them.
     fn serve(&mut self, shard: usize, listener: Sock, count: usize) -> Vec<SocketAddr> {
         let (mut seen, mut open) = (Vec::new(), Vec::<(Sock, Vec<u8>)>::new());
         let mut closed = 0;
@@ -197,7 +198,7 @@ fn clients_beyond_the_common_limit_are_refused() {
     let addr = shards.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
     shards.0[2].gateway.borrow_mut().limit_tcp_flows(16);
     let clients: Vec<_> = (0..CLIENTS).map(|_| ask(None, addr, b"hi".to_vec())).collect();
-    // Nobody answers yet, so that none ends.
+    // No program answers yet, so that no flow ends.
     shards.until("refusals", |shards| {
         (shards.counter("tcp_flows_full") == CLIENTS as u64 - 14).then_some(())
     });
@@ -266,7 +267,8 @@ fn client(ip: &str, to: SocketAddr) -> UdpSocket {
     client
 }
 
-/// Wherever its socket is, the program's answers leave from the address and port that the client asked.
+/// Wherever its socket is, the program's answers leave from the address and port that the client
+/// asked.
 #[test]
 fn datagrams_of_clients_are_answered() {
     for shard in 0..4 {
@@ -282,7 +284,7 @@ fn datagrams_of_clients_are_answered() {
                 [client("127.0.0.1", at("127.0.0.1")), client("127.0.0.1", at("127.0.0.3"))];
             for round in 0..3u8 {
                 for (n, client) in clients.iter().enumerate() {
-                    // It expects the answer from where it asks.
+                    // The client expects the answer from where it asks.
                     if round == 2 {
                         client.connect(at(&format!("127.0.0.{}", 8 + n))).unwrap();
                     }
@@ -310,7 +312,7 @@ fn datagrams_of_clients_are_answered() {
     }
 }
 
-/// Nobody takes them, in whatever shard that is found.
+/// No program takes the datagrams, in whatever shard that is found.
 #[test]
 fn refused_clients_are_counted() {
     let mut shards = Shards::new(4);
@@ -336,7 +338,8 @@ fn bound_with_others(world: &mut World, addr: &str) -> Sock {
     Sock { id, user }
 }
 
-/// RFC 4787 REQ-1: its peers see the program's port at one port of the host, whichever sockets are on it.
+/// RFC 4787 REQ-1: its peers see the program's port at one port of the host, whichever sockets are
+/// on it.
 #[test]
 fn a_port_of_the_program_is_one_port_of_the_host() {
     let mut shards = Shards::new(4);

@@ -8,16 +8,19 @@
 //!
 //! - [`Plan`]: the router in words, checked: ports, routes and rules that fit each other;
 //! - [`Router`]: the stack with its ports, turned by its owner;
-//! - [`Runner`]: a thread's loop, which sleeps on the ports' descriptors.
+//! - [`Runner`]: a thread's loop, which sleeps on the ports' descriptors;
+//! - [`Remote`]: a handle for other threads, whose jobs are done between two turns.
 //!
 //! Budget: no copy and no allocation per packet beyond the ports' own.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod plan;
+mod remote;
 mod router;
 mod runner;
 
 pub use plan::{Plan, PlanError, PlannedPort, PlannedRoute, Target};
+pub use remote::{Gone, Remote};
 pub use router::{OpenPort, Router, Settings};
 pub use runner::{Ended, Runner};

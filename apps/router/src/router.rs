@@ -1,8 +1,13 @@
 //! The stack of a router and its ports.
 
+use std::sync::Arc;
+
 use towpath_direct::{Node, NodeConfig};
+use towpath_filter::Rules;
 use towpath_pool::Port;
-use towpath_stack::net::{Forwarding, InterfaceConfig, Logged, NetConfig, RuleSet, SourceCheck};
+use towpath_stack::net::{
+    Change, Forwarding, InterfaceConfig, Logged, NetConfig, Refused, RuleSet, SourceCheck,
+};
 use towpath_stack::{Budget, Instant, Stack, StackConfig, Turn};
 use towpath_wire::MacAddr;
 
@@ -108,14 +113,27 @@ impl Router {
         self.node.stack.net.interfaces().get(n + 1).map_or("", |interface| interface.name())
     }
 
+    /// Makes all of several changes, for packets at one moment.
+    ///
+    /// # Errors
+    /// None of them was made: the first one that cannot be, and why.
+    pub fn apply(&mut self, now_ns: u64, changes: &[Change]) -> Result<(), Refused> {
+        self.node.stack.net.apply(Instant(now_ns), changes)
+    }
+
     /// The stack, for what it counted and knows.
     pub fn stack(&self) -> &Stack<towpath_direct::Direct> {
         &self.node.stack
     }
 
     /// The rules in force, with what they counted.
-    pub fn rules(&self) -> Option<&RuleSet> {
-        self.node.stack.net.rules().map(|rules| &**rules)
+    pub fn rules(&self) -> Option<&Arc<RuleSet>> {
+        self.node.stack.net.rules()
+    }
+
+    /// Judges packets by other rules from now on, or by none.
+    pub fn set_rules(&mut self, rules: Option<Rules>) {
+        self.node.stack.net.set_rules(rules);
     }
 
     /// The oldest packet not yet taken that a rule wants to be told of.

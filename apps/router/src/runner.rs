@@ -10,12 +10,15 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::remote::{Desk, Remote};
 use crate::router::Router;
 
 /// Turns a [`Router`] until it is told to end.
 pub struct Runner {
     router: Router,
     epoll: OwnedFd,
+    desk: Desk,
+    remote: Remote,
     /// For each port, whether its descriptor is watched for writability.
     awaits_room: Vec<bool>,
 }
@@ -31,6 +34,8 @@ pub enum Ended {
 
 /// Turns in a row after which the owner's descriptors are looked at.
 const BUSY_TURNS_MAX: u32 = 64;
+/// Name of the desk's bell among the descriptors; ports and wakes have small numbers.
+const BELL: u64 = u64::MAX;
 /// Descriptors that are told of at once; others follow in the next turn.
 const TOLD_MAX: usize = 64;
 
@@ -45,8 +50,15 @@ impl Runner {
             let wake = port.wake_fd().ok_or(io::ErrorKind::Unsupported)?;
             epoll::add(&epoll, wake, EventData::new_u64(name), EventFlags::IN)?;
         }
+        let (desk, remote) = Desk::open()?;
+        epoll::add(&epoll, desk.bell(), EventData::new_u64(BELL), EventFlags::IN)?;
         let awaits_room = vec![false; router.ports().len()];
-        Ok(Self { router, epoll, awaits_room })
+        Ok(Self { router, epoll, desk, remote, awaits_room })
+    }
+
+    /// A handle for other threads.
+    pub fn remote(&self) -> Remote {
+        self.remote.clone()
     }
 
     /// The router.
@@ -115,7 +127,9 @@ impl Runner {
             port.looked(told.iter().any(|event| event.data.u64() == name));
         }
         for event in told {
-            if let Some(n) = event.data.u64().checked_sub(first_wake)
+            if event.data.u64() == BELL {
+                self.desk.work(&mut self.router);
+            } else if let Some(n) = event.data.u64().checked_sub(first_wake)
                 && woken(Some(n as usize), &mut self.router).is_break()
             {
                 return Ok(ControlFlow::Break(()));

@@ -10,12 +10,11 @@
 //! the compiled form and the part of the packets that a rule matched.
 #![forbid(unsafe_code)]
 
-mod shape;
 mod tuples;
 
 use std::error::Error;
 
-use shape::{PACKETS, Shape};
+use towpath_bench_filter::shape::{PACKETS, Shape, iface};
 use towpath_bench_measure::{Counting, Run};
 use towpath_filter::{Fields, Rules};
 use tuples::Tuples;
@@ -42,7 +41,7 @@ fn measure(run: &mut Run, shape: Shape, len: u32) -> Result<(), Box<dyn Error>> 
         return Ok(());
     }
     let list = shape.list(len);
-    let compile = || Rules::compile(&list, shape::iface).expect("all interfaces are known");
+    let compile = || Rules::compile(&list, iface).expect("all interfaces are known");
     let [compiling, judging, linear, tuples] = verbs;
     let rules = compile();
     let packets = shape.packets(&list);

@@ -41,8 +41,10 @@ struct Parts {
 }
 
 impl Shape {
+    /// All kinds.
     pub const ALL: [Self; 5] = [Self::Acl, Self::Acl6, Self::Firewall, Self::Chains, Self::Worst];
 
+    /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acl => "acl",
@@ -255,10 +257,12 @@ fn new_prefix(addr: IpAddr, len: u8) -> Prefix {
 }
 
 /// SplitMix64.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
+    /// Any number.
+    #[allow(clippy::should_implement_trait)] // Dice do not end.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -266,15 +270,18 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    fn percent(&mut self, part: u64) -> bool {
+    /// True in so many of 100 cases.
+    pub fn percent(&mut self, part: u64) -> bool {
         self.below(100) < part
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    /// Any of several.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
 }

@@ -67,6 +67,14 @@ impl Run {
         Ok(Self { limit, part, last: Figures::default() })
     }
 
+    /// Time to measure each case for; `None` where calls are counted.
+    pub fn time(&self) -> Option<Duration> {
+        match self.limit {
+            Limit::Time(time) => Some(time),
+            Limit::Calls(_) => None,
+        }
+    }
+
     /// Whether a case is to be measured.
     pub fn wants(&self, name: &str) -> bool {
         name.contains(&self.part)

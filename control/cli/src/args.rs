@@ -45,6 +45,9 @@ pub enum Command {
     /// Show and change addresses, routes, neighbours and links of a running stack
     #[command(long_about = IP_ABOUT, after_long_help = IP_AFTER, override_usage = IP_USAGE)]
     Ip(crate::ip::IpArgs),
+    /// Show and change the access list of a running router or run
+    #[command(long_about = crate::acl::ABOUT, after_long_help = crate::acl::AFTER)]
+    Acl(crate::acl::AclArgs),
     /// Show the counters of a running stack
     #[command(long_about = STATS_ABOUT)]
     Stats(crate::counters::StatsArgs),

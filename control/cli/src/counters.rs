@@ -30,7 +30,7 @@ type Counted = Vec<(String, u64)>;
 
 /// Runs the command.
 pub fn stats(args: &StatsArgs) -> Result<()> {
-    let client = args.which.client().map_err(failure)?;
+    let client = args.which.client_to_look().map_err(failure)?;
     let mut before = counted(&client).map_err(failure)?;
     let Some(period) = args.watch else { return print(&before, args.json, false) };
     if period.is_zero() {

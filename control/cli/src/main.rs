@@ -7,12 +7,13 @@
 //!
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace.
 //! `router` forwards packets between networks (`apps/router`).
-//! `ss`, `ip` and `stats` ask running ones over
+//! `ss`, `ip`, `acl` and `stats` ask running ones over
 //! the sockets of `towpath-model`, which `served` answers. `load` measures servers, `sim` simulates networks. Files lie in folders that
 //! are this user's alone (`towpath_model::folder`); messages go by way of `messages`, which nothing waits for.
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod args;
 mod child;
 mod counters;
@@ -54,6 +55,7 @@ fn main() -> std::process::ExitCode {
         Command::Router(args) => unprivileged().and_then(|()| router::router(&args)).map(|()| 0),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
         Command::Ip(args) => unprivileged().and_then(|()| ip::ip(&args)),
+        Command::Acl(args) => unprivileged().and_then(|()| acl::acl(&args)).map(|()| 0),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),
@@ -81,7 +83,7 @@ fn parse() -> Cli {
         let of_run = (word == "run" || is_proxys) && error.use_stderr();
         let code = match word.to_str() {
             _ if of_run => error::ExitCode::Failed as i32,
-            Some("ip") if error.use_stderr() => error::ExitCode::IpUsage as i32,
+            Some("ip" | "acl") if error.use_stderr() => error::ExitCode::IpUsage as i32,
             _ => error.exit_code(),
         };
         if error.kind() == ErrorKind::InvalidSubcommand && program::exists(&word) {

@@ -1,6 +1,9 @@
-//! Answers of a run to requests: the engine's types as those of the protocol, and back.
+//! Answers of a run or a router to requests: the stack's types as those of the protocol, and back.
 
-use towpath_engine::{Applied, InterfaceState, NetState, Remote, SocketEntry};
+use std::sync::Arc;
+
+use towpath_engine::{Applied, Gone, InterfaceState, NetState, Refused, Remote, SocketEntry};
+use towpath_filter::Rules;
 use towpath_model::{
     Address, AddressState, Call, Change, Fault, How, Interface, Kind, Layer, Neighbor,
     NeighborState, Net, Origin, Proto, Reply, Route, RouteKind, Socket, Traffic, Word,
@@ -10,24 +13,76 @@ use towpath_stack::net::{self, IfaceId};
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
-/// Answers a request, as far as the engine of this process can.
-pub fn answer(remote: &Remote, call: Call, reply: &mut Reply) {
+use crate::acl;
+
+/// A running stack, on whatever thread.
+pub trait Stack {
+    /// Its sockets.
+    fn sockets(&self) -> Result<Vec<SocketEntry>, Gone>;
+    /// Its interfaces, routes and neighbours.
+    fn net(&self) -> Result<NetState, Gone>;
+    /// Its counters since it began.
+    fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone>;
+    /// Makes all of several changes, or none of them.
+    fn apply(&self, changes: Vec<net::Change>) -> Result<Result<Applied, Refused>, Gone>;
+    /// The rules by which packets are judged.
+    fn rules(&self) -> Result<Option<Arc<net::RuleSet>>, Gone>;
+    /// Judges packets by other rules, or by none.
+    fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone>;
+    /// Whether anybody is told of packets that rules log.
+    const LOGS: bool;
+}
+
+impl Stack for Remote {
+    fn sockets(&self) -> Result<Vec<SocketEntry>, Gone> {
+        Self::sockets(self)
+    }
+
+    fn net(&self) -> Result<NetState, Gone> {
+        Self::net(self)
+    }
+
+    fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone> {
+        Ok(towpath_uplink::layers(&self.counters()?, &Vec::new()))
+    }
+
+    fn apply(&self, changes: Vec<net::Change>) -> Result<Result<Applied, Refused>, Gone> {
+        Self::apply(self, changes)
+    }
+
+    fn rules(&self) -> Result<Option<Arc<net::RuleSet>>, Gone> {
+        Self::rules(self)
+    }
+
+    fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
+        Self::set_rules(self, rules)
+    }
+
+    const LOGS: bool = false;
+}
+
+/// Answers a request, as far as the stack can.
+pub fn answer(stack: &impl Stack, call: Call, reply: &mut Reply) {
     let done = match call {
         Call::Info => Ok(()),
-        Call::Sockets => remote.sockets().map_err(gone).map(|entries| {
+        Call::Sockets => stack.sockets().map_err(gone).map(|entries| {
             reply.sockets = Some(entries.iter().filter_map(socket).filter(is_somewhere).collect());
         }),
-        Call::Net => remote.net().map_err(gone).map(|state| reply.net = Some(shown(&state))),
-        Call::Counters => counters(remote).map(|layers| reply.counters = Some(layers)),
-        Call::Apply { changes } => apply(remote, &changes).map(|applied| {
+        Call::Net => stack.net().map_err(gone).map(|state| reply.net = Some(shown(&state))),
+        Call::Counters => counters(stack).map(|layers| reply.counters = Some(layers)),
+        Call::Apply { changes } => apply(stack, &changes).map(|applied| {
             reply.applied = Some(applied.changes);
+        }),
+        Call::Acl => acl::shown(stack).map_err(gone).map(|list| reply.acl = Some(list)),
+        Call::ApplyAcl { changes } => acl::change(stack, &changes).map(|count| {
+            reply.applied = Some(count);
         }),
         call => Err(Fault::new("unsupported", format!("{call:?} is not known to this version"))),
     };
     reply.error = done.err();
 }
 
-fn gone(_: towpath_engine::Gone) -> Fault {
+pub fn gone(_: Gone) -> Fault {
     Fault::new("gone", "the stack has ended")
 }
 
@@ -36,10 +91,8 @@ pub fn is_somewhere(socket: &Socket) -> bool {
     socket.local.is_some() || socket.remote.is_some()
 }
 
-fn counters(remote: &Remote) -> Result<Vec<Layer>, Fault> {
-    let counters = remote.counters().map_err(gone)?;
-    let layers = towpath_uplink::layers(&counters, &Vec::new());
-    let layers = layers.into_iter().filter_map(|layer| {
+fn counters(stack: &impl Stack) -> Result<Vec<Layer>, Fault> {
+    let layers = stack.layers().map_err(gone)?.into_iter().filter_map(|layer| {
         let word = |name: String| Word::try_from(name).ok();
         let counters = layer.counters.into_iter();
         let counters = counters.filter_map(|(name, value)| Some((word(name)?, value)));
@@ -48,8 +101,8 @@ fn counters(remote: &Remote) -> Result<Vec<Layer>, Fault> {
     Ok(layers.collect())
 }
 
-fn apply(remote: &Remote, changes: &[Change]) -> Result<Applied, Fault> {
-    let state = remote.net().map_err(gone)?;
+fn apply(stack: &impl Stack, changes: &[Change]) -> Result<Applied, Fault> {
+    let state = stack.net().map_err(gone)?;
     let refused = |at, why: String| Fault { at: Some(at), ..Fault::new("refused", why) };
     let translated = changes.iter().enumerate().map(|(at, change)| {
         let unknown = |dev: &Word| Fault {
@@ -59,7 +112,7 @@ fn apply(remote: &Remote, changes: &[Change]) -> Result<Applied, Fault> {
         translate(change, |dev| find(&state, dev).ok_or_else(|| unknown(dev)))
     });
     let translated = translated.collect::<Result<Vec<_>, _>>()?;
-    let applied = remote.apply(translated).map_err(gone)?;
+    let applied = stack.apply(translated).map_err(gone)?;
     applied.map_err(|why| refused(why.at, why.why.to_string()))
 }
 

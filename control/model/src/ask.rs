@@ -75,7 +75,7 @@ pub type Told = (u32, Result<Vec<u8>, NoAnswer>);
 /// A run that has a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Process id of `towpath run` or `towpath proxy`.
+    /// Process id of `towpath run`, `router` or `proxy`.
     pub pid: u32,
     /// Name that `--name` gave.
     pub name: Option<Word>,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::acl::{Acl, AclChange};
 use crate::ask::{NoAnswer, Run, ask_those, runs};
 use crate::net::{Change, Net};
 use crate::request::{Call, Fault, Layer, Reply, RunKind};
@@ -19,7 +20,7 @@ pub struct Client {
 #[non_exhaustive]
 pub enum Error {
     /// No run of this user is the one that was named.
-    #[error("no `towpath run` of this user {0}")]
+    #[error("no `towpath run` or `router` of this user {0}")]
     NoRun(String),
     /// There are several runs, and none was named.
     #[error("several runs may be meant: name one by --run PID or --name NAME{0}")]
@@ -61,17 +62,50 @@ impl fmt::Display for Several {
 }
 
 impl Client {
-    /// All runs and proxies of this user, or everybody's if this user is root. None is asked.
+    /// All runs, routers and proxies of this user, or everybody's if this user is root. None is
+    /// asked.
     #[must_use]
     pub fn runs() -> Vec<Self> {
         runs().into_iter().map(|run| Self { run }).collect()
     }
 
-    /// The only `towpath run` of this user. Proxies do not count.
+    /// The only `towpath run` or `router` of this user. Proxies do not count.
     ///
     /// # Errors
-    /// There is none, or there are several.
+    /// There is none, or there are several. A run that does not answer may be the one that is
+    /// meant, so that none is the only one beside it.
     pub fn only() -> Result<Self, Error> {
+        let (mut runs, silent) = Self::survey();
+        match (runs.pop(), runs.is_empty() && silent.is_empty()) {
+            (Some(only), true) => Ok(Self::of_reply(&only)),
+            (None, true) => Err(Error::NoRun("is there".to_owned())),
+            (last, false) => {
+                runs.extend(last);
+                Err(Error::Several(Several { runs, silent }))
+            }
+        }
+    }
+
+    /// The only one that answers, and those that do not, with the reason: for a look, which is
+    /// harmless in the wrong run.
+    ///
+    /// # Errors
+    /// None answers, or several do.
+    pub fn only_that_answers() -> Result<(Self, Vec<Error>), Error> {
+        let (runs, silent) = Self::survey();
+        match &runs[..] {
+            [only] => Ok((Self::of_reply(only), silent)),
+            [] if silent.is_empty() => Err(Error::NoRun("is there".to_owned())),
+            _ => Err(Error::Several(Several { runs, silent })),
+        }
+    }
+
+    fn of_reply(reply: &Reply) -> Self {
+        Self { run: Run { pid: reply.pid, name: reply.name.clone() } }
+    }
+
+    /// Runs and routers that answer, and all that do not.
+    fn survey() -> (Vec<Reply>, Vec<Error>) {
         let told = ask_those(|_| true, &Call::Info);
         let (mut replies, mut silent) = (Vec::new(), Vec::new());
         for (pid, told) in told {
@@ -83,13 +117,8 @@ impl Client {
                 Err(why) => silent.push(Error::NoAnswer(pid, why)),
             }
         }
-        replies.retain(|reply| reply.kind == RunKind::Run);
-        match (&replies[..], silent.is_empty()) {
-            ([only], true) => Ok(Self { run: Run { pid: only.pid, name: only.name.clone() } }),
-            ([], true) => Err(Error::NoRun("is there".to_owned())),
-            // A run that does not answer may be the one that is meant.
-            _ => Err(Error::Several(Several { runs: replies, silent })),
-        }
+        replies.retain(|reply| reply.kind != RunKind::Proxy);
+        (replies, silent)
     }
 
     /// The run with this name.
@@ -166,6 +195,24 @@ impl Client {
     /// None was made: [`Fault::at`] says which one cannot be.
     pub fn apply(&self, changes: &[Change]) -> Result<usize, Error> {
         let call = Call::Apply { changes: changes.to_vec() };
+        self.ask(&call)?.applied.ok_or(Error::Unreadable(self.run.pid))
+    }
+
+    /// Its access list, with what each rule counted.
+    ///
+    /// # Errors
+    /// As [`Client::net`].
+    pub fn acl(&self) -> Result<Acl, Error> {
+        self.ask(&Call::Acl)?.acl.ok_or(Error::Unreadable(self.run.pid))
+    }
+
+    /// Makes all of several changes of the access list, and returns their number. Each packet is
+    /// judged by the list before or the one after.
+    ///
+    /// # Errors
+    /// None was made: the fault names the rule, and [`Fault::at`] the change.
+    pub fn apply_acl(&self, changes: &[AclChange]) -> Result<usize, Error> {
+        let call = Call::ApplyAcl { changes: changes.to_vec() };
         self.ask(&call)?.applied.ok_or(Error::Unreadable(self.run.pid))
     }
 

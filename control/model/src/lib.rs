@@ -1,4 +1,4 @@
-//! The control protocol of a running `towpath run` or `towpath proxy`: its types, and a client.
+//! The control protocol of a running `towpath run`, `router` or `proxy`: its types, and a client.
 //!
 //! Each run has a socket in a private folder of its user. A client sends one request, a line of
 //! JSON; the run answers with one JSON document and closes. docs/control.md is the description for
@@ -9,7 +9,8 @@
 //! use towpath_model::{Change, Client, How, Route};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     // The only run of this user. Others: `Client::named("web")`, `Client::of_process(1234)`.
+//!     // The only run or router of this user. Others: `Client::named("web")`,
+//!     // `Client::of_process(1234)`.
 //!     let client = Client::only()?;
 //!     for interface in client.net()?.interfaces {
 //!         println!("{} has {} addresses", interface.name, interface.addresses.len());
@@ -30,12 +31,13 @@
 //! }
 //! ```
 //!
-//! Reading order: `request` and `net` (the types), `client`; then `server` (the run's end), `ask`
-//! (several runs at once), `folder` (where their sockets lie).
+//! Reading order: `request`, `net` and `acl` (the types), `client`; then `server` (the run's end),
+//! `ask` (several runs at once), `folder` (where their sockets lie).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod acl;
 mod ask;
 mod client;
 pub mod folder;
@@ -46,6 +48,7 @@ mod sockets;
 mod text;
 pub mod wait;
 
+pub use acl::{Acl, AclChange, AclDefault, AclRule};
 pub use ask::{NoAnswer, Run, Told, ask_all, runs};
 pub use client::{Client, Error, Several};
 pub use net::{

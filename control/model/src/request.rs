@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::acl::{Acl, AclChange};
 use crate::net::{Change, Net};
 use crate::sockets::{Socket, Word};
 
@@ -34,6 +35,14 @@ pub enum Call {
         /// Changes, in order.
         changes: Vec<Change>,
     },
+    /// Its access list, with counters.
+    Acl,
+    /// All of these changes of its access list, or none.
+    #[serde(rename = "apply-acl")]
+    ApplyAcl {
+        /// Changes, in order.
+        changes: Vec<AclChange>,
+    },
 }
 
 /// Answer to a request: the first five fields, and the one that was asked for, or `error`.
@@ -41,7 +50,7 @@ pub enum Call {
 pub struct Reply {
     /// Version of the protocol.
     pub version: u32,
-    /// Process id of `towpath run` or `towpath proxy`.
+    /// Process id of `towpath run`, `router` or `proxy`.
     pub pid: u32,
     /// Name that `--name` gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,7 +68,10 @@ pub struct Reply {
     /// To [`Call::Counters`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Vec<Layer>>,
-    /// To [`Call::Apply`]: changes made.
+    /// To [`Call::Acl`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acl: Option<Acl>,
+    /// To [`Call::Apply`] and [`Call::ApplyAcl`]: changes made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<usize>,
     /// Reason why there is no answer.
@@ -75,6 +87,8 @@ pub enum RunKind {
     Run,
     /// `towpath proxy`, or `towpath proxy run`.
     Proxy,
+    /// `towpath router`.
+    Router,
 }
 
 /// Counters of one layer of a stack.
@@ -118,6 +132,7 @@ impl Reply {
             sockets: None,
             net: None,
             counters: None,
+            acl: None,
             applied: None,
             error: None,
         }

@@ -56,8 +56,19 @@ impl Counters {
         };
         // Counters of other rules have no such cell: nothing is counted, and nothing panics.
         let Some(cell) = cell else { return };
-        add(&cell.packets, 1);
-        add(&cell.bytes, bytes as u64);
+        cell.add(Count { packets: 1, bytes: bytes as u64 });
+    }
+
+    /// Adds what an earlier list counted for the rule at this place. For sums that no shard writes.
+    pub fn add_to_rule(&self, index: u32, count: Count) {
+        if let Some(cell) = self.rules.get(index as usize) {
+            cell.add(count);
+        }
+    }
+
+    /// The same for packets at `hook` that no rule matched.
+    pub fn add_to_default(&self, hook: Hook, count: Count) {
+        self.defaults[hook as usize].add(count);
     }
 
     /// Whether the rule's rate lets it log a packet now, which uses up an entry.
@@ -131,6 +142,12 @@ impl Count {
 }
 
 impl Cell {
+    #[inline]
+    fn add(&self, more: Count) {
+        add(&self.packets, more.packets);
+        add(&self.bytes, more.bytes);
+    }
+
     fn read(&self) -> Count {
         Count {
             packets: self.packets.load(Ordering::Relaxed),

@@ -189,6 +189,25 @@ impl Rules {
         self.rules.iter().map(|resolved| &resolved.rule)
     }
 
+    /// The fate of packets at `hook` that no rule matches.
+    #[must_use]
+    pub const fn default_of(&self, hook: Hook) -> Action {
+        self.by_hook[hook as usize].default
+    }
+
+    /// The list that was compiled.
+    #[must_use]
+    pub fn to_list(&self) -> RuleList {
+        let mut list = RuleList::new();
+        for rule in self.iter() {
+            list.insert(rule.clone());
+        }
+        for hook in Hook::ALL {
+            list.set_default(Hooks::NONE.with(hook), self.default_of(hook));
+        }
+        list
+    }
+
     /// Number of rules.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -13,6 +13,7 @@ use crate::assembler::Instruction;
 const BPF_MAP_CREATE: c_int = 0;
 const BPF_MAP_UPDATE_ELEM: c_int = 2;
 const BPF_PROG_LOAD: c_int = 5;
+const BPF_PROG_TEST_RUN: c_int = 10;
 const BPF_LINK_CREATE: c_int = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
@@ -21,6 +22,9 @@ const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
+/// Frames that the kernel sends at once, as drivers do (NAPI_POLL_WEIGHT).
+const LIVE_BATCH: u32 = 64;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
@@ -217,34 +221,66 @@ unsafe fn call<T>(command: c_int, attributes: &T) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as c_int) }
 }
 
+/// `union bpf_attr` for BPF_PROG_TEST_RUN.
+#[derive(Default)]
+#[repr(C)]
+struct Run {
+    program: u32,
+    result: u32,
+    len_in: u32,
+    len_out: u32,
+    bytes_in: u64,
+    bytes_out: u64,
+    repeat: u32,
+    duration: u32,
+    context_len_in: u32,
+    context_len_out: u32,
+    context_in: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch: u32,
+    padding: u32,
+}
+
+const _: () = assert!(size_of::<Run>() == 80);
+
+/// Runs an XDP program for copies of a frame that are real (BPF_F_TEST_XDP_LIVE_FRAMES, Linux
+/// 5.18): what the program returns is done with each.
+pub(crate) fn run_live(program: BorrowedFd<'_>, frame: &[u8], count: u32) -> io::Result<()> {
+    let mut run = Run {
+        program: program.as_raw_fd() as u32,
+        len_in: frame.len() as u32,
+        bytes_in: frame.as_ptr() as u64,
+        repeat: count,
+        flags: BPF_F_TEST_XDP_LIVE_FRAMES,
+        batch: LIVE_BATCH,
+        ..Run::default()
+    };
+    // SAFETY: bpf(2) reads the frame and writes to `run`, which both live here.
+    unsafe { run_program(&mut run) }
+}
+
 /// Runs a program for a frame, and gives its result.
 #[cfg(test)]
 pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
-    const BPF_PROG_TEST_RUN: c_int = 10;
-    /// The beginning of `union bpf_attr` for BPF_PROG_TEST_RUN.
-    #[repr(C)]
-    struct Run {
-        program: u32,
-        result: u32,
-        len_in: u32,
-        len_out: u32,
-        bytes_in: u64,
-        bytes_out: u64,
-        repeat: u32,
-        duration: u32,
-    }
     let mut run = Run {
         program: program.as_raw_fd() as u32,
-        result: 0,
         len_in: frame.len() as u32,
-        len_out: 0,
         bytes_in: frame.as_ptr() as u64,
-        bytes_out: 0,
         repeat: 1,
-        duration: 0,
+        ..Run::default()
     };
     // SAFETY: bpf(2) reads the frame and writes to `run`, which both live here.
-    let result =
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, &raw mut run, size_of::<Run>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(run.result) }
+    unsafe { run_program(&mut run) }?;
+    Ok(run.result)
+}
+
+/// # Safety
+/// `run` names a frame of its length, and no room for results.
+unsafe fn run_program(run: &mut Run) -> io::Result<()> {
+    let run = std::ptr::from_mut(run);
+    // SAFETY: the caller's promise.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, run, size_of::<Run>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -373,14 +373,23 @@ uint16_t twp_rx(uint16_t port, uint16_t queue, struct twp_in *in, uint16_t max)
 	for (uint16_t i = 0; i < n; i++) {
 		struct rte_mbuf *m = mbufs[i];
 		uint64_t flags = m->ol_flags;
+		/* An address tells a buffer of our pools without a look at the second cache line. */
+		int is_plain = m->buf_addr == (char *)(m + 1) + TWP_PRIVATE && m->data_off == RTE_PKTMBUF_HEADROOM &&
+			       m->nb_segs == 1 && rte_mbuf_refcnt_read(m) == 1;
 		in[i].mbuf = m;
 		in[i].len = m->pkt_len;
-		in[i].hash = flags & RTE_MBUF_F_RX_RSS_HASH ? m->hash.rss : 0;
-		in[i].vlan = m->vlan_tci;
-		in[i].has_vlan = (flags & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0;
-		in[i].is_verified = (flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-		in[i].is_plain = m->nb_segs == 1 && m->data_off == RTE_PKTMBUF_HEADROOM &&
-				 m->priv_size == TWP_PRIVATE && RTE_MBUF_DIRECT(m) && rte_mbuf_refcnt_read(m) == 1;
+		in[i].hash = 0;
+		in[i].state = is_plain ? TWP_PLAIN : 0;
+		if (likely(flags == 0))
+			continue;
+		if (flags & RTE_MBUF_F_RX_RSS_HASH)
+			in[i].hash = m->hash.rss;
+		if ((flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD)
+			in[i].state |= TWP_VERIFIED;
+		if (flags & RTE_MBUF_F_RX_VLAN_STRIPPED) {
+			in[i].state |= TWP_TAGGED;
+			in[i].vlan = m->vlan_tci;
+		}
 	}
 	return n;
 }
@@ -425,40 +434,42 @@ static void set_work(struct rte_mbuf *m, const struct twp_out *out)
 		rte_net_intel_cksum_flags_prepare(m, flags);
 }
 
-uint16_t twp_chain(const struct twp_out *out, uint16_t n, void **packets)
+static void chain(struct rte_mbuf *first, const struct twp_out *out, uint16_t pieces)
 {
-	uint16_t count = 0;
-	struct rte_mbuf *first = NULL, *last = NULL;
-	for (uint16_t i = 0; i < n; i++) {
+	struct rte_mbuf *last = first;
+	for (uint16_t i = 1; i < pieces; i++) {
 		struct rte_mbuf *m = out[i].mbuf;
 		m->data_off = out[i].data_off;
 		m->data_len = (uint16_t)out[i].len;
-		if (first == NULL) {
-			first = m;
-			m->pkt_len = out[i].len;
-			m->nb_segs = 1;
-			packets[count++] = m;
-		} else {
-			last->next = m;
-			first->nb_segs++;
-			first->pkt_len += out[i].len;
-		}
-		m->next = NULL;
+		first->pkt_len += out[i].len;
+		last->next = m;
 		last = m;
-		if (!out[i].goes_on)
-			first = NULL;
 	}
-	/* Lengths of all pieces are known only now. */
-	uint16_t packet = 0;
-	int begins = 1;
-	for (uint16_t i = 0; i < n; i++) {
-		if (begins) {
-			struct rte_mbuf *m = packets[packet++];
-			m->ol_flags = 0;
-			if (out[i].work)
-				set_work(m, &out[i]);
+	last->next = NULL;
+	first->nb_segs = pieces;
+}
+
+uint16_t twp_chain(const struct twp_out *out, uint16_t n, void **packets)
+{
+	uint16_t count = 0;
+	for (uint16_t i = 0; i < n;) {
+		const struct twp_out *head = &out[i++];
+		struct rte_mbuf *m = head->mbuf;
+		packets[count++] = m;
+		m->data_off = head->data_off;
+		m->data_len = (uint16_t)head->len;
+		m->pkt_len = head->len;
+		m->ol_flags = 0;
+		/* Fresh mbufs, and plain ones, have one piece and no next. */
+		if (unlikely(head->goes_on)) {
+			uint16_t pieces = 2;
+			while (head[pieces - 1].goes_on)
+				pieces++;
+			i += pieces - 1;
+			chain(m, head, pieces);
 		}
-		begins = !out[i].goes_on;
+		if (unlikely(head->work))
+			set_work(m, head);
 	}
 	return count;
 }

@@ -28,10 +28,13 @@ struct twp_in {
 	uint32_t len;
 	uint32_t hash;
 	uint16_t vlan;
-	uint8_t has_vlan;
-	uint8_t is_verified;
-	uint8_t is_plain; /* One piece, at the usual place of a buffer that has no other owner. */
+	uint16_t state;
 };
+
+/* Bits of `state`. Plain: one piece, at the usual place of a buffer of ours that has no other owner. */
+#define TWP_PLAIN 1
+#define TWP_VERIFIED 2
+#define TWP_TAGGED 4
 
 /* A piece of a packet to be sent; the first one has what is left to do. */
 struct twp_out {

@@ -1,9 +1,9 @@
 //! Opening a port.
 
+use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ThreadId;
 
 use towpath_pool::{Batch, LinkType, Offloads, Owner, Pool, Port};
 
@@ -98,8 +98,6 @@ pub struct Queue {
     /// Number of the queue.
     number: u16,
     owner: Option<Owner>,
-    /// Thread that polled last.
-    thread: Option<ThreadId>,
     /// Time of the next look whether the interface is there, in ns.
     look_ns: u64,
     on_gone: Option<Box<dyn FnOnce() + Send>>,
@@ -230,7 +228,6 @@ impl Queue {
             gone: false,
             number,
             owner: None,
-            thread: None,
             look_ns: 0,
             on_gone: None,
             wake_fd: running.wake_fd(number),
@@ -260,15 +257,6 @@ impl Queue {
         *self.owner.get_or_insert_with(|| pool.add_owner())
     }
 
-    /// Prepares a thread that drives the queue for the first time: shards move between threads.
-    fn enter(&mut self) {
-        let current = std::thread::current().id();
-        if self.thread != Some(current) {
-            self.thread = Some(current);
-            sys::enter_thread();
-        }
-    }
-
     fn look_whether_gone(&mut self, now_ns: u64) {
         let Some(interface) = self.device.interface.as_deref() else { return };
         if now_ns < self.look_ns || self.gone {
@@ -284,6 +272,17 @@ impl Queue {
     }
 }
 
+/// Prepares a thread that drives a queue for the first time: shards move between threads.
+#[inline]
+fn enter() {
+    thread_local! {
+        static HAS_ENTERED: Cell<bool> = const { Cell::new(false) };
+    }
+    if !HAS_ENTERED.replace(true) {
+        sys::enter_thread();
+    }
+}
+
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut out = f.debug_struct("Queue");
@@ -293,7 +292,7 @@ impl std::fmt::Debug for Queue {
 
 impl Port for Queue {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        self.enter();
+        enter();
         self.look_whether_gone(now_ns);
         if self.gone { 0 } else { self.receive(now_ns, pool, out, max) }
     }

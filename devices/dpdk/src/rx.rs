@@ -1,6 +1,6 @@
 //! Receiving frames.
 
-use towpath_pool::{Batch, Checksum, Pool};
+use towpath_pool::{Batch, Pool};
 
 use crate::open::Queue;
 use crate::sys;
@@ -16,36 +16,28 @@ impl Queue {
     ) -> usize {
         let owner = self.owner(pool);
         sys::reclaim(pool, owner);
-        let (mut read, mut put_out) = (0, 0);
+        let (mut read, mut bytes, before) = (0, 0, out.len());
         while read < max {
             let wanted = (max - read).min(sys::BURST);
-            let count = self.receiver.receive(wanted);
+            let frames = self.receiver.receive(wanted);
+            let count = frames.len();
             read += count;
-            while let Some(arrived) = self.receiver.look() {
-                // A length that no buffer holds is a driver's error.
-                if arrived.len > Pool::LARGE {
-                    self.counters.rx_too_long += 1;
-                    self.receiver.skip();
-                    continue;
-                }
-                let mut packet = if arrived.is_plain {
-                    self.receiver.next_packet(owner)
-                } else {
+            for frame in frames {
+                let len = frame.len();
+                let mut packet = if frame.is_plain() {
+                    frame.into_packet(owner)
+                } else if len <= Pool::LARGE {
                     self.counters.rx_copied += 1;
-                    let mut packet = pool.take(arrived.len);
-                    self.receiver.copy(&mut packet);
-                    packet
+                    frame.into_copy(pool)
+                } else {
+                    // A length that no buffer holds is a driver's error.
+                    self.counters.rx_too_long += 1;
+                    frame.give_back();
+                    continue;
                 };
                 packet.meta.arrival_ns = now_ns;
-                packet.meta.hash = arrived.hash;
-                packet.meta.vlan = arrived.vlan;
-                if arrived.is_verified {
-                    packet.meta.checksum = Checksum::Verified;
-                }
-                self.counters.rx_frames += 1;
-                self.counters.rx_bytes += arrived.len as u64;
+                bytes += len;
                 out.push_back(packet);
-                put_out += 1;
             }
             if count < wanted {
                 break;
@@ -57,6 +49,9 @@ impl Queue {
         } else {
             self.pace.idle(now_ns)
         }
+        let put_out = out.len() - before;
+        self.counters.rx_frames += put_out as u64;
+        self.counters.rx_bytes += bytes as u64;
         put_out
     }
 }

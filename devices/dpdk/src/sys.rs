@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-use towpath_pool::{Owner, Packet, Pool};
+use towpath_pool::{Checksum, Meta, Owner, Packet, Pool};
 
 /// Most frames per call of a driver.
 pub const BURST: usize = 32;
@@ -55,10 +55,13 @@ struct In {
     len: u32,
     hash: u32,
     vlan: u16,
-    has_vlan: u8,
-    is_verified: u8,
-    is_plain: u8,
+    state: u16,
 }
+
+/// Bits of `state`.
+const PLAIN: u16 = 1;
+const VERIFIED: u16 = 2;
+const TAGGED: u16 = 4;
 
 /// `struct twp_out`.
 #[derive(Clone, Copy)]
@@ -306,6 +309,7 @@ struct Mbuf(NonNull<c_void>);
 
 impl Mbuf {
     /// The mbuf around a frame of a packet of `Frames`.
+    #[inline]
     fn around(frame: &'static mut [u8]) -> Self {
         let at = frame.as_mut_ptr();
         // SAFETY: a frame of ours lies behind its mbuf; see `Mbuf::into_frame`.
@@ -313,6 +317,7 @@ impl Mbuf {
     }
 
     /// Its buffer, of which DPDK reads and writes nothing until the mbuf is given back.
+    #[inline]
     fn into_frame(self, len: usize) -> &'static mut [u8] {
         // SAFETY: the pool's elements are laid out as the head of this file says, `len` is theirs,
         // and its memory stays. `self` was the only owner, and is gone.
@@ -320,14 +325,68 @@ impl Mbuf {
     }
 }
 
-/// Metadata of a received frame.
-pub(crate) struct Arrived {
-    pub len: usize,
-    pub hash: u32,
-    pub vlan: Option<u16>,
-    pub is_verified: bool,
-    /// The mbuf is fit for a frame without a copy.
-    pub is_plain: bool,
+impl In {
+    /// Writes down what the driver knows.
+    #[inline]
+    fn describe(&self, meta: &mut Meta) {
+        meta.hash = self.hash;
+        if self.state & (VERIFIED | TAGGED) != 0 {
+            meta.vlan = (self.state & TAGGED != 0).then_some(self.vlan);
+            if self.state & VERIFIED != 0 {
+                meta.checksum = Checksum::Verified;
+            }
+        }
+    }
+}
+
+/// A received frame, which one of its last three methods takes.
+pub(crate) struct Arrived<'a> {
+    raw: &'a In,
+    frame_len: usize,
+}
+
+impl Arrived<'_> {
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.raw.len as usize
+    }
+
+    /// Whether the mbuf can be the frame of a packet.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.raw.state & PLAIN != 0 && self.len() <= self.frame_len - Pool::HEADROOM
+    }
+
+    /// Makes the frame, which is plain, a packet without a copy.
+    #[inline]
+    pub fn into_packet(self, owner: Owner) -> Packet {
+        assert!(self.is_plain());
+        let mbuf = Mbuf(NonNull::new(self.raw.mbuf).expect("an mbuf"));
+        let mut packet = Packet::in_frame(mbuf.into_frame(self.frame_len), owner);
+        packet.received(self.len());
+        self.raw.describe(&mut packet.meta);
+        packet
+    }
+
+    /// Copies the frame into a packet of the pool's, and gives the mbuf back.
+    pub fn into_copy(self, pool: &mut Pool) -> Packet {
+        let mut packet = pool.take(self.len());
+        let room = packet.spare_mut();
+        assert!(room.len() >= self.len());
+        // SAFETY: so many bytes are in the mbuf, and there is room for them.
+        unsafe { twp_read(self.raw.mbuf, self.raw.len, room.as_mut_ptr()) };
+        packet.received(self.len());
+        self.raw.describe(&mut packet.meta);
+        self.give_back();
+        packet
+    }
+
+    /// Gives the mbuf back.
+    pub fn give_back(self) {
+        let mut mbuf = self.raw.mbuf;
+        // SAFETY: its only owner was `self`.
+        unsafe { twp_free(&raw mut mbuf, 1) };
+    }
 }
 
 /// The receiving half of a queue.
@@ -336,8 +395,6 @@ pub(crate) struct Receiver {
     queue: u16,
     frame_len: usize,
     arrived: Box<[In; BURST]>,
-    /// mbufs of `arrived` that are neither a packet's nor given back.
-    left: std::ops::Range<usize>,
 }
 
 // SAFETY: mbufs belong to nobody's thread.
@@ -345,73 +402,20 @@ unsafe impl Send for Receiver {}
 
 impl Receiver {
     pub fn new(running: &Running, queue: u16, mbufs: Mbufs) -> Self {
-        let none = In {
-            mbuf: std::ptr::null_mut(),
-            len: 0,
-            hash: 0,
-            vlan: 0,
-            has_vlan: 0,
-            is_verified: 0,
-            is_plain: 0,
-        };
+        let none = In { mbuf: std::ptr::null_mut(), len: 0, hash: 0, vlan: 0, state: 0 };
         let (port, frame_len) = (running.port, mbufs.frame_len);
-        Self { port, queue, frame_len, arrived: Box::new([none; BURST]), left: 0..0 }
+        Self { port, queue, frame_len, arrived: Box::new([none; BURST]) }
     }
 
-    /// Asks the driver for up to `max` frames. Returns how many came, which
-    /// [`Self::next_packet`], [`Self::copy`] or [`Self::skip`] takes one by one.
-    pub fn receive(&mut self, max: usize) -> usize {
-        assert!(self.left.is_empty(), "frames of the call before are taken");
+    /// Asks the driver for up to `max` frames.
+    #[inline]
+    pub fn receive(&mut self, max: usize) -> impl ExactSizeIterator<Item = Arrived<'_>> {
         let max = max.min(BURST) as u16;
         // SAFETY: see the head of the file; there is room for `BURST`.
         let count = unsafe { twp_rx(self.port, self.queue, self.arrived.as_mut_ptr(), max) };
-        self.left = 0..usize::from(count).min(BURST);
-        self.left.len()
-    }
-
-    /// The next frame.
-    pub fn look(&self) -> Option<Arrived> {
-        let it = self.arrived.get(self.left.clone())?.first()?;
-        Some(Arrived {
-            len: it.len as usize,
-            hash: it.hash,
-            vlan: (it.has_vlan != 0).then_some(it.vlan),
-            is_verified: it.is_verified != 0,
-            is_plain: it.is_plain != 0 && it.len as usize <= self.frame_len - Pool::HEADROOM,
-        })
-    }
-
-    /// Makes the next frame, which is plain, a packet without a copy.
-    pub fn next_packet(&mut self, owner: Owner) -> Packet {
-        let it = self.take();
-        assert!(it.is_plain != 0);
-        let mbuf = Mbuf(NonNull::new(it.mbuf).expect("an mbuf"));
-        let mut packet = Packet::in_frame(mbuf.into_frame(self.frame_len), owner);
-        packet.received(it.len as usize);
-        packet
-    }
-
-    /// Copies the next frame into `packet`, which has room for it, and gives its mbuf back.
-    pub fn copy(&mut self, packet: &mut Packet) {
-        let mut it = self.take();
-        let room = packet.spare_mut();
-        assert!(room.len() >= it.len as usize);
-        // SAFETY: so many bytes are in the mbuf, and there is room for them.
-        unsafe { twp_read(it.mbuf, it.len, room.as_mut_ptr()) };
-        packet.received(it.len as usize);
-        // SAFETY: its only owner was `arrived`.
-        unsafe { twp_free(&raw mut it.mbuf, 1) };
-    }
-
-    /// Gives the mbuf of the next frame back.
-    pub fn skip(&mut self) {
-        let mut it = self.take();
-        // SAFETY: its only owner was `arrived`.
-        unsafe { twp_free(&raw mut it.mbuf, 1) };
-    }
-
-    fn take(&mut self) -> In {
-        self.arrived[self.left.next().expect("looked at")]
+        let frame_len = self.frame_len;
+        // Each is given out once: the next call writes all of them anew.
+        self.arrived[..count.into()].iter().map(move |raw| Arrived { raw, frame_len })
     }
 }
 
@@ -428,7 +432,7 @@ pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
         if count == 0 {
             return;
         }
-        // SAFETY: frames of the owner's number are mbufs of `next_packet`, of this queue or of
+        // SAFETY: frames of the owner's number are mbufs of `into_packet`, of this queue or of
         // another one of the port; an mbuf knows its pool.
         unsafe { twp_free(mbufs.as_mut_ptr(), count as u32) };
         if count < BURST {
@@ -455,9 +459,11 @@ pub(crate) struct Sender {
     mbufs: Mbufs,
     /// Pieces of the packets of the next call.
     pieces: Vec<Out>,
-    /// Packets that the driver has not taken, from `next` on.
-    packets: Vec<*mut c_void>,
-    next: usize,
+    /// Packets that the driver has not taken.
+    packets: [*mut c_void; BURST],
+    offered: std::ops::Range<usize>,
+    /// Packets whose pieces are in `pieces`.
+    staged: usize,
 }
 
 // SAFETY: mbufs belong to nobody's thread.
@@ -465,8 +471,15 @@ unsafe impl Send for Sender {}
 
 impl Sender {
     pub fn new(running: &Running, queue: u16, mbufs: Mbufs) -> Self {
-        let (pieces, packets) = (Vec::new(), Vec::new());
-        Self { port: running.port, queue, mbufs, pieces, packets, next: 0 }
+        Self {
+            port: running.port,
+            queue,
+            mbufs,
+            pieces: Vec::new(),
+            packets: [std::ptr::null_mut(); BURST],
+            offered: 0..0,
+            staged: 0,
+        }
     }
 
     /// Most bytes of a piece.
@@ -475,17 +488,26 @@ impl Sender {
     }
 
     /// Packets that the driver has not taken yet.
+    #[inline]
     pub fn waiting(&self) -> usize {
-        self.packets.len() - self.next
+        self.offered.len()
+    }
+
+    /// Room for packets of the next call.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.staged < BURST && self.offered.is_empty()
     }
 
     /// Adds a packet whose bytes are in a frame of the port's, as it is. Err: other packets.
+    #[inline]
     pub fn push_frame(&mut self, packet: Packet, owner: Owner, work: Work) -> Result<(), Packet> {
         let (frame, range) = packet.into_frame(owner)?;
         let (data_off, len) = (range.start - PRIVATE.min(range.start), range.len() as u32);
         assert!(range.start >= PRIVATE, "headers fit into the headroom of an mbuf");
         let mbuf = Mbuf::around(frame).0.as_ptr();
         self.pieces.push(piece(mbuf, data_off as u16, len, work));
+        self.staged += 1;
         Ok(())
     }
 
@@ -517,32 +539,32 @@ impl Sender {
             piece.goes_on = u8::from(n + 1 < count);
             self.pieces.push(piece);
         }
+        self.staged += 1;
         true
     }
 
     /// Offers the driver what was added, and what it did not take before. Returns how many packets
     /// it took.
     pub fn send(&mut self) -> usize {
-        if !self.pieces.is_empty() {
-            debug_assert_eq!(self.waiting(), 0, "what waits is sent first");
-            self.packets.clear();
-            self.packets.resize(self.pieces.len(), std::ptr::null_mut());
+        if self.staged > 0 {
+            assert!(self.staged <= BURST && self.offered.is_empty(), "what waits is sent first");
             let count = self.pieces.len() as u16;
-            // SAFETY: pieces are mbufs without another owner; there is room for as many packets.
+            // SAFETY: pieces are mbufs without another owner, of `staged` packets in all, and there
+            // is room for those.
             let packets =
                 unsafe { twp_chain(self.pieces.as_ptr(), count, self.packets.as_mut_ptr()) };
-            self.packets.truncate(packets.into());
+            self.offered = 0..packets.into();
             self.pieces.clear();
-            self.next = 0;
+            self.staged = 0;
         }
-        let waiting = &mut self.packets[self.next..];
+        let waiting = &mut self.packets[self.offered.clone()];
         if waiting.is_empty() {
             return 0;
         }
         // SAFETY: see the head of the file; packets that it takes are the driver's.
         let sent =
             unsafe { twp_tx(self.port, self.queue, waiting.as_mut_ptr(), waiting.len() as u16) };
-        self.next += usize::from(sent);
+        self.offered.start += usize::from(sent);
         sent.into()
     }
 }
@@ -550,6 +572,7 @@ impl Sender {
 /// Pieces of 2048 bytes in a packet of 64 KiB, and some to spare.
 const PIECES_MAX: usize = 40;
 
+#[inline]
 fn piece(mbuf: *mut c_void, data_off: u16, len: u32, work: Work) -> Out {
     let Work { bits, l3_len, l4_len, segment } = work;
     Out { mbuf, len, data_off, l3_len, l4_len, segment, work: bits, goes_on: 0 }
@@ -557,7 +580,7 @@ fn piece(mbuf: *mut c_void, data_off: u16, len: u32, work: Work) -> Out {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        let waiting = &mut self.packets[self.next..];
+        let waiting = &mut self.packets[self.offered.clone()];
         if !waiting.is_empty() {
             // SAFETY: the driver has not taken them.
             unsafe { twp_free(waiting.as_mut_ptr(), waiting.len() as u32) };

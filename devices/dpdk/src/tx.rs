@@ -3,7 +3,7 @@
 use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol};
 
 use crate::open::Queue;
-use crate::sys::{self, Work, work};
+use crate::sys::{Work, work};
 
 /// Bytes of an Ethernet header.
 const ETHERNET_LEN: u16 = 14;
@@ -48,10 +48,15 @@ impl Queue {
 
     /// Makes mbufs of packets at the front of the batch, as many as a call takes.
     fn stage(&mut self, owner: towpath_pool::Owner, pool: &mut Pool, batch: &mut Batch) {
-        for _ in 0..sys::BURST {
-            let Some(mut packet) = batch.pop_front() else { return };
-            sum_others(&mut packet, pool);
-            let Some(work) = left_to_do(&packet) else {
+        while self.sender.has_room() {
+            let Some(packet) = batch.front_mut() else { return };
+            let mut work = Some(Work::default());
+            if packet.meta.checksum != Checksum::Unknown || packet.meta.segmentation.is_some() {
+                sum_others(packet, pool);
+                work = left_to_do(packet);
+            }
+            let Some(packet) = batch.pop_front() else { return };
+            let Some(work) = work else {
                 self.counters.tx_malformed += 1;
                 pool.give(packet);
                 continue;

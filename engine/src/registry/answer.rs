@@ -1,4 +1,4 @@
-//! What a request is answered with.
+//! Answers to requests, and the descriptors that go with them.
 
 use std::sync::Arc;
 use towpath_shm::Fd;
@@ -18,13 +18,13 @@ pub(crate) enum Passed {
     Region,
     /// The status page's.
     Status,
-    /// What sockets' descriptors are duplicates of.
+    /// The descriptor whose duplicates are the sockets' descriptors.
     Blank,
     /// The pipe that outlives nobody who could end the run.
     Lifeline,
-    /// That of a channel's memory.
+    /// Descriptor of a channel's memory.
     Memory(Channel),
-    /// What a process rings; the shard has it, too.
+    /// Bell that a process rings; the shard has it, too.
     Shared(Arc<Fd>),
     /// For the program alone.
     Own(Fd),

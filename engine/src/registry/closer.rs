@@ -1,15 +1,16 @@
 //! Closing descriptors where it may take as long as it likes.
 //!
-//! The last close of an open file sleeps when a program wants it to: for SO_LINGER, if it is a kernel
-//! socket that the program sent; for the mutex of an epoll set that the file is in, which the program
-//! holds while its epoll_wait(2) writes to memory that is slow to be there (userfaultfd, FUSE). Whether a
-//! close is the last depends on programs. So the engine closes itself only what no program can have,
-//! and can have put nothing into.
+//! The last close of an open file sleeps when a program wants it to. A kernel socket that the
+//! program sent may have SO_LINGER. An epoll set that the file is in may have its mutex held, while
+//! an epoll_wait(2) writes to memory that faults slowly (userfaultfd, FUSE). Whether a close is the
+//! last depends on programs. So the engine closes itself only what no program can have, and can
+//! have put nothing into.
 //!
 //! A family of processes has one thread at a time: a close that it made sleep delays its own
-//! descriptors only. A family one of whose closes has been blocked for over a second (`CLOGGED_AFTER`), and
-//! which has more descriptors queued than one message can carry (`SENT_MAX`), gets no new processes
-//! ([`Closer::is_clogged`]), so that it cannot use up the engine's numbers for descriptors.
+//! descriptors only. A family is clogged when a close has been blocked for over a second
+//! (`CLOGGED_AFTER`), and more descriptors are queued than one message carries (`SENT_MAX`). The
+//! engine gives a clogged family no new processes ([`Closer::is_clogged`]), so that it cannot use
+//! up the engine's numbers for descriptors.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,11 +20,11 @@ use towpath_shm::Fd;
 use crate::ids::Family;
 use crate::registry::wire::SENT_MAX;
 
-/// Threads that close, at most: one as a rule, for closes that do not sleep, and one more for each family
-/// that makes them sleep. When all of them sleep, descriptors of other families wait too; each thread costs
-/// its stack in the kernel and some pages.
+/// Threads that close, at most: one as a rule, for closes that do not sleep, and one more for each
+/// family that makes them sleep. When all of them sleep, descriptors of other families wait too;
+/// each thread costs its stack in the kernel and some pages.
 const THREADS_MAX: usize = 64;
-/// A close that takes longer was blocked on purpose. Others take microseconds.
+/// Time after which a close counts as blocked on purpose: a close takes microseconds.
 const CLOGGED_AFTER: Duration = Duration::from_secs(1);
 
 /// Where descriptors are brought that others may have.
@@ -42,16 +43,16 @@ struct Shared {
 struct Queue {
     /// Families that have given descriptors which are not closed yet.
     families: HashMap<Family, Waiting>,
-    /// Those of them that no thread is at.
+    /// Families in `families` that no thread works for.
     ready: VecDeque<Family>,
     waiting: usize,
     threads: usize,
-    /// Of `threads`, those that are idle or have not started yet.
+    /// Threads that are idle or have not started yet, included in `threads`.
     idle: usize,
     ended: bool,
 }
 
-/// What a family has given.
+/// Descriptors that a family has given.
 #[derive(Debug, Default)]
 struct Waiting {
     descriptors: VecDeque<Fd>,
@@ -82,7 +83,8 @@ impl Closer {
         !self.shared.lock().families.is_empty()
     }
 
-    /// Whether a family keeps descriptors from being closed, and has more of them than a message holds.
+    /// Whether a family keeps descriptors from being closed, and has more of them than a message
+    /// holds.
     pub fn is_clogged(&self, by: Family) -> bool {
         let queue = self.shared.lock();
         queue.families.get(&by).is_some_and(|waiting| {
@@ -98,7 +100,7 @@ impl Closer {
 }
 
 impl Drop for Closer {
-    /// The threads end when everything is closed. Nobody waits for them.
+    /// The threads end when everything is closed, and `drop` does not wait for them.
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.shared.more.notify_all();

@@ -1,7 +1,8 @@
-//! What has not been answered yet, to processes and to other threads.
+//! Requests and queries that are not answered yet, of processes and of other threads.
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use towpath_shm::Fd;
 
@@ -11,7 +12,7 @@ use towpath_tcp::Instant;
 use crate::errno::Errno;
 use crate::ids::ChannelId;
 use crate::link::Given;
-use towpath_stack::net::{Refused, Traffic};
+use towpath_stack::net::{Refused, RuleSet, Traffic};
 
 use crate::net::{Applied, NetState};
 use crate::report::{Counters, Left, SocketEntry};
@@ -19,15 +20,15 @@ use crate::report::{Counters, Left, SocketEntry};
 /// A request that is not answered yet.
 #[derive(Debug)]
 pub(crate) enum Pending {
-    /// It waits until the shards have done what was before.
+    /// The request waits until the shards have done all earlier work.
     Settling(Box<Request>),
-    /// It waits for descriptors.
+    /// The request waits for descriptors.
     Room(Asking),
     /// A part of a HELLO.
     List,
-    /// What the new process image is given.
+    /// Descriptors for the new process image.
     Hello(Given),
-    /// What the new process is given.
+    /// Descriptors for the new process.
     Clone { control: Fd, given: Given, clone: ChannelId },
     /// A CLONE that cannot be.
     NoClone,
@@ -35,22 +36,22 @@ pub(crate) enum Pending {
     Tokens(Vec<(u32, u32)>),
 }
 
-/// What the shards have said to what a process wants.
+/// Answers of the shards to a process's want.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     /// Shards that have said nothing yet.
     pub due: usize,
-    /// One of them has refused.
+    /// Reason of a shard that has refused.
     pub refused: Option<Errno>,
-    /// Of [`Pending::Tokens`]: one bit for each socket that the process holds.
+    /// Sockets of [`Pending::Tokens`] that the process holds, one bit each.
     pub held: u64,
 }
 
 /// Processes whose requests wait for descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// With the time at which it is looked no longer whether there are some. Numbers of channels are used
-    /// again: see [`Asking::until`].
+    /// With the time at which it is looked no longer whether there are some. Numbers of channels
+    /// are used again: see [`Asking::until`].
     pub channels: Vec<(Instant, ChannelId)>,
     pub look_at: Option<Instant>,
 }
@@ -69,7 +70,7 @@ impl Waiting {
     }
 }
 
-/// Those that are not answered yet, by their numbers.
+/// Queries that are not answered yet, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     /// With the number of shards that have not said everything.
@@ -78,8 +79,8 @@ pub(crate) struct Queries {
     pub count: u64,
 }
 
-/// What has been told so far, and to whom it goes. The thread that asked may have gone meanwhile: then nobody receives
-/// the answer.
+/// Answer collected so far, and its receiver. The thread that asked may have gone meanwhile: then
+/// nobody receives the answer.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Sockets(Vec<SocketEntry>, Sender<Vec<SocketEntry>>),
@@ -87,6 +88,8 @@ pub(crate) enum Asked {
     Left(u64, Sender<Left>),
     /// The first shard's part, and what other shards carried.
     Net(Option<Box<NetState>>, Vec<Vec<Traffic>>, Sender<NetState>),
+    /// The rules that the first shard knows.
+    Rules(Option<Arc<RuleSet>>, Sender<Option<Arc<RuleSet>>>),
     /// Changes that the first shard makes.
     Apply(Applied, Option<Refused>, Sender<Result<Applied, Refused>>),
     /// Changes that the first shard has made, until all others know of them.

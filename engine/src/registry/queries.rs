@@ -1,4 +1,4 @@
-//! What other threads want to know: a shard is asked, and tells in pieces.
+//! Queries of other threads: a shard is asked, and answers in pieces.
 
 use crate::mail::{Order, Query, Told};
 use crate::net::Applied;
@@ -12,15 +12,17 @@ impl Registry {
         for wish in self.remote.take() {
             match wish {
                 Wish::Stop => {
-                    // What programs have sent before goes out. All shards take part in that, so that none ends before.
+                    // Data that programs have sent before goes out. All shards take part in the
+                    // query, so that none ends before.
                     self.stopped = true;
                     self.query(Query::Nothing, Asked::Stop);
                 }
-                // Whoever waits for the answer learns that there is none.
+                // The answer's sender is dropped, so its receiver learns that there is none.
                 Wish::Attach(_) if self.stopped => {}
                 Wish::Attach(answer) => match self.attach() {
                     Ok(theirs) => drop(answer.send(Ok(theirs))),
-                    // Who has ended has room for it, when all of that is done.
+                    // Processes that have ended leave room for the new one, once the shards have
+                    // done all earlier work.
                     Err(_) => self.query(Query::Nothing, Asked::Attach(answer)),
                 },
                 Wish::Sockets(answer) => {
@@ -34,6 +36,15 @@ impl Registry {
                     let applied = Applied { changes: changes.len() };
                     let number = self.ask_of(1, Asked::Apply(applied, None, answer));
                     self.orders[0].push(Order::Apply(number, changes));
+                }
+                Wish::Rules(answer) => {
+                    let number = self.ask_of(1, Asked::Rules(None, answer));
+                    self.orders[0].push(Order::Rules(number));
+                }
+                Wish::SetRules(rules, answer) => {
+                    let applied = Applied { changes: 1 };
+                    let number = self.ask_of(1, Asked::Apply(applied, None, answer));
+                    self.orders[0].push(Order::SetRules(number, rules));
                 }
                 Wish::Left(answer) => self.query(Query::Unsent, Asked::Left(0, answer)),
             }
@@ -69,6 +80,7 @@ impl Registry {
             (Asked::Net(first, _, _), Told::Net(state)) => *first = Some(state),
             (Asked::Net(_, others, _), Told::Traffic(traffic)) => others.push(traffic),
             (Asked::Apply(_, refused, _), Told::Applied(result)) => *refused = result.err(),
+            (Asked::Rules(set, _), Told::Rules(told)) => *set = told,
             (Asked::Attach(_) | Asked::Stop | Asked::Known(..), Told::Nothing) => {}
             (asked, told) => debug_assert!(false, "{told:?} is no answer to {asked:?}"),
         }
@@ -99,6 +111,7 @@ impl Registry {
             Asked::Apply(applied, None, to) => {
                 self.query(Query::Nothing, Asked::Known(applied, to));
             }
+            Asked::Rules(set, to) => drop(to.send(set)),
             Asked::Known(applied, to) => drop(to.send(Ok(applied))),
             Asked::Left(unsent, to) => drop(to.send(Left { processes: self.len(), unsent })),
         }

@@ -1,4 +1,4 @@
-//! What processes ask on their control sockets: what descriptors go with, and how processes make others.
+//! Requests on control sockets: those that descriptors go with, and how processes make others.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Registry {
                 self.close(id, descriptors);
                 self.cut_off(id);
             }
-            // It does not wait for its answer.
+            // The process did not wait for its answer.
             Received::Request(_) if process.pending.is_some() => self.cut_off(id),
             Received::Request(request) => {
                 self.counters.requests += 1;
@@ -66,7 +66,7 @@ impl Registry {
                 let pending = Pending::Tokens(wanted.clone());
                 self.want(id, pending, || Want::Tokens(wanted.clone()));
             }
-            // It goes through the cell.
+            // Every other request goes through the cell.
             _ => self.answer(id, Err(Errno(EPROTO))),
         }
     }
@@ -125,7 +125,7 @@ impl Registry {
         }
     }
 
-    /// What a shard says.
+    /// Takes a shard's notice.
     pub(crate) fn heed(&mut self, notice: Notice) {
         match notice {
             Notice::Done(id, held) => self.settle(id, held, None),
@@ -150,7 +150,8 @@ impl Registry {
         }
     }
 
-    /// A shard has nothing left to send. (If there are processes again, or were meanwhile, it is another number.)
+    /// A shard has nothing left to send. (If there are processes again, or were meanwhile, it is
+    /// another number.)
     fn has_left(&mut self, number: u64) {
         let Some(leaving) = self.leaving.as_mut().filter(|it| it.number == number) else { return };
         leaving.due -= 1;
@@ -159,7 +160,8 @@ impl Registry {
         }
     }
 
-    /// A shard has done its part of what a process wants, or refused it. The last one's word is the answer's time.
+    /// A shard has done its part of what a process wants, or refused it. The last one's word is the
+    /// answer's time.
     fn settle(&mut self, id: ChannelId, held: u64, refused: Option<Errno>) {
         let Some(process) = self.get_mut(id) else { return };
         let verdict = &mut process.verdict;
@@ -206,7 +208,8 @@ impl Registry {
         }
     }
 
-    /// It is refused. A clone that some shards have made ends when nobody has its control socket.
+    /// Refuses a pending want. A clone that some shards have made ends when nobody has its control
+    /// socket.
     fn give_up(&mut self, id: ChannelId, pending: Pending) {
         match pending {
             Pending::Hello(given) => self.close_given(id, given),
@@ -236,7 +239,7 @@ impl Registry {
         (reply, passed)
     }
 
-    /// What a shard has not made use of.
+    /// Closes the descriptors of a want that a shard has not made use of.
     fn take_back(&mut self, id: ChannelId, want: Option<Box<Want>>) {
         match want.map(|want| *want) {
             Some(Want::Hello { link, .. }) => self.close_shared(id, link.into_bells()),
@@ -294,7 +297,7 @@ impl Registry {
         Ok((reply, vec![Passed::Region]))
     }
 
-    /// Sends an answer. Who does not take it is cut off.
+    /// Sends an answer, or cuts off a process that does not take it.
     fn answer(&mut self, id: ChannelId, answer: Answer) {
         let (reply, passed) = answer.unwrap_or_else(|errno| (errno.refusal(), Vec::new()));
         let Some(process) = self.get(id) else { return };
@@ -315,8 +318,8 @@ impl Registry {
     }
 
     fn send(&self, control: BorrowedFd<'_>, answer: &Reply, passed: &[Passed]) -> Sent {
-        // How many descriptors may be on their way is limited for all processes of the engine's user
-        // together. A program that asks for them takes them before it asks again.
+        // How many descriptors may be on their way is limited for all processes of the engine's
+        // user together. A program that asks for them takes them before it asks again.
         if !passed.is_empty() && sys::has_unreceived(control) {
             return Sent::NotTaken;
         }

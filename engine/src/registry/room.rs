@@ -1,9 +1,9 @@
 //! Room for descriptors: what the answers to requests need, and which requests wait for some.
 //!
-//! A process that the engine has let in can become another program at any time, and that one is not to be
-//! left without sockets: so no process is let in that would take the last descriptors. Descriptors that were
-//! given up are closed by another thread (see [`crate::registry::closer`]), and count as room: a request that needs them
-//! is answered when they are closed.
+//! A process in the engine can become another program at any time, which is not to be left without
+//! sockets. So no process is let in that would take the last descriptors. Descriptors that were
+//! given up are closed by another thread (see [`crate::registry::closer`]), and count as room. A
+//! request that needs them is answered when they are closed.
 
 use std::time::Duration;
 
@@ -17,27 +17,27 @@ use crate::mail::Want;
 use crate::registry::Registry;
 use crate::registry::pending::{Asking, Pending};
 
-/// Descriptors of a process image: its memory, both ends of the bell that we ring, those that it rings, one for each
-/// shard.
+/// Descriptors of a process image: its memory, both ends of the bell that we ring, those that it
+/// rings, one for each shard.
 fn image(shards: usize) -> usize {
     3 + shards
 }
 
-/// Those of a new channel: both ends of its control socket, an image, and another one that any process may
-/// become at any time; its old one goes only after the new one is there.
+/// Descriptors of a new channel: both ends of its control socket, and two images. The process may
+/// become another image at any time, and its old one goes only after the new one is there.
 fn channel(shards: usize) -> usize {
     2 + 2 * image(shards)
 }
 
-/// How long a request waits for descriptors that are being closed. A close takes microseconds, unless a
-/// program makes it sleep: then the request is refused, as if they were in use.
+/// How long a request waits for descriptors that are being closed. A close takes microseconds,
+/// unless a program makes it sleep: then the request is refused, as if they were in use.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// When it is looked whether they are.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Registry {
-    /// Whether this process can open `descriptors` more. Found by opening them: the limit alone does not tell how
-    /// many are open already, by the devices for instance.
+    /// Whether this process can open `descriptors` more. Found by opening them: the limit alone
+    /// does not tell how many are open already, by the devices for instance.
     fn has_room(&self, descriptors: usize) -> bool {
         let take = |_| opened(|| fcntl_dupfd_cloexec(&self.blank, 0)).map(Fd::from);
         (0..descriptors).map(take).collect::<Result<Vec<_>, _>>().is_ok()
@@ -48,8 +48,9 @@ impl Registry {
         self.has_room(channel(self.shards()))
     }
 
-    /// A process asks. What processes have that have ended is room: where there is none, it is found when the shards
-    /// have done what was before. A clone is asked for then in any case, so that one that is refused takes no place.
+    /// Takes a process's request. Ended processes still have descriptors, which the shards' earlier
+    /// work frees. So a request that finds no room waits for that work. A CLONE always does, so
+    /// that a refused one takes no place.
     pub(crate) fn asked(&mut self, id: ChannelId, request: Box<Request>) {
         match request.call {
             call::CLONE => {
@@ -64,7 +65,7 @@ impl Registry {
     /// All is done that was before.
     pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
         if self.get(id).is_none_or(|process| process.has_hung_up) {
-            // Nobody waits for it any more.
+            // The process is gone, so no answer is due.
             self.remove_ended(id);
         } else if !self.closer.is_busy() || self.has_room(self.needed(&request)) {
             self.begin(id, &request);
@@ -101,11 +102,12 @@ impl Registry {
     /// Descriptors that an answer takes, beyond those that are there.
     fn needed(&self, request: &Request) -> usize {
         match request.call {
-            // It says what it has in several.
+            // A HELLO in several parts gets its descriptors with the last.
             call::HELLO if request.b != 0 => 0,
             call::HELLO => image(self.shards()),
             call::CLONE => channel(self.shards()),
-            // They go when they are sent. One at least: the process asks again for the others.
+            // The duplicates are closed when they are sent. At least one is needed: the process
+            // asks again for the others.
             call::TOKENS => 1,
             _ => 0,
         }

@@ -1,11 +1,11 @@
-//! What wakes the registry.
+//! Descriptors that wake the registry.
 
 use rustix::event::epoll::EventFlags;
 
 use crate::ids::ChannelId;
 use crate::poller;
 
-/// What woke us.
+/// The source of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A process asks something, or is gone.
@@ -35,8 +35,8 @@ impl poller::Source for Source {
         }
     }
 
-    /// Level-triggered, so that what is not dealt with comes again, but for the shards' bell: that is never read, and
-    /// each ring comes once.
+    /// Level-triggered, so that what is not dealt with comes again, but for the shards' bell: that
+    /// is never read, and each ring comes once.
     fn wanted(self) -> EventFlags {
         match self {
             Self::Shards => EventFlags::IN | EventFlags::ET,

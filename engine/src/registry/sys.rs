@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use towpath_shm::syscall::syscall;
 
-/// asm-generic/socket.h of Linux 6.16. Architectures that number socket options otherwise are not supported.
+/// asm-generic/socket.h of Linux 6.16. Architectures that number socket options otherwise are not
+/// supported.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// From now on nobody can send descriptors to this Unix socket.

@@ -16,12 +16,13 @@ use towpath_shm::layout::Plain;
 /// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
 pub(crate) const SENT_MAX: usize = 253;
 
-/// What was on the socket.
+/// A message from the control socket.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A request; what it did not send is zero.
     Request(Box<Request>),
-    /// Something with descriptors, which programs have no reason to send. They must not be closed here.
+    /// A message with descriptors, which programs have no reason to send. A close of theirs may
+    /// sleep, so it must not happen on this thread.
     Descriptors(Vec<Fd>),
     /// Nothing now.
     Nothing,
@@ -29,8 +30,8 @@ pub(crate) enum Received {
     End,
 }
 
-/// Takes the next request. There is room for all descriptors that a message can have: the kernel would close
-/// those that do not fit at once, on this thread.
+/// Takes the next request. There is room for all descriptors that a message can have: the kernel
+/// would close those that do not fit at once, on this thread.
 pub(crate) fn receive(control: BorrowedFd<'_>) -> Received {
     let mut bytes = [0; size_of::<Request>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
@@ -53,17 +54,17 @@ pub(crate) fn receive(control: BorrowedFd<'_>) -> Received {
     }
 }
 
-/// What became of a reply.
+/// Outcome of sending a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It is with the program, or on its way.
+    /// The reply is with the program, or on its way.
     Yes,
-    /// Too many descriptors are on their way in messages of this user (ETOOMANYREFS): this one's do not
-    /// go along, which is not its program's fault.
+    /// Too many descriptors are on their way in messages of this user (ETOOMANYREFS): this one's do
+    /// not go along, which is not its program's fault.
     TooMany,
     /// The program does not take it.
     NotTaken,
-    /// It is gone.
+    /// The process is gone.
     Gone,
 }
 

@@ -43,7 +43,7 @@ impl Port for Queue {
     }
 }
 
-/// What the test has of a [`Queue`].
+/// The test's ends of a [`Queue`].
 struct Handle {
     is_busy: Arc<AtomicBool>,
     bell: OwnedFd,
@@ -75,7 +75,7 @@ fn engine_with_queues() -> (Engine, Vec<Handle>) {
     (engine, handles)
 }
 
-/// What a host does.
+/// A host's step: a turn, and a sleep of no time where the turn allows it.
 fn go_on(engine: &mut Engine) {
     if let Next::Sleep(_) = engine.turn() {
         engine.sleep(Some(Duration::ZERO));
@@ -144,7 +144,7 @@ fn who_sleeps_says_so() {
         queues[0].is_busy.store(true, Relaxed);
         for n in 0..100 {
             if n % 10 == 0 {
-                // It is awake, or has just fallen asleep.
+                // The shard is awake, or has just fallen asleep.
                 doorbell::ring(queues[1].bell.as_fd());
             }
             std::thread::sleep(Duration::from_micros(50));

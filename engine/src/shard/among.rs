@@ -1,7 +1,7 @@
-//! A shard among those of its engine: which it is, how it wakes the others, and what they tell each other. Their stacks are
-//! one host and see to packets, ports and accept queues themselves ([`Stack::shards`](towpath_stack::Stack::shards)). What
-//! goes through here is about the slots of connections that are in another shard than their listener, and about rounds
-//! (`rounds.rs`).
+//! A shard among those of its engine: which it is, how it wakes the others, and what they tell each
+//! other. Their stacks are one host and deal with packets, ports and accept queues themselves
+//! ([`Stack::shards`](towpath_stack::Stack::shards)). Each [`Word`] is about the slot of a
+//! connection in another shard than its listener, or about a round (`rounds.rs`).
 //!
 //! ```text
 //!  shard of the connection                shard of the listener
@@ -27,20 +27,23 @@ use crate::shard::ends::End;
 use crate::shard::host::Parent;
 use crate::shard::place::Peer;
 
-/// What one shard tells another.
+/// Message from one shard to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
     /// A process has the connection `child` of that listener, or nobody will.
     Claimed { listener: (u32, u32), child: (u32, u32) },
-    /// The slot `child` is free. The place in the backlog is not: it is counted elsewhere, or the listener is closed.
+    /// The slot `child` is free. The place in the backlog is not: it is counted elsewhere, or the
+    /// listener is closed.
     Forgotten { listener: (u32, u32), child: (u32, u32) },
-    /// Nobody will accept the connection of that slot and generation.
+    /// No process will accept the connection of that slot and generation.
     End(u32, u32),
     /// The same if no process has said by now that it has it.
     EndUnclaimed(u32, u32),
-    /// The connections that it was told to [end](Word::End) are gone, as many of them as there were such words before.
+    /// The connections that it was told to [end](Word::End) are gone, as many of them as there were
+    /// such words before.
     Ended,
-    /// To be answered by `Done` with this number when all is dealt with that was said before (`rounds.rs`).
+    /// To be answered by `Done` with this number when all is dealt with that was said before
+    /// (`rounds.rs`).
     AskRound(u64),
     /// The same when what the sender told this shard before is dealt with.
     Echo(u64),
@@ -117,15 +120,17 @@ impl Shard {
         }
     }
 
-    /// A connection of another shard is not a child of that listener any more. `place`: nor does it count against the backlog.
+    /// A connection of another shard is not a child of that listener any more. `place`: nor does it
+    /// count against the backlog.
     fn free_child(&mut self, listener: (u32, u32), child: (u32, u32), place: bool) {
-        // One that is in no queue, which a program may name as well, has no place.
+        // A connection that is in no queue, which a program may name as well, has no place.
         if self.remove_child(listener, child) && place {
             self.free_place(listener);
         }
     }
 
-    /// It is in the accept queue no more, or popped and claimed. False: it was not there.
+    /// Takes a connection out of the listener's children: it was popped and claimed, or is gone.
+    /// False: it was not there.
     fn remove_child(&mut self, listener: (u32, u32), child: (u32, u32)) -> bool {
         let Some(entry) = self.host.slots.find(listener.0, listener.1) else { return false };
         let children = &mut entry.owned().children;
@@ -134,7 +139,8 @@ impl Shard {
         at.is_some_and(|at| children.remove(at).is_some())
     }
 
-    /// A connection will not be accepted, or has been: it counts no more against its listener's backlog.
+    /// A connection will not be accepted, or has been: it counts no more against its listener's
+    /// backlog.
     pub(crate) fn free_place(&mut self, listener: (u32, u32)) {
         if let Some(id) = self.host.slots.find(listener.0, listener.1).and_then(|entry| entry.id) {
             self.stack.accepted(id);
@@ -156,7 +162,7 @@ impl Shard {
         match self.host.place.elsewhere(listener.0) {
             Some(shard) => self.tell_shard(now, shard, word),
             None => {
-                // Those that wait for their first bytes have a place, and are not in the queue.
+                // A connection that waits for its first bytes has a place, and is not in the queue.
                 self.remove_child(listener, child);
                 if place {
                     self.free_place(listener);
@@ -185,7 +191,7 @@ impl Shard {
         }
     }
 
-    /// Nobody will accept a connection, which may be in another shard.
+    /// Ends a connection, perhaps in another shard, that no process will accept.
     pub(crate) fn end_child(&mut self, now: Instant, slot: u32, generation: u32) {
         let Some(shard) = self.host.place.elsewhere(slot) else {
             return self.end_unaccepted(slot, generation);
@@ -207,7 +213,7 @@ impl Shard {
             let Some(entry) = self.host.slots.find(slot, generation) else { continue };
             let id = entry.id;
             if !id.is_some_and(|id| self.stack.offer_to(now, listener, id, generation)) {
-                // It has ended meanwhile, and nobody has heard of it.
+                // The listener has ended meanwhile, so no process hears of the connection.
                 self.end(now, slot, Linger::Abort);
             }
         }
@@ -250,7 +256,7 @@ pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
             (n != number).then(|| Peer::new(status.clone(), Arc::clone(bell)))
         };
         shard.peers = peers.map(peer).collect();
-        // It lives as long as somebody may ring it, this one included.
+        // The bell lives as long as another thread, or this one, may ring it.
         shard.bell = bells.get(number).map(|(_, bell)| Arc::clone(bell));
     }
     Ok(())

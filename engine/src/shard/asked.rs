@@ -1,4 +1,4 @@
-//! What programs ask about sockets, and about the network: requests that a shard answers.
+//! Requests of programs about sockets, and about the network, that a shard answers.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -32,8 +32,8 @@ const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 const PAIR: usize = 8;
 
 impl Shard {
-    /// Answers a request of a process. EOPNOTSUPP: it is none of those that are answered here; but if it is not about a
-    /// socket that the process holds, either, it is EBADF.
+    /// Answers a request of a process. EOPNOTSUPP: the request is none of those that are answered
+    /// here. EBADF: besides, it is not about a socket that the process holds.
     pub(crate) fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
         match request.call {
             call::RESOLVER => return Ok(self.resolver()),
@@ -71,7 +71,8 @@ impl Shard {
         }
     }
 
-    /// The shards, a bit each, to which others may have said something before that makes the answer another one.
+    /// The shards, a bit each, to which others may have said something before that makes the answer
+    /// another one.
     pub(crate) fn depends_on_shards(&self, id: ChannelId, request: &Request) -> u16 {
         let (own, all) = (self.host.place.own(), self.host.place.all());
         match request.call {
@@ -122,8 +123,8 @@ impl Shard {
         Ok(request.slot)
     }
 
-    /// A socket, and further ones that are wanted, as many of them as there can be; none where others would have to hold them,
-    /// too, or where few are left for all.
+    /// Opens a socket, and as many of the further ones wanted as there can be. None of these is
+    /// opened where clones would have to hold them, too, or where few slots are left.
     fn open_sockets(&mut self, id: ChannelId, request: &Request) -> Result<Reply, Errno> {
         let (family, protocol) = (request.a, request.b);
         let (slot, generation) = self.socket(id, family, protocol)?;
@@ -215,7 +216,8 @@ impl Shard {
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         let note = Parent { backlog, ..Parent::of_entry(slot, entry) }.note();
         self.stack.listen_with(id, backlog, note)?;
-        // One more than the backlog wait, and one may be half read.
+        // The FIFO has a record for each connection of the backlog and one more, as on Linux;
+        // another may be half read.
         let size = (backlog + 2) * RECORD;
         let windows = &self.host.windows;
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
@@ -271,7 +273,7 @@ impl Shard {
         // After a connect that failed it is another socket of the stack.
         let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         let info = self.stack.info(now, id);
-        // Of an echo socket the port says nothing, and getpeername(2) gives it back.
+        // An echo socket's port says nothing of the peer, and getpeername(2) gives it back.
         let port = remote.port();
         let on = scope_of(&remote).or_else(|| self.device(slot));
         let remote = info.and_then(|info| info.remote).unwrap_or(remote);
@@ -282,7 +284,7 @@ impl Shard {
             self.host.slots.post(slot, event::TX);
         } else {
             self.host.slots.set_flags(slot, flags::CONNECTING, 0);
-            // Over loopback Linux has shaken hands before connect(2) returns: programs that connect
+            // Over loopback Linux has shaken hands before connect(2) returns. Programs that connect
             // several times count on a full accept queue being full for the next one.
             if self.stack.is_near(remote.ip()) {
                 self.host.counters.work(STACK_TURN);
@@ -309,7 +311,7 @@ impl Shard {
         let (recv, send) = self.host.stream_buffers(slot, near);
         self.stack.connect(now, id, remote, recv, send)?;
         let shared = self.host.slots.shared(slot);
-        // What an earlier connection left behind.
+        // An earlier connection may have left its error and state behind.
         shared.error.store(0, Release);
         shared.state.store(state::SYN_SENT, Release);
         Ok(())
@@ -399,7 +401,8 @@ impl Shard {
 
 fn describe(iface: &towpath_stack::net::Interface) -> Interface {
     // IFF_UP | IFF_RUNNING, with IFF_LOOPBACK, IFF_BROADCAST | IFF_MULTICAST as Ethernet, or
-    // IFF_POINTOPOINT | IFF_NOARP | IFF_MULTICAST as a TUN device has them (tun_net_init in drivers/net/tun.c).
+    // IFF_POINTOPOINT | IFF_NOARP | IFF_MULTICAST as a TUN device has them (tun_net_init in
+    // drivers/net/tun.c).
     const UP: u32 = 0x41;
     let is_loopback = iface.id() == towpath_stack::IfaceId::LOOPBACK;
     let kind = match iface.link() {

@@ -15,18 +15,19 @@ pub(crate) type Answer = Result<Reply, Errno>;
 /// For whom a round is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// A process that has a [request](crate::shard::channels::Attached::request), by its channel and that one's
-    /// [serial number](crate::shard::channels::Attached::serial).
+    /// A process that has a [request](crate::shard::channels::Attached::request), by its channel
+    /// and that one's [serial number](crate::shard::channels::Attached::serial).
     Process(ChannelId, u64),
     /// The same for what it [wants](crate::shard::channels::Attached::want).
     Want(ChannelId, u64),
     /// Another thread, for which the registry asks: `towpath ss`, for one. With the query's number.
     Query(u64, Query),
-    /// A shard, this one perhaps, and the number under which it waits for this round among those of others.
+    /// A shard, this one perhaps, and the number under which it waits for this round among those of
+    /// others.
     Shard(ShardId, u64),
 }
 
-/// What waits for other shards.
+/// An entry that waits for other shards.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// From these it has not heard yet, a bit each.
@@ -34,7 +35,7 @@ pub(crate) struct Waiting {
     pub then: Then,
 }
 
-/// What comes afterwards.
+/// Step that follows once the shards have answered.
 #[derive(Debug)]
 pub(crate) enum Then {
     /// The request is answered.
@@ -43,7 +44,8 @@ pub(crate) enum Then {
     Give(ChannelId, u64, Box<Answer>),
 }
 
-/// Turns that a connection which is to be reset waits for its turn to send, at most, among many others.
+/// Turns that a connection which is to be reset waits for its turn to send, at most, among many
+/// others.
 const SETTLING_TURNS: u8 = 8;
 
 /// Sources of requests that have not been answered, each of them once.
@@ -51,31 +53,34 @@ const SETTLING_TURNS: u8 = 8;
 pub(crate) struct Rounds {
     /// Processes that may have asked, each of them once.
     pub heard: VecDeque<ChannelId>,
-    /// Those of this round.
+    /// Processes of this round.
     pub now: VecDeque<Asker>,
-    /// It has begun; it does not before the descriptors were looked at.
+    /// The round has begun, which it does not before the descriptors were looked at.
     pub has_begun: bool,
-    /// Those that came later.
+    /// Processes that asked later.
     pub next: VecDeque<Asker>,
-    /// What [`Ends::begun`](crate::shard::ends::Ends::begun) was when all was read that this round is about: the number of
-    /// ends that have to be done before it is answered. None: not all is read.
+    /// Value of [`Ends::begun`](crate::shard::ends::Ends::begun) when everything was read that this
+    /// round is about: the number of ends that have to be done before it is answered. None: not all
+    /// is read.
     pub ends: Option<u64>,
     /// Turns of the stack that what was closed may need before its port is free.
     unsettled: u8,
-    /// The same for what was closed before all ends were done that the round is about: what is closed later does not
-    /// prolong it. None: they are not done.
+    /// The same for what was closed before all ends were done that the round is about: what is
+    /// closed later does not prolong it. None: they are not done.
     settling: Option<u8>,
-    /// What waits for other shards, by number.
+    /// Entries that wait for other shards, by number.
     pub waiting: BTreeMap<u64, Waiting>,
-    /// What has waited for them.
+    /// Steps whose shards have all answered.
     pub ready: VecDeque<Then>,
     /// The next number.
     pub count: u64,
-    /// For each shard: how many connections it was told to end, and of how many it has said that it did.
+    /// For each shard: how many connections it was told to end, and of how many it has said that it
+    /// did.
     pub elsewhere: BTreeMap<ShardId, (u64, u64)>,
-    /// What [`Self::elsewhere`] was when [`Self::ends`] was set.
+    /// Value of [`Self::elsewhere`] when [`Self::ends`] was set.
     pub awaited: BTreeMap<ShardId, u64>,
-    /// Shards that are told next, when the stack has had its turn, that connections have ended, as often as they are named.
+    /// Shards that are told next, when the stack has had its turn, that connections have ended, as
+    /// often as they are named.
     pub acknowledged: Vec<ShardId>,
 }
 
@@ -98,8 +103,8 @@ impl Rounds {
         asks && !self.has_begun
     }
 
-    /// The descriptors are about to be looked at: a round of those who have asked by now may begin afterwards. Who has
-    /// ended before they asked is found then.
+    /// The descriptors are about to be looked at: a round of all processes that have asked by now
+    /// may begin afterwards. The look finds every process that ended before they asked.
     pub fn gather(&mut self) {
         if !self.has_begun {
             self.now.append(&mut self.next);
@@ -122,7 +127,8 @@ impl Rounds {
         (self.has_begun, self.ends, self.settling) = (true, None, None);
     }
 
-    /// The ends that the round is about are done. Whether what was closed is gone, in other shards, too.
+    /// The ends that the round is about are done. Whether what was closed is gone, in other shards,
+    /// too.
     pub fn is_settled(&mut self) -> bool {
         let is_done = |(shard, told): (&ShardId, &u64)| {
             self.elsewhere.get(shard).is_none_or(|(_, done)| done >= told)

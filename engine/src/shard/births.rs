@@ -1,8 +1,8 @@
 //! How processes come from processes: a fork's channel, and that of a program to be executed.
 //!
-//! A program that is executed says HELLO, and lists what it was given. One that cannot (a static
-//! binary, a set-user-id one) never does, and must not keep alive what its parent closes: its channel
-//! was made with the list of what is inheritable, and comes down to that.
+//! A program that is executed says HELLO, and lists the sockets that it was given. A program that
+//! cannot (a static binary, a set-user-id one) never does. Its channel must not keep alive sockets
+//! that its parent closes, so it is reduced to the inheritable ones, with whose list it was made.
 //!
 //! ```text
 //! fork           CLONE FORK    all that the parent holds
@@ -12,9 +12,9 @@
 //!                SPAWNED       the program runs; without HELLO in time: what was listed
 //! ```
 //!
-//! Between CLONE and the birth of the new process other threads of the parent go on opening and closing
-//! sockets. So a clone keeps what the parent closes and is given what the parent opens, until the new
-//! process has said what it really has.
+//! Between CLONE and the birth of the new process other threads of the parent go on opening and
+//! closing sockets. So a clone keeps what the parent closes and is given what the parent opens,
+//! until the new process has said what it really has.
 
 use std::time::Duration;
 
@@ -34,18 +34,19 @@ use crate::shard::channels::{Expected, Whole};
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a process has to begin, and to say what it has, after its channel was cloned. fork and
-/// posix_spawn take milliseconds, on a machine that swaps some seconds. After that it no longer receives
-/// sockets that its parent opens; it lists its own.
+/// posix_spawn take milliseconds, on a machine that swaps some seconds. After that it no longer
+/// receives sockets that its parent opens; it lists its own.
 const BORN_WITHIN: Duration = Duration::from_secs(30);
-/// Clones of one process that have not begun, at most: what it opens each of them holds too, until they
-/// say otherwise. A server that forks its 500 workers before the first of them runs has room.
+/// Clones of one process that have not begun, at most: what it opens each of them holds too, until
+/// they say otherwise. A server that forks its 500 workers before the first of them runs has room.
 const CLONES_MAX: usize = 512;
-/// Holds of all processes together that a CLONE may bring about, at most: each costs four bytes with its
-/// socket. Four processes with as many sockets as a run can have.
+/// Holds of all processes together that a CLONE may bring about, at most: each costs four bytes
+/// with its socket. Four processes with as many sockets as a run can have.
 const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
 
 impl Shard {
-    /// A process lists a socket, which it says that it has: for its next CLONE, for SETTLED or HELLO.
+    /// A process lists a socket, which it says that it has: for its next CLONE, for SETTLED or
+    /// HELLO.
     pub(crate) fn list(&mut self, id: ChannelId, slot: u32, generation: u32) {
         let Some(entry) = self.host.slots.find(slot, generation) else {
             self.host.counters.commands_stale += 1;
@@ -54,11 +55,11 @@ impl Shard {
         let unclaimed = entry.unclaimed().is_some();
         let Some(attached) = self.host.channels.get(id) else { return };
         if let Some(parent) = attached.parent.filter(|_| unclaimed) {
-            // Its parent took the connection off an accept queue, and will say so any moment. The child
-            // must not be the only one to hold it meanwhile.
+            // Its parent took the connection off an accept queue, and will say so any moment. The
+            // child must not be the only one to hold it meanwhile.
             self.claim(parent, slot);
         }
-        // What is held does not go, so that the list needs no generations.
+        // A held socket stays, so the list needs no generations.
         if !self.is_held(id, slot) {
             self.adopt(id, slot);
         }
@@ -82,7 +83,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Begins to give a channel what its parent holds. It is refused with what came along.
+    /// Begins to give a channel its parent's sockets. A refusal gives link and newcomer back.
     pub(crate) fn clone_channel(
         &mut self,
         id: ChannelId,
@@ -99,7 +100,8 @@ impl Shard {
         let Some(parent) = self.host.channels.get_mut(id) else { return Ok(()) };
         let listed = std::mem::take(&mut parent.listed);
         parent.clones.push(newcomer);
-        // exec(2): the same process goes on. Which one fork(2) or posix_spawn(3) makes it says itself.
+        // After exec(2) the same process goes on. A process of fork(2) or posix_spawn(3) says its
+        // own id.
         let pid = if wanted == purpose::EXEC { parent.pid } else { 0 };
         let held = parent.held;
         if let Some(attached) = self.host.channels.get_mut(newcomer) {

@@ -17,16 +17,17 @@ use crate::shard::slots::Holder;
 /// The channel of a process: what it holds here, and what it says and is told.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    /// Which of all channels that there ever were.
+    /// Number of the channel among all that there ever were.
     pub serial: u64,
     /// Hangs up when the process is gone.
     pub life: Arc<Fd>,
-    /// It is in the poller.
+    /// The process's `life` is in the poller.
     pub is_watched: bool,
-    /// What the process descends from; None for one that was not cloned.
+    /// Family of the process; None for one that was not cloned.
     pub family: Option<Family>,
-    /// The process id, as the process says when it begins; 0 before. One that executes a program stays the same. The
-    /// process may say any number: it is shown, and used for nothing else.
+    /// The process id, as the process says when it begins; 0 before. A process that executes a
+    /// program keeps its id. The process may say any number: it is shown, and used for nothing
+    /// else.
     pub pid: u32,
     /// None before HELLO.
     pub link: Option<Link>,
@@ -34,40 +35,42 @@ pub(crate) struct Attached {
     pub holds: Holds,
     /// The number of slots in `holds` and `former`: in so many sockets' `holders` it stands.
     pub held: usize,
-    /// Slots whose locks a thread of the process may have though the process holds them no more: those that it
-    /// closed while the thread was in a call, and those that wait for a lock with this channel's number in it.
-    /// The locks are freed when the process ends.
+    /// Slots whose locks a thread of the process may have though the process holds them no more.
+    /// Either the process closed them while the thread was in a call, or they wait for a lock with
+    /// this channel's number in it. The locks are freed when the process ends.
     pub closed: Holds,
-    /// Slots in [`Shard::to_reuse`](crate::shard::Shard::to_reuse) that wait for a thread of this process.
+    /// Slots in [`Shard::to_reuse`](crate::shard::Shard::to_reuse) that wait for a thread of this
+    /// process.
     pub inside: u32,
-    /// Of `holds`, those listed in a HELLO that is not complete, or for a CLONE.
+    /// Slots in `holds` that were listed in a HELLO that is not complete, or for a CLONE.
     pub listed: Holds,
-    /// What is known of the program that the channel is for. None: it has said HELLO, or the time for that is over, or
-    /// this is a child of fork, which never says it.
+    /// Knowledge of the program that the channel is for. None: it has said HELLO, or its time for
+    /// HELLO is over, or it is a child of fork, which never says it.
     pub expected: Option<Expected>,
     /// After this it is taken out of its parent's clones, whether its process has begun or not.
     pub unborn_until: Option<Instant>,
     /// The channel that this one was cloned from, while it stands among that one's clones.
     pub parent: Option<ChannelId>,
-    /// Channels that were cloned from this one, and whose processes may not have begun: what this one
-    /// comes by meanwhile they may inherit.
+    /// Channels that were cloned from this one, and whose processes may not have begun: what this
+    /// one comes by meanwhile they may inherit.
     pub clones: Vec<ChannelId>,
-    /// What is done in portions with all sockets of the process.
+    /// Work that is done in portions with all sockets of the process.
     pub portion: Option<Portion>,
     /// Events were put into its ring since its bell was rung last.
     pub touched: bool,
-    /// It stands among those whose requests are read next.
+    /// The process stands among those whose requests are read next.
     pub is_heard: bool,
-    /// A request that was read and has to wait for what others said; no other is read before it is answered.
+    /// A request that was read and has to wait for what others said; no other is read before it is
+    /// answered.
     pub request: Option<Box<Request>>,
     /// Requests that were read so far: the number of the last one.
     pub asked: u64,
-    /// What the process wants that came by the registry: it waits for what others said.
+    /// A want of the process that came by the registry, and waits for news of others.
     pub want: Option<Box<Want>>,
-    /// Slots of sockets that it holds no more but stands in the `holders` of: [`crate::shard::ends`] takes it out of
-    /// them in portions.
+    /// Slots of sockets that it holds no more but stands in the `holders` of:
+    /// [`crate::shard::ends`] takes it out of them in portions.
     pub former: Holds,
-    /// It stands in the queue of [`crate::shard::ends::Ends`].
+    /// The process stands in the queue of [`crate::shard::ends::Ends`].
     pub is_ending: bool,
     /// Its process is gone, or was cut off. The channel stays until all that it held is let go of.
     pub has_ended: bool,
@@ -76,10 +79,10 @@ pub(crate) struct Attached {
 /// A program that has not said HELLO.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// What it has without file actions.
+    /// Sockets that the program has without file actions.
     pub inherits: Holds,
-    /// Until when it may say it; then it keeps what it inherits, and no more. None: it is not known to run yet, or that
-    /// time is over.
+    /// Until when it may say it; then it keeps what it inherits, and no more. None: it is not known
+    /// to run yet, or that time is over.
     pub until: Option<Instant>,
 }
 
@@ -93,7 +96,7 @@ pub(crate) struct Portion {
     pub holds: usize,
 }
 
-/// What is done with all of them.
+/// Work to be done with all sockets of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whole {
     /// The clone holds it, too; with `only_listed` if the clone inherits it.
@@ -115,8 +118,8 @@ pub(crate) struct Channels {
 }
 
 impl Attached {
-    /// Whether it asks something that may be taken now. (A process that has ended asks nothing, and of one with a request
-    /// here that is not answered the next is not taken.)
+    /// Whether it asks something that may be taken now. (A process that has ended asks nothing, and
+    /// of one with a request here that is not answered the next is not taken.)
     pub fn asks(&self) -> bool {
         let is_idle = !self.has_ended && self.request.is_none();
         is_idle && self.link.as_ref().is_some_and(|link| link.ring.is_asked())
@@ -210,7 +213,8 @@ impl Channels {
         })
     }
 
-    /// Notes how far every process has said something. What those said that are gone is part of their end.
+    /// Notes how far every process has written its ring. The rings of processes that are gone are
+    /// read by their end.
     pub fn mark(&mut self) {
         for attached in self.slab.iter_mut().flatten().filter(|attached| !attached.has_ended) {
             if let Some(link) = &mut attached.link {

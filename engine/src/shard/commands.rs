@@ -1,4 +1,4 @@
-//! What programs tell through their command rings.
+//! Commands of programs, from their command rings.
 
 use towpath_shm::layout::{Command, op};
 use towpath_tcp::Instant;
@@ -7,11 +7,11 @@ use crate::ids::ChannelId;
 use crate::shard::Shard;
 use crate::shard::channels::Attached;
 
-/// Commands taken from the rings of one family of processes before the others have their turn: some 12 µs, about
-/// as long as it takes to wake a program.
+/// Commands taken from the rings of one family of processes before the others have their turn. A
+/// share takes some 12 µs, about as long as waking a program.
 pub(crate) const COMMANDS_A_TURN: usize = 128;
-/// Steps of work for the same. A command is one or more: a process with clones gives each of them what it
-/// opens.
+/// Steps of work for the same. A command is one or more: a process with clones gives each of them
+/// what it opens.
 const WORK_A_TURN: u64 = 256;
 
 impl Shard {
@@ -28,7 +28,8 @@ impl Shard {
         more
     }
 
-    /// Takes some of what was said before [`crate::shard::channels::Channels::mark`], which is all as a rule.
+    /// Takes some of what was said before [`crate::shard::channels::Channels::mark`], which is all
+    /// as a rule.
     pub(crate) fn drain_marked(&mut self, now: Instant) {
         for id in self.host.channels.ids() {
             let link = self.host.channels.get(id).and_then(|attached| attached.link.as_ref());
@@ -38,16 +39,17 @@ impl Shard {
         }
     }
 
-    /// Takes a process's share. A program does not get more of the engine by making more processes: each process of a
-    /// family of a hundred has a hundredth of the family's share, and at least one command.
+    /// Takes a process's share. A program does not get more of the engine by making more processes.
+    /// In a family of a hundred each process has a hundredth of the family's share, and at least
+    /// one command.
     pub(crate) fn drain_share(&mut self, now: Instant, id: ChannelId) -> bool {
         let kin = self.host.channels.kin(id);
         let commands = (COMMANDS_A_TURN / kin).max(1);
         self.drain_ring(now, id, commands, (WORK_A_TURN / kin as u64).max(1))
     }
 
-    /// Takes up to `max` commands of one program, and begins none after `work` steps of work. True: there are
-    /// more.
+    /// Takes up to `max` commands of one program, and begins none after `work` steps of work. True:
+    /// there are more.
     pub(crate) fn drain_ring(
         &mut self,
         now: Instant,

@@ -18,8 +18,8 @@ use crate::shard::slots::{SentAt, present, present_on};
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Datagrams of one socket before the others have their turn.
 const DATAGRAMS_A_TURN: u32 = 64;
-/// Sockets with more datagrams than [`DATAGRAMS_A_TURN`] that go on in one turn; together they send as many packets
-/// as connections may.
+/// Sockets with more datagrams than [`DATAGRAMS_A_TURN`] that go on in one turn; together they send
+/// as many packets as connections may.
 const BACKLOG_A_TURN: usize = 4;
 /// Bytes of the address and its scope id at the front of a report.
 const REPORTER: usize = 16 + 4;
@@ -30,14 +30,15 @@ impl Shard {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(tx) = &mut owned.tx else { return };
-        // A socket in `to_send` sends when its turn comes, however often its program says that there is more.
+        // A socket in `to_send` sends when its turn comes, however often its program says that
+        // there is more.
         if tx.pull() && !owned.backlogged && self.send_some(now, slot, true) {
             self.put_off(slot);
         }
     }
 
-    /// The socket goes on in the next turn. It stands in `to_send` once, so that a turn sends as much however
-    /// often its program says that there is more.
+    /// Puts a socket off to the next turn. A socket stands in `to_send` once, so that a turn sends
+    /// as much however often its program says that there is more.
     fn put_off(&mut self, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         if !std::mem::replace(&mut entry.owned().backlogged, true) {
@@ -66,8 +67,9 @@ impl Shard {
         }
     }
 
-    /// Sends what a socket has queued, before it is closed. False: the rest goes in later turns, and the
-    /// socket with the last of it. It waits for no device: what that has no room for is lost.
+    /// Sends what a socket has queued, before it is closed. False: the rest goes in later turns,
+    /// and the socket with the last of it. A flush waits for no device: datagrams that it has no
+    /// room for are lost.
     pub(crate) fn flush_datagrams(&mut self, now: Instant, slot: u32) -> bool {
         self.send_datagrams(now, slot);
         if self.is_put_off(slot).is_none() && self.send_some(now, slot, false) {
@@ -84,8 +86,8 @@ impl Shard {
         }
     }
 
-    /// Whether a datagram would be refused for its length: send(2) tells so itself, as the program waits for
-    /// no answer of ours to what it queued.
+    /// Whether a datagram would be refused for its length. send(2) asks, because the program waits
+    /// for no answer of ours to queued datagrams.
     pub(crate) fn check_length(
         &mut self,
         now: Instant,
@@ -100,14 +102,15 @@ impl Shard {
         let header = DatagramHeader::from_bytes(request.payload());
         let out = out(family, &header).ok_or(Errno(EINVAL))?;
         let checked = self.stack.check_datagram(now, id, &out, header.len);
-        // What was found on the way is to be in the queue when the program looks.
+        // Errors found on the way are to be in the queue when the program looks.
         self.stack.tell(&mut self.host);
         checked?;
         Ok(Reply::default())
     }
 
-    /// The oldest report of the error queue. As on Linux the socket's pending error is the next one's then, if
-    /// that came from the network; what this host found out itself the call told that met it.
+    /// The oldest report of the error queue. As on Linux the socket's pending error is the next
+    /// one's then, if that came from the network. An error that this host found itself was told by
+    /// the call that met it.
     pub(crate) fn take_report(&mut self, slot: u32) -> Result<Reply, Errno> {
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let family = entry.family;
@@ -131,7 +134,7 @@ impl Shard {
             addr: present(family, report.remote),
             ..Reply::default()
         };
-        // What this host finds out itself names no link, as on Linux.
+        // An error that this host finds itself names no link, as on Linux.
         let scope_on = |message: &Message, addr: SocketAddr| {
             let iface = self.stack.net.link_of(message.iface, addr.ip());
             present_on(family, addr, Some(iface)).scope
@@ -216,7 +219,8 @@ impl Shard {
         }
     }
 
-    /// After the turn: what packets lent from the FIFOs may be overwritten, and who waited for a device sends in the next.
+    /// After the turn: what packets lent from the FIFOs may be overwritten, and who waited for a
+    /// device sends in the next.
     pub(crate) fn return_lent(&mut self) {
         self.resume_senders();
         for slot in std::mem::take(&mut self.to_return) {
@@ -232,8 +236,9 @@ impl Shard {
         }
     }
 
-    /// Sends up to a turn's worth. True: there are more. `may_wait`: what comes when the socket has its share of a device's
-    /// queue stays where it is, until the stack says that it is [`SocketEvent::Writable`].
+    /// Sends up to a turn's worth. True: there are more. `may_wait`: what comes when the socket has
+    /// its share of a device's queue stays where it is, until the stack says that it is
+    /// [`SocketEvent::Writable`].
     fn send_some(&mut self, now: Instant, slot: u32, may_wait: bool) -> bool {
         for _ in 0..DATAGRAMS_A_TURN {
             let Some(entry) = self.host.slots.get_mut(slot) else { return false };
@@ -290,7 +295,8 @@ impl Shard {
         present_on(family, addr, iface)
     }
 
-    /// Where the socket is bound now, if it is. It may have an address and no port.
+    /// Publishes where the socket is bound now, if it is. A bound socket may have an address and no
+    /// port.
     pub(crate) fn publish_local(&mut self, now: Instant, slot: u32, id: SocketId) {
         let Some(entry) = self.host.slots.get(slot) else { return };
         let local = self.stack.info(now, id).and_then(|info| info.local);
@@ -328,7 +334,7 @@ fn next(tx: &EngineSend, skip: u32) -> Next {
     }
 }
 
-/// What the stack is to do with it; None: an address that cannot be used.
+/// Destination and options of a datagram, for the stack; None: an address that cannot be used.
 fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
     let remote = match header.remote.to_socket_addr() {
         None if header.remote.family != 0 => return None,

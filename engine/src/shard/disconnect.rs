@@ -1,5 +1,6 @@
-//! A stream socket becomes unconnected again under its slot: connect(2) to AF_UNSPEC, shutdown(2) of a
-//! listener or of a connect under way, and a new connect after one that failed.
+//! A stream socket becomes unconnected again under its slot. The causes are connect(2) to
+//! AF_UNSPEC, shutdown(2) of a listener or of a connect under way, and a new connect after one that
+//! failed.
 
 use std::sync::atomic::Ordering::Release;
 
@@ -55,8 +56,8 @@ impl Shard {
         self.replace(now, slot, id)
     }
 
-    /// Puts a fresh socket of the stack into the slot, bound and set as the program wanted the old one,
-    /// which is closed.
+    /// Puts a fresh socket of the stack into the slot, bound and set as the program wanted the old
+    /// one, which is closed.
     fn replace(&mut self, now: Instant, slot: u32, old: SocketId) -> Result<SocketId, Errno> {
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         let family = if entry.family == AF_INET6 { Family::V6 } else { Family::V4 };
@@ -87,7 +88,8 @@ impl Shard {
         Ok(fresh)
     }
 
-    /// The slot is about to get other FIFOs, and the stack may keep the old socket until its reset is out.
+    /// The slot is about to get other FIFOs, and the stack may keep the old socket until its reset
+    /// is out.
     fn retire_buffers(&mut self, old: SocketId) {
         if let Some(recv) = self.stack.recv_buffer(old) {
             recv.retire();
@@ -98,7 +100,8 @@ impl Shard {
     }
 }
 
-/// Whether a disconnect in this state is an error for the threads and processes that still use the connection.
+/// Whether a disconnect in this state is an error for the threads and processes that still use the
+/// connection.
 fn is_cut_off(at: SocketState) -> bool {
     let SocketState::Tcp(at) = at else { return false };
     matches!(
@@ -137,8 +140,8 @@ mod tests {
         engine.shard.connect_stream(engine.shard.host.now, slot, remote).expect("a fresh socket");
     }
 
-    /// The stack goes through what it has to send under a budget, so that the old connection may end when
-    /// there is a new one.
+    /// The stack goes through what it has to send under a budget, so that the old connection may
+    /// end when there is a new one.
     #[test]
     fn an_old_connection_leaves_the_new_one_its_memory() {
         let (mut engine, slot) = connecting();
@@ -193,7 +196,7 @@ mod tests {
         let shared = engine.shard.host.slots.shared(slot);
         assert_eq!(shared.tx_cap.load(Relaxed), 0, "memory comes when nobody is inside");
         assert_eq!(shared.tx_lock.load(Relaxed), owner | LOCK_ENGINE);
-        // What the thread does last: it publishes, for the old connection.
+        // The thread's last step publishes, for the old connection.
         shared.tx_tail.store(5, Relaxed);
         let fresh =
             engine.shard.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");

@@ -1,5 +1,6 @@
-//! Sockets that are let go of in numbers, when a process ends, or becomes a program that does not have
-//! them, or closes a listener with a full queue: in portions, the others' turns between them.
+//! Sockets that are let go of in numbers are ended in portions, with the turns of others between
+//! them. A process ends, or becomes a program that does not have them, or closes a listener with a
+//! full queue.
 //!
 //! A process that ends stays on its channel until that is done, with nobody at the other end:
 //!
@@ -7,8 +8,9 @@
 //!   commands that it gave → its locks and holds, socket by socket → locks of what it had closed → gone
 //! ```
 //!
-//! What ended before somebody asked counts for the answer, as on Linux, where it is done when the last
-//! process has been waited for: [`Ends::done`](crate::shard::ends::Ends::done) says how far that is (`rounds.rs`).
+//! Ends before a request count for its answer, as on Linux, where they are done when the last
+//! process has been waited for. [`Ends::done`](crate::shard::ends::Ends::done) says how far they
+//! are (`rounds.rs`).
 
 use std::os::fd::AsFd;
 
@@ -35,8 +37,8 @@ impl Shard {
             return;
         }
         let (portion, want) = (attached.portion.take(), attached.want.take());
-        // What it said before it died counts, except in a ring that makes no sense. What others write there
-        // that have the memory too, as its children may, does not.
+        // Commands from before the process's death count, except in a ring that makes no sense.
+        // Commands that others with the memory write later, as its children may, do not.
         if let Some(link) = &mut attached.link {
             link.ring.mark();
             link.ring.end();
@@ -64,7 +66,8 @@ impl Shard {
         self.go_on_ending(now);
     }
 
-    /// Detaches the processes that broke the rules of the channel, and looks at nothing more that they wrote.
+    /// Detaches the processes that broke the rules of the channel, and looks at nothing more that
+    /// they wrote.
     pub(crate) fn cut_off_hostile(&mut self, now: Instant) {
         while let Some(id) = self.to_cut_off.pop() {
             if let Some(attached) = self.host.channels.get_mut(id) {
@@ -115,7 +118,8 @@ impl Shard {
         self.ends.is_busy = false;
     }
 
-    /// One step of the end of a process, or of its hold on some sockets. False: it was the last.
+    /// Makes one step of the end of a process, or of its hold on some sockets. False: it was the
+    /// last.
     fn let_go_of_next(&mut self, now: Instant, id: ChannelId) -> bool {
         let Some(attached) = self.host.channels.get_mut(id) else { return false };
         if !attached.has_ended {

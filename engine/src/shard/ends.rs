@@ -1,4 +1,4 @@
-//! What ends, and is dealt with in portions (`ending.rs`).
+//! Queue of ends, which are dealt with in portions (`ending.rs`).
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use towpath_stack::ShardId;
 
 use crate::ids::ChannelId;
 
-/// What ends.
+/// An end to be dealt with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum End {
     /// A process that is gone, or the hold of one that lives on sockets that it has no more.
@@ -23,7 +23,8 @@ pub(crate) struct Ends {
     queue: VecDeque<End>,
     /// How many were ever put into the queue.
     begun: u64,
-    /// [Going on](crate::shard::Shard::go_on_ending) runs: a command among those that it takes may end something, too.
+    /// [Going on](crate::shard::Shard::go_on_ending) runs: a command among those that it takes may
+    /// end something, too.
     pub is_busy: bool,
 }
 
@@ -42,12 +43,12 @@ impl Ends {
         self.begun - self.queue.len() as u64
     }
 
-    /// What is dealt with first.
+    /// The end to be dealt with first.
     pub fn first(&self) -> Option<End> {
         self.queue.front().copied()
     }
 
-    /// That is done.
+    /// Removes the first end, which is done.
     pub fn end_first(&mut self) {
         self.queue.pop_front();
     }

@@ -1,5 +1,5 @@
-//! Programs that wait for transmit memory get it in the order in which they asked, and what is tried for
-//! them in one turn is bounded, however many they are.
+//! Programs that wait for transmit memory get it in the order in which they asked. The attempts of
+//! one turn are bounded, however many programs wait.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::shard::starved::LOCK_AGAIN;
 const SWEEP_WITHIN: Duration = Duration::from_millis(20);
 /// Between two tries when there is no memory: it comes back when somebody reads, or with the sweep.
 const MEMORY_AGAIN: Duration = Duration::from_millis(5);
-/// Between two tries in the end, when the thread has been stopped in the midst of it. Each pause is twice as
-/// long as the one before: nobody waits for more than twice as long as the lock was held.
+/// Between two tries in the end, when the thread has been stopped in the midst of it. Each pause is
+/// twice as long as the one before: nobody waits for more than twice as long as the lock was held.
 const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
 /// Sockets that are tried in one turn, of those that wait for memory and of those with a lock each.
 const TRIES_A_TURN: usize = 64;
-/// After this many refusals in one turn the rest are not tried: there is no memory. More than one, because a socket
-/// may want more than those behind it.
+/// After this many refusals in one turn the rest are not tried: there is no memory. More than one,
+/// because a socket may want more than those behind it.
 const REFUSALS_A_TURN: usize = 8;
 
 impl Shard {
@@ -67,8 +67,8 @@ impl Shard {
                 self.try_again(slot);
             }
             self.starved.locked_at = now + self.starved.locked_pause;
-            // With more slots than one turn tries, the next ones are tried soon: they do not wait for the locks of
-            // those in front.
+            // With more slots than one turn tries, the next ones are tried soon: they do not wait
+            // for the locks of those in front.
             let longer = (self.starved.locked_pause * 2).min(LOCK_AGAIN_MAX);
             self.starved.locked_pause = if all <= TRIES_A_TURN { longer } else { LOCK_AGAIN };
         }

@@ -1,7 +1,7 @@
 //! Sets of sockets, as those that a process holds.
 
-/// A set of slot numbers, a bit each: slots are numbered from zero without gaps, and a process holds
-/// one or a hundred thousand of them. Pages exist where something is held.
+/// A set of slot numbers, a bit each. Slots are numbered from zero without gaps, and a process
+/// holds one or a hundred thousand of them. Pages exist where something is held.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     pages: Vec<Option<Box<Page>>>,

@@ -1,4 +1,4 @@
-//! What the stack tells and asks: its sockets are the slots of programs.
+//! Events and questions of the stack: its sockets are the slots of programs.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -35,7 +35,8 @@ const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
 const ANY_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const ANY_V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// A slot in the sweep's queue, where its transmit FIFO was when the sweep last looked, and since when.
+/// A slot in the sweep's queue, where its transmit FIFO was when the sweep last looked, and since
+/// when.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Swept {
     pub slot: u32,
@@ -61,7 +62,8 @@ pub(crate) struct Host {
     pub unix_ns: u64,
     /// Slots whose sockets have FIFO memory, or may have: it is taken back when they are idle.
     pub to_sweep: VecDeque<Swept>,
-    /// The slots in `to_sweep`, so that each stands there once, also when it is used again before its turn.
+    /// The slots in `to_sweep`, so that each stands there once, also when it is used again before
+    /// its turn.
     pub in_sweep: Holds,
     /// The slots in [`Shard::to_tell`](crate::shard::Shard::to_tell).
     pub in_telling: Holds,
@@ -69,24 +71,26 @@ pub(crate) struct Host {
     pub to_publish: Vec<u32>,
     /// Datagram sockets whose device has taken what they waited for.
     pub to_resume: Vec<u32>,
-    /// Slots whose sockets are in the stack no more and held by no process: they are free after this turn.
+    /// Slots whose sockets are in the stack no more and held by no process: they are free after
+    /// this turn.
     pub to_bury: Vec<u32>,
-    /// Connections that wait for their first bytes before they come into an accept queue (TCP_DEFER_ACCEPT), by
-    /// the time at which they come there without any, and their slots; with their generations. The backlog
-    /// bounds their number.
+    /// Connections that wait for their first bytes before they come into an accept queue
+    /// (TCP_DEFER_ACCEPT). The key is the time at which they come there without any, and their
+    /// slot; the value is their generation. The backlog bounds their number.
     pub to_accept: BTreeMap<(Instant, u32), u32>,
-    /// Connections that failed while they waited so: no program hears of them, and their places in the backlog
-    /// are free.
+    /// Connections that failed while they waited so: no program hears of them, and their places in
+    /// the backlog are free.
     pub to_reset_failed: Vec<u32>,
-    /// Those that waited so for a listener of another shard, which are to be offered to it: slot, generation, and to whom.
+    /// Connections that waited so for a listener of another shard, which are to be offered to it:
+    /// slot, generation, and listener.
     pub to_offer: Vec<(u32, u32, ListenerName)>,
-    /// Listeners, by slot and generation, for which there was no memory to queue a connection of another shard, and when
-    /// they try again.
+    /// Listeners, by slot and generation, for which there was no memory to queue a connection of
+    /// another shard, and when they try again.
     pub to_offer_again: Vec<(u32, u32)>,
     pub offer_again_at: Option<Instant>,
     /// How many do, by the listener's slot. None that has none.
     pub deferred_for: BTreeMap<u32, u32>,
-    /// What other shards have said in this turn.
+    /// Words of other shards in this turn.
     pub told: Vec<(ShardId, [u64; 3])>,
 }
 
@@ -94,7 +98,7 @@ pub(crate) struct Host {
 const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 520 && Stack::<Host>::SOCKET_BYTES <= 40);
 
 impl Host {
-    /// One without sockets, at what the clock says.
+    /// A host without sockets, at the clock's time.
     pub fn new(
         place: Place,
         windows: Windows,
@@ -136,7 +140,8 @@ impl Host {
     }
 
     /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
-    /// spares the program a round trip with its first write. `near`: the peer is this host itself (loopback).
+    /// spares the program a round trip with its first write. `near`: the peer is this host itself
+    /// (loopback).
     pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
         let (rcvbuf, sndbuf) = self
             .slots
@@ -148,8 +153,8 @@ impl Host {
         let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
         let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
         if near {
-            // As Linux, which makes room for twenty segments, as large as loopback's, when a connection
-            // begins: programs write to themselves before they read.
+            // As Linux, which makes room for twenty segments, as large as loopback's, when a
+            // connection begins: programs write to themselves before they read.
             send.set_generous(true);
         }
         if self.windows.is_ample() {
@@ -183,7 +188,8 @@ impl Host {
         } else {
             let seen = self.slots.get(slot).map_or(0, |entry| entry.flags);
             let half_closed = seen & (flags::RX_EOF | flags::TX_CLOSED) == flags::RX_EOF;
-            // As Linux (tcp_reset): in CLOSE-WAIT nothing more can be read, so the error is the writer's, EPIPE.
+            // As Linux (tcp_reset): in CLOSE-WAIT nothing more can be read, so the error is the
+            // writer's, EPIPE.
             let errno = match error {
                 SocketError::Reset if half_closed => EPIPE,
                 error => Errno::from(error).0,
@@ -195,8 +201,8 @@ impl Host {
         }
     }
 
-    /// A connect failed: as on Linux getsockname(2) tells no more from where it went, except what a bind
-    /// named; and of a port that was chosen the number.
+    /// A connect failed. As on Linux getsockname(2) tells the address no more, except one that a
+    /// bind named; of a chosen port it tells the number.
     fn forget_chosen_address(&mut self, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         let any = if entry.family == AF_INET6 { ANY_V6 } else { ANY_V4 };
@@ -218,7 +224,7 @@ impl Host {
         if entry.closing || entry.holders.is_empty() {
             self.to_bury.push(slot);
         } else {
-            // It broke the rules and was reset, but the program still has its descriptor.
+            // The socket broke the rules and was reset, but the program still has its descriptor.
             self.slots.fail(slot, ECONNRESET);
         }
     }
@@ -266,8 +272,8 @@ impl Host {
         Some((slot, recv, send))
     }
 
-    /// Lets a fresh connection wait for its first bytes if the listener wants that. False: it is to be
-    /// accepted at once.
+    /// Lets a fresh connection wait for its first bytes if the listener wants that. False: it is to
+    /// be accepted at once.
     fn defer(&mut self, parent: &Parent, slot: u32, elsewhere: Option<ListenerName>) -> bool {
         let seconds = parent.defer_accept_s;
         let until = self.now + Duration::from_secs(seconds.into());
@@ -332,7 +338,7 @@ impl Host {
         }
     }
 
-    /// Those that have waited long enough are accepted without bytes.
+    /// Accepts connections without bytes that have waited long enough.
     pub fn accept_long_deferred(&mut self) {
         while let Some(entry) = self.to_accept.first_entry()
             && entry.key().0 <= self.now
@@ -374,7 +380,7 @@ impl Host {
     }
 }
 
-/// What a listener passes on to its connections, apart from what stands in its slot.
+/// Properties that a listener passes on to its connections, apart from those in its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub slot: u32,
@@ -406,7 +412,7 @@ impl Parent {
         }
     }
 
-    /// What the other shards know of it.
+    /// The listener as the other shards know it.
     pub fn note(&self) -> ListenerNote {
         let Self { slot: _, generation, family, backlog, .. } = *self;
         let Self { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *self;

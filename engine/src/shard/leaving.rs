@@ -1,4 +1,5 @@
-//! What programs leave behind: how much of it nobody has taken yet, and how long a run waits for that.
+//! Data that programs leave behind: how much of it no peer has taken yet, and how long a run waits
+//! for that.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use towpath_tcp::{Instant, State};
 use crate::mail::{Leavers, Notice};
 use crate::shard::Shard;
 
-/// Between two counts of what the last program left behind, times the number of its sockets: a look at one takes
-/// some 100 ns, so that counting takes a twentieth of the time, however many they are.
+/// Time between two counts of the last program's data, times the number of its sockets. A look at
+/// one takes some 100 ns, so that counting takes a twentieth of the time, however many they are.
 const COUNT_AGAIN: Duration = Duration::from_micros(2);
 
 /// Turns of the stack for the last segments of all connections. A visit sends four packets of
@@ -32,9 +33,10 @@ pub(crate) struct Leaving {
 
 impl Leaving {
     /// When it is over if no less is unsent by then; `stalled` is for streams. Behind them only
-    /// packets wait for devices and neighbours, among them a program's last datagram, which knows by then
-    /// whether its neighbour is there. Which of them are answers to strangers nobody can tell, and as long
-    /// as strangers ask there are some: so it is not asked whether these become fewer.
+    /// packets wait for devices and neighbours, among them a program's last datagram, which knows
+    /// by then whether its neighbour is there. The engine cannot tell which of these packets are
+    /// answers to strangers, and there are some as long as strangers ask. So it does not ask
+    /// whether these packets become fewer.
     fn until(&self, stalled: Duration) -> Instant {
         self.moved + if self.unsent == 0 { RESOLUTION_TIME } else { stalled }
     }
@@ -52,7 +54,7 @@ impl Shard {
         (self.unused, self.leaving) = (Some(number), None);
         self.left_behind = match whose {
             Leavers::All => None,
-            // What others close from now on is theirs.
+            // Sockets that others close from now on are not waited for.
             Leavers::Gone => {
                 let closing = self.host.slots.iter().filter(|(_, entry)| entry.closing);
                 Some(closing.filter_map(|(_, entry)| entry.id).collect())
@@ -86,9 +88,9 @@ impl Shard {
         }
     }
 
-    /// Units that would be lost now: bytes and ends of streams that no peer or port has
-    /// acknowledged, resets that have not left, and bytes that ports hold. A shard that waits for
-    /// some sockets alone counts these, and bytes that ports hold of streams that have ended.
+    /// Units that would be lost now. Each of these counts: resets that have not left, bytes that
+    /// ports hold, and unacknowledged bytes and ends of streams. A shard that waits for some
+    /// sockets alone counts these, and bytes that ports hold of streams that have ended.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
         let of_socket = |info: SocketInfo| match info.state {
             SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,
@@ -126,7 +128,7 @@ impl Shard {
     pub(crate) fn forget_all(&mut self) {
         let ids: Vec<_> = self.host.channels.ids().collect();
         ids.iter().for_each(|id| self.forget(*id));
-        // Those who sleep on one socket look whether this thread lives, and it may.
+        // Threads that sleep on one socket look whether this thread lives, and it may.
         ids.into_iter().for_each(|id| self.status.wake(id.number()));
     }
 }

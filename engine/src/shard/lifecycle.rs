@@ -15,21 +15,22 @@ use crate::shard::ends::End;
 use crate::shard::linux::{state, state_number};
 use crate::shard::slots::Child;
 
-/// How long after a process died, or a listener closed, a connection may be claimed that was
-/// taken off the accept queue: the word may be in another process's ring.
+/// Time after a process died, or a listener closed, in which a connection may be claimed that was
+/// taken off the accept queue. The command may be in another process's ring.
 const CLAIM_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a socket is kept that lies in a message and is held by no process.
 const ADOPT_WITHIN: Duration = Duration::from_secs(30);
-/// The end of a socket in steps of work: the stack lets go of it, tells the peer, and its slot is used again.
+/// The end of a socket in steps of work: the stack lets go of it, tells the peer, and its slot is
+/// used again.
 const END: usize = 4;
 /// Most sockets in messages; beyond, the last close is the last.
 const PARKED_MAX: usize = 4096;
 
-/// Of these, closed in one turn when their time is up.
+/// Parked sockets closed in one turn when their time is up.
 const PARKED_A_TURN: usize = 64;
-/// Connections that nobody claimed, reset in one turn: each is looked for in its listener's queue, which takes
-/// some microseconds.
+/// Connections that nobody claimed, reset in one turn: each is looked for in its listener's queue,
+/// which takes some microseconds.
 const ORPHANS_A_TURN: usize = 16;
 
 /// Sockets that linger and are looked at in one turn; each costs some 100 ns.
@@ -75,8 +76,8 @@ impl Shard {
         }
     }
 
-    /// A process has got a descriptor for the socket without opening it: by accept, by SCM_RIGHTS, or from the
-    /// process that started it.
+    /// A process has got a descriptor for the socket without opening it: by accept, by SCM_RIGHTS,
+    /// or from the process that started it.
     pub(crate) fn adopt(&mut self, id: ChannelId, slot: u32) {
         if self.host.slots.get(slot).is_some_and(|entry| entry.unclaimed().is_some()) {
             self.claim(id, slot);
@@ -87,8 +88,9 @@ impl Shard {
 
     /// A process took the connection off an accept queue.
     pub(crate) fn claim(&mut self, id: ChannelId, slot: u32) {
-        // One that is being closed already, with its listener or because it was claimed too late, comes to its end: a holder
-        // would outlive it, and hold the next socket in the slot.
+        // A connection that is being closed already, with its listener or because it was claimed
+        // too late, comes to its end. A holder would outlive it, and hold the next socket in the
+        // slot.
         let entry = self.host.slots.get(slot).filter(|entry| !entry.closing);
         let Some((listener, generation)) = entry.and_then(|entry| entry.unclaimed()) else {
             self.host.counters.commands_stale += 1;
@@ -98,12 +100,13 @@ impl Shard {
         let own = self.host.slots.get(slot).map_or(0, |entry| entry.generation);
         self.leave_listener(self.host.now, (listener, generation), (slot, own), true);
         self.hold(id, slot);
-        // What happened before it was held was told to nobody: bytes may have come since the program
-        // looked. An event too many costs a look, one too few a connection.
+        // Events from before the claim were told to no process: bytes may have come since the
+        // program looked. An event too many costs a look, one too few a connection.
         self.host.slots.post(slot, event::RX);
     }
 
-    /// A process has no descriptor for the socket any more. When the last holder lets go the socket is closed.
+    /// A process has no descriptor for the socket any more. When the last holder lets go the socket
+    /// is closed.
     pub(crate) fn let_go(&mut self, now: Instant, id: ChannelId, slot: u32) {
         self.host.counters.work(1);
         self.give_to_clone(id, slot);
@@ -128,10 +131,10 @@ impl Shard {
         }
     }
 
-    /// The process that let go may have been killed, or become another program, between a word that it wrote in
-    /// shared memory and the command that tells of it. The others that hold the socket rely on that command: a
-    /// flag that is set says that it was sent, and the process that popped a connection claims it. So the engine
-    /// does now what the command would have asked for.
+    /// A killed process may have written a word in shared memory and not sent the command that
+    /// tells of it. So may a process that became another program. The other holders rely on that
+    /// command: a set flag says that it was sent, and the process that popped a connection claims
+    /// it. So the engine does now what the command would have asked for.
     fn catch_up(&mut self, now: Instant, slot: u32) {
         if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
             self.expect_claims(now, slot);
@@ -141,8 +144,8 @@ impl Shard {
         }
     }
 
-    /// Keeps a socket that lies in a message for its receiver to adopt. A program that claims to have sent
-    /// a socket, and has not, only delays the end of its own.
+    /// Keeps a socket that lies in a message for its receiver to adopt. A program that claims to
+    /// have sent a socket, and has not, only delays the end of its own.
     fn park(&mut self, now: Instant, id: ChannelId, slot: u32) -> bool {
         let in_flight = self.host.slots.shared(slot).in_flight.load(Acquire);
         // A process that broke the rules of the channel (it has no link any more) is not believed.
@@ -198,8 +201,8 @@ impl Shard {
         self.close(now, slot);
     }
 
-    /// close(2) by the last holder. A stream sends what was written and then FIN; if bytes are unread, or with
-    /// SO_LINGER 0, it sends what the windows have room for and then RST.
+    /// close(2) by the last holder. A stream sends what was written and then FIN. If bytes are
+    /// unread, or with SO_LINGER 0, it sends what the windows have room for and then RST.
     fn close(&mut self, now: Instant, slot: u32) {
         let Some(kind) = self.host.slots.get(slot).map(|entry| entry.kind) else { return };
         match kind {
@@ -219,8 +222,8 @@ impl Shard {
             }
             _ => self.transmit(now, slot),
         }
-        // SO_LINGER with zero seconds (the slot has seconds + 1). A longer one makes the program wait in close(2),
-        // and is nothing to the stack.
+        // SO_LINGER with zero seconds (the slot has seconds + 1). A longer one makes the program
+        // wait in close(2), and is nothing to the stack.
         let abort = kind == Kind::Stream && self.host.slots.shared(slot).linger.load(Relaxed) == 1;
         self.end(now, slot, if abort { Linger::Abort } else { Linger::Default });
     }
@@ -232,7 +235,8 @@ impl Shard {
         }
     }
 
-    /// The stack closes a socket that has nothing more to send of its own; without one in the stack it is buried.
+    /// The stack closes a socket that has nothing more to send of its own; without one in the stack
+    /// it is buried.
     pub(crate) fn end_of_closing(&mut self, now: Instant, slot: u32, linger: Linger) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         self.host.counters.work(END);
@@ -297,8 +301,8 @@ impl Shard {
         }
     }
 
-    /// Notes the connections that were popped and are not claimed, each once: a process may receive a listener and
-    /// close it any number of times.
+    /// Notes the connections that were popped and are not claimed, each once: a process may receive
+    /// a listener and close it any number of times.
     fn expect_claims(&mut self, now: Instant, listener: u32) {
         let Some(entry) = self.host.slots.get_mut(listener) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
@@ -335,8 +339,9 @@ impl Shard {
         }
     }
 
-    /// What programs wrote into the slot is not looked at any more. All processes that can write to it are of one
-    /// trust domain, so it is the socket that is reset, not a process.
+    /// Resets a socket in whose slot a program wrote nonsense; the slot's words are not read any
+    /// more. All processes that can write to it are of one trust domain, so the socket is reset,
+    /// and no process is cut off.
     pub(crate) fn reset_socket(&mut self, now: Instant, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         if std::mem::replace(&mut entry.hostile, true) {
@@ -349,8 +354,8 @@ impl Shard {
         }
     }
 
-    /// Connections that failed while they waited for their first bytes go, and with them their places
-    /// in the backlog.
+    /// Connections that failed while they waited for their first bytes go, and with them their
+    /// places in the backlog.
     pub(crate) fn reset_failed(&mut self, now: Instant) {
         while let Some(slot) = self.host.to_reset_failed.pop() {
             self.free_place_of(slot);
@@ -358,7 +363,8 @@ impl Shard {
         }
     }
 
-    /// The same for one that waited for its first bytes. Only with a listener of this shard it has a place by then.
+    /// The same for one that waited for its first bytes. Only with a listener of this shard it has
+    /// a place by then.
     fn free_place_of(&mut self, slot: u32) {
         let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed());
         unclaimed.inspect(|listener| self.free_place(*listener));
@@ -379,7 +385,8 @@ impl Shard {
                 continue;
             }
             if entry.kind == Kind::Listener && !entry.closing {
-                // It was reset while it lay in a message, so that nobody has closed it.
+                // The listener was reset while it lay in a message, so that no holder has closed
+                // it.
                 self.close_queue(self.host.now, slot);
             }
             self.forget_unclaimed(slot);
@@ -442,8 +449,8 @@ mod tests {
         assert_eq!(engine.shard.lingering_at, None);
     }
 
-    /// A server that hands its connections to other processes closes each at once, as a rule before the
-    /// receiver has taken it out of the message.
+    /// A server that hands its connections to other processes closes each at once. As a rule the
+    /// receiver has not yet taken it out of the message.
     #[test]
     fn sockets_in_messages_count_until_they_arrive_or_end() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");

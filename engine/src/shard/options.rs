@@ -1,4 +1,4 @@
-//! Socket options that matter to the stack. Those that only the program needs stay in its slot.
+//! Socket options that matter to the stack. Options that only the program needs stay in its slot.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU8;
@@ -78,7 +78,8 @@ impl Shard {
         }
     }
 
-    /// What an option means for the stack that depends on the slot, or is kept there for connections to come.
+    /// The stack's form of an option that depends on the slot, or is kept there for connections to
+    /// come.
     fn option_of_slot(&mut self, slot: u32, what: u32, value: u64) -> Option<SocketOption> {
         let shared = self.host.slots.shared(slot);
         let on = value != 0;
@@ -116,7 +117,7 @@ impl Shard {
         })
     }
 
-    /// What the stack need not know.
+    /// Sets an option that the stack need not know.
     fn set_here(&mut self, slot: u32, what: u32, value: u64) {
         match what {
             setting::TIMESTAMPING => self.set_stamping(slot, clamp(value)),
@@ -151,7 +152,8 @@ impl Shard {
         }
     }
 
-    /// Sets what the program had set on a fresh socket of the stack, which has taken the place of another.
+    /// Sets what the program had set on a fresh socket of the stack, which has taken the place of
+    /// another.
     pub(crate) fn set_again(
         &mut self,
         now: Instant,
@@ -460,9 +462,9 @@ impl Shard {
         Ok(())
     }
 
-    /// As Linux (`__ip6_datagram_connect`), connecting to a link-local peer, whose address names the interface,
-    /// binds the socket to that interface for all that it sends and receives from then on. An address of this host
-    /// itself is excepted: it is reached over loopback.
+    /// As in Linux (`__ip6_datagram_connect`), connecting to a link-local peer, whose address names
+    /// the interface, binds the socket to that interface for all further traffic. An address of
+    /// this host itself is excepted: it is reached over loopback.
     pub(crate) fn bind_to_scope(&mut self, slot: u32, id: SocketId, peer: &SocketAddr) {
         if let Some(iface) = scope_of(peer).filter(|_| !self.stack.net.is_local(peer.ip())) {
             // Every datagram socket can be bound to one.
@@ -569,8 +571,8 @@ fn keepalive(slot: &Slot) -> KeepAlive {
     }
 }
 
-/// IP_PMTUDISC_DONT and its kin, which the program's side has checked; one that goes around it gets the
-/// default.
+/// IP_PMTUDISC_DONT and its kin, which the program's side has checked; one that goes around it gets
+/// the default.
 fn mtu_discovery(value: u64) -> MtuDiscovery {
     match value {
         0 => MtuDiscovery::Dont,

@@ -1,4 +1,4 @@
-//! What the registry tells: who comes, and what processes want that came on their control sockets.
+//! Orders of the registry: newcomers, and wants that came on control sockets.
 
 use std::os::fd::AsFd;
 
@@ -45,13 +45,22 @@ impl Shard {
                 let result = self.stack.net.apply(self.host.now, &changes);
                 self.notices.push(Notice::Told(number, Told::Applied(result)));
             }
+            Order::Rules(number) => {
+                let rules = self.stack.net.rules().cloned();
+                self.notices.push(Notice::Told(number, Told::Rules(rules)));
+            }
+            Order::SetRules(number, rules) => {
+                self.stack.net.set_rules(rules.map(|rules| *rules));
+                self.notices.push(Notice::Told(number, Told::Applied(Ok(()))));
+            }
             Order::Leave(number, whose) => self.begin_to_leave(number, whose),
             Order::Stay => (self.unused, self.leaving) = (None, None),
             Order::Stop => self.stopped = true,
         }
     }
 
-    /// A process that holds nothing yet. What it says is heard when it has a link; its end is noticed from now on.
+    /// Lets in a process that holds nothing yet. Its commands are heard when it has a link; its end
+    /// is noticed from now on.
     pub(crate) fn open(&mut self, newcomer: Newcomer) {
         let id = newcomer.id;
         self.host.channels.open(newcomer);
@@ -63,7 +72,9 @@ impl Shard {
         }
     }
 
-    /// What it said before comes first, and what others did: it may know of that. For a clone that was seen to.
+    /// Notes a want until earlier commands are done: the process's own, and those of others, of
+    /// which it may know. A clone's want has waited before ([`Want::MayClone`]), so it is granted
+    /// at once.
     fn note_want(&mut self, id: ChannelId, want: Box<Want>) {
         if matches!(*want, Want::Clone { .. } | Want::NoClone(_)) {
             return self.grant(id, *want);
@@ -147,7 +158,7 @@ impl Shard {
             return self.notices.push(Notice::Unlinked(id, link.into_bells()));
         };
         if self.poller.add(link.engine_bell.as_fd(), Source::Doorbell).is_err() {
-            // What it says would not be heard while we sleep.
+            // Without the bell in the poller the process would not be heard while the shard sleeps.
             self.to_cut_off.push(id);
             return self.notices.push(Notice::Unlinked(id, link.into_bells()));
         }
@@ -156,7 +167,8 @@ impl Shard {
         }
     }
 
-    /// A process image is gone, or was cut off: its rings are not looked at any more, and its bells are closed.
+    /// A process image is gone, or was cut off: its rings are not looked at any more, and its bells
+    /// are closed.
     pub(crate) fn unlink(&mut self, id: ChannelId, link: Link) {
         self.poller.remove(link.engine_bell.as_fd());
         self.notices.push(Notice::Unlinked(id, link.into_bells()));
@@ -171,7 +183,8 @@ impl Shard {
         self.notices.push(Notice::Ended(id, attached.life));
     }
 
-    /// A turn of the stack first, so that a listing of sockets shows bytes that programs wrote before it.
+    /// A turn of the stack first, so that a listing of sockets shows bytes that programs wrote
+    /// before it.
     pub(crate) fn answer_query(&mut self, now: Instant, number: u64, query: Query) {
         self.host.counters.work(STACK_TURN);
         self.turn_stack(now);

@@ -1,4 +1,4 @@
-//! Which of its engine's shards one is, and how it wakes another.
+//! Place of a shard among its engine's, and how it wakes another.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use towpath_shm::Fd;
 use towpath_shm::layout::{SHARDS_MAX, shard_of};
 use towpath_stack::ShardId;
 
-/// Which shard it is, of how many.
+/// A shard's number, and the number of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub number: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// This shard as a bit.
+    /// The bit of this shard.
     pub fn own(self) -> u16 {
         1 << self.number
     }
@@ -43,12 +43,12 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// That of the shard which publishes `status`, and has `bell` in its poller.
+    /// The peer that publishes `status`, and has `bell` in its poller.
     pub fn new(status: Status, bell: Arc<Fd>) -> Self {
         Self { status, rung: Rung::default(), bell }
     }
 
-    /// Wakes it if it sleeps. What it is woken for was published before.
+    /// Wakes the peer if it sleeps. The reason was published before.
     pub fn wake(&self) {
         ring_engine(&self.status, &self.rung, self.bell.as_fd());
     }

@@ -1,15 +1,16 @@
-//! Requests whose work grows with the number of a process's sockets: CLONE, and the HELLO of a new process image.
-//! They are dealt with in portions, with work for others between them, and are done after the last one.
+//! Requests whose work grows with the number of a process's sockets: CLONE, and the HELLO of a new
+//! process image. Both requests are dealt with in portions, with work for others between them, and
+//! are done after the last one.
 //!
 //! ```text
 //!   CLONE   a channel without sockets ─► its hold on each socket ─► done
 //!   HELLO   fresh rings ─► the locks of each socket freed ─► what was not listed let go of, done
 //! ```
 //!
-//! To programs both look as if they were done at once, when the request was taken. A socket that a process opens
-//! or is sent while its CLONE goes on is given to its clone too, as after it; one that it closes meanwhile is given
-//! to the clone first. The new image locks no socket before the answer to HELLO, so that a lock with the channel's
-//! number is one of the image before.
+//! To programs both look as if they were done at once, when the request was taken. A socket that a
+//! process opens or is sent during its CLONE is given to its clone too, as after it. A socket that
+//! it closes meanwhile is given to the clone first. The new image locks no socket before the answer
+//! to HELLO, so that a lock with the channel's number is one of the image before.
 
 use towpath_tcp::Instant;
 
@@ -19,9 +20,9 @@ use crate::mail::Notice;
 use crate::shard::Shard;
 use crate::shard::channels::{Portion, Whole};
 
-/// Steps of work for one request before the others have their turn, some 50 µs. The first portion is done when
-/// the request is taken, so that nobody waits for few sockets; then one request a turn gets one. (In tests of
-/// this crate a few sockets take several.)
+/// Steps of work for one request before the others have their turn, some 50 µs. The first portion
+/// is done when the request is taken, so that nobody waits for few sockets; then one request a turn
+/// gets one. (In tests of this crate a few sockets take several.)
 pub(crate) const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
 
 impl Shard {
@@ -108,7 +109,8 @@ impl Shard {
         self.notices.push(Notice::Refused(id, Errno(EPROTO), None));
     }
 
-    /// Before a process lets go of a socket: a clone that is being made has held it since it was asked for.
+    /// Before a process lets go of a socket: a clone that is being made has held it since it was
+    /// asked for.
     pub(crate) fn give_to_clone(&mut self, id: ChannelId, slot: u32) {
         let Some(attached) = self.host.channels.get(id) else { return };
         let Some(Portion { what: Whole::Give { clone, only_listed }, .. }) = attached.portion
@@ -200,8 +202,8 @@ mod tests {
         assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
     }
 
-    /// The program that the process becomes may never say HELLO: then it has what was listed, and nothing that
-    /// got a slot of that meanwhile.
+    /// The program that the process becomes may never say HELLO: then it has what was listed, and
+    /// nothing that got a slot of that meanwhile.
     #[test]
     fn what_is_listed_for_a_program_is_held_by_it() {
         for wanted in [purpose::EXEC, purpose::SPAWN] {
@@ -238,7 +240,8 @@ mod tests {
         assert_eq!((engine.shard.host.holds, engine.shard.host.slots.len()), (0, 0));
     }
 
-    /// Threads of the image before stood still at sockets that it had, and at one that it had closed.
+    /// Threads of the image before stood still at sockets that it had, and at one that it had
+    /// closed.
     #[test]
     fn locks_of_the_image_before_are_free_when_hello_is_answered() {
         let (mut engine, id, _control, slots) = engine();
@@ -266,7 +269,7 @@ mod tests {
         assert!(slots.iter().all(|&slot| locks(&engine, slot) == (0, other)));
     }
 
-    /// Whoever asks waits for the answer: work that nobody bounds would be waiting there.
+    /// A process waits for its answer: otherwise its waiting work would have no bound.
     #[test]
     fn who_asks_again_before_such_an_answer_is_cut_off() {
         let (mut engine, id, control, _) = engine();

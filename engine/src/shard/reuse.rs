@@ -1,19 +1,21 @@
 //! Slots and memory that a thread of a program is still in when its socket is gone.
 //!
-//! They are not used again before the thread has given its lock back ([`towpath_ring::end_generation`]).
-//! It tells then, because the engine has marked the lock; or its process dies, and the engine gives the
-//! lock back. Nothing is tried again before either happens.
+//! Both are not used again before the thread has given its lock back
+//! ([`towpath_ring::end_generation`]). The thread tells then, because the engine has marked the
+//! lock; or its process dies, and the engine gives the lock back. Nothing is tried again before
+//! either happens.
 
 use crate::ids::ChannelId;
 use crate::shard::Shard;
 
-/// Slots that one process may keep from being used again. A thread keeps one, for the time of a copy, if
-/// another one closes its socket meanwhile; a process that is stopped keeps as many as it had threads at
-/// that point. Beyond this, lock words that name the process are not believed (they were forged, or its threads
-/// left their calls by longjmp): the engine seizes the locks. The process itself is not punished, since every
-/// program of the run can write that number.
+/// Slots that one process may keep from being used again. A thread keeps one, for the time of a
+/// copy, if another one closes its socket meanwhile. A stopped process keeps as many as it had
+/// threads at that point. Beyond this limit the engine seizes the locks and ignores lock words that
+/// name the process. The words were forged, or its threads left their calls by longjmp. The process
+/// itself is not punished, since every program of the run can write that number.
 const INSIDE_MAX: u32 = 1024;
-/// Attempts at a slot in a row. One is enough unless locks go from one dead process to another.
+/// Attempts at a slot in a row. A single one is enough unless locks go from one dead process to
+/// another.
 const ATTEMPTS: u32 = 4;
 
 impl Shard {
@@ -62,8 +64,8 @@ impl Shard {
         }
     }
 
-    /// The same for one of the sockets that the process had closed: a thread of it may have been at one. False:
-    /// there is none.
+    /// The same for one of the sockets that the process had closed: a thread of it may have been at
+    /// one. False: there is none.
     pub(crate) fn free_closed(&mut self, id: ChannelId) -> bool {
         let Some(attached) = self.host.channels.get_mut(id) else { return false };
         let Some(slot) = attached.closed.first() else { return false };
@@ -113,7 +115,7 @@ mod tests {
         engine: Engine,
         now: Instant,
         dice: Dice,
-        /// The programs' ends of control sockets, by their channels. They stay open.
+        /// The programs' ends of control sockets, by their channels, which stay open.
         controls: BTreeMap<ChannelId, OwnedFd>,
     }
 
@@ -197,7 +199,7 @@ mod tests {
         fn ask_for_clone(&mut self, id: ChannelId) {
             let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
             let wanted = wanted[self.dice.index(3)];
-            // Whoever asks waits for the answer.
+            // A process waits for its answer before it asks again.
             let attached = self.engine.shard.host.channels.get(id);
             if attached.is_some_and(|it| it.portion.is_none() && !it.has_ended) {
                 // Refused when it has not begun itself.
@@ -226,7 +228,7 @@ mod tests {
             }
         }
 
-        /// What is counted is what there is, and who is named is there.
+        /// Checks that counts match the sets, and that every named process is there.
         fn check(&self) {
             let Shard { host, to_reuse: awaited, to_close_parked: parked, .. } = &self.engine.shard;
             let mut held = 0;
@@ -278,7 +280,8 @@ mod tests {
         Some((ChannelId::of_number(Reply::from_bytes(&bytes).b)?, first?))
     }
 
-    /// Processes come, fork, list, let go, stand still inside, break the rules and die, in any order.
+    /// Processes come, fork, list, let go, stand still inside, break the rules and die, in any
+    /// order.
     #[test]
     fn nothing_is_left_of_processes_whatever_they_did() {
         for seed in 1..=40 {

@@ -1,23 +1,27 @@
 //! Requests, and what has to be dealt with before they are answered.
 //!
-//! What the process itself said before it asked comes first: when its request is read, its command ring is empty, or
-//! the request waits until it is.
+//! The process's own commands from before its request come first. When its request is read, its
+//! command ring is empty, or the request waits until it is.
 //!
-//! It may know what other processes did before, too: one of them has ended and was waited for, or it closed a socket
-//! and said so. Where the answer has to reflect that, as on Linux, where it is done when the call returns, requests
-//! are taken in rounds. A round begins when all descriptors have just been looked at, since a process that has ended
-//! may be known by the hang-up of its control socket alone: the end of each command ring is marked, and the sockets that
-//! are ending are counted. The round is answered when all rings have been read up to their marks and all of those ends are
-//! done. Both go on in portions, so that a request waits for what others said before, and no connection waits for
-//! it. Commands that arrive later belong to the next round, so that a request waits for a bounded amount of work.
+//! The process may know of earlier acts of others, too: one has ended and was waited for, or it
+//! closed a socket and said so. On Linux such an act is done when the call returns. Where the
+//! answer has to reflect that, requests are taken in rounds. A round begins when all descriptors
+//! have just been looked at: an ended process may be known by the hang-up of its control socket
+//! alone. The end of each command ring is marked, and the sockets that are ending are counted. The
+//! round is answered when all rings have been read up to their marks and all of those ends are
+//! done. Both go on in portions, so that a request waits for what others said before, and no
+//! connection waits for it. Commands that arrive later belong to the next round, so that a request
+//! waits for a bounded amount of work.
 //!
-//! With several shards the others may have read what matters: a port may be a socket's of another shard, and so may a
-//! listener. Then there is a round in each of those that it concerns, and the request waits for all of them under a number.
-//! Rounds do not wait for each other, but for connections that were closed with their listener in another shard.
+//! With several shards the others may have read what matters: a port may be a socket's of another
+//! shard, and so may a listener. Then there is a round in each of those that it concerns, and the
+//! request waits for all of them under a number. Rounds do not wait for each other, but for
+//! connections that were closed with their listener in another shard.
 //!
-//! Most answers need no round ([`Shard::depends_on_shards`]). Of what a request wants, others who have said something
-//! that was not read can only have given something up: so the request is tried, and waits for a round when it is
-//! refused for want. A port that is shared is no such thing: somebody on it may have left it, or have ceased to share.
+//! Most answers need no round ([`Shard::depends_on_shards`]). An unread command of others can only
+//! have given up a resource that a request wants. So the request is tried, and waits for a round
+//! when it is refused for want. A shared port is an exception: a socket on it may have left it, or
+//! have ceased to share.
 
 use towpath_shm::control::{Request, call, goes_by_socket};
 use towpath_stack::ShardId;
@@ -31,8 +35,8 @@ use crate::shard::Shard;
 use crate::shard::among::Word;
 use crate::shard::askers::{Answer, Asker, Then, Waiting};
 
-/// Steps of work in one turn for answers that need no round, and for those of a round: some 50 µs each, or one
-/// request that takes longer.
+/// Steps of work in one turn for answers that need no round, and for those of a round. Each limit
+/// is some 50 µs, or one request that takes longer.
 const WORK_A_TURN: u64 = 512;
 
 impl Shard {
@@ -44,8 +48,8 @@ impl Shard {
         }
     }
 
-    /// Answers those whose time has come. `looked`: the descriptors were looked at just now, and who has ended was
-    /// detached.
+    /// Answers those whose time has come. `looked`: the descriptors were looked at just now, and
+    /// who has ended was detached.
     pub(crate) fn answer_askers(&mut self, now: Instant, looked: bool) {
         if !self.rounds.has_work() {
             return;
@@ -87,7 +91,8 @@ impl Shard {
         self.rounds.has_begun = !self.rounds.now.is_empty();
     }
 
-    /// The request, which may depend on what was said to `shards`, a bit each, waits for a round in all of them.
+    /// The request, which may depend on what was said to `shards`, a bit each, waits for a round in
+    /// all of them.
     fn wait_for_rounds(&mut self, now: Instant, asker: Asker, shards: u16) {
         let own = 1 << self.host.place.number;
         if shards & !own == 0 {
@@ -107,7 +112,7 @@ impl Shard {
         number
     }
 
-    /// That shard has done what was asked of it under the number.
+    /// Notes that the shard `from` has finished the round of the number.
     pub(crate) fn note_done(&mut self, from: ShardId, number: u64) {
         let Some(waiting) = self.rounds.waiting.get_mut(&number) else { return };
         waiting.left &= !(1 << from.0);
@@ -129,7 +134,8 @@ impl Shard {
         }
     }
 
-    /// Answers a process when the shards in `others`, a bit each, have dealt with what they were told before.
+    /// Answers a process when the shards in `others`, a bit each, have dealt with what they were
+    /// told before.
     fn answer_after(&mut self, now: Instant, id: ChannelId, answer: Answer, others: u16) {
         let Some(serial) = self.host.channels.get(id).map(|attached| attached.serial) else {
             return;
@@ -170,8 +176,8 @@ impl Shard {
         }
     }
 
-    /// Reads a request and answers it, unless it has to wait for a round, or is for the registry. One request: the next
-    /// may have been made since we looked at what else had happened before it.
+    /// Reads a request and answers it, unless it has to wait for a round, or is for the registry.
+    /// Only one request is read: the next may have been made since the descriptors were looked at.
     fn hear(&mut self, now: Instant, id: ChannelId) {
         self.host.counters.work(1);
         let Some(attached) = self.host.channels.get_mut(id) else { return };
@@ -184,7 +190,7 @@ impl Shard {
         attached.asked += 1;
         self.host.counters.requests += 1;
         self.host.counters.work(REQUEST);
-        // What it said before it asked is in the ring by now.
+        // Commands from before the request are in the ring by now.
         let has_more = self.drain_share(now, id);
         match request.call {
             number if goes_by_socket(number) => return self.answer(id, Err(Errno(EPROTO))),
@@ -212,8 +218,8 @@ impl Shard {
         }
     }
 
-    /// Answers a request. Over loopback a connection is in the accept queue before connect(2) returns, as on Linux; if that
-    /// is another shard's, it is waited for.
+    /// Answers a request. Over loopback a connection is in the accept queue before connect(2)
+    /// returns, as on Linux; if that is another shard's, it is waited for.
     fn answer_visibly(&mut self, now: Instant, id: ChannelId, request: &Request, answer: Answer) {
         let others = match request.call {
             call::CONNECT if answer.is_ok() => {
@@ -280,7 +286,7 @@ mod tests {
         Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory")
     }
 
-    /// What the loop does between two sleeps.
+    /// The loop's step between two sleeps.
     fn turn(engine: &mut Engine) {
         engine.turn_and_look();
     }
@@ -396,7 +402,7 @@ mod tests {
         }
     }
 
-    /// What is not answered with descriptors goes through the cell, and the rest does not.
+    /// A request whose answer carries no descriptors goes through the cell, and any other does not.
     #[test]
     fn each_request_has_one_way() {
         let mut engine = engine();
@@ -411,7 +417,7 @@ mod tests {
         assert!(program.answer_on_socket().is_none());
     }
 
-    /// Who asks again before the answer has one taken, and one more after it.
+    /// A second request before the answer is taken after the first is answered.
     #[test]
     fn a_request_in_the_cell_is_taken_when_the_one_before_is_answered() {
         let mut engine = engine();
@@ -429,7 +435,7 @@ mod tests {
         assert_eq!((addresses_of_loopback, engine.shard.host.counters.requests), (Some(2), 2));
     }
 
-    /// One that waits in the cell does not hold up another on the socket.
+    /// A request that waits in the cell does not hold up another on the socket.
     #[test]
     fn each_way_has_a_request_at_a_time() {
         let mut engine = engine();
@@ -457,7 +463,7 @@ mod tests {
         assert!(program.answer().is_none());
     }
 
-    /// That it has ended is known by its control socket only, at which a busy engine seldom looks.
+    /// The process's end is known by its control socket only, at which a busy engine seldom looks.
     #[test]
     fn a_process_that_ended_before_holds_nothing() {
         let mut engine = engine();
@@ -474,7 +480,7 @@ mod tests {
         assert_eq!(asks.answer().map(|reply| reply.errno), Some(0));
     }
 
-    /// What those ask who are answered at once never keeps a round from its end.
+    /// Requests that are answered at once never keep a round from its end.
     #[test]
     fn a_round_ends_beside_any_number_of_requests() {
         let mut engine = engine();

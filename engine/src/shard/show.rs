@@ -1,4 +1,4 @@
-//! What `towpath ss` and `--stats` show of sockets and counters. Listings are made in portions.
+//! Sockets and counters as `towpath ss` and `--stats` show them. Listings are made in portions.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub(crate) const SLOTS_A_REQUEST: u32 = 4096;
 const WORK_A_TURN: u64 = 512;
 /// An entry of a listing in steps of work.
 pub(crate) const ENTRY: usize = 8;
-/// What Linux and [`Info`] say when there is no threshold.
+/// Value of Linux and [`Info`] when there is no threshold.
 pub(crate) const SSTHRESH_NONE: u32 = 0x7fff_ffff;
 /// As `ss` names them, by Linux's number.
 const STATES: [&str; 12] = [
@@ -44,7 +44,7 @@ const STATES: [&str; 12] = [
 /// A listing that is being made.
 #[derive(Debug)]
 pub(crate) struct Listing {
-    /// Of the query.
+    /// Number of the query.
     pub number: u64,
     /// The first slot that was not looked at.
     pub slot: u32,
@@ -68,7 +68,8 @@ impl Shard {
             listing.slot += 1;
         }
         let left = WORK_A_TURN.saturating_sub(self.host.counters.work - before) / ENTRY as u64;
-        // They have no numbers. Where some come or go meanwhile, one may be listed twice, or not.
+        // Embryos have no numbers. Where some come or go meanwhile, an entry may be listed twice,
+        // or not.
         let mut without = self.stack.embryos().skip(listing.without);
         for (local, remote, at) in without.by_ref().take(left as usize) {
             entries.push(no_socket(local, remote, at));
@@ -93,7 +94,8 @@ impl Shard {
         sockets.chain(without.map(|(local, remote, at)| no_socket(local, remote, at))).collect()
     }
 
-    /// As many sockets as fit into an answer, from `first` on. Where there are few it may be none, with more beyond.
+    /// As many sockets as fit into an answer, from `first` on. Where there are few it may be none,
+    /// with more beyond.
     pub(crate) fn list_sockets(&mut self, first: u32) -> Reply {
         let mut reply = Reply::default();
         let mut lines = Vec::new();

@@ -9,13 +9,13 @@ use towpath_tcp::Instant;
 use crate::shard::Shard;
 use crate::shard::sources::{Source, watch};
 
-/// While it never sleeps, a shard looks at its descriptors this often: a system call per turn would
-/// cost a busy one a tenth of its time.
+/// Interval at which a shard that never sleeps looks at its descriptors. A system call per turn
+/// would cost a busy one a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 impl Shard {
-    /// Does what there is to do now, some of it at least. Gives how long it may sleep then; zero: there is more to do.
-    /// None: nothing has a deadline.
+    /// Does what there is to do now, some of it at least. Gives how long it may sleep then; zero:
+    /// there is more to do. None: nothing has a deadline.
     pub(crate) fn turn(&mut self) -> Option<Duration> {
         let more = self.do_turn();
         let timeout = if more { Some(Duration::ZERO) } else { self.time_left(self.host.now) };
@@ -29,7 +29,8 @@ impl Shard {
         timeout
     }
 
-    /// While it sleeps and its thread does not: whether it has something to do. Of its descriptors that is not known.
+    /// Whether a sleeping shard has something to do, while its thread is awake. Its descriptors are
+    /// not looked at.
     pub(crate) fn should_wake(&self, now: Instant) -> bool {
         self.told || self.due.is_some_and(|due| due <= now) || self.has_something()
     }
@@ -69,7 +70,7 @@ impl Shard {
             self.status.wake_up();
         }
         (self.is_asleep, self.told) = (false, false);
-        // What is done now happens now, not when we fell asleep.
+        // The work from here on happens now, not at the time of falling asleep.
         self.read_clocks();
     }
 
@@ -88,7 +89,7 @@ impl Shard {
         self.poller.add(fd, Source::Registry)
     }
 
-    /// It is awake after a ring of this.
+    /// Adds the mailbox's bell to the descriptors that wake the shard.
     pub(crate) fn watch_mail(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.add(bell, Source::Mail)
     }
@@ -98,7 +99,7 @@ impl Shard {
         self.poller.add(other.as_fd(), Source::Shard(other.host.place.number as u8))
     }
 
-    /// That is over.
+    /// Removes a descriptor from those that wake the shard.
     pub(crate) fn watch_no_more(&mut self, fd: BorrowedFd<'_>) {
         self.poller.remove(fd);
     }
@@ -119,7 +120,8 @@ impl Shard {
         }
     }
 
-    /// Detaches processes that are gone. Requests are answered after that, so that the answers reflect those ends.
+    /// Detaches processes that are gone. Requests are answered after that, so that the answers
+    /// reflect those ends.
     fn serve(&mut self) {
         let now = self.host.now;
         let woken = std::mem::take(&mut self.woken);
@@ -162,7 +164,8 @@ impl Shard {
     }
 }
 
-/// What is readable when there is something to do, while the shard [sleeps](Shard::begin_sleep).
+/// A descriptor that is readable when there is something to do, while the shard
+/// [sleeps](Shard::begin_sleep).
 impl AsFd for Shard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
@@ -193,7 +196,8 @@ mod tests {
         Engine::with_clock(config, vec![ports], [7; 32], clock).expect("memory")
     }
 
-    /// Before a sleep, what comes on a descriptor is found, too; as long as there is something as a rule.
+    /// Before a sleep, what comes on a descriptor is found, too; as long as there is something as a
+    /// rule.
     #[test]
     fn a_thread_looks_on_before_it_sleeps_as_long_as_that_pays() {
         let mut engine = engine(EngineConfig::default(), Vec::new());
@@ -249,7 +253,8 @@ mod tests {
         }
     }
 
-    /// A program always says something before the moment is over for which a thread looks on before it sleeps.
+    /// A program always says something before the moment is over for which a thread looks on before
+    /// it sleeps.
     #[test]
     fn a_shard_that_always_finds_something_looks_at_its_descriptors() {
         let interface = InterfaceConfig {

@@ -1,6 +1,6 @@
 //! The engine's private half of every socket that programs can see.
 //!
-//! What lies in the shared [`Slot`] is for programs to read; the engine decides by what is here.
+//! The shared [`Slot`] is for programs to read; the engine decides by its own [`Entry`].
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -22,14 +22,14 @@ pub(crate) const AF_INET: u32 = 2;
 /// AF_INET6.
 pub(crate) const AF_INET6: u32 = 10;
 
-/// One socket. Budget: a connection has one, so that what few sockets have is in boxes.
+/// A socket's entry. Budget: each connection has one, so values that few sockets have are in boxes.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub generation: u32,
     /// In the stack; None when the stack has let go of it.
     pub id: Option<SocketId>,
-    /// The number of sockets of the stack that `id` has replaced under this slot, and of which `Closed` has not come
-    /// yet: the next `former` events `Closed` for this slot are about those.
+    /// Sockets of the stack that `id` has replaced under this slot, and whose `Closed` has not come
+    /// yet. The next `former` events `Closed` for this slot are about those.
     pub former: u32,
     pub kind: Kind,
     /// [`AF_INET`] or [`AF_INET6`].
@@ -40,22 +40,22 @@ pub(crate) struct Entry {
     pub holders: Holders,
     /// [`event`] bits that programs are told of at the end of the turn.
     pub news: u8,
-    /// A program wrote impossible positions or lengths into its FIFOs: the socket is reset, and nothing that its
-    /// slot says is looked at any more.
+    /// A program wrote impossible positions or lengths into its FIFOs: the socket is reset, and
+    /// nothing that its slot says is looked at any more.
     pub hostile: bool,
-    /// Nobody has it any more; it waits for the stack to finish.
+    /// No process has the socket any more; it waits for the stack to finish.
     pub closing: bool,
     /// The slot stands in [`Host::to_sweep`](crate::shard::host::Host::to_sweep) for this socket.
     pub swept: bool,
-    /// What the stack does not hold for us: listeners and datagram sockets.
+    /// State that the stack does not hold for us: of listeners and datagram sockets.
     pub owned: Option<Box<Owned>>,
     rare: Option<Box<Rare>>,
 }
 
 const _: () = assert!(size_of::<Option<Entry>>() <= 72);
 
-/// Options that were set, and states that a socket is in for a while. Most sockets have none of it, and no box
-/// for it.
+/// Options that were set, and states that a socket is in for a while. Most sockets have none of it,
+/// and no box for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rare {
     /// SO_RCVBUF and SO_SNDBUF, doubled as Linux does; 0: autotuned.
@@ -72,7 +72,8 @@ pub(crate) struct Rare {
     pub mss_max: u16,
     /// TCP_LINGER2; 0: the default.
     pub linger2_s: i8,
-    /// No process holds the socket, but it lies in a message: if none adopts it until then it is closed.
+    /// No process holds the socket, but it lies in a message: if none adopts it until then it is
+    /// closed.
     pub parked: Option<Instant>,
     /// SO_BINDTODEVICE as an interface's number; 0: none.
     pub device: u32,
@@ -120,7 +121,7 @@ impl Rare {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub id: ChannelId,
-    /// What it was told of the socket last.
+    /// The last event that the process was told about the socket.
     pub last: LastEvent,
 }
 
@@ -129,7 +130,8 @@ pub(crate) struct Holder {
 pub(crate) enum Holders {
     #[default]
     None,
-    /// No process, but an accept queue: a connection that no program has claimed. The listener's slot and generation.
+    /// No process, but an accept queue: a connection that no program has claimed. The listener's
+    /// slot and generation.
     Unclaimed(u32, u32),
     One(Holder),
     // A pointer where a vector would be three words in every socket.
@@ -198,17 +200,18 @@ pub(crate) struct Owned {
     pub sent: VecDeque<SentAt>,
     /// SO_TIMESTAMPING, as far as sending is concerned.
     pub stamping: Stamping,
-    /// It stands in [`Shard::to_send`](crate::shard::Shard::to_send).
+    /// The slot stands in [`Shard::to_send`](crate::shard::Shard::to_send).
     pub backlogged: bool,
     /// Bytes of `tx` that are in packets and not to be overwritten before these are out.
     pub tx_lent: u32,
-    /// Connections that were put into `rx` and not claimed, oldest first. Their slots may be in other shards.
+    /// Connections that were put into `rx` and not claimed, oldest first. Their slots may be in
+    /// other shards.
     pub children: VecDeque<Child>,
     /// As many may wait there, and one more.
     pub backlog: u32,
 }
 
-/// Which datagrams a program wants to know of when they were sent.
+/// SO_TIMESTAMPING: reports of sent datagrams that a program wants.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stamping {
     /// SOF_TIMESTAMPING_TX_SOFTWARE.
@@ -232,7 +235,7 @@ pub(crate) struct Child {
     pub generation: u32,
     /// Position in the listener's FIFO behind its record.
     pub end: u32,
-    /// It was popped, and is reset if nobody claims it in time.
+    /// The connection was popped, and is reset if no process claims it in time.
     pub orphaned: bool,
 }
 
@@ -255,7 +258,7 @@ impl Entry {
         }
     }
 
-    /// What few sockets have.
+    /// Values that few sockets change.
     pub fn rare(&self) -> &Rare {
         self.rare.as_deref().unwrap_or(&ORDINARY)
     }
@@ -350,7 +353,7 @@ impl Slots {
         Some(index)
     }
 
-    /// One slot more. None: there are as many as there may be.
+    /// Adds a slot. None: there are as many as there may be.
     fn grow(&mut self) -> Option<u32> {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
@@ -409,8 +412,8 @@ impl Slots {
         self.awaited.push(index);
     }
 
-    /// Puts a slot among the free ones if no thread is inside any more. Err: one is, which tells when it is out;
-    /// the number of its process's channel.
+    /// Puts a slot among the free ones if no thread is inside any more. Err: one is, which tells
+    /// when it is out; the number of its process's channel.
     pub fn collect(&mut self, index: u32) -> Result<(), u32> {
         if self.in_use.contains(index) {
             are_out(self.shared(index))?;
@@ -484,8 +487,8 @@ impl Slots {
         !self.posted.is_empty()
     }
 
-    /// Sets flags that are published at the end of the turn, after the state that goes with them: a program that
-    /// sees the flags relies on that state.
+    /// Sets flags that are published at the end of the turn, after the state that goes with them. A
+    /// program that sees the flags relies on that state.
     pub fn note_flags(&mut self, index: u32, set: u32) {
         if let Some(entry) = self.get_mut(index) {
             entry.flags |= set;
@@ -561,8 +564,8 @@ pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
     }
 }
 
-/// The same, with the interface that a link-local address is one of (RFC 4007 §6) by the number that programs
-/// know it by.
+/// The same, with the interface that a link-local address is one of (RFC 4007 §6) by the number
+/// that programs know it by.
 pub(crate) fn present_on(family: u32, addr: SocketAddr, iface: Option<IfaceId>) -> RawAddr {
     let scope = match addr.ip() {
         IpAddr::V6(ip) if is_on_link(ip) => iface.map_or(0, |iface| u32::from(iface.0) + 1),
@@ -571,10 +574,10 @@ pub(crate) fn present_on(family: u32, addr: SocketAddr, iface: Option<IfaceId>) 
     RawAddr { scope, ..present(family, addr) }
 }
 
-/// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. Nor the locks:
-/// late threads take them, find the generation changed, and give them back. Nor `asleep`, which says that threads
-/// sleep: a thread that slept on the socket before is woken with the next one's first event, and finds the generation
-/// changed.
+/// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. The
+/// locks stay: late threads take them, find the generation changed, and give them back. `asleep`
+/// stays, too: a thread that slept on the socket before is woken with the next one's first event,
+/// and finds the generation changed.
 fn reset(slot: &Slot) {
     for word in [
         &slot.flags,
@@ -622,7 +625,7 @@ fn reset(slot: &Slot) {
     slot.remote.store(&RawAddr::default());
 }
 
-/// What an accepted connection takes over from its listener, as on Linux.
+/// Options that an accepted connection takes over from its listener, as on Linux.
 pub(crate) fn inherit(child: &Slot, listener: &Slot) {
     for (to, from) in [
         (&child.option_bits, &listener.option_bits),
@@ -702,7 +705,7 @@ mod tests {
         assert!(matches!(holders, Holders::One(last) if last.id == b));
         holders.remove(b);
         assert!(matches!(holders, Holders::None));
-        // Who lets go of what it never had takes nothing off a queue.
+        // A process that lets go of a connection it never had takes nothing off a queue.
         holders = Holders::Unclaimed(3, 1);
         holders.remove(a);
         assert!(matches!(holders, Holders::Unclaimed(3, 1)) && holders.is_empty());

@@ -1,4 +1,4 @@
-//! What wakes a shard.
+//! Sources that wake a shard.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use towpath_pool::Port;
 use crate::ids::ChannelId;
 use crate::poller::{self, Poller};
 
-/// What woke us.
+/// The source of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A program rang.
@@ -50,19 +50,19 @@ impl poller::Source for Source {
         }
     }
 
-    /// Level-triggered, so that what is not dealt with comes again, but for bells: those are never read, and each ring
-    /// comes once.
+    /// Level-triggered, so that what is not dealt with comes again, but for bells: those are never
+    /// read, and each ring comes once.
     fn wanted(self) -> EventFlags {
         match self {
             Self::Doorbell | Self::Mail => EventFlags::IN | EventFlags::ET,
             Self::Registry | Self::Shard(_) | Self::Port(_) => EventFlags::IN,
-            // What is there to be read is the registry's.
+            // Messages on the control socket are the registry's to read.
             Self::Gone(_) => EventFlags::empty(),
         }
     }
 }
 
-/// What of a port is waited for.
+/// Events of a port that the shard waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watch {
     /// Packets.
@@ -89,8 +89,8 @@ pub(crate) fn watch_new(
     Ok(())
 }
 
-/// Watches ports for room as long as they refuse packets, and for nothing when their device has gone: it
-/// would be reported for ever.
+/// Watches ports for room as long as they refuse packets, and for nothing when their device has
+/// gone: it would be reported for ever.
 pub(crate) fn watch(
     poller: &mut Poller<Source>,
     ports: &[Box<dyn Port + Send>],
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// What a deleted device leaves: a file that has something for ever.
+    /// Model of a deleted device's file, which is readable for ever.
     struct Deleted {
         fd: OwnedFd,
         known: Arc<AtomicBool>,

@@ -20,7 +20,8 @@ pub(crate) struct Starved {
     pub locked: VecDeque<u32>,
     pub locked_at: Instant,
     pub locked_pause: Duration,
-    /// Those in either queue. A slot may be used again meanwhile; it stands there once all the same.
+    /// Slots in either queue. A slot may be used again meanwhile; it stands there once all the
+    /// same.
     pub queued: Holds,
 }
 

@@ -1,5 +1,6 @@
-//! Memory of idle sockets comes back: receive FIFOs that were read empty at once, transmit FIFOs when
-//! nothing was written for a while (the program would have to ask for memory again).
+//! Memory of idle sockets comes back. A receive FIFO gives it up as soon as it is read empty. A
+//! transmit FIFO does when nothing was written for a while, because the program would have to ask
+//! for memory again.
 
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ const TX_IDLE_TIGHT: Duration = Duration::from_millis(100);
 const SOCKETS_A_TURN: usize = 1024;
 
 impl Shard {
-    /// Looks at some of the sockets that have memory. Each is in the queue once; a socket without memory
-    /// leaves it.
+    /// Looks at some of the sockets that have memory. Each is in the queue once; a socket without
+    /// memory leaves it.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.host.to_sweep.is_empty() || now < self.sweep_at {
             return;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use towpath_tcp::Info;
 
-/// Bytes that are filled: what Linux 6.1 has. Programs with an older or newer struct take as much as
-/// both know, as they do with the kernel.
+/// Bytes that are filled: what Linux 6.1 has. Programs with an older or newer struct take as much
+/// as both know, as they do with the kernel.
 pub(crate) const TCP_INFO_LEN: usize = 240;
 
-/// What is not in [`Info`].
+/// Fields of `tcp_info` that are not in [`Info`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Beside {
     /// As Linux numbers it.

@@ -1,7 +1,7 @@
 //! Events for programs: one per socket and process; one ring per process; one futex per socket.
 //!
-//! A listener may have thousands of holders. So the holders of one socket are told in portions, with those of
-//! other sockets between them, and the work of a turn is bounded.
+//! A listener may have thousands of holders. So the holders of one socket are told in portions,
+//! with those of other sockets between them, and the work of a turn is bounded.
 
 use towpath_tcp::Instant;
 
@@ -38,7 +38,8 @@ impl Shard {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         // Otherwise its socket is gone, and another one has the slot.
         if entry.news != 0 {
-            // Holders that still have to be told of an earlier change are told of this one afterwards.
+            // Holders that still have to be told of an earlier change are told of this one
+            // afterwards.
             if !self.host.in_telling.contains(slot) {
                 let bits = std::mem::take(&mut entry.news);
                 let (generation, left) = (entry.generation, entry.holders.len());
@@ -58,7 +59,7 @@ impl Shard {
             self.host.in_telling.remove(telling.slot);
             let told = self.tell_portion(telling);
             if !self.host.in_telling.contains(telling.slot) {
-                // Of this socket or the next one in its slot.
+                // The news may be of this socket or of the next one in its slot.
                 self.host.slots.post_again(telling.slot);
             }
             budget = budget.saturating_sub(told.max(1));
@@ -118,7 +119,8 @@ mod tests {
         let first = engine.shard.host.counters.events;
         assert!(first <= most && first >= SOCKETS * portion, "{first}");
         assert!(!engine.shard.to_tell.is_empty());
-        // A socket with one holder is told of at once; what happens to the others meanwhile is told afterwards.
+        // A socket with one holder is told of at once; what happens to the others meanwhile is told
+        // afterwards.
         let alone = engine.shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         engine.shard.hold(ids[0], alone);
         engine.shard.host.slots.post(alone, event::RX);

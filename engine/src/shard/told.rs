@@ -1,4 +1,4 @@
-//! What programs tell of their sockets.
+//! Commands of programs about their sockets.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,8 +10,8 @@ use crate::ids::ChannelId;
 use crate::shard::Shard;
 
 impl Shard {
-    /// A command about a socket. One about a socket that the process does not hold has come too late, or from a program
-    /// that keeps to no rules: nothing happens.
+    /// A command about a socket. If the process does not hold the socket, the command has come too
+    /// late, or from a program that breaks the rules: nothing happens.
     pub(crate) fn about_socket(&mut self, now: Instant, id: ChannelId, command: &Command) {
         let &Command { slot, generation, .. } = command;
         if command.op == op::UNLOCKED {
@@ -74,7 +74,8 @@ impl Shard {
             // The other threads and processes at this socket see the program's own word for it.
             self.host.slots.post(slot, event::RX | event::RDHUP);
         }
-        // One after the other they are both. (It is the program's word, and wakes those of the socket alone.)
+        // READ and WRITE, shut one after the other, are as good as both at once. (`shut` is the
+        // program's word, and wakes holders of the socket alone.)
         let both = shut::READ | shut::WRITE;
         if (how | self.host.slots.shared(slot).shut.load(Relaxed)) & both == both {
             self.host.slots.post(slot, event::HUP);
@@ -103,7 +104,7 @@ impl Shard {
         let had = send.is_attached();
         let attached = match send.attach() {
             Attach::Done if had => match send.enlarge() {
-                // What it has is all that it gets: that is an answer too.
+                // `NoMemory` is an answer, too: the socket gets no more than it has.
                 Attach::NoMemory => Attach::Done,
                 enlarged => enlarged,
             },

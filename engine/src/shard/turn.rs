@@ -8,7 +8,8 @@ use towpath_tcp::Instant;
 use crate::shard::{DroppedPacket, Shard};
 
 impl Shard {
-    /// What programs have said, what the stack has to do, and what follows. True: there is more to do.
+    /// Deals with commands of programs, work of the stack, and its consequences. True: there is
+    /// more to do.
     pub(crate) fn do_turn(&mut self) -> bool {
         self.host.counters.turns += 1;
         let now = self.read_clocks();
@@ -23,8 +24,9 @@ impl Shard {
         turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
     }
 
-    /// A turn of the stack, and what follows from it for sockets, programs and processes. A query has one of its own.
-    /// What ends sockets after the packets' part is told of in the next turn, for which there is no sleep.
+    /// A turn of the stack, and what follows from it for sockets, programs and processes. A query
+    /// has one of its own. Ends of sockets after the packets' part are told in the next turn, for
+    /// which there is no sleep.
     pub(crate) fn turn_stack(&mut self, now: Instant) -> Turn {
         let turn = self.turn_packets(now);
         self.go_on_ending(now);
@@ -37,8 +39,8 @@ impl Shard {
         turn
     }
 
-    /// A turn of the stack; then memory that packets lent is free again, and what failed ends. [`Self::follow_up`] is
-    /// due afterwards.
+    /// A turn of the stack; then memory that packets lent is free again, and what failed ends.
+    /// [`Self::follow_up`] is due afterwards.
     pub(crate) fn turn_packets(&mut self, now: Instant) -> Turn {
         let turn = self.turn_stack_alone(now);
         self.heed_shards(now);
@@ -54,19 +56,20 @@ impl Shard {
         turn
     }
 
-    /// The stack's turn and nothing else. What it brings is looked at after the next [`Self::turn_packets`], or before the
-    /// shard sleeps.
+    /// The stack's turn and nothing else. Its results are looked at after the next
+    /// [`Self::turn_packets`], or before the shard sleeps.
     pub(crate) fn turn_stack_alone(&mut self, now: Instant) -> Turn {
         let budget = Budget::default();
         let turn = self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
-        // Nobody says it again.
+        // `turn.mail` is reported once: wake these shards now, or they sleep on.
         self.wake_shards(turn.mail);
         self.acknowledge_ends();
         self.rounds.settle(turn.more);
         turn
     }
 
-    /// Sockets that are gone go, those who wait for memory get it, and programs are told what happened.
+    /// Sockets that are gone go, those who wait for memory get it, and programs are told what
+    /// happened.
     pub(crate) fn follow_up(&mut self, now: Instant) {
         self.bury();
         self.feed_starved(now);
@@ -90,8 +93,8 @@ impl Shard {
         self.host.now
     }
 
-    /// The last packets that pointed to released bytes of some FIFOs have come back: programs that wait for room are told.
-    /// Packets that keep too much memory of FIFOs that are gone are copied.
+    /// The last packets that pointed to released bytes of some FIFOs have come back: programs that
+    /// wait for room are told. Packets that keep too much memory of FIFOs that are gone are copied.
     fn return_pinned(&mut self) {
         while let Some(slot) = self.host.windows.pop_unpinned() {
             // Another socket may have the slot, whose FIFO looks in vain.
@@ -141,7 +144,8 @@ mod tests {
     /// Bytes of the FIFO of [`pinned`].
     const LEN: u32 = 64 << 10;
 
-    /// A socket whose program waits for room: a packet points to all of its FIFO, where nothing is left to be sent.
+    /// A socket whose program waits for room: a packet points to all of its FIFO, where nothing is
+    /// left to be sent.
     fn pinned() -> (Engine, u32, Fragments) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let host = &mut engine.shard.host;
@@ -163,7 +167,8 @@ mod tests {
         (engine, slot, packet)
     }
 
-    /// All was acknowledged while a packet pointed there, so that nothing else would ever wake the program.
+    /// All was acknowledged while a packet pointed there, so that nothing else would ever wake the
+    /// program.
     #[test]
     fn who_waits_for_room_is_told_when_packets_have_come_back() {
         let (mut engine, slot, packet) = pinned();
@@ -178,8 +183,8 @@ mod tests {
         assert_eq!(shard.host.counters.unpinned, 1);
     }
 
-    /// The sweep takes the memory of a FIFO in which nothing is, though the program still waits for room in it: packets
-    /// of the device that did not keep up point to all.
+    /// The sweep takes the memory of an empty FIFO, though the program still waits for room in it.
+    /// Packets of the device that did not keep up point to all of it.
     #[test]
     fn who_waits_for_room_is_told_though_the_memory_was_swept_meanwhile() {
         let (mut engine, slot, packet) = pinned();

@@ -1,4 +1,5 @@
-//! The registry and the shard, each on its thread: what one knows later than the other, and what ends meanwhile.
+//! The registry and the shard, each on its thread: what one knows later than the other, and what
+//! ends meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -86,7 +87,7 @@ fn gated(
     (receiver.recv().unwrap(), thread)
 }
 
-/// What a process said of itself before it asked is known when it asks.
+/// The process id that a process declared before its request is known when it asks.
 #[test]
 fn the_gatekeeper_hears_who_asks() {
     let pids = Arc::new(Mutex::new(Vec::new()));
@@ -108,7 +109,7 @@ fn the_gatekeeper_hears_who_asks() {
     thread.join().unwrap();
 }
 
-/// Who is let in, is let into an engine that goes on.
+/// A process that is let in is let into an engine that goes on.
 #[test]
 fn an_engine_that_stops_lets_nobody_in() {
     let mut late = 0;
@@ -150,7 +151,7 @@ fn an_engine_that_ends_with_its_last_program_lets_nobody_in() {
     assert_eq!(late, 0, "of 300 were let in by an engine that had ended its life");
 }
 
-/// Nobody hangs when a port panics while processes end, fork and ask.
+/// Every thread ends when a port panics while processes end, fork and ask.
 #[test]
 fn a_panic_of_a_port_ends_everything() {
     for n in 0..30 {
@@ -363,7 +364,7 @@ fn storm_in_a_hosts_loop(for_ms: u64) {
     host.join().unwrap();
 }
 
-/// What programs had said before the engine was stopped goes out, however much it is.
+/// Data that programs had sent before the engine was stopped goes out, however much it is.
 #[test]
 fn what_was_sent_before_a_stop_goes_out() {
     const SOCKETS: usize = 600;
@@ -387,14 +388,15 @@ fn what_was_sent_before_a_stop_goes_out() {
     assert_eq!(sent.load(Ordering::SeqCst), 2 * SOCKETS);
 }
 
-/// What is refused to one takes no place of another, not for a moment.
+/// A clone that is refused takes no place of another, not for a moment.
 #[test]
 fn forks_that_are_refused_take_no_place() {
     let engine = Running::start(EngineConfig { channels_max: 8, ..EngineConfig::default() });
     let shell = engine.program();
     let good = shell.fork();
     settle(&good);
-    // Of the same family, which may have four. It has said nothing of itself: it may not fork.
+    // `bad` is of the same family, which may have four. A process that has not said SETTLED may not
+    // fork.
     let bad = good.fork();
     let third = good.fork();
     settle(&third);
@@ -411,7 +413,7 @@ fn forks_that_are_refused_take_no_place() {
                 Ok(child) => {
                     settle(&child);
                     drop(child);
-                    // What is dropped is known to be gone.
+                    // The engine knows that the dropped child is gone.
                     let four = |it: &usize| *it <= 5;
                     eventually("its end", || {
                         let count = engine.counter("channels") as usize;

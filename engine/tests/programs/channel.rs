@@ -165,7 +165,8 @@ fn what_a_killed_process_did_not_tell_is_noticed() {
     assert_eq!(parent.recv(client, 13), b"from the dead");
 }
 
-/// One thread of a process writes to a socket that it shares, another one closes it: then it is killed.
+/// A thread of a process writes to a socket that it shares, and another closes it: then the process
+/// is killed.
 #[test]
 fn a_lock_is_freed_of_a_process_that_has_closed_the_socket() {
     let engine = engine();
@@ -176,7 +177,7 @@ fn a_lock_is_freed_of_a_process_that_has_closed_the_socket() {
     const CHILD: u32 = 2 << LOCK_CHANNEL_SHIFT | 5;
     slot.tx_lock.store(CHILD, Ordering::Relaxed);
     child.close(server);
-    // What was told is served before what is asked.
+    // The command is served before the request.
     child.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
     assert_eq!(slot.tx_lock.load(Ordering::Relaxed), CHILD);
     drop(child);
@@ -204,7 +205,7 @@ fn what_lies_in_a_message_outlives_its_sender() {
     receiver.close(sent);
     receiver.recv_end(server);
 
-    // Nobody is left who could receive it: it does not wait.
+    // No process is left that could receive the socket, so it does not wait.
     receiver.slot(server).in_flight.store(1, Ordering::Relaxed);
     receiver.slot(listener).in_flight.store(1, Ordering::Relaxed);
     drop(receiver);
@@ -232,7 +233,7 @@ fn one_request_names_many_sockets() {
     let engine = engine();
     let (program, other) = (engine.program(), engine.program());
     let mut wanted: Vec<program::Handle> = (0..TOKENS_MAX).map(|_| program.socket(6)).collect();
-    // One that is gone, and one of another process.
+    // A socket that is gone, and another process's.
     program.close(wanted[3]);
     wanted[5] = other.socket(6);
     let (reply, tokens) = program.tokens(&wanted);
@@ -285,8 +286,8 @@ fn refusals_are_told_and_a_socket_may_try_again() {
     assert_eq!(program.recv(server, 7), b"at last");
 }
 
-/// As Linux does: a connect over loopback has shaken hands, or met a full queue, before it is answered,
-/// also when the engine finds several of them at once.
+/// As on Linux, a connect over loopback has shaken hands, or met a full queue, before it is
+/// answered. The engine may find several of them at once.
 #[test]
 fn a_full_accept_queue_is_full_for_the_next_connect() {
     let engine = engine();
@@ -417,7 +418,8 @@ fn options_and_interfaces() {
     assert!(list.iter().all(|socket| socket.pids == [std::process::id()]));
 }
 
-/// A server that puts itself into the background, as nginx does, is a child of a process that has ended.
+/// A server that puts itself into the background, as nginx does, is a child of a process that has
+/// ended.
 #[test]
 fn a_child_of_fork_is_shown_as_itself() {
     let engine = engine();
@@ -498,8 +500,8 @@ fn an_idle_engine_sleeps() {
     program::wait_for_rest(&engine.remote, Duration::from_millis(1200), 20);
 }
 
-/// A thread that slept on a socket that was closed comes to run when the slot is another socket's, on
-/// which another thread sleeps.
+/// A thread that slept on a socket that was closed comes to run when the slot is another socket's,
+/// on which another thread sleeps.
 #[test]
 fn a_late_sleeper_of_a_closed_socket_does_not_hide_the_next_ones() {
     let engine = engine();
@@ -523,7 +525,7 @@ fn a_late_sleeper_of_a_closed_socket_does_not_hide_the_next_ones() {
     });
 }
 
-/// Nobody takes back that it sleeps.
+/// A killed thread cannot take back that it sleeps.
 #[test]
 fn a_thread_that_is_killed_in_its_sleep_is_woken_once() {
     let engine = engine();
@@ -618,7 +620,8 @@ fn there_are_only_so_many_processes() {
     parent.fork();
 }
 
-/// Further sockets that a program asks for are as good as the first, and end with it like any other.
+/// Further sockets that a program asks for are as good as the first, and end with it like any
+/// other.
 #[test]
 fn sockets_come_several_at_once() {
     let engine = engine();

@@ -44,8 +44,9 @@ impl Port for Lazy {
     }
 }
 
-/// The program's FIFO keeps what the device has no room for: nothing is lost, and who sends waits as on Linux. What is
-/// there when the socket is closed goes into the queue at once, or is lost.
+/// The program's FIFO keeps datagrams that the device has no room for: nothing is lost, and the
+/// sender waits as on Linux. When the socket is closed, its datagrams go into the queue at once, or
+/// are lost.
 #[test]
 fn datagrams_wait_for_a_device_that_does_not_keep_up() {
     const LEN: usize = 1000;

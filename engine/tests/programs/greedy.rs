@@ -1,5 +1,5 @@
-//! Programs that ask for more than their share: what one asks costs a bounded amount of work, and the
-//! others are served meanwhile.
+//! Programs that ask for more than their share: what one asks costs a bounded amount of work, and
+//! the others are served meanwhile.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ const NOTHING: Handle = Handle { slot: 0, generation: 0 };
 /// Says that a child of fork has what is listed: nothing as a rule.
 fn settle(program: &Program) {
     program.command(op::SETTLED, NOTHING, 0);
-    // What was told is served before what is asked.
+    // The command is served before the request.
     program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
 }
 
@@ -153,8 +153,9 @@ fn a_thread_that_stands_still_in_send_costs_the_engine_little() {
     eventually("the memory", || (slot.tx_cap.load(Ordering::Acquire) != 0).then_some(()));
 }
 
-/// Each gets memory some time if those that have some give it back. While others wait, what is not used in
-/// time is taken back (sweep.rs): a program that was slow to look finds none, and asks again.
+/// Each gets memory some time if those that have some give it back. While others wait, what is not
+/// used in time is taken back (sweep.rs): a program that was slow to look finds none, and asks
+/// again.
 fn works_slowly(program: &Program, waiting: &mut Vec<Handle>) {
     let (mut last, mut asked) = (Instant::now(), Instant::now());
     while !waiting.is_empty() {

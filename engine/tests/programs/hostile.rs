@@ -37,7 +37,8 @@ fn an_impossible_ring_position_cuts_the_process_off() {
     works(&good);
 }
 
-/// It could ask for nothing any more, and its end would be noticed late.
+/// A process that shut its control socket could ask for nothing any more, and its end would be
+/// noticed late.
 #[test]
 fn a_process_that_shuts_its_control_socket_has_ended() {
     let engine = Running::start(EngineConfig::default());
@@ -220,7 +221,7 @@ fn keep_back(program: &Program, owner: u32) {
     program.close(handle);
 }
 
-/// It costs the slots; the engine looks at none of them again by itself.
+/// The process costs the engine these slots, none of which it looks at again by itself.
 #[test]
 fn who_gives_no_lock_back_keeps_a_bounded_number_of_slots_back() {
     let engine = Running::start(EngineConfig::default());
@@ -272,13 +273,14 @@ fn a_lock_of_a_process_that_never_was_keeps_nothing_back() {
         assert_eq!(again.slot, handle.slot);
         assert_eq!(program.slot(again).rx_lock.load(Ordering::Relaxed), 0);
         program.close(again);
-        // Otherwise the next socket may get another slot, and which of the two is used again is open.
+        // Otherwise the next socket may get another slot, and which of the two is used again is
+        // open.
         engine.wait_for("sockets", 0);
     }
 }
 
-/// Numbers of channels are used again: what an earlier process with that number left in messages is not closed
-/// with the one that breaks the rules.
+/// Numbers of channels are used again. Sockets that an earlier process with that number left in
+/// messages are not closed with the one that breaks the rules.
 #[test]
 fn who_breaks_the_rules_does_so_for_no_earlier_process() {
     let engine = Running::start(EngineConfig::default());

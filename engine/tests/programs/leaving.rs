@@ -87,7 +87,7 @@ fn it_goes_when_nobody_takes_any_more() {
     assert!(start.elapsed() >= STALLED / 2, "{:?}", start.elapsed());
 }
 
-/// What others have does not count, neither their processes nor streams that they may go on writing to.
+/// Processes and streams of others do not count, though they may go on writing.
 #[test]
 fn it_goes_with_its_host_whoever_else_is_there() {
     let (sender, receiver) = mpsc::channel();
@@ -120,8 +120,8 @@ const BETWEEN_QUESTIONS: Duration = Duration::from_millis(500);
 const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
 impl Questions {
-    /// A datagram to a port that nobody has, from somebody else each time. The answer, "port unreachable",
-    /// waits for a neighbour that does not answer.
+    /// A datagram to a port that nobody has, from somebody else each time. The answer, "port
+    /// unreachable", waits for a neighbour that does not answer.
     fn question(&self) -> Vec<u8> {
         let link = ethernet::Header {
             dst: OURS,

@@ -1,5 +1,6 @@
-//! Programs on an engine: honest ones ([`channel`], [`device`], [`hosting`], [`leaving`], [`options`], [`order`]) and others
-//! ([`greedy`], [`hostile`], [`reuse`], [`stuck`]); and both on an engine with threads of its own ([`apart`]).
+//! Programs on an engine: honest ones ([`channel`], [`device`], [`hosting`], [`leaving`],
+//! [`options`], [`order`]) and others ([`greedy`], [`hostile`], [`reuse`], [`stuck`]). In [`apart`]
+//! both are on an engine with threads of its own.
 
 mod apart;
 mod channel;

@@ -191,7 +191,7 @@ fn connecting_is_tried_as_often_as_it_was_told() {
         let begin = Instant::now();
         program.start_connect(socket, "192.0.2.1:80".parse().unwrap()).unwrap();
         assert_eq!(program.error(socket), ETIMEDOUT);
-        // One second, and two more after the second SYN.
+        // The first SYN waits a second, and the second one two more.
         let took = begin.elapsed();
         assert!(took > Duration::from_secs(2), "{took:?}");
         assert_eq!(sent.load(Ordering::SeqCst), 2 * attempts, "SYNs");
@@ -201,7 +201,7 @@ fn connecting_is_tried_as_often_as_it_was_told() {
     }
 }
 
-/// What left by two links at which nobody is, and by which: packets of UDP, each its link and its payload.
+/// Packets of UDP that left by two links without neighbours, each as its link and its payload.
 static LEFT: Mutex<Vec<(u8, u8)>> = Mutex::new(Vec::new());
 
 /// A link that notes what leaves by it.
@@ -236,8 +236,8 @@ impl Port for Noted {
     }
 }
 
-/// Loopback is interface 1, and the two links are 2 and 3. A datagram socket that is connected to a link-local
-/// address stays on the link that the address names, and shows it.
+/// Loopback is interface 1, and the two links are 2 and 3. A datagram socket that is connected to a
+/// link-local address stays on the link that the address names, and shows it.
 #[test]
 fn a_link_local_peer_is_on_the_link_that_its_address_names() {
     let link = |name: &str, address: &str| InterfaceConfig {
@@ -270,15 +270,15 @@ fn a_link_local_peer_is_on_the_link_that_its_address_names() {
             })
         });
     }
-    // Of other addresses a scope means nothing.
+    // A scope means nothing for other addresses.
     let global: SocketAddr = "[::1%3]:7".parse().unwrap();
     let other = program.socket_v6(17);
     assert_eq!(program.start_connect(other, global), Ok(()));
     assert_eq!(program.slot(other).remote.load().scope, 0);
 }
 
-/// What this host sends to a link-local address of its own shows the link that has it, as on Linux: to who accepts,
-/// and in the report that a port is not reached.
+/// Packets from this host to a link-local address of its own show the link that has it, as on
+/// Linux. An accepted connection shows it, and so does the report of an unreachable port.
 #[test]
 fn link_local_peers_show_their_link() {
     let link = InterfaceConfig {
@@ -316,8 +316,8 @@ fn link_local_peers_show_their_link() {
     assert_eq!(rest, [2u32.to_ne_bytes().as_slice(), b"x"].concat(), "its scope, and the payload");
 }
 
-/// SO_RCVBUF of a connection on which it was not set is as long as the buffer has become, which only the engine
-/// knows.
+/// SO_RCVBUF of a connection on which it was not set is as long as the buffer has become, which
+/// only the engine knows.
 #[test]
 fn the_receive_buffer_in_use_is_told() {
     const SOL_SOCKET: u32 = 1;

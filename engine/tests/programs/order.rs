@@ -1,5 +1,5 @@
-//! What one process did before another asks counts for the answer, in whatever order the engine comes
-//! to hear of both. The engine is held up just before it looks at its descriptors, so that it finds
+//! Acts of a process before another asks count for the answer, in whatever order the engine hears
+//! of both. The engine is held up just before it looks at its descriptors, so that it finds
 //! everything at once.
 
 use std::io::{PipeReader, PipeWriter};
@@ -18,7 +18,7 @@ use crate::program::{Handle, Program, Running, eventually};
 
 const ECONNREFUSED: i32 = 111;
 
-/// What a test holds while its engine waits at a [`Gate`].
+/// A lock that a test holds while its engine waits at a [`Gate`].
 #[derive(Default)]
 pub struct Lock {
     gate: Mutex<()>,
@@ -69,14 +69,15 @@ impl Lock {
     /// Does something while the engine waits at the gate.
     pub fn hold_up(&self, program: &Program, then: impl FnOnce(MutexGuard<'_, ()>)) {
         let gate = self.gate.lock().unwrap();
-        // It may sleep beyond the gate: this wakes it. And from now on it has something of `program`'s.
+        // The command wakes an engine that sleeps beyond the gate, and is `program`'s first in this
+        // turn.
         program.command(op::RX_SPACE, Handle { slot: u32::MAX, generation: 0 }, 0);
         eventually("the engine at the gate", || self.waits.load(Ordering::SeqCst).then_some(()));
         then(gate);
     }
 }
 
-/// What a request is answered that was made after `before` was over.
+/// Answer to a request that was made after `before` was over.
 fn ask_after(
     lock: &Lock,
     program: &Program,
@@ -133,8 +134,8 @@ fn what_was_before_a_request_counts_for_its_answer() {
     let bind = Request { addr: RawAddr::new(addr), ..program.about(call::BIND, socket) };
     assert_eq!(ask_after(&lock, &program, || other.close(listener), &bind), Ok(()));
 
-    // A process has closed a socket with more datagrams queued than a turn sends: its port is free, and they
-    // come from there all the same, as on Linux, which sends a datagram while send(2) lasts.
+    // A process has closed a socket with more datagrams queued than a turn sends. Its port is free,
+    // and they come from there all the same: Linux sends a datagram during send(2).
     let receiver = program.socket(17);
     let to = program.bind(receiver, "127.0.0.1:0").unwrap();
     let sender = other.socket(17);

@@ -57,7 +57,8 @@ impl Running {
         counter(&self.remote.counters().unwrap(), name)
     }
 
-    /// Waits until a counter of the engine has a value; tells all of the others if it does not come to.
+    /// Waits until a counter of the engine has a value; tells all of the others if it does not come
+    /// to.
     pub fn wait_for(&self, name: &str, value: u64) {
         let start = Instant::now();
         while self.counter(name) != value {
@@ -71,7 +72,8 @@ impl Running {
         }
     }
 
-    /// Fails when the engine does not answer: a test that asked it without this would wait for ever.
+    /// Fails when the engine does not answer: a test that asked it without this would wait for
+    /// ever.
     pub fn lives(&self) {
         let (sender, receiver) = mpsc::channel();
         let remote = self.remote.clone();
@@ -135,7 +137,7 @@ pub struct Program {
     pub engine_bell: OwnedFd,
     pub rung: Rung,
     pub bell: OwnedFd,
-    /// One thread at a time pushes commands.
+    /// Lock of the command ring: a thread at a time pushes commands.
     commands: Mutex<()>,
     /// The number of the last request in the cell.
     asked: Mutex<u32>,
@@ -168,7 +170,7 @@ impl Program {
         }
     }
 
-    /// What fork does: a second process with the same sockets.
+    /// Forks: a second process with the same sockets.
     pub fn fork(&self) -> Self {
         self.try_fork().unwrap()
     }
@@ -250,7 +252,7 @@ impl Program {
         self.socket_of(2, protocol)
     }
 
-    /// Of AF_INET6.
+    /// Opens a socket of AF_INET6.
     pub fn socket_v6(&self, protocol: u32) -> Handle {
         self.socket_of(10, protocol)
     }

@@ -1,5 +1,5 @@
-//! A thread stands still in the midst of a call while another one closes the socket and new connections
-//! come. What the thread does is done by hand here, step by step.
+//! A thread stands still in the midst of a call while another one closes the socket and new
+//! connections come. The thread's steps are done by hand here.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,12 +10,12 @@ use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, op};
 
 /// A thread of the first program that says hello.
 const FIRST: u32 = 1 << LOCK_CHANNEL_SHIFT | 5;
-/// Of the second.
+/// A thread of the second program.
 const SECOND: u32 = 2 << LOCK_CHANNEL_SHIFT | 7;
 /// More than all FIFOs of one direction hold: some of it stays in the sender's.
 const MUCH: usize = 32 << 20;
 
-/// What a thread does that has a lock.
+/// The steps of a thread that has a lock.
 struct Inside<'a> {
     program: &'a Program,
     handle: Handle,
@@ -73,7 +73,7 @@ fn a_thread_in_recv_takes_nothing_of_the_next_connection() {
     let engine = Running::start(EngineConfig::default());
     let program = engine.program();
     let (listener, addr) = program.listen("127.0.0.1:0");
-    // It has stopped after the generation check, or after the copy.
+    // The thread has stopped after the generation check, or after the copy.
     for has_copied in [false, true] {
         let (client, server) = pair(&program, listener, addr);
         program.send(client, b"old!");

@@ -17,8 +17,8 @@ use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{FIFO_OFFSET, op};
 use towpath_shm::{Mapping, Stretch};
 
-/// A full eventfd takes nothing more, nor does a full socket: a write waits if O_NONBLOCK is off. That flag is the
-/// open file's, so every process that has it can clear it.
+/// A full eventfd takes nothing more, nor does a full socket: a write waits if O_NONBLOCK is off.
+/// O_NONBLOCK is the open file's, so every process that has the file can clear it.
 fn clog(bell: BorrowedFd<'_>) {
     let _ = rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes());
     while rustix::io::write(bell, &1u64.to_ne_bytes()).is_ok() {}
@@ -76,7 +76,8 @@ fn a_bell_that_is_read_by_a_program_wakes_the_engine_for_others() {
     });
 }
 
-/// Commands alone, which need a bell when the engine sleeps: a request on the control socket does not.
+/// Commands alone, which need a bell when the engine sleeps: a request on the control socket does
+/// not.
 fn commands_are_served(program: &crate::program::Program) {
     let socket = program.socket(6);
     // The engine falls asleep before some of them, and not before others.
@@ -150,7 +151,8 @@ fn descriptors_that_a_program_sends_are_not_closed_by_the_engine() {
     works(&good);
 }
 
-/// How many descriptors may be on their way in messages is limited for a user, and so for all processes.
+/// How many descriptors may be on their way in messages is limited for a user, and so for all
+/// processes.
 #[test]
 fn a_program_that_takes_no_descriptors_gets_no_more() {
     let engine = Running::start(EngineConfig::default());
@@ -164,7 +166,7 @@ fn a_program_that_takes_no_descriptors_gets_no_more() {
 
 /// The inode's lock of a program's region, which a write(2) keeps that waits for its first byte.
 struct Locked {
-    /// Whoever closes it lets the write go on.
+    /// Closing the userfaultfd lets the write go on.
     faults: Option<OwnedFd>,
     writer: Option<JoinHandle<()>>,
 }
@@ -197,9 +199,11 @@ impl Drop for Locked {
     }
 }
 
-/// From now on a thread that touches the memory waits until the descriptor is closed (userfaultfd(2)).
+/// From now on a thread that touches the memory waits until the descriptor is closed
+/// (userfaultfd(2)).
 fn handle_faults(memory: &Stretch) -> std::io::Result<OwnedFd> {
-    // linux/userfaultfd.h: _IOWR(0xaa, 0x3f, struct uffdio_api), _IOWR(0xaa, 0, struct uffdio_register).
+    // linux/userfaultfd.h: _IOWR(0xaa, 0x3f, struct uffdio_api), _IOWR(0xaa, 0, struct
+    // uffdio_register).
     const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
     const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
     const UFFD_API: u64 = 0xaa;
@@ -222,8 +226,8 @@ fn handle_faults(memory: &Stretch) -> std::io::Result<OwnedFd> {
     Ok(faults)
 }
 
-/// Faults belong to a mapping: a program that handles those of its own mapping of the region (userfaultfd(2)) does
-/// not handle those of the engine's.
+/// Faults belong to a mapping: a program that handles those of its own mapping of the region
+/// (userfaultfd(2)) does not handle those of the engine's.
 #[test]
 fn a_program_that_handles_its_faults_does_not_hold_up_the_engine() {
     let engine = Running::start(EngineConfig::default());
@@ -248,8 +252,8 @@ fn a_program_that_handles_its_faults_does_not_hold_up_the_engine() {
     works(&bad);
 }
 
-/// For a hole in the region's file the kernel takes the inode's lock. When memory is short, the pages of
-/// some sockets are in the way of others.
+/// For a hole in the region's file the kernel takes the inode's lock. When memory is short, the
+/// pages of some sockets are in the way of others.
 #[test]
 fn a_program_that_locks_the_regions_inode_does_not_hold_up_the_engine() {
     let engine = Running::start(EngineConfig { memory_cap: 1 << 20, ..EngineConfig::default() });

@@ -130,6 +130,7 @@ impl Packet {
     ///
     /// # Panics
     /// When the frame has no more bytes than [`Pool::HEADROOM`], which is left free in front.
+    #[inline]
     pub fn in_frame(frame: &'static mut [u8], owner: Owner) -> Self {
         assert!(frame.len() > Pool::HEADROOM, "a frame of {} bytes", frame.len());
         Self::new(Buffer::Frame(frame, owner))
@@ -140,6 +141,7 @@ impl Packet {
     ///
     /// # Errors
     /// The packet, whose bytes are elsewhere, some of them at least.
+    #[inline]
     pub fn into_frame(self, owner: Owner) -> Result<(&'static mut [u8], Range<usize>), Self> {
         match self.buffer {
             Buffer::Frame(frame, number) if number == owner && self.tail.is_empty() => {
@@ -149,12 +151,14 @@ impl Packet {
         }
     }
 
+    #[inline]
     fn new(buffer: Buffer) -> Self {
         let start = Pool::HEADROOM as u32;
         Self { buffer, start, end: start, tail: Fragments::empty(), meta: Meta::default() }
     }
 
     /// Length of the packet in bytes, tail included.
+    #[inline]
     pub fn len(&self) -> usize {
         self.linear().len() + self.tail.len() as usize
     }
@@ -165,11 +169,13 @@ impl Packet {
     }
 
     /// The part that lies in this packet's own buffer: headers, and of a packet without [`Packet::tail`] all of it.
+    #[inline]
     pub fn linear(&self) -> &[u8] {
         &self.buffer.bytes()[self.start as usize..self.end as usize]
     }
 
     /// The same to be changed in place; its length stays.
+    #[inline]
     pub fn linear_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.bytes_mut()[self.start as usize..self.end as usize]
     }
@@ -295,6 +301,7 @@ impl Packet {
     ///
     /// # Panics
     /// When they are more than there was room for.
+    #[inline]
     pub fn received(&mut self, n: usize) {
         assert!(self.start as usize + n <= self.buffer.bytes().len());
         self.end = self.start + n as u32;

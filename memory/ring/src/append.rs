@@ -2,16 +2,16 @@
 //! one.
 //!
 //! The handler runs on top of the interrupted call, which cannot go on before the handler returns:
-//! to wait for its lock would be to wait for ever. But the interrupted call has said how much it is
-//! about to write, so the handler writes behind that, and the interrupted call publishes both:
+//! waiting for its lock would deadlock. But the interrupted call has said how much it is about to
+//! write, so the handler writes behind that, and the interrupted call publishes both:
 //!
 //! ```text
 //!                  base          base + planned    base + planned + extra
 //!   ===== published |--- interrupted call ---|--- handler's bytes ---|
 //! ```
 //!
-//! All of it happens on one thread, one frame on top of the other: the atomics are for the compiler
-//! and for the moment in which a handler strikes.
+//! Both frames run on one thread. The atomics keep the compiler from reordering, and are consistent
+//! whenever a handler strikes.
 
 use std::cell::Cell;
 use std::ptr;
@@ -22,10 +22,10 @@ use towpath_shm::layout::Slot;
 use crate::lock::{Door, is_still, lock_tx};
 use crate::program_fifo::{queued_at, room, take_dirty, want_room};
 
-/// What became of an attempt.
+/// Outcome of an attempt to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appended {
-    /// They are in the FIFO.
+    /// The bytes are in the FIFO.
     Bytes {
         /// How many; never 0.
         n: u32,
@@ -40,7 +40,8 @@ pub enum Appended {
     Dead,
 }
 
-/// What a call is about to write, for handlers that interrupt it. On the stack of that call.
+/// Bytes that a call is about to write, for handlers that interrupt it. The plan lies on the stack
+/// of that call.
 struct Plan {
     lock: *const AtomicU32,
     base: AtomicU32,
@@ -60,7 +61,7 @@ thread_local_value! { PLANS: Cell<*const Plan> = Cell::new(ptr::null()) }
 pub enum Wanted {
     /// As many as there is room for, up to this.
     UpTo(u32),
-    /// This many or none.
+    /// Exactly this many bytes, or none.
     All(u32),
 }
 
@@ -207,7 +208,7 @@ mod tests {
     use crate::program_fifo::write_at;
     use crate::{Attach, EngineSend, Region, SendBuffer, WINDOW_MIN, Windows};
 
-    /// What a handler is, seen from here: an append in the midst of another one's write.
+    /// A signal handler is modelled by an append in the midst of another one's write.
     #[test]
     fn what_interrupts_goes_behind_and_is_published_with_it() {
         let region = Region::create().unwrap();

@@ -70,7 +70,7 @@ const fn cap_of(class: u8) -> u32 {
     WINDOW_MIN << (2 * class)
 }
 
-/// What a window is for.
+/// The end of a socket that a window serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// A receive FIFO.

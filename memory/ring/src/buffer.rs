@@ -117,11 +117,10 @@ pub trait RecvBuffer {
 
 /// Where bytes to be sent come from. The front is `snd_una`.
 ///
-/// Packets point into it, and may do so for longer than the bytes are in it: while they wait for
-/// their device they are acknowledged, or the connection is reset and the buffer dropped. Until the
-/// last of the [`Fragments`] is dropped its bytes stay as they are, in memory that is nobody
-/// else's. (A program to which they belong may write to them nevertheless, so a checksum is made of
-/// a copy.)
+/// Packets point into the buffer, and may outlive the bytes there. A packet still waits for its
+/// device when its bytes are acknowledged, or when the connection is reset. Until the last of the
+/// [`Fragments`] is dropped its bytes stay as they are, in memory that is nobody else's. (A program
+/// to which they belong may write to them nevertheless, so a checksum is made of a copy.)
 pub trait SendBuffer {
     /// Bytes in it, in flight or not yet sent. Only ever grows between calls to `release`.
     fn len(&self) -> u32;
@@ -134,9 +133,9 @@ pub trait SendBuffer {
     /// Most bytes it can hold now.
     fn capacity(&self) -> u32;
 
-    /// Bytes `offset..offset + n` from the front, or as many of them as are in it: never a byte
-    /// beyond `len()`, for the memory there is another's or was. The caller looks at how many it
-    /// got.
+    /// Bytes `offset..offset + n` from the front, or as many of them as the buffer holds. No byte
+    /// beyond `len()` is given: the memory there belongs, or belonged, to another FIFO. The caller
+    /// looks at how many it got.
     fn peek(&mut self, offset: u32, n: u32) -> Fragments;
 
     /// Copies bytes from `offset` on, counted from the front. False, and nothing is copied, when

@@ -1,8 +1,8 @@
 //! A request and its answer, through the cell of a channel.
 //!
 //! ```text
-//!   program: writes the request │ asked = n ──► engine: copies it out ... writes the reply │ answered = n
-//!            sleeps on seq, unless answered = n ◄────────────────────────────────── wakes who sleeps
+//!   program: writes the request │ asked = n ──► engine: copies it, writes the reply │ answered = n
+//!            sleeps on seq, unless answered = n ◄─────────────────────────── wakes the sleeper
 //! ```
 //!
 //! A program has one request at a time. The number says to which one an answer belongs, so an
@@ -28,14 +28,14 @@ pub fn ask(channel: &Channel, request: &Request) -> u32 {
 
 /// Program: the answer to the request with this number, if it is there.
 ///
-/// It allocates nothing: a signal handler may ask on top of the program's allocator.
+/// `answer_to` allocates nothing: a signal handler may ask on top of the program's allocator.
 pub fn answer_to(channel: &Channel, number: u32) -> Option<Reply> {
     (channel.cell().answered.load(Ordering::Acquire) == number).then(|| channel.read_reply())
 }
 
-/// Program: a word to sleep on, and what it has to be then. It changes when the request is
-/// answered, and when the engine hears the channel no more ([`crate::has_ended`]): both have to be
-/// looked at between this call and the sleep.
+/// Program: a word to sleep on, and what it has to be then. The word changes when the request is
+/// answered, and when the engine hears the channel no more ([`crate::has_ended`]). The caller looks
+/// at both between this call and the sleep.
 pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
     let cell = channel.cell();
     (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
@@ -53,7 +53,7 @@ pub fn answer_word(channel: &Channel) -> (&AtomicU32, u32) {
 pub(crate) struct Calls {
     /// The number of the last request that was taken.
     taken: u32,
-    /// It is not answered yet.
+    /// The request `taken` is not answered yet.
     is_due: bool,
 }
 
@@ -87,7 +87,7 @@ impl Calls {
 
 /// Engine: something happened that a thread may wait for at a cell.
 pub(crate) fn wake(cell: &CallCell) {
-    // One thread waits at a cell. Whatever else sleeps there costs no more than this.
+    // At most one thread waits at a cell; a wake-up of any other sleeper there is spurious.
     const SLEEPERS_MAX: u32 = 8;
     if protocol::signal(&cell.seq, &cell.asleep) {
         towpath_shm::futex::wake(&cell.seq, SLEEPERS_MAX);
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Of a longer one before nothing is left.
+    /// A shorter request after a longer one: no byte of the longer one is left in the cell.
     #[test]
     fn what_was_not_said_is_zero() {
         let (channel, mut engine) = pair();
@@ -150,7 +150,8 @@ mod tests {
         assert_eq!(answer_to(&channel, number).expect("it is there").data[..2], [0, 0]);
     }
 
-    /// Who asks again does not wait for its answer: there is one, to what was taken first.
+    /// A second request before the answer to the first is not taken: the cell has room for one
+    /// answer.
     #[test]
     fn one_that_is_asked_before_the_answer_comes_after_it() {
         let (channel, mut engine) = pair();

@@ -1,14 +1,13 @@
-//! What one side sleeps on and the other rings. Neither side can make the other block when it rings
-//! or clears a bell. O_NONBLOCK does not ensure that alone: it belongs to an open file, not to a
-//! descriptor, so that every process with a descriptor of the same open file can clear it.
+//! Wake-up channels between the engine and a program. Neither side can make the other block when it
+//! rings or clears a bell. O_NONBLOCK alone does not ensure that. The flag belongs to an open file,
+//! so every process with a descriptor of the same open file can clear it.
 //!
-//! - The engine's bells are eventfds ([`create`]), one for each program, which the engine neither
-//!   reads nor writes: it has them in its epoll set, edge-triggered, where each write counts. They
+//! - The engine's bells are eventfds ([`create`]), one for each program. The engine neither reads
+//!   nor writes them: its epoll set has them edge-triggered, where each write counts. The eventfds
 //!   have no O_ASYNC.
 //! - A program's bell is a pair of sockets ([`pair`]): each side has an end of its own, and
-//!   [`toll`] asks for non-blocking with the call. A pipe would not do: a reader whose memory is
-//!   slow to be there (userfaultfd, FUSE) holds the pipe's mutex meanwhile, which the writer wants
-//!   whatever its flags.
+//!   [`toll`] asks for non-blocking with the call. A pipe would not do: a reader whose page faults
+//!   slowly (userfaultfd, FUSE) holds the pipe's mutex, which the writer wants whatever its flags.
 //!
 //! ```
 //! use std::os::fd::AsFd;
@@ -36,7 +35,7 @@ const RINGS: usize = 64;
 /// An eventfd that nobody rang, for [`ring`]: close-on-exec and non-blocking.
 ///
 /// # Errors
-/// Those of eventfd(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
+/// Errors of eventfd(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
 pub fn create() -> io::Result<Fd> {
     Ok(opened(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?.into())
 }
@@ -51,7 +50,7 @@ pub fn ring(doorbell: BorrowedFd<'_>) {
 /// Both are close-on-exec.
 ///
 /// # Errors
-/// Those of socketpair(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
+/// Errors of socketpair(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
 pub fn pair() -> io::Result<(Fd, Fd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) =
@@ -93,9 +92,8 @@ mod tests {
         toll(ours.as_fd());
     }
 
-    /// What programs rely on, which clear their bell after several rings: each is an edge though
-    /// the ones before it are still there, and a few fit into the shortest buffer that Linux gives
-    /// a socket.
+    /// Programs clear their bell after several rings, so each ring must be an edge while former
+    /// ones are unread. The shortest buffer that Linux gives a socket has room for a few.
     #[test]
     fn each_ring_of_a_program_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -122,9 +120,8 @@ mod tests {
         events.len()
     }
 
-    /// What the engine relies on: in an edge-triggered set each write to an eventfd counts,
-    /// whatever its count is and though nobody reads it, and one that did not fit leaves nothing
-    /// behind.
+    /// In an edge-triggered set each write to an eventfd counts, though nobody reads it. The engine
+    /// relies on both: a write that did not fit leaves nothing behind.
     #[test]
     fn each_write_to_an_eventfd_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};

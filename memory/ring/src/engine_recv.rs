@@ -17,10 +17,10 @@ use crate::windows::Windows;
 ///
 /// No memory is attached while the FIFO is empty and idle; the first byte attaches it.
 ///
-/// A thread that has `rx_lock` may be in the midst of a copy. So memory is taken away under that
-/// lock only, which the engine tries and never waits for; what cannot be taken at the end is kept
-/// by [`Windows`] until the thread is out. And a slot may have had a FIFO before, whose positions
-/// the thread still uses: this one begins when nobody is inside.
+/// A thread that has `rx_lock` may be in the midst of a copy. So the engine takes memory away under
+/// that lock only, which it tries and never waits for. [`Windows`] keeps memory that cannot be
+/// taken at the end, until the thread is out. And a slot may have had a FIFO before, whose
+/// positions the thread still uses: this one begins when nobody is inside.
 #[derive(Debug)]
 pub struct EngineRecv {
     windows: Windows,
@@ -100,7 +100,7 @@ impl EngineRecv {
         true
     }
 
-    /// Leaves the slot to a new FIFO. This one holds nothing any more.
+    /// Leaves the slot to a new FIFO. The former FIFO holds no memory any more.
     pub fn retire(&mut self) {
         self.give_back();
         (self.nominal, self.nominal_max, self.ahead) = (0, 0, 0);
@@ -156,8 +156,8 @@ impl EngineRecv {
     }
 
     /// Stores a record: `header`, `payload`, and padding up to a multiple of 8; all of it or
-    /// nothing. False: no room. Where nothing is unread there is room for any, as on Linux: a
-    /// program that set SO_RCVBUF below the size of a datagram could never receive it otherwise.
+    /// nothing. False: no room. A record of any length fits where nothing is unread, as on Linux.
+    /// Otherwise a program that set SO_RCVBUF below the size of a datagram could never receive it.
     pub fn push_record(&mut self, header: &[u8], payload: &Payload<'_>) -> bool {
         let padded = (header.len() as u32 + payload.len()).next_multiple_of(8);
         if padded <= self.nominal || self.unread() != 0 {
@@ -201,8 +201,8 @@ impl EngineRecv {
         }
     }
 
-    /// Not while a thread is inside: a signal handler may have emptied the FIFO on top of a call
-    /// that has counted bytes and goes on to copy them.
+    /// Takes the memory away, unless a thread is inside. A signal handler may have emptied the FIFO
+    /// on top of a call that has counted bytes and will copy them.
     fn detach(&mut self) {
         if !try_lock_engine(&self.shared().rx_lock) {
             return;
@@ -234,8 +234,8 @@ impl EngineRecv {
         let Some(new) = self.windows.take(Side::Recv, self.nominal, self.ahead) else {
             return;
         };
-        // A thread that holds the lock may have counted bytes; see `detach`. It is tried again with
-        // the next bytes.
+        // A thread that holds the lock may have counted bytes; see `detach`. The next bytes try
+        // again.
         if new.cap() <= old.cap() || !try_lock_engine(&self.shared().rx_lock) {
             self.windows.give(new);
             return;
@@ -453,7 +453,7 @@ mod tests {
             assert_eq!(program::unread(slot), 40_000);
             assert_eq!(read(&region, slot, 30_000), data[..30_000]);
             assert!(!recv.release_if_empty());
-            // What is behind the unread ones wraps.
+            // The memory behind the unread bytes wraps.
             assert!(recv.write_at(0, &payload(&data[..50_000.min(data.len())])));
             recv.commit(40_000);
             assert!(!recv.write_at(0, &payload(&[0; 20_000])));

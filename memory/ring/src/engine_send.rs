@@ -19,12 +19,13 @@ use crate::windows::Windows;
 /// [`Windows::take_hostile`].
 ///
 /// Memory is attached, moved and released under the slot's `tx_lock` only, which the engine tries
-/// and never waits for. What cannot be taken at the end is kept by [`Windows`] until the thread is
-/// out that may be in the midst of a copy. The thread may also publish what it wrote for a former
-/// FIFO of the slot: where this one begins is seen under the lock, when it gets memory.
+/// and never waits for. [`Windows`] keeps memory that cannot be taken at the end, until the thread
+/// that may be in the midst of a copy is out. The thread may also publish bytes that it wrote for a
+/// former FIFO of the slot. So the position where this FIFO begins is read under the lock, when it
+/// gets memory.
 ///
-/// What [`SendBuffer::peek`] gives pins the bytes: those that are released meanwhile are not given
-/// back to the program, nor the memory to others, before it is dropped. When that is late,
+/// [`SendBuffer::peek`] pins the bytes that it gives out. Until its result is dropped, the program
+/// may not write them again, and no other FIFO gets the memory. When that is late,
 /// [`Windows::pop_unpinned`] names the slot, and [`EngineSend::unpin`] is due.
 #[derive(Debug)]
 pub struct EngineSend {
@@ -50,7 +51,7 @@ pub struct EngineSend {
     hostile: bool,
     /// The slot is another FIFO's.
     retired: bool,
-    /// What is in it is sent whole or not at all.
+    /// Records: the content is sent whole or not at all.
     is_for_records: bool,
 }
 
@@ -61,7 +62,7 @@ const _: () = assert!(size_of::<EngineSend>() <= 56);
 /// copied each time.
 const ENLARGE_BY: u32 = 4;
 
-/// What a FIFO of a stream gets when there is no more: a page, as Linux's `tcp_wmem[0]`.
+/// Size of a stream's FIFO when memory is short: a page, as Linux's `tcp_wmem[0]`.
 const LEAST: u32 = 4096;
 
 /// Whether a transmit FIFO got the window from the reserve: all others are touched at once, as far
@@ -70,16 +71,16 @@ fn has_least(window: &Window) -> bool {
     window.touched() < u64::from(WINDOW_MIN)
 }
 
-/// How many bytes of a window are counted for a FIFO of this limit: its positions wrap at a power
-/// of two, so in time it writes to all of them.
+/// Bytes of a window that are counted for a FIFO of this limit. Its positions wrap at a power of
+/// two, so in time it writes to all of them.
 fn touched_by(limit: u32) -> u32 {
     limit.max(WINDOW_MIN).next_power_of_two()
 }
 
-/// What became of an attempt to attach memory.
+/// Outcome of an attempt to attach memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
-    /// It is there.
+    /// The memory is attached.
     Done,
     /// A program holds the lock: try again.
     Busy,
@@ -223,7 +224,7 @@ impl EngineSend {
         Attach::Done
     }
 
-    /// Leaves the slot to a new FIFO. This one holds nothing any more.
+    /// Leaves the slot to a new FIFO. The former FIFO holds no memory any more.
     pub fn retire(&mut self) {
         self.give_back();
         self.head = self.tail;
@@ -346,8 +347,8 @@ impl EngineSend {
         let cap = self.geometry().cap;
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
             // Tried again at the next hint. A FIFO that has one page because memory was short keeps
-            // the limit: `want_capacity` gives it the rest once there is memory, even while
-            // autotuning enlarges no other.
+            // the limit. `want_capacity` enlarges it once there is memory, even while autotuning
+            // enlarges no other.
             let has_least = self.memory.window().is_some_and(has_least);
             self.limit = if has_least { limit } else { cap };
         }
@@ -439,8 +440,8 @@ impl SendBuffer for EngineSend {
     }
 
     fn want_capacity(&mut self, bytes: u32) {
-        // It began with a page because memory was short, and its peer reads: it gets as much as
-        // others once there is so much.
+        // The FIFO began with a page because memory was short. Its peer reads, so it grows to the
+        // size of others once there is enough memory.
         if self.memory.window().is_some_and(has_least)
             && self.windows().sendable() >= u64::from(touched_by(self.limit))
         {
@@ -466,8 +467,8 @@ impl Drop for EngineSend {
     }
 }
 
-/// After [`SendBuffer::release`]: whether the program waits for room and there is enough to wake it
-/// for, a third of what it may queue (as Linux has it). True: report
+/// Whether the program is to be woken for room, after [`SendBuffer::release`]: it waits, and a
+/// third of its limit is free (as in Linux's `sk_stream_is_writeable`). True: report
 /// [`towpath_shm::layout::event::TX`]; the wish is cleared.
 pub fn take_tx_wanted(slot: &Slot) -> bool {
     // Pairs with `program_fifo::want_room`: either it sees the room, or we see that it wants some.
@@ -597,7 +598,7 @@ mod tests {
         let region = Region::create().unwrap();
         let windows = Windows::new(&region, 1 << 30);
         let (before, slot) = (region.slot(1).unwrap(), region.slot(2).unwrap());
-        // Somebody else's bytes, whose window comes around with its pages.
+        // Another socket's bytes, in a window that is handed out again with its pages.
         let mut other = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         other.attach();
         send_all(&region, before, &[0x55; WINDOW_MIN as usize]);

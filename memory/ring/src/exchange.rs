@@ -1,13 +1,13 @@
-//! A ring between two threads of one process, for what is not bytes: items are moved, and each
-//! place may be given back with another item in it.
+//! A ring between two threads of one process that moves items, not bytes. The taker may give each
+//! place back with another item in it.
 //!
-//! So threads that hand packets to each other need no way back for their buffers: whoever takes a
-//! packet leaves an empty one in its place, and the giver finds it when it comes to that place
+//! So threads that hand packets to each other need no second ring for their buffers. The taker
+//! leaves an empty buffer in the packet's place, and the giver finds it when it comes to that place
 //! again. Each has as many as before.
 //!
-//! The algorithm is that of the other rings (`protocol.rs`), a batch at a time: what was given
-//! shows when it is [published](Giver::publish), and places that were taken are free when they are
-//! [given back](Taker::give_back). Between these calls no word is shared.
+//! The algorithm is that of the other rings (`protocol.rs`), a batch at a time. Items show when
+//! they are [published](Giver::publish), and places are free when they are [given
+//! back](Taker::give_back). Between these calls no word is shared.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 
@@ -61,15 +61,15 @@ struct Ring<T> {
 struct Line<T>(T);
 
 // SAFETY: at each time one end alone reaches a place: the taker those from `taken` to `given`, the
-// giver all others. An end learns by an acquiring load that it may reach one, from the releasing
-// store after the other end left it; each end is one thread's at a time, because its methods take
-// it by `&mut`. So an item is sent from thread to thread, and not shared.
+// giver all others. An end learns by an acquiring load that it may reach a place, from the
+// releasing store after the other end left it. Each end is one thread's at a time, because its
+// methods take it by `&mut`. So an item is sent from thread to thread, and not shared.
 unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: what it owns is its items.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// What is in the place of position `at` is exchanged for `item`.
+    /// Exchanges the content of the place of position `at` for `item`.
     ///
     /// # Safety
     /// The place is the caller's, by what [`Ring`]'s positions say.
@@ -92,7 +92,7 @@ pub struct Giver<T> {
     ring: Arc<Ring<T>>,
     /// The next place.
     at: u32,
-    /// What the taker was told.
+    /// Position up to which the taker sees items.
     published: u32,
     /// Up to here places are known to be ours.
     free_until: u32,
@@ -114,8 +114,8 @@ impl<T> Giver<T> {
                 return Err(item);
             }
         }
-        // SAFETY: `at` is before `free_until`, so that the taker has given the place back, or never
-        // had it; and it sees no place from `published` on.
+        // SAFETY: `at` is before `free_until`, so the taker has given the place back, or never had
+        // it. The taker sees no place from `published` on.
         let left = unsafe { self.ring.replace(self.at, Some(item)) };
         self.at = self.at.wrapping_add(1);
         Ok(left)
@@ -139,7 +139,7 @@ pub struct Taker<T> {
     ring: Arc<Ring<T>>,
     /// The next place.
     at: u32,
-    /// What the giver was told.
+    /// Position up to which the giver sees free places.
     given_back: u32,
     /// Up to here items are known to have been given.
     given_until: u32,

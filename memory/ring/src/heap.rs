@@ -49,7 +49,8 @@ impl Memory {
     /// Whether fragments point to it.
     fn is_lent(&self) -> bool {
         let lent = self.mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) > 1);
-        // What they read is read before the memory is written again.
+        // Pairs with the drop of the last fragment: its reads happen before the memory is written
+        // again.
         fence(Ordering::Acquire);
         lent
     }
@@ -138,7 +139,8 @@ fn message(iovecs: &mut ([libc::iovec; 2], usize)) -> libc::msghdr {
 /// The smallest memory.
 const FIRST: u32 = 16 << 10;
 
-/// A receive FIFO that its owner reads directly. It has no memory before the first byte comes.
+/// A receive FIFO that its owner reads directly. The FIFO has no memory before the first byte
+/// arrives.
 ///
 /// ```
 /// use towpath_ring::{HeapRecv, Payload, RecvBuffer};
@@ -194,7 +196,7 @@ impl HeapRecv {
     /// took, 0 when nothing is unread. Never blocks, and raises no SIGPIPE.
     ///
     /// # Errors
-    /// Those of send(2): `WouldBlock` when the socket takes nothing now, `BrokenPipe` and
+    /// Errors of send(2): `WouldBlock` when the socket takes nothing now, `BrokenPipe` and
     /// `ConnectionReset` when it never will. Nothing is consumed then.
     pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.peek();
@@ -253,11 +255,12 @@ impl RecvBuffer for HeapRecv {
     }
 }
 
-/// A transmit FIFO that its owner writes directly. It has no memory before the first byte comes.
+/// A transmit FIFO that its owner writes directly. The FIFO has no memory before the first byte is
+/// written.
 ///
 /// Released bytes are not written again while fragments point to them: what is queued moves to
-/// other memory then. That is seldom, as where the fragments are packets on the way and the bytes
-/// were acknowledged: packets that go again.
+/// other memory then. Moves are rare: a retransmission has to be on its way while the
+/// acknowledgment of its bytes arrives.
 ///
 /// ```
 /// use towpath_ring::{HeapSend, Payload, SendBuffer};
@@ -338,11 +341,12 @@ impl HeapSend {
         true
     }
 
-    /// Receives from a socket of the kernel straight into it; returns how many bytes it was, 0 when
-    /// the peer sends no more, or there is no [`HeapSend::room`] or no memory for it. Never blocks.
+    /// Receives from a socket of the kernel straight into the memory; returns the number of bytes.
+    /// 0: the peer sends no more, or there is no [`HeapSend::room`] or no memory for it. Never
+    /// blocks.
     ///
     /// # Errors
-    /// Those of recv(2): `WouldBlock` when nothing is there now, `ConnectionReset` and others of
+    /// Errors of recv(2): `WouldBlock` when nothing is there now, `ConnectionReset` and others of
     /// the connection.
     pub fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.spare();

@@ -1,13 +1,19 @@
-//! Rings and byte FIFOs over shared memory, and the protocol by which one side sleeps and the
-//! other wakes it. One algorithm each, checked with loom.
+//! Rings and byte FIFOs over shared memory, and the protocol by which one side sleeps and the other
+//! wakes it. Each algorithm exists once, and loom checks it.
 //!
-//! Reading order: [`towpath_shm::layout`] (the contract) → `protocol` (the algorithms alone) →
-//! [`Region`], [`Channel`] and [`Status`] (the memory) → [`Life`] (how the engine's end is noticed)
-//! → [`program_fifo`] (a program's ends of a socket) → [`EngineRecv`] and [`EngineSend`] (the
-//! engine's ends, which believe nothing) → `pins` (what packets point to) → [`Windows`] (who gets
-//! how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends without another process. Apart
-//! from these stand the locks, `lock.rs` and `process_lock.rs`, and what they have in common,
-//! `word.rs`; and [`Relay`], by which threads of one process take turns at an engine.
+//! Reading order:
+//! 1. [`towpath_shm::layout`]: the contract.
+//! 2. `protocol`: the algorithms alone.
+//! 3. [`Region`], [`Channel`] and [`Status`]: the memory.
+//! 4. [`Life`]: how programs notice the engine's end.
+//! 5. [`program_fifo`]: a program's ends of a socket.
+//! 6. [`EngineRecv`] and [`EngineSend`]: the engine's ends, which trust no word of the program.
+//!    [`HeapRecv`] and [`HeapSend`] are the same ends without another process.
+//! 7. `pins`: bytes that packets point to.
+//! 8. [`Windows`]: distribution of the memory.
+//!
+//! The locks, `lock.rs` and `process_lock.rs`, stand apart, with their common part `word.rs`. By
+//! [`Relay`] threads of one process take turns at an engine.
 //!
 //! # Example
 //! A program and its engine, in one process: the program's bytes go through a socket's transmit
@@ -15,8 +21,8 @@
 //! ```
 //! use std::os::fd::AsFd;
 //! use towpath_ring::{
-//!     Appended, Attach, Channel, EngineChannel, EngineSend, EngineStatus, Region, Rung, SendBuffer, Status,
-//!     Wanted, Windows, append, doorbell, program_fifo, push_command, ring_engine,
+//!     Appended, Attach, Channel, EngineChannel, EngineSend, EngineStatus, Region, Rung, SendBuffer,
+//!     Status, Wanted, Windows, append, doorbell, program_fifo, push_command, ring_engine,
 //! };
 //! use towpath_shm::layout::{Command, op};
 //!

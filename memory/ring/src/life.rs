@@ -1,23 +1,23 @@
 //! How programs learn that the engine has ended, whatever ended it.
 //!
-//! A thread that waits for one socket sleeps on a futex, which nobody wakes when the engine is
-//! killed, and which cannot be waited for together with a descriptor. The kernel does wake threads
-//! then, by *robust lists* (set_robust_list(2), Documentation/locking/robust-futexes.rst): when a
-//! thread ends, in whatever way, it goes through the list that the thread has registered, sets
-//! FUTEX_OWNER_DIED in each word that holds the thread's id, and wakes one of those who sleep on
-//! it. So the engine's thread has a list of words in the status page, which it never gives back
-//! while it lives, and programs sleep on such a word and the socket's at once (futex_waitv(2)).
+//! A thread that waits for one socket sleeps on a futex. When the engine is killed, the futex is
+//! not woken, and a thread cannot sleep on it together with a descriptor. The kernel does wake
+//! threads by *robust lists* (set_robust_list(2), Documentation/locking/robust-futexes.rst). When a
+//! thread ends, in whatever way, the kernel walks the list that the thread has registered. In each
+//! word that holds the thread's id it sets FUTEX_OWNER_DIED, and wakes one sleeper. So the engine's
+//! thread has a list of words in the status page, which it never gives back while it lives.
+//! Programs sleep on such a word and the socket's at once (futex_waitv(2)).
 //!
 //! ```text
-//!   private memory:  head ──► entry 0 ──► entry 1 ──► … ──► head       (addresses: not for programs)
+//!   private memory:  head ──► entry 0 ──► entry 1 ──► … ──► head    (addresses: not for programs)
 //!                               ┊ offset    ┊ offset
-//!   status page:              word 0      word 1      …                (tid | FUTEX_WAITERS)
+//!   status page:              word 0      word 1      …             (tid | FUTEX_WAITERS)
 //! ```
 //!
 //! The kernel wakes one thread a word, and that thread may be stopped, or leave its call by
-//! siglongjmp. So each process has a word of its own, as far as there are words ([`LIVES`]), and
-//! the first thread of a process that sees the engine's end, in whatever call, wakes the others
-//! that sleep on the word ([`crate::Status::wake`]).
+//! siglongjmp. So each process has a word of its own, as far as there are words ([`LIVES`]). The
+//! first thread of a process that sees the engine's end, in whatever call, wakes the word's other
+//! sleepers ([`crate::Status::wake`]).
 //!
 //! The word also tells of the end those that do not sleep, without a system call.
 
@@ -33,10 +33,10 @@ use towpath_shm::syscall::syscall;
 /// FUTEX_WAITERS of linux/futex.h: the kernel is to wake somebody when the owner dies.
 const WAITERS: u32 = 0x8000_0000;
 
-/// The life of the engine's thread, as programs see it. It ends when this is dropped, or when the
-/// thread ends in any other way.
+/// The life of the engine's thread, as programs see it. The life ends when `Life` is dropped, or
+/// when the thread ends in any other way.
 ///
-/// It is of the thread that made it, and cannot be sent to another.
+/// `Life` belongs to the thread that made it, and cannot be sent to another.
 #[derive(Debug)]
 pub struct Life {
     mapping: Arc<Mapping>,
@@ -62,7 +62,7 @@ struct List {
     entries: [usize; LIVES],
 }
 
-/// What set_robust_list wants to be told: without the entries.
+/// Length that set_robust_list(2) expects: that of the head alone, without the entries.
 const HEAD_LEN: usize = std::mem::offset_of!(List, entries);
 
 impl Life {
@@ -108,8 +108,8 @@ impl Drop for Life {
         if let Some(list) = self.list.take()
             && !set_robust_list(self.before.0, self.before.1)
         {
-            // It cannot fail, having been set before. If it did, the kernel would still read the
-            // list.
+            // `set_robust_list` cannot fail here: it accepted the same length before. If it did,
+            // the kernel would still read the list.
             Box::leak(list);
         }
         for word in self.words() {
@@ -121,7 +121,7 @@ impl Drop for Life {
 
 /// Wakes all that sleep on a word of the page.
 pub(crate) fn wake(word: &AtomicU32) {
-    // It fails only where there is no memory at the address.
+    // A wake-up fails only where there is no memory at the address.
     let _ = futex::wake(word, Flags::empty(), u32::MAX >> 1);
 }
 

@@ -2,20 +2,18 @@
 //!
 //! The word is 0, or the owner: the number of its process's channel and its thread id, with
 //! [`LOCK_CONTENDED`] when somebody sleeps. A process that dies with a lock (kill -9 of one of
-//! several) must not stop the others. Only the engine can tell for sure: thread ids mean nothing
-//! from one PID namespace to another, but a process that is gone has closed its control socket. The
-//! engine then gives its locks back ([`release_dead`]). Sleepers look whether the engine itself
-//! still lives.
+//! several) must not stop the others. Only the engine can tell for sure. A thread id means nothing
+//! in another PID namespace, but a dead process has closed its control socket. The engine then
+//! gives its locks back ([`release_dead`]). Sleepers look whether the engine itself still lives.
 //!
-//! A lock is also what keeps a slot and its memory from being used again under a thread. The thread
-//! locks, then looks whether the slot is still its socket's; the engine first takes back what leads
-//! there (the generation, or a FIFO's geometry), then looks at the lock ([`end_generation`],
-//! [`are_out`]):
+//! A lock also keeps a slot and its memory from being used again under a thread. The thread locks,
+//! then looks whether the slot is still its socket's. The engine first takes back the generation or
+//! a FIFO's geometry, then looks at the lock ([`end_generation`], [`are_out`]):
 //!
 //! ```text
 //!   thread: lock, look at the generation, use positions and bytes, unlock
 //!   engine: next generation, lock free? yes: use the slot again
-//!                                       no:  LOCK_ENGINE into the word; the thread that unlocks tells
+//!                                       no:  LOCK_ENGINE into the word; the unlocking thread tells
 //! ```
 //!
 //! All of these steps but the looks at the generation are read-modify-writes of one word, which
@@ -38,8 +36,8 @@ const SLICE_MIN: Duration = Duration::from_millis(2);
 /// Between two such looks, in the end.
 const SLICE_MAX: Duration = Duration::from_millis(100);
 /// The engine holds a lock for the time of a copy. If it holds one for longer than this, it is dead
-/// or stopped, and the lock is taken from it; it notices that when it gives the lock back, and
-/// resets the connection.
+/// or stopped, and the lock is taken from it. The engine notices the loss when it gives the lock
+/// back, and resets the connection.
 const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 
 /// The bits of a lock word that say who has it.
@@ -52,7 +50,7 @@ const DEPTH: usize = 4;
 /// Honest threads change it once or twice per call.
 const LOOKS: u32 = 1000;
 
-/// What a thread that locks needs of the attachment of its process.
+/// The part of its process's attachment that a locking thread needs.
 pub trait Door {
     /// The number of its process's channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: what
     /// its threads own is known by it. 0 before it has one.
@@ -89,10 +87,9 @@ pub struct Guard<'a, D: Door> {
 }
 
 impl<D: Door> Guard<'_, D> {
-    /// The thread had it already: this is a signal handler, on top of a call that is at the same
-    /// end of the same socket and stands still. Its owner has to expect that; see [`crate::append`]
-    /// and
-    /// [`crate::program_fifo::consume_from`].
+    /// Whether the thread had the lock already. If so this is a signal handler, on top of a call at
+    /// the same end of the same socket, which stands still. The interrupted call has to expect the
+    /// handler's bytes; see [`crate::append`] and [`crate::program_fifo::consume_from`].
     pub fn is_nested(&self) -> bool {
         self.nested
     }
@@ -147,8 +144,8 @@ pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     for _ in 0..LOOKS {
         // A word without an owner's bits is a free lock, whatever else a program has written there.
         let next = if held & OWNER == 0 { 0 } else { held | LOCK_ENGINE };
-        // Also where it changes nothing: a load might see an old value, and nobody who locks later
-        // would have to see what we wrote before it.
+        // The exchange is needed even where it changes nothing. A load might see an old value, and
+        // a later locker would not have to see our writes before it.
         match word.compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) if next == 0 => return Ok(()),
             Ok(_) => break,
@@ -233,7 +230,7 @@ fn leave(thread: &Thread, word: &AtomicU32) {
     thread.held.set(last);
 }
 
-// What the interrupted call has noted stays: ours is the newest, or was not noted.
+// The note of the interrupted call stays: ours is the newest, or was not noted.
 fn leave_nested(thread: &Thread) {
     let last = thread.held.get() - 1;
     if let Some(own) = thread.words.get(last) {
@@ -293,12 +290,13 @@ pub(crate) fn unlock_engine(word: &AtomicU32) -> bool {
     unlock(word, |held| held & !LOCK_CONTENDED == LOCK_ENGINE).is_some()
 }
 
-/// What was in the word. None: it is not the caller's.
+/// Unlocks, and returns the former word. None: the lock is not the caller's.
 fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
     word::release(word, is_ours, || futex::wake(word, 1))
 }
 
-/// What a thread knows of itself. One variable: looking one up costs a call in a library.
+/// A thread's knowledge of itself. All of it is one thread-local variable, because looking one up
+/// costs a call in a library.
 struct Thread {
     /// 0: not asked yet. gettid(2) is a system call, and a lock is taken for every read and write.
     id: Cell<u32>,
@@ -321,7 +319,7 @@ impl Thread {
         self.id.get()
     }
 
-    /// What this thread writes into a lock word. Never 0.
+    /// The owner bits that this thread writes into a lock word. Never 0. Never 0.
     #[inline]
     fn owner(&self, channel: u32) -> u32 {
         const THREAD_MASK: u32 = (1 << LOCK_CHANNEL_SHIFT) - 1;
@@ -329,8 +327,8 @@ impl Thread {
     }
 }
 
-/// This thread's id as gettid(2) gives it, without a system call after the first. Of the thread's
-/// PID namespace: in another one it may be another thread's.
+/// Id of the calling thread as gettid(2) gives it, without a system call after the first. The id is
+/// of the thread's PID namespace: in another one it may be another thread's.
 pub fn thread_id() -> u32 {
     THREAD.with(Thread::id)
 }
@@ -388,7 +386,7 @@ mod tests {
     #[test]
     fn a_lock_stays_known_where_there_is_no_room_to_note_another() {
         let words: [AtomicU32; DEPTH] = std::array::from_fn(|_| AtomicU32::new(0));
-        // Who waits gives up: the engine is gone.
+        // A blocked thread gives up at once: the engine is gone.
         let gone = || false;
         let guards: Vec<_> =
             words.iter().map(|word| lock(word, gone).expect("it is free")).collect();

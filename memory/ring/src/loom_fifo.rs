@@ -1,6 +1,6 @@
-//! A FIFO whose two ends are at work at the same time: a side that waits for room or for a read is
-//! told, memory that moves takes its bytes along, and a lock is one thread's or the engine's. As in
-//! [`crate::loom_reuse`], what runs here is what runs in programs and in the engine.
+//! A FIFO with both ends at work at the same time. A side that waits for room or for a read is
+//! told, moved memory takes its bytes along, and a lock has one owner. As in [`crate::loom_reuse`],
+//! what runs here is what runs in programs and in the engine.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -17,7 +17,7 @@ use crate::lock::{lock_rx, try_lock_engine, unlock_engine};
 use crate::loom_reuse::{OLD, Told, model, read, receive, sent, world, write};
 use crate::program_fifo;
 
-/// What a full FIFO holds here: the least of which a third is something.
+/// Capacity of a full FIFO here: the least of which a third is not 0.
 const FULL: u32 = 3;
 
 /// The transmit flag: every published byte is pulled by a visit that a command asked for.

@@ -15,7 +15,7 @@ fn wait(relay: &Relay, thread: u32) {
     let me = Who::Waits.number(thread);
     while relay.take(me, Who::Waits).is_none() {
         let Some(baton) = relay.follow() else {
-            // It is free, or another one was as quick.
+            // The relay is free again, or another thread took the baton meanwhile.
             thread::yield_now();
             continue;
         };
@@ -48,7 +48,8 @@ fn loom_relay_who_leaves_wakes_who_follows() {
     });
 }
 
-/// It rests while another has it, and is called when that one leaves, whoever else is counted.
+/// The thread that stands by rests while another has the relay, and is called when that one leaves,
+/// whoever else is counted.
 #[test]
 fn loom_relay_who_stands_by_is_called() {
     loom::model(|| {
@@ -70,12 +71,12 @@ fn loom_relay_who_stands_by_is_called() {
     });
 }
 
-/// It leaves, and takes it no more. Another one that wants it may have it in between, and goes off
-/// without it: the thread that stands by has it in the end.
+/// The retired thread leaves, and takes the relay no more. Another one that wants it may have it in
+/// between, and goes off without it: the thread that stands by has it in the end.
 #[test]
 fn loom_relay_who_has_retired_is_served() {
     let mut builder = loom::model::Builder::new();
-    // Of three threads all interleavings would take minutes.
+    // All interleavings of three threads would take minutes.
     builder.preemption_bound = Some(2);
     builder.check(|| {
         let relay = Arc::new(Relay::new());
@@ -106,7 +107,7 @@ fn loom_relay_who_has_retired_is_served() {
     });
 }
 
-/// Who stands by lends, then looks for followers; who follows takes what is lent.
+/// The thread that stands by lends, then looks for followers; a follower takes the lent relay.
 #[test]
 fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
     loom::model(|| {
@@ -127,7 +128,7 @@ fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
     });
 }
 
-/// Of two that want what is lent one has it, and who lent it knows.
+/// Two threads want the lent relay: one gets it, and the lender knows.
 #[test]
 fn loom_relay_what_is_lent_is_had_by_one() {
     loom::model(|| {
@@ -163,7 +164,7 @@ fn loom_relay_what_is_lent_is_had_by_one() {
 mod nightly {
     use super::*;
 
-    /// One thread takes the relay twice: each of the two follows the other.
+    /// A single thread takes the relay twice: each of the two follows the other.
     #[test]
     fn loom_relay_each_follower_gets_it() {
         loom::model(|| {

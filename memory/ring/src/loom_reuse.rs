@@ -1,5 +1,5 @@
-//! Slots and memory that are used again, under a thread that is in a call: what runs here is what
-//! runs in programs and in the engine, with loom's words in the slots.
+//! Slots and memory that are used again, under a thread that is in a call. The code under test is
+//! that of programs and of the engine, with loom's words in the slots.
 //!
 //! Bytes are no words of loom's, so a copy happens at once, with the last load before it. The slots
 //! are two: the threads' own, and one that may get its memory.
@@ -24,8 +24,8 @@ use crate::windows::Windows;
 pub(crate) const OLD: u32 = 1;
 const NEXT: u32 = 3;
 
-/// Every interleaving with two switches that nothing asks for: a thread is stopped where it must
-/// not be, and so is the one that runs instead.
+/// Every interleaving with at most two preemptions: one stops a thread at an arbitrary step, and
+/// another stops the thread that runs instead.
 pub(crate) fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -72,7 +72,7 @@ pub(crate) fn receive(recv: &mut EngineRecv, byte: u8) {
     recv.commit(1);
 }
 
-/// What recv(2) does: one attempt.
+/// A single attempt of recv(2).
 pub(crate) fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> {
     let slot = region.slot(0).unwrap();
     let _guard = lock_rx(slot, generation, door)?;
@@ -145,7 +145,7 @@ fn loom_a_slot_used_again_at_once_loses_bytes() {
     reuse_of_a_slot(Rule::DoesNotWait);
 }
 
-/// What send(2) does: one attempt with one byte.
+/// A single attempt of send(2) with one byte.
 pub(crate) fn write(
     region: &Region,
     index: u32,

@@ -94,8 +94,7 @@ struct Events {
 }
 
 impl Events {
-    /// What happened to the one socket there is; `at` is the end, and the last event lies before
-    /// it.
+    /// Tells of the one socket that there is. `at` is the end, and the last event lies before it.
     fn push(&self, at: &mut u32, bits: u32) {
         let last = &self.items[(at.wrapping_sub(1) & (CAP - 1)) as usize];
         if amend(last, |item| item != 0, bits) {
@@ -120,9 +119,9 @@ impl Events {
     }
 }
 
-/// The event path: the ring, bits that are added in it, the sleep flag and the doorbell (modelled
-/// by a count that is looked at once the waker is done: a sleeper without a ring would sleep for
-/// ever).
+/// The event path: the ring, bits that are added in it, the sleep flag and the doorbell. A count
+/// models the doorbell, and is read once the waker is done: a sleeper without a ring would sleep
+/// for ever.
 #[test]
 fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     loom::model(|| {
@@ -189,7 +188,7 @@ impl Waker {
     }
 }
 
-/// The command path: two programs push to rings of their own, one engine sleeps. One program that
+/// The command path: two programs push to rings of their own, one engine sleeps. A program that
 /// never rings does not keep the other from it.
 #[test]
 fn loom_the_engine_never_sleeps_on_commands() {
@@ -214,7 +213,7 @@ fn loom_the_engine_never_sleeps_on_commands() {
     });
 }
 
-/// One program over two sleeps: what it rang for the first does not count for the second.
+/// A program over two sleeps of the engine: a ring for the first does not count for the second.
 #[test]
 fn loom_a_ring_for_one_sleep_is_none_for_the_next() {
     loom::model(|| {
@@ -258,9 +257,9 @@ fn loom_a_thread_that_does_not_ring_was_rung_for() {
     });
 }
 
-/// What threads blocked on one socket share with the engine, and the kernel's half of a sleep: a
-/// thread is not put to sleep on a sequence that has moved on, and who sleeps stays until somebody
-/// wakes all.
+/// Words that threads blocked on one socket share with the engine, and the kernel's half of a
+/// sleep. A thread is not put to sleep on a sequence that has moved on, and a sleeper stays until
+/// all are woken.
 struct Sleepers {
     state: AtomicU32,
     seq: AtomicU32,
@@ -297,14 +296,15 @@ impl Sleepers {
         }
     }
 
-    /// Who sleeps still when everything has been published was forgotten.
+    /// Whether the thread is awake once everything has been published: a sleeper at that time was
+    /// forgotten.
     fn is_woken(&self, seq: Option<u32>) -> bool {
         seq.is_none_or(|seq| self.woken.load(Ordering::SeqCst) & (1 << seq) != 0)
     }
 }
 
-/// A thread blocked on one socket that waits for the second thing, while another one has said that
-/// it sleeps: the first thing wakes both, and nobody is forgotten then.
+/// A thread blocked on one socket that waits for the second thing, while another has said that it
+/// sleeps. The first thing wakes both, and neither is forgotten then.
 #[test]
 fn loom_a_waiter_is_woken_or_does_not_sleep() {
     let mut builder = loom::model::Builder::new();

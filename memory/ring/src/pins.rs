@@ -5,22 +5,23 @@
 //!    |== acknowledged, pinned ==|== sent, or to be sent ================|-- room --|
 //!  the program's tx_head     SND.UNA                                  tx_tail
 //! ```
-//! What the peer has acknowledged is released, but the program may not write there yet while a
-//! packet that points there waits for its device: a retransmission, or the last packets of a
+//! Acknowledged bytes are released, but the program may not write there while a packet that points
+//! there waits for its device. A retransmission is such a packet, and so are the last ones of a
 //! connection that was reset. Packets do not come back in the order of their bytes, so bytes are
 //! not counted one by one. All packets that are made between two moments hold one [`Pin`], which
-//! counts them. When bytes are released while such packets are out, a period begins: packets that
-//! are made from then on have another pin, and cannot point to what was released before. When the
-//! last packet of the former period has come back, all of that is free, and the pin is the next
-//! period's: there are two for each window, and nothing is allocated for a packet.
+//! counts them. When bytes are released while such packets are out, a period begins. Packets that
+//! are made from then on have another pin, and cannot point to bytes released before. When the last
+//! packet of the former period has come back, its bytes are free, and the pin serves the next
+//! period. A window has two pins, and nothing is allocated for a packet.
 //!
-//! While no packet is out when bytes are released, as where the device takes everything in the turn
-//! that sends it, there is one period for ever, and a pin costs what keeping the memory mapped
-//! does. Otherwise bytes are free again after at most the time that packets spend in queues, twice.
+//! While no packet is out when bytes are released, the first period lasts for ever. A pin then
+//! costs as much as keeping the memory mapped. A device that takes all packets in the turn that
+//! sends them is such a case. Otherwise bytes are free again after at most the time that packets
+//! spend in queues, twice.
 //!
-//! The window itself is kept by the pins: a FIFO that ends, or moves to a larger window, leaves it
-//! to the packets, and the last of them gives it back. A small packet may keep a large window so.
-//! When such windows are many ([`Windows::take_forsaken`]), whoever has the packets copies them.
+//! The pins keep the window itself. A FIFO that ends, or moves to a larger window, leaves it to the
+//! packets, and the last of them gives it back. A small packet may keep a large window so. When
+//! such windows are many ([`Windows::take_forsaken`]), whoever has the packets copies them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -30,9 +31,9 @@ use towpath_shm::{Backing, Mapping};
 use crate::area::Window;
 use crate::windows::Windows;
 
-/// The memory of a FIFO. What it takes to know about packets is there from the first that points to
-/// the window until the window goes, since most windows are for little that is copied. All of it is
-/// in 16 bytes, of which each connection has them.
+/// The memory of a FIFO. The first packet that points to the window makes the record of pins, which
+/// stays until the window goes. Most windows carry few bytes, which are copied. All of it is in 16
+/// bytes, of which each connection has them.
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// None: where to get some.
@@ -125,7 +126,7 @@ impl Memory {
 /// The window of a FIFO, and what packets point to in it.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    /// What the packets hold that are made now.
+    /// The pin that newly made packets hold.
     pin: Arc<Pin>,
     /// The other one, once there was need of it.
     other: Option<Arc<Pin>>,
@@ -139,7 +140,7 @@ pub(crate) struct Pinned {
     front: u32,
 }
 
-/// What packets of one period hold, and so keep.
+/// The token that packets of one period hold: it keeps their bytes and the mapping.
 #[derive(Debug)]
 pub(crate) struct Pin {
     mapping: Arc<Mapping>,
@@ -231,8 +232,8 @@ impl Pin {
 
     /// Asks to be told when the last packet has come back. False: it has.
     ///
-    /// Either the packet that comes back last sees that it is awaited, or it is seen here that none
-    /// is out: the two words are written and read in one order by all (SeqCst).
+    /// Either the packet that comes back last sees `is_awaited`, or `out` is seen to be 0 here.
+    /// Both words are read and written in one order by all threads (SeqCst).
     fn await_return(&self) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let is_out = self.out.load(Ordering::SeqCst) > 0;
@@ -339,7 +340,7 @@ mod tests {
         program::want_room(slot);
         assert_eq!((program::room(slot), send.len()), (0, WINDOW_MIN - 1000));
         assert_eq!(slot.tx_unacked.load(Relaxed), 1000, "to the program it is there and was sent");
-        // What is made later does not hold back what was released before.
+        // Packets that are made later do not hold back bytes that were released before.
         let second = send.peek(0, 2000);
         send.release(40_000);
         assert!(unpinned(&windows).is_empty());
@@ -418,7 +419,7 @@ mod tests {
         }
     }
 
-    /// Of many FIFOs that end with packets out, each of which keeps far more than it has.
+    /// Many FIFOs end with packets out, each of which keeps far more memory than it has bytes.
     #[test]
     fn windows_that_packets_alone_keep_are_counted() {
         const MOST: u64 = 1 << 30;
@@ -439,7 +440,7 @@ mod tests {
         }
         assert!(packets.iter().all(Fragments::is_forsaken));
         packets.clear();
-        // Those whose packets have come back before count for nothing.
+        // FIFOs whose packets have come back before do not count.
         for slot in 0..20 {
             let mut send = EngineSend::new(&windows, slot, WINDOW_MAX, WINDOW_MAX);
             assert_eq!(send.attach(), Attach::Done);
@@ -473,8 +474,8 @@ mod tests {
     }
 
     /// A program that writes on though nothing is free, because packets point to all of it: it
-    /// overwrites what these carry, which is its own. It is told from others like one that writes
-    /// any other position that cannot be.
+    /// overwrites what these carry, which is its own. [`Windows::take_hostile`] names it like a
+    /// program that writes any other impossible position.
     #[test]
     fn a_program_that_writes_over_pinned_bytes_is_hostile() {
         let region = Region::create().unwrap();
@@ -498,9 +499,8 @@ mod tests {
         assert_eq!((believed, windows.take_hostile()), (0, vec![1]));
     }
 
-    /// Two sockets with a program that writes whatever it has room for, packets that come back in
-    /// any order, and FIFOs that grow, lose their memory and end meanwhile: no packet changes, and
-    /// in the end all memory is there.
+    /// Two sockets and a program that fills all room. Packets come back in any order, while FIFOs
+    /// grow, lose their memory and end. No packet changes, and in the end all memory is there.
     #[test]
     fn no_byte_is_written_again_while_a_packet_points_to_it() {
         for seed in 1..=40 {

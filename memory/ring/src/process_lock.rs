@@ -57,8 +57,8 @@ impl<T> Lock<T> {
         LockGuard(self)
     }
 
-    /// Waits for it. None if this thread has it already: then this is a signal handler, and the
-    /// call that would have to give it back is interrupted by it.
+    /// Waits for it. Waits for the lock. None if this thread has it already: then the caller is a
+    /// signal handler on top of the call that would have to unlock.
     #[inline]
     pub fn lock_unless_mine(&self) -> Option<LockGuard<'_, T>> {
         let me = thread_id();
@@ -94,7 +94,7 @@ impl<T> Drop for LockGuard<'_, T> {
             word,
             |held| held != 0,
             || {
-                // It fails only where there is no memory at the address.
+                // A wake-up fails only where there is no memory at the address.
                 let _ = futex::wake(word, Flags::PRIVATE, 1);
             },
         );

@@ -1,9 +1,9 @@
 //! A program's ends of a socket's two FIFOs.
 //!
-//! A reader (peek, consume) must hold [`crate::lock_rx`], a writer (room, write, publish)
-//! [`crate::lock_tx`]: positions and geometry are consistent under the lock only. The engine
-//! is trusted here, but another process of the same run may have scribbled: what does not fit the
-//! region is no bytes and no room, never a fault.
+//! A reader (peek, consume) must hold [`crate::lock_rx`], a writer (room, write, publish) the lock
+//! of [`crate::lock_tx`]: positions and geometry are consistent under the lock only. The engine is
+//! trusted here, but another process of the same run may have scribbled. Geometry that does not fit
+//! the region counts as no bytes and no room, and never faults.
 
 use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::Slot;
@@ -94,13 +94,13 @@ pub fn queued(slot: &Slot) -> u32 {
     slot.tx_tail.load(Ordering::Acquire).wrapping_sub(head)
 }
 
-/// What is queued when the bytes end at `position`.
+/// Bytes queued when they end at `position`.
 pub(crate) fn queued_at(slot: &Slot, position: u32) -> u32 {
     position.wrapping_sub(slot.tx_head.load(Ordering::Acquire))
 }
 
-/// Copies bytes in, `skip` beyond those published; returns how many found place in the memory
-/// (which can be more than [`room`], which is about how much one should).
+/// Copies bytes in, `skip` beyond those published. Returns how many the memory had place for: it
+/// can be larger than `tx_limit`, by which [`room`] tells how many to write.
 pub fn write(region: &Region, slot: &Slot, skip: u32, from: &[u8]) -> usize {
     let position = slot.tx_tail.load(Ordering::Relaxed).wrapping_add(skip);
     write_at(region, slot, position, from)

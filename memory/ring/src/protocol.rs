@@ -3,12 +3,12 @@
 //! Four of them:
 //! - a ring with one producer and one consumer ([`produce`], [`consume`]);
 //! - going to sleep without missing anything ([`doze`], [`rouse`], and [`signal`] for many
-//!   sleepers): the sleeper says that it sleeps, then looks again; the waker publishes, then looks
+//!   sleepers). The sleeper says that it sleeps, then looks again. The waker publishes, then looks
 //!   whether anybody sleeps. A SeqCst fence between the two steps of each makes it impossible that
 //!   both look too early;
 //! - the same for one sleeper and many wakers that do not trust each other ([`fall_asleep`],
-//!   [`wake_up`], [`unrung`]): the sleeper alone writes the word, a number that says which sleep it
-//!   is, and each waker remembers for itself which one it has rung for;
+//!   [`wake_up`], [`unrung`]). The sleeper alone writes the word, a number that identifies the
+//!   sleep. Each waker remembers for itself which sleep it has rung for;
 //! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes
 //!   it.
 
@@ -114,9 +114,10 @@ pub(crate) fn wake_up<N: Number>(epoch: &N, at: &mut u64) {
     epoch.store(*at, Ordering::Relaxed);
 }
 
-/// After something was published: the sleep that this waker is to ring for, and has not yet. It
-/// notes it in `rung` after it rang, never before: a thread that stops between the two would keep
-/// the others of its process from ringing. Two that ring at a time only wake a sleeper twice.
+/// After something was published: the sleep that this waker is to ring for, and has not yet. The
+/// waker notes the sleep in `rung` after it rang, never before. Otherwise a thread that stops
+/// between the two would keep the others of its process from ringing. Two that ring at a time only
+/// wake a sleeper twice.
 pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
     N::fence();
     let sleep = epoch.load(Ordering::Relaxed);
@@ -128,15 +129,15 @@ pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
 /// was killed, costs one needless wake-up.
 pub(crate) fn signal<W: Word>(seq: &W, asleep: &W) -> bool {
     W::fence();
-    // Taken before the sequence moves on, so that a thread that sees the new sequence also sees
-    // `asleep` cleared, and sets it again before it sleeps.
+    // `asleep` is cleared before the sequence moves on. So a thread that sees the new sequence also
+    // sees `asleep` cleared, and sets it again before it sleeps.
     let wake = asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0;
     seq.fetch_add(1, Ordering::Release);
     wake
 }
 
-/// The sleeper's first half against [`signal`]: returns the sequence to sleep on. What it waits for
-/// must be looked at between this call and the sleep.
+/// The sleeper's first half against [`signal`]: returns the sequence to sleep on. The caller checks
+/// its condition between this call and the sleep.
 pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
     loop {
         asleep.store(1, Ordering::Relaxed);
@@ -151,7 +152,8 @@ pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
 }
 
 /// Producer: adds bits to the item in a place, if `is_it` finds there the one that is meant. False:
-/// the consumer has taken it. Nobody else changes an item, so there is nothing to try twice.
+/// the consumer has taken it. The producer alone changes an item, except for the consumer's take,
+/// so one attempt is enough.
 pub(crate) fn amend<W: Word>(place: &W, is_it: impl FnOnce(u32) -> bool, bits: u32) -> bool {
     let item = place.load(Ordering::Relaxed);
     is_it(item) && place.replace(item, item | bits)

@@ -16,7 +16,7 @@ use towpath_shm::layout::{
 /// `docs/decisions/0001-one-region-per-run.md`). Clones are the same memory, which stays mapped
 /// until the last is dropped.
 ///
-/// It takes [`REGION_LEN`] bytes of address space, and memory for the pages that are touched only.
+/// A region takes [`REGION_LEN`] bytes of address space, and memory for touched pages only.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -115,8 +115,8 @@ fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
 /// The memory of the rings between one process and one shard of the engine. Clones are the same
 /// memory.
 ///
-/// It says nothing of whose turn it is: the program's ends are [`crate::push_command`] and
-/// [`crate::pop_event`], under locks of its process, and the engine's are those of
+/// A channel does not order its users. The program's ends are [`crate::push_command`] and
+/// [`crate::pop_event`], under locks of its process. The engine's are those of
 /// [`crate::EngineChannel`].
 #[derive(Debug, Clone)]
 pub struct Channel {
@@ -202,7 +202,8 @@ impl Channel {
         self.mapping.write(self.at + REQUEST_OFFSET, wire);
     }
 
-    /// What is beyond its length is zero.
+    /// Copies the request out. Bytes beyond its length are zero, for they may be an older
+    /// request's.
     pub(crate) fn read_request(&self) -> Box<Request> {
         let mut bytes = [0; size_of::<Request>()];
         self.mapping.read(self.at + REQUEST_OFFSET, &mut bytes);

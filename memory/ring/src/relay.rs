@@ -1,8 +1,8 @@
-//! Who of the threads of a process does what one of them has to do, and who takes over.
+//! Turns of threads of a process at work that one of them has to do, and how the next takes over.
 //!
-//! One word says who has it: 0, or a thread's number. Any thread may take it that has nothing else
-//! to do; one is always there for it, which stands by. That one costs the others nothing while they
-//! are busy:
+//! The word `holder` is 0, or the number of the thread that has the relay. Any thread may take it
+//! that has nothing else to do; the thread that stands by is always there for it. The latter costs
+//! the others nothing while they are busy:
 //!
 //! ```text
 //!   waits:      take ─► (works) ─► lend ─► (sleeps) ─► take back ─► (works) ─► leave ─► pass on
@@ -15,20 +15,20 @@
 //! A thread that waits need not follow: it may sleep on words of its own alone, and leave it to
 //! others.
 //!
-//! No wake-up is lost. Either a thread has it, or the one that stands by looks now and then. Two
-//! pairs of steps see to that, each with a fence (SeqCst) in between, so that of two threads one
-//! sees what the other has done (checked with loom):
-//! - who finds that another has it counts itself among the followers, then looks whether that is
-//!   still so; who leaves frees the word, then looks whether any are counted. The baton, on which
-//!   followers sleep, changes then, and who was about to sleep on it does not;
-//! - who stands by says that it rests, then looks whether somebody has it; who leaves frees the
-//!   word, then looks whether it rests. So it does not matter if the followers that are counted are
-//!   there no more: a signal handler may leave a call by siglongjmp.
+//! No wake-up is lost: either a thread has the relay, or the thread that stands by looks now and
+//! then. Two pairs of steps ensure it. Each has a fence (SeqCst) between its steps, so that one of
+//! two threads sees the other's step (checked with loom):
+//! - A thread that finds the relay taken counts itself among the followers, then looks again
+//!   whether it is. A thread that leaves frees the word, then looks whether any are counted. The
+//!   baton, on which followers sleep, changes then, and who was about to sleep on it does not;
+//! - The thread that stands by says that it rests, then looks whether the relay is taken. A thread
+//!   that leaves frees the word, then looks whether that one rests. So it does not matter if the
+//!   followers that are counted are there no more: a signal handler may leave a call by siglongjmp.
 
 use towpath_shm::atomic::{AtomicU32, Ordering, fence};
 use towpath_shm::futex;
 
-/// Nobody has it.
+/// No thread has the relay.
 const FREE: u32 = 0;
 /// With a thread's number: it sleeps, and others may take it.
 const LENT: u32 = 1 << 31;
@@ -36,7 +36,8 @@ const LENT: u32 = 1 << 31;
 /// (PID_MAX_LIMIT).
 const STAND_BY: u32 = 1 << 30;
 
-/// Who has it, and who would take it.
+/// A relay that one thread of the process has at a time; another takes it over when the thread
+/// sleeps or leaves.
 ///
 /// ```
 /// use towpath_ring::{Relay, Who};
@@ -65,7 +66,7 @@ pub struct Relay {
     wanted: AtomicU32,
 }
 
-/// Who wants it, and so from whom it may be taken.
+/// Kinds of threads that want the relay: they decide from which holder it may be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// A thread that would sleep otherwise.
@@ -79,7 +80,7 @@ pub enum Who {
 /// From whom it was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// Nobody had it.
+    /// The relay was free.
     Free,
     /// A thread that sleeps, and is told by what it sleeps on.
     FromSleeper,
@@ -88,7 +89,7 @@ pub enum Taken {
 }
 
 impl Who {
-    /// What stands in the word for a thread of this kind.
+    /// The number for a thread of this kind in the word `holder`.
     pub const fn number(self, thread: u32) -> u32 {
         match self {
             Self::StandsBy => thread | STAND_BY,
@@ -113,7 +114,7 @@ impl Default for Relay {
 }
 
 impl Relay {
-    /// Nobody has it.
+    /// A free relay.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         let [holder, baton, following, elsewhere, rests, wanted] = [const { AtomicU32::new(0) }; 6];
@@ -151,12 +152,12 @@ impl Relay {
         })
     }
 
-    /// This thread wants it, or what it does, and another has it.
+    /// Counts a thread that wants the relay, or the work of its holder, while another has it.
     pub fn want(&self) {
         self.wanted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes with [`Self::want`]. It goes round.
+    /// Changes with [`Self::want`], and wraps.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Ordering::Relaxed)
     }
@@ -166,14 +167,15 @@ impl Relay {
         self.holder.load(Ordering::Relaxed) == me
     }
 
-    /// The thread that has it is about to sleep on what tells it of all that it waits for. Of
-    /// [`Self::has_followers`] it sees those who have not seen this.
+    /// Offers the relay to others: its holder is about to sleep on words that tell it of
+    /// everything. The holder asks [`Self::has_followers`] afterwards: each follower is counted
+    /// there, or sees that the relay is lent.
     pub fn lend(&self, me: u32) {
         self.holder.store(me | LENT, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// It is awake. False: another has taken it.
+    /// Takes the lent relay back, after the sleep. False: another has taken it.
     pub fn take_back(&self, me: u32) -> bool {
         let back =
             self.holder.compare_exchange(me | LENT, me, Ordering::Acquire, Ordering::Relaxed);
@@ -218,7 +220,7 @@ impl Relay {
         Some(baton)
     }
 
-    /// What followers sleep on.
+    /// The word that followers sleep on.
     pub fn baton(&self) -> &AtomicU32 {
         &self.baton
     }
@@ -230,14 +232,14 @@ impl Relay {
         self.holder.load(Ordering::Relaxed) == FREE && self.has_followers()
     }
 
-    /// Counts this thread among those who sleep elsewhere, until [`Self::get_up`]. It can be told
-    /// already.
+    /// Counts this thread among those who sleep elsewhere, until [`Self::get_up`]. The holder may
+    /// tell it from here on, before it sleeps.
     pub fn lie_down(&self) {
         self.elsewhere.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// It sleeps no more.
+    /// Ends [`Self::lie_down`]: the thread sleeps no more.
     pub fn get_up(&self) {
         self.elsewhere.fetch_sub(1, Ordering::Relaxed);
     }

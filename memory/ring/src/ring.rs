@@ -27,8 +27,8 @@ impl std::error::Error for Full {}
 /// and calls [`crate::ring_engine`] afterwards.
 ///
 /// # Errors
-/// [`Full`] when [`COMMANDS_MAX`] of them wait, or when something in this process has overwritten
-/// the ring's positions: for those the engine ends the channel, as [`has_ended`] then says.
+/// [`Full`] when [`COMMANDS_MAX`] commands wait, or when code of this process has overwritten the
+/// ring's positions. For such positions the engine ends the channel, as [`has_ended`] then says.
 pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     let header = channel.header();
     let at = header.command_tail.load(Ordering::Relaxed);
@@ -153,8 +153,8 @@ impl EngineChannel {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
     }
 
-    /// Whether the program asks something, its last request being answered. What it had told before
-    /// it asked is in the command ring now.
+    /// Whether the program asks something, its last request being answered. Commands that the
+    /// program pushed before the request are in the ring by now.
     pub fn is_asked(&self) -> bool {
         self.calls.is_asked(&self.channel)
     }
@@ -185,7 +185,7 @@ impl EngineChannel {
     }
 
     /// Whether some of the commands are left that were there at the last [`EngineChannel::mark`].
-    /// Of a ring whose end makes no sense, [`EngineChannel::pop_command`] tells.
+    /// [`EngineChannel::pop_command`] reports a ring whose end is impossible.
     pub fn is_behind_mark(&self) -> bool {
         self.before_mark != 0
     }
@@ -194,9 +194,9 @@ impl EngineChannel {
     /// believed: the program may have written any bytes.
     ///
     /// # Errors
-    /// [`ChannelError`] when the program says that more than [`COMMANDS_MAX`] commands wait, or
-    /// none where there were some at the last [`EngineChannel::mark`]: whoever waits for those
-    /// would wait for ever.
+    /// [`ChannelError`] when more than [`COMMANDS_MAX`] commands wait by the program's positions.
+    /// The same when none waits where [`EngineChannel::mark`] saw some: otherwise the caller would
+    /// wait for those for ever.
     pub fn pop_command(&mut self) -> Result<Option<Command>, ChannelError> {
         let header = self.channel.header();
         let (head, tail) = (&header.command_head, &header.command_tail);
@@ -215,11 +215,10 @@ impl EngineChannel {
 
     /// Tells the program that something happened to a slot (below
     /// [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)): `bits` are of
-    /// [`towpath_shm::layout::event`]. To an event that the program has not taken yet they are
-    /// added: `last` says where the slot's last one was put, and is the caller's to keep, for each
-    /// slot and program. When [`EVENTS_MAX`] of them wait it is told to look at all its sockets
-    /// instead ([`take_events_lost`]). [`EngineChannel::ring`] afterwards, once for all events of a
-    /// turn.
+    /// [`towpath_shm::layout::event`]. Bits are added to an event that the program has not taken
+    /// yet. `last` says where the slot's last event was put; the caller keeps one for each slot and
+    /// program. When [`EVENTS_MAX`] of them wait it is told to look at all its sockets instead
+    /// ([`take_events_lost`]). [`EngineChannel::ring`] afterwards, once for all events of a turn.
     ///
     /// # Errors
     /// [`ChannelError`] when the program has written a position from which the ring would hold more

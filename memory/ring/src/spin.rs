@@ -1,7 +1,8 @@
 //! When to look again before a sleep, instead of sleeping at once.
 
-/// Whether looking for a moment before a sleep pays, as one sleeper has found out. Nobody is to ask
-/// where it would take the processor from the one that it waits for: see [`processors`].
+/// Whether looking for a moment before a sleep pays, as one sleeper has found out. The caller does
+/// not ask where a look would take the processor from the thread that it waits for: see
+/// [`processors`].
 #[derive(Debug, Clone, Copy)]
 pub struct Spin {
     /// Recent successes, 0 to [`Spin::SCORE_MAX`].
@@ -11,12 +12,12 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// It is tried once in so many sleeps when it does not pay.
+    /// Sleeps between two attempts while looking does not pay.
     const RETRY: u32 = 256;
     /// So many failures in a row are forgiven a sleeper whose attempts have paid.
     const SCORE_MAX: u32 = 16;
 
-    /// It pays until it was found that it does not.
+    /// A sleeper looks at first, until [`Self::learn`] has found that it does not pay.
     pub const fn new() -> Self {
         Self { score: Self::SCORE_MAX, skipped: 0 }
     }

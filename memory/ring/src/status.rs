@@ -59,10 +59,10 @@ impl Status {
         self.life_word(channel).load(Ordering::Acquire) & ENGINE_ENDED != 0
     }
 
-    /// What threads of the process on a channel sleep on beside what they wait for: a futex word of
-    /// the shared kind, and its value while the engine lives. A thread that finds it changed, or is
-    /// woken on it, asks [`Self::has_ended`] and wakes the others by [`Self::wake`]. None: the
-    /// engine has ended, or would not wake them.
+    /// A futex word that threads of the process on a channel sleep on beside the word of their
+    /// condition. The word is of the shared kind, and comes with its value while the engine lives.
+    /// A thread that finds it changed, or is woken on it, asks [`Self::has_ended`] and wakes the
+    /// others by [`Self::wake`]. None: the engine has ended, or would not wake them.
     pub fn life(&self, channel: u32) -> Option<(&AtomicU32, u32)> {
         let word = self.life_word(channel);
         let seen = word.load(Ordering::Acquire);
@@ -137,7 +137,7 @@ impl EngineStatus {
         Ok(Self::create_all(1)?.swap_remove(0))
     }
 
-    /// Such pages for `count` shards, in one memory.
+    /// Status pages for `count` shards, in one memory.
     ///
     /// # Errors
     /// As for [`Mapping::published`].
@@ -154,7 +154,7 @@ impl EngineStatus {
         Ok((0..count).map(of_shard).collect())
     }
 
-    /// What a program sees of the page, for another thread of the engine.
+    /// The page as a program sees it, for another thread of the engine.
     pub fn view(&self) -> Status {
         Status { mapping: Arc::clone(&self.mapping), at: self.at }
     }

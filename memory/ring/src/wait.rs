@@ -35,8 +35,8 @@ impl<'a> Waiter<'a> {
     }
 
     /// Sleeps until something happened after the last `new` or `sleep`, a signal handler ran, or
-    /// `timeout` has passed (None: no limit). Which of these it was is a hint: a thread is woken
-    /// for other things, too (futex(2)).
+    /// `timeout` has passed (None: no limit). The reason returned is a hint: futex(2) has spurious
+    /// wake-ups.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> Woken {
         let woken = futex::wait(&self.slot.event_seq, self.seq, timeout);
         *self = Self::new(self.slot);

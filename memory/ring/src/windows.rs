@@ -1,20 +1,20 @@
-//! Who gets which part of the region's FIFO area.
+//! Distribution of the region's FIFO area.
 //!
 //! A window is a power of two of bytes. The area is divided once and for all between the size
-//! classes, so that nothing ever fragments: address space is plenty, and only touched pages cost
-//! anything. Those are counted, in windows handed out and in free ones alike, and the count has a
-//! limit: when it is reached nobody gets more, and connections wait. An eighth of it is out of
-//! reach for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other
-//! for ever.
+//! classes, so that nothing ever fragments. Address space is plenty, and only touched pages cost
+//! anything. Touched pages are counted, in windows handed out and in free ones alike, up to a
+//! limit. At the limit no FIFO gets more, and connections wait. An eighth of the limit is out of
+//! reach for receive FIFOs and another for transmit FIFOs. Otherwise each side could wait for the
+//! other for ever.
 //!
 //! Each side has a reserve besides, from which a FIFO that has nothing gets its first page when
-//! there is nothing else. Otherwise connections whose programs do not read, or whose peers do not,
-//! would fill what there is, and new ones would get nothing for as long as these live (Linux has
-//! `tcp_rmem[0]` and `tcp_wmem[0]` for that, a page for each socket). For receive FIFOs it is
-//! another eighth: of 1 GiB the first pages of 32,768. For transmit FIFOs it is half of the eighth
-//! that receive FIFOs cannot have: the first pages of 16,384, or, as a datagram is sent whole or
-//! not at all, whole windows of sockets for datagrams, which are empty again when the datagrams are
-//! sent.
+//! there is nothing else. Otherwise connections whose programs or peers do not read would fill the
+//! memory, and new ones would get none as long as these live. Linux has `tcp_rmem[0]` and
+//! `tcp_wmem[0]` for that, a page for each socket. The reserve of receive FIFOs is another eighth:
+//! of 1 GiB the first pages of 32,768. The reserve of transmit FIFOs is half of the eighth that
+//! receive FIFOs cannot have: the first pages of 16,384. A datagram is sent whole or not at all, so
+//! sockets for datagrams get whole windows of the reserve. Their windows are empty again once they
+//! are sent.
 //!
 //! Freed windows are handed out again last in, first out, because their pages are in the cache.
 //! Idle windows keep at most [`KEPT_MAX`] bytes of pages, and fewer when memory is short. The rest
@@ -25,8 +25,8 @@
 //!
 //! A free window without pages costs one bit.
 //!
-//! A freed window that a thread of a program may still be copying to or from cannot be handed out:
-//! it waits until the thread has given back the lock of that end of its socket
+//! A freed window that a thread of a program may still be copying to or from cannot be handed out.
+//! The window waits until the thread has unlocked that end of its socket
 //! ([`Windows::give_when_out`]).
 
 use std::collections::BTreeMap;
@@ -50,9 +50,9 @@ pub const KEPT_MAX: u64 = 64 << 20;
 pub struct WindowsUse {
     /// Bytes of pages in use or kept.
     pub touched: u64,
-    /// Those of them in free windows.
+    /// Touched bytes in free windows.
     pub kept: u64,
-    /// Those of them that are being given back to the kernel.
+    /// Touched bytes that are being given back to the kernel.
     pub returning: u64,
     /// The limit of `touched`.
     pub limit: u64,
@@ -105,7 +105,7 @@ pub(crate) struct Shared {
 }
 
 impl Drop for Shared {
-    /// The thread ends. Nobody waits for it.
+    /// The thread ends. Lets the thread end, and does not wait for it.
     fn drop(&mut self) {
         if let Some(giver) = self.giver.get() {
             giver.unpark();
@@ -113,12 +113,12 @@ impl Drop for Shared {
     }
 }
 
-/// What the thread does that gives pages back.
+/// State of the thread that gives pages back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Giver {
-    /// It waits to be woken, or to be started.
+    /// The thread waits to be unparked, or to be started.
     Idle,
-    /// It goes on until nothing is left to be given back.
+    /// The thread goes on until nothing is left to be given back.
     Busy,
     /// There is none: a test does what it would do.
     #[cfg(all(test, not(loom)))]
@@ -137,8 +137,8 @@ struct Inner {
     giver: Giver,
     /// In the handed out ones of each side.
     used: [u64; 2],
-    /// The part of that beyond [`Inner::common`], which is taken from the side's reserve. What is
-    /// given back goes to the reserves first.
+    /// The part of `used` beyond [`Inner::common`], which is taken from the side's reserve.
+    /// Returned memory goes to the reserves first.
     reserved: [u64; 2],
     limit: u64,
     assigned: u32,
@@ -152,8 +152,8 @@ struct Inner {
     unpinned: Vec<u32>,
 }
 
-/// Packets may keep this part of the limit of FIFOs that are gone: little enough to be no burden on
-/// others, and so much that packets need not be copied where devices keep up.
+/// Part of the limit that packets may keep of FIFOs that are gone. A sixteenth is no burden on
+/// others, and packets need not be copied where devices keep up.
 const FORSAKEN_PART: u64 = 16;
 
 impl Windows {
@@ -254,7 +254,7 @@ impl Windows {
     }
 
     /// Whether autotuning may make buffers larger. The second half of the memory is for connections
-    /// that have little: otherwise a few peers that do not read could take all of it, and new
+    /// that have little. Otherwise a few peers that do not read could take all of it, and new
     /// connections would get none.
     pub(crate) fn may_grow(&self) -> bool {
         let inner = self.lock();
@@ -290,7 +290,7 @@ impl Windows {
     }
 
     /// Whether packets keep more memory of FIFOs that are gone than a sixteenth of the limit, once
-    /// after each FIFO that made it so. Whoever has the packets copies those that
+    /// after each FIFO that made it so. The owner of the packets copies those that
     /// [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken) names.
     pub fn take_forsaken(&self) -> bool {
         let news = &self.0.forsaken_news;
@@ -374,7 +374,7 @@ impl Windows {
         self.settle(inner);
     }
 
-    /// The window whose pages are to be given back next. It is out of all lists until
+    /// The window whose pages are to be given back next. The window is out of all lists until
     /// [`Windows::end_return`]. None: nothing is to be given back; the thread is unparked when that
     /// changes.
     pub(crate) fn begin_return(&self) -> Option<Window> {
@@ -407,8 +407,8 @@ impl Windows {
         self.note(&inner);
     }
 
-    /// Takes a window back that a slot's FIFO had, after its capacity in the slot was set to 0: at
-    /// once if no thread is inside, otherwise when [`Windows::collect`] finds it out.
+    /// Takes a window back that a slot's FIFO had, after its capacity in the slot was set to 0. If
+    /// a thread is inside, [`Windows::collect`] takes it once the thread is out.
     pub(crate) fn give_when_out(&self, slot: u32, window: Window) {
         if self.is_out(slot, window.side).is_ok() {
             return self.give(window);
@@ -443,9 +443,9 @@ impl Windows {
         result
     }
 
-    /// For a new FIFO of a slot whose lock is free: takes back what the former ones kept, although
-    /// no thread has said that it is out. So a slot keeps at most one window a side, and to look at
-    /// them is cheap.
+    /// Takes back the windows that former FIFOs of a slot kept, for a new FIFO whose lock is free.
+    /// No thread needs to have said that it is out: `collect` looks at the locks. So a slot keeps
+    /// at most one window a side, and to look at them is cheap.
     pub(crate) fn collect_before_more(&self, slot: u32) {
         // A thread inside at the other side says when it is out: the look has marked its lock.
         let _ = self.collect(slot);
@@ -466,8 +466,8 @@ impl Windows {
         })
     }
 
-    /// Ends a change: publishes the figures that are read without the mutex, and wakes the thread
-    /// that gives pages back if it has something to do.
+    /// Ends a change. Publishes the figures that are read without the mutex, and wakes the thread
+    /// that gives pages back if it has work.
     fn settle(&self, mut inner: MutexGuard<'_, Inner>) {
         self.note(&inner);
         if inner.giver == Giver::Idle && inner.kept > inner.keepable() {
@@ -500,7 +500,7 @@ impl Windows {
     }
 }
 
-/// What a FIFO of a side may have of the reserve without asking for it.
+/// Bytes of the reserve that a FIFO of a side may take without asking for them.
 fn first_of(side: Side) -> u64 {
     match side {
         Side::Recv => PAGE,
@@ -570,17 +570,17 @@ impl Inner {
         None
     }
 
-    /// Bytes of pages that free windows may keep. They are given back before others need them:
-    /// enough fresh pages are left for the largest window that somebody may have, as a rule an
-    /// eighth of the limit, which is what neither side can take from the other.
+    /// Bytes of pages that free windows may keep. The pages are given back before others need them:
+    /// enough fresh ones are left for the largest window. As a rule an eighth of the limit is left,
+    /// the part that neither side can take from the other.
     fn keepable(&self) -> u64 {
         let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
         self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
     }
 
-    /// A free window of which `touch` bytes may be written at once. One that has pages is
-    /// preferred, unless it has more than this side may have, or it has fewer than needed and not
-    /// enough fresh ones are left.
+    /// A free window of which `touch` bytes may be written at once. A window with pages is
+    /// preferred. Windows with more than this side may have are passed over, and so are those with
+    /// too few where fresh pages are short.
     fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
         let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
@@ -649,7 +649,7 @@ mod tests {
         assert_eq!(windows.take(Side::Recv, 100, 0).unwrap().base(), base);
     }
 
-    /// What the thread does, at once.
+    /// Does the work of the thread at once.
     fn return_all(windows: &Windows) {
         while let Some(window) = windows.begin_return() {
             windows.end_return(window, true);
@@ -680,7 +680,7 @@ mod tests {
         firsts.extend((0..4).map(|_| windows.take(Side::Recv, 1, 4096).unwrap()));
         assert_eq!((windows.usage().touched, windows.receivable_first()), (128 << 10, 0));
         assert!(windows.take(Side::Recv, 1, 1).is_none() && first().is_none());
-        // What is given back is of the reserve of its side.
+        // Returned memory belongs to the reserve of its side.
         windows.give(firsts.pop().unwrap());
         assert!(first().is_none());
         firsts.push(windows.take(Side::Recv, 1, 4096).unwrap());
@@ -806,7 +806,7 @@ mod tests {
         assert!(bases.windows(2).all(|two| two[0] != two[1]), "a window is in two places");
     }
 
-    /// Whoever may have memory gets it once the thread has done its work, however slow it is.
+    /// A FIFO within its limit gets memory once the thread has done its work, however slow it is.
     #[test]
     fn pages_are_where_they_are_said_to_be_while_the_thread_is_slow() {
         for seed in 1..=60 {

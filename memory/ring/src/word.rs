@@ -10,12 +10,12 @@ use towpath_shm::layout::LOCK_CONTENDED;
 /// tries every interleaving anyway.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// What follows from a sleep on the word.
+/// Decision after a sleep on the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Look at it again.
     Look,
-    /// It is ours: it was taken from its owner.
+    /// The word is ours: it was taken from its owner.
     Taken,
     /// Do without.
     GiveUp,
@@ -38,7 +38,8 @@ pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> N
         std::hint::spin_loop();
     }
     loop {
-        // Others may sleep still: because of the bit, the thread that unlocks wakes the next.
+        // Other threads may still sleep: because of the bit, the thread that unlocks wakes the
+        // next.
         let Err(held) = try_acquire(word, me | LOCK_CONTENDED) else { return true };
         let contended = held | LOCK_CONTENDED;
         if held != contended

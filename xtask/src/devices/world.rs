@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::Contender;
 use super::cases::Server;
+use super::contender::Contender;
 use crate::interrupt;
 use crate::running::{Running, ip};
 
@@ -20,9 +20,10 @@ pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 const SERVER_CIDR: &str = "10.1.0.2/24";
 const CLIENT_CIDR: &str = "10.1.0.1/24";
 const NETWORK: &str = "10.1.0.0/24";
-/// Ends of the cable.
-const CLIENT_END: &str = "va";
-const SERVER_END: &str = "vb";
+/// End of the cable with the clients.
+pub const CLIENT_END: &str = "va";
+/// End of the cable with the server.
+pub const SERVER_END: &str = "vb";
 /// Time until a server is there.
 const READY: Duration = Duration::from_secs(15);
 
@@ -91,6 +92,20 @@ impl World {
             ensure!(Instant::now() < end, "no server within {READY:?}: {words:?}");
             interrupt::sleep(Duration::from_millis(50))?;
         }
+    }
+
+    /// Has the server's end take frames that no socket of the other end made.
+    pub fn receive_by_napi(&self) -> Result<()> {
+        let mut command = self.server(&["ethtool", "-K", SERVER_END, "gro", "on"]);
+        ensure!(command.status().context("ethtool")?.success(), "ethtool failed");
+        Ok(())
+    }
+
+    /// A program at the server's end, without Towpath.
+    pub fn server(&self, line: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = self.hosts[1].command(line);
+        command.stdin(Stdio::null());
+        command
     }
 
     /// A program at the clients' end.

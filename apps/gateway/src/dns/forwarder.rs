@@ -8,8 +8,8 @@
 //!   program ◄─────────────── answer ◄────────────────┘
 //! ```
 //!
-//! A question leaves from a port of its own and with an identifier of its own, both unpredictable, so that
-//! nobody but the nameserver can answer, and no program hears what another one asked.
+//! A question leaves from a port of its own and with an identifier of its own, both unpredictable.
+//! So nobody but the nameserver can answer, and no program hears another one's answer.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -45,7 +45,7 @@ pub(crate) struct Forwarder {
     ids: Ids,
 }
 
-/// What makes a question one of a program.
+/// Key of a program's question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Asked {
     program: SocketAddr,
@@ -71,14 +71,14 @@ struct Query {
 struct Wanted {
     message: Vec<u8>,
     tour: Tour,
-    /// What is told to the program if no other nameserver helps.
+    /// Failure that the program is told if no other nameserver helps.
     failure: Option<Failure>,
 }
 
 /// How a nameserver did not help.
 #[derive(Debug)]
 enum Failure {
-    /// It said so.
+    /// The nameserver said so.
     Answer(Vec<u8>),
     /// The host could not ask it.
     Error(Errno),
@@ -139,7 +139,8 @@ impl Forwarder {
                 shared.counters.dns_repeated += 1;
                 return self.on_repeated(shared.now_ns, key);
             }
-            // The program uses the identifier for another question: it waits for the first one no more.
+            // The program uses the identifier for another question: it waits for the first one no
+            // more.
             self.queries.remove(key);
         }
         let tour = shared.nameservers.tour(shared.now_ns);
@@ -182,7 +183,8 @@ impl Forwarder {
         }
     }
 
-    /// Asks those that the file does not name any more no longer: the host may be in another network by now.
+    /// Asks those that the file does not name any more no longer: the host may be in another
+    /// network by now.
     fn leave_nameless(&mut self, cx: &mut Context<'_, impl Host>) {
         for key in self.queries.keys() {
             let current = self.queries.get(key).and_then(|(_, query)| query.wanted.tour.current());
@@ -201,8 +203,8 @@ impl Forwarder {
             .is_some_and(|(_, query)| message::is_same(&query.wanted.message, message))
     }
 
-    /// The program waits for as long as it waits for a nameserver, and asks once more. That it could wait no
-    /// longer is a reason to try another one, if this one had its time.
+    /// The program waits for as long as it waits for a nameserver, and asks once more. Its patience
+    /// is a reason to try another nameserver, if the current one had its time.
     fn on_repeated(&mut self, now_ns: u64, key: Key) {
         let Some((_, query)) = self.queries.get_mut(key) else { return };
         let waited_ns = now_ns.saturating_sub(query.asked_ns);
@@ -220,7 +222,7 @@ impl Forwarder {
         }
     }
 
-    /// One query's turn.
+    /// Gives a query its turn.
     fn step(&mut self, cx: &mut Context<'_, impl Host>, key: Key) {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let heard = self.hear(cx, key, &mut scratch);
@@ -244,7 +246,7 @@ impl Forwarder {
         self.go_on(cx, asked, wanted);
     }
 
-    /// What the nameserver says. An answer that helps has been passed on then.
+    /// Reads the nameserver's datagrams. An answer that helps has been passed on then.
     fn hear(&self, cx: &mut Context<'_, impl Host>, key: Key, scratch: &mut [u8]) -> Heard {
         let Some((asked, query)) = self.queries.get(key) else { return Heard::Nothing };
         let Some(to) = query.wanted.tour.current() else { return Heard::Nothing };
@@ -289,8 +291,9 @@ impl Forwarder {
     /// Asks the next nameserver that can be asked.
     ///
     /// # Errors
-    /// There is none: each was asked once and at least one said that it cannot help or could not be reached, which
-    /// is the failure; or all were asked as often as they are and said nothing.
+    /// No nameserver is left. With a failure each was asked once, and at least one said that it
+    /// cannot help or could not be reached. Without one, all were asked as often as they are and
+    /// said nothing.
     fn ask(
         &mut self,
         shared: &mut Shared,
@@ -337,7 +340,7 @@ impl Forwarder {
     }
 }
 
-/// What became of a look at a query's socket.
+/// Result of a look at a query's socket.
 enum Heard {
     /// No answer yet.
     Nothing,
@@ -361,7 +364,8 @@ impl Asked {
         cx.touched = true;
     }
 
-    /// Tells the program that no nameserver could be asked. Where none answered it is told nothing, as by them.
+    /// Tells the program that no nameserver could be asked. Where none answered it is told nothing,
+    /// as by them.
     fn tell_error(&self, shared: &mut Shared, failure: Option<Failure>) {
         shared.counters.dns_unanswered += 1;
         if let Some(Failure::Error(error)) = failure {
@@ -372,7 +376,7 @@ impl Asked {
 }
 
 impl Wanted {
-    /// What a nameserver said is kept rather than why another one could not be asked.
+    /// A nameserver's answer is kept rather than the reason why another one could not be asked.
     fn on_failure(&mut self, failure: Failure) {
         match (&self.failure, &failure) {
             (Some(Failure::Answer(_)), Failure::Error(_)) => {}
@@ -385,7 +389,8 @@ impl Ids {
     fn new(seed: &[u8; 32]) -> Self {
         let (words, _) = seed.as_chunks::<8>();
         let word = |n: usize| u64::from_le_bytes(words[n]);
-        // Not the seed itself, which is the inner stack's too: identifiers tell nothing of its other secrets.
+        // Not the seed itself, which is the inner stack's too: identifiers tell nothing of its
+        // other secrets.
         let keys = [0, 1].map(|n| {
             let mut hasher = SipHasher13::new_with_keys(word(0), word(1));
             hasher.write_u64(word(2));

@@ -7,8 +7,8 @@ const TYPE_AND_CLASS_LEN: usize = 4;
 /// The longest label of a name; what is longer is a pointer, which no question begins with.
 const LABEL_LEN_MAX: u8 = 63;
 
-/// Response codes with which a nameserver says that it cannot help, but another one may. The C library asks the
-/// next one after the same three (res_send).
+/// Response codes with which a nameserver says that it cannot help, but another one may. The C
+/// library asks the next one after the same three (res_send).
 pub(super) const SERVER_FAILURE: u8 = 2;
 pub(super) const NOT_IMPLEMENTED: u8 = 4;
 pub(super) const REFUSED: u8 = 5;
@@ -54,7 +54,7 @@ pub(super) fn answers(answer: &[u8], query: &[u8]) -> bool {
     if !is_response(flags) || id != query_id || opcode(flags) != opcode(query_flags) {
         return false;
     }
-    // Of several questions, which nobody asks (RFC 9619), the identifier has to do.
+    // For several questions, which nobody asks (RFC 9619), the identifier has to do.
     let Some((name, rest)) = question(query) else { return true };
     match question(answer) {
         // RFC 4343: names are the same in whatever case they are written.

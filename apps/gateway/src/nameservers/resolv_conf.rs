@@ -27,7 +27,8 @@ pub(crate) struct ResolvConf {
 pub(crate) const PORT: u16 = 53;
 
 impl ResolvConf {
-    /// These nameservers, asked as resolv.conf(5) says without options. Those beyond the third are not used.
+    /// A list of nameservers, asked as resolv.conf(5) says without options. Nameservers beyond the
+    /// third are not used.
     pub(crate) fn of(mut nameservers: Vec<SocketAddr>) -> Self {
         nameservers.truncate(NAMESERVERS_MAX);
         Self {
@@ -38,8 +39,8 @@ impl ResolvConf {
         }
     }
 
-    /// Reads the text of the file. resolv.conf(5): "If no nameserver entries are present, the default is to use
-    /// the name server on the local machine."
+    /// Reads the text of the file. resolv.conf(5): "If no nameserver entries are present, the
+    /// default is to use the name server on the local machine."
     pub(crate) fn parse(text: &str) -> Self {
         let mut conf = Self::of(Vec::new());
         for line in text.lines() {
@@ -59,7 +60,8 @@ impl ResolvConf {
         conf
     }
 
-    /// One of `options`. What is no number is 0 to the C library (atoi), and 0 is the least that there is.
+    /// Sets one of `options`. The C library takes a value that is no number for 0 (atoi), and 0 is
+    /// the least that there is.
     fn set(&mut self, option: &str) {
         let (name, value) = option.split_once(':').unwrap_or((option, ""));
         let digits = value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
@@ -73,8 +75,8 @@ impl ResolvConf {
     }
 }
 
-/// The address behind the keyword, with the scope that a link-local one has behind a `%`. A comment may follow
-/// without a blank.
+/// The address behind the keyword, with the scope that a link-local one has behind a `%`. A comment
+/// may follow without a blank.
 fn nameserver(word: &str) -> Option<SocketAddr> {
     let word = word.split([';', '#']).next()?;
     let Some((address, scope)) = word.split_once('%') else {
@@ -84,7 +86,8 @@ fn nameserver(word: &str) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(address.parse().ok()?, PORT, 0, index).into())
 }
 
-/// The number of an interface of the host. One that does not exist now may when the file is looked at next.
+/// The number of an interface of the host. An interface that does not exist now may when the file
+/// is looked at next.
 fn interface(name: &str) -> Option<u32> {
     let flags = SocketFlags::CLOEXEC;
     let any = Fd::from(socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).ok()?);

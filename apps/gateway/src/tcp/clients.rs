@@ -111,8 +111,8 @@ impl TcpFlows {
         self.attend_first(cx.shared, program);
     }
 
-    /// A client whose SYN was not answered for so long that the inner stack gave its connection up:
-    /// it waits on, as in an accept queue of the kernel.
+    /// A client whose SYN was not answered for so long that the inner stack gave its connection up.
+    /// The client waits on, as in an accept queue of the kernel.
     pub(super) fn on_given_up(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -138,8 +138,8 @@ impl TcpFlows {
         self.attend_first(shared, program);
     }
 
-    /// The first client in line has a time at which it sends its SYN: later than those who are
-    /// called now are known to have found no place, because they come before it.
+    /// Gives the first client in line a time at which it sends its SYN. Called clients come before
+    /// it, so the time is later than the news that they found no place.
     fn attend_first(&mut self, shared: &Shared, program: SocketAddr) {
         if let Some(first) = self.lines.first(program)
             && let Some(flow) = self.flows.get_mut(first)

@@ -543,7 +543,7 @@ fn client_goes_away(host: &str) {
     let mut answer = [0; 16];
     assert_eq!(stays.recv(&mut answer).unwrap(), 6);
     world.until("a report", |world| (world.counter("icmp_errors") == 1).then_some(()));
-    // Whoever is connected to a client is told.
+    // A socket that is connected to a client is told.
     let now = world.now();
     world.stack.connect_datagram(now, server.id, from).unwrap();
     world.send_to(server, from, b"third", None);

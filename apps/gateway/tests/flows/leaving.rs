@@ -1,4 +1,4 @@
-//! What becomes of a connection's bytes when the program, or the gateway, goes before they do.
+//! Fate of a connection's bytes when the program, or the gateway, goes before they do.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -20,8 +20,8 @@ fn connected() -> (World, Sock, TcpStream) {
     (world, sock, peer)
 }
 
-/// Writes until nothing goes any more, and closes: returns what was written. All of it is then in the
-/// host's socket and the gateway, and the program's socket has done its part.
+/// Writes until nothing goes any more, and closes: returns what was written. All of it is then in
+/// the host's socket and the gateway, and the program's socket has done its part.
 fn fill_and_close(world: &mut World, sock: Sock) -> Vec<u8> {
     let all = pattern(64 << 20, 5);
     let mut done = 0;
@@ -48,7 +48,7 @@ fn fill_and_close(world: &mut World, sock: Sock) -> Vec<u8> {
     all[..done].to_vec()
 }
 
-/// What arrives at the peer, and how it ends.
+/// Bytes that arrive at the peer, and how they end.
 fn read_to_end(mut peer: TcpStream) -> (Vec<u8>, Result<(), ErrorKind>) {
     let mut all = Vec::new();
     let end = peer.read_to_end(&mut all);

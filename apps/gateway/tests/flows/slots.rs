@@ -15,7 +15,8 @@ use crate::world::{Over, PATIENCE, World, gateway_v4, refusing};
 const FLOWS: u32 = 4_200;
 const WAIT: Duration = Duration::from_nanos(FAILED_WAIT_NS);
 
-/// An upstream that is dead, or resets what it accepts, and that the program tries 70 times a second.
+/// An upstream that is dead, or resets what it accepts, and that the program tries 70 times a
+/// second.
 fn tried_in_vain(world: &mut World, port: u16) {
     for _ in 0..FLOWS {
         let sock = world.connect(gateway_v4(port));

@@ -249,7 +249,7 @@ fn syn_packet(pool: &mut Pool, src: Ipv6Addr, dst: Ipv6Addr) -> Packet {
 /// A listener whose queue is full: the kernel drops what comes, and who connects goes on trying.
 fn full_listener() -> (TcpListener, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // One connection more than the backlog is taken.
+    // The queue takes one connection more than the backlog.
     listen(&listener, 0).unwrap();
     let first = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (listener, first)
@@ -376,7 +376,7 @@ fn a_program_that_does_not_read_hears_of_a_reset_later() {
     world.until("the end of the server", |_| server.is_finished().then_some(()));
     server.join().unwrap();
     let wait = Duration::from_nanos(towpath_gateway::limits::FAILED_WAIT_NS);
-    // Whoever reads, however slowly, loses nothing.
+    // A program that reads, however slowly, loses nothing.
     for _ in 0..2 {
         world.skip(wait * 2 / 3);
         assert_eq!(world.error(sock), None);
@@ -387,7 +387,7 @@ fn a_program_that_does_not_read_hears_of_a_reset_later() {
         recv.consume(some.len() as u32);
         world.stack.recv_taken(now, sock.id);
     }
-    // What was just read counts once more, and makes room for the last bytes that are taken.
+    // Bytes that were just read count once more, and make room for the last bytes that are taken.
     skip_until_an_error(&mut world, sock, wait + Duration::from_secs(1));
     assert_eq!(world.error(sock), Some(SocketError::Reset));
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
@@ -458,7 +458,7 @@ fn a_reset_that_is_met_in_sending_is_not_waited_for_without_end() {
     world.write(sock, &[0; 1000]);
     world.turn_without_receiving();
     assert_eq!(world.error(sock), None);
-    // What the program took before counts once.
+    // Bytes that the program took before count once.
     let wait = Duration::from_nanos(towpath_gateway::limits::FAILED_WAIT_NS);
     skip_until_an_error(&mut world, sock, wait + Duration::from_secs(1));
     assert_eq!(world.error(sock), Some(SocketError::Reset));
@@ -467,7 +467,8 @@ fn a_reset_that_is_met_in_sending_is_not_waited_for_without_end() {
 
 #[test]
 fn a_reset_that_is_met_in_sending_is_behind_what_came_before_too() {
-    // A little more than the program's stack and the gateway take: the rest waits in the host's socket.
+    // A little more than the program's stack and the gateway take: the rest waits in the host's
+    // socket.
     const LEN: usize = (1 << 20) + towpath_gateway::limits::FIFO_LEN as usize;
     let (go, wait) = mpsc::channel();
     let (tell, told) = mpsc::channel();
@@ -659,9 +660,10 @@ fn however_flows_end_none_is_left() {
     const FLOWS: u32 = 300;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // A connection that finds the queue full is made for the client only, and ends unseen by the server.
+    // A connection that finds the queue full is made for the client only, and ends unseen by the
+    // server.
     listen(&listener, FLOWS as i32).unwrap();
-    // What each end does depends on the number in the first bytes, so that all pairs come up.
+    // Each end acts by the number in the first bytes, so that all pairs come up.
     let server = thread::spawn(move || {
         let handle = |mut stream: TcpStream| {
             let mut number = [0; 4];

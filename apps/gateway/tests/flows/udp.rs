@@ -209,11 +209,11 @@ fn every_peer_sees_one_port() {
         let mut world = World::new();
         let sock = world.datagram_socket(&format!("{own}:{port}"));
 
-        // Somebody has the port.
+        // Another socket has the port.
         let seen = seen_at(&mut other, other_sock, &servers);
         assert_ne!(seen[0], port);
         assert_eq!(seen, [seen[0]; 3]);
-        // Nobody has it.
+        // The port is free.
         drop(free);
         assert_eq!(seen_at(&mut world, sock, &servers), [port; 3]);
         // Another gateway of this user has it.

@@ -51,7 +51,7 @@ impl Time {
     }
 }
 
-/// What the program knows about its sockets, by user number.
+/// The program's knowledge about its sockets, by user number.
 #[derive(Default)]
 pub struct Program {
     pub events: HashMap<u32, Vec<SocketEvent>>,
@@ -60,7 +60,8 @@ pub struct Program {
     /// About each of them, the last one last.
     pub metas: Vec<DatagramMeta>,
     next_user: u32,
-    /// Connections for listeners of other shards that these do not have yet, by user number. All shards have one table.
+    /// Connections for listeners of other shards that these do not have yet, by user number. All
+    /// shards have one table.
     children: Rc<RefCell<HashMap<u32, SocketId>>>,
 }
 
@@ -288,7 +289,7 @@ impl World {
         }
     }
 
-    /// One for each shard of a host.
+    /// Worlds for each shard of a host.
     pub fn shards(count: usize) -> Vec<Self> {
         let config = GatewayConfig { seed: [7; 32], ..GatewayConfig::default() };
         let seed = [9; 32];
@@ -415,7 +416,8 @@ impl World {
         }
     }
 
-    /// A turn in which the program's stack takes no packets, and the gateway does not hear the host.
+    /// A turn in which the program's stack takes no packets, and the gateway does not hear the
+    /// host.
     pub fn turn_without_receiving(&mut self) {
         self.turn_within(Budget { rx_packets: 0, ..Budget::default() });
     }

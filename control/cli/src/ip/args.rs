@@ -11,10 +11,10 @@ use super::grammar::Family;
 /// A run among several.
 #[derive(Debug, Args)]
 pub struct WhichRun {
-    /// Process id of the `towpath run`; the only one of this user unless given
+    /// Process id of the `towpath run` or `router`; the only one of this user unless given
     #[arg(long, value_name = "PID")]
     pub run: Option<u32>,
-    /// Name of the `towpath run`, which its --name gave
+    /// Name of the `towpath run` or `router`, which its --name gave
     #[arg(long, value_name = "NAME", conflicts_with = "run")]
     pub name: Option<String>,
 }

@@ -31,7 +31,8 @@ fn one(args: &IpArgs) -> Result<u8> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     match grammar::parse(&words, args.family()).map_err(usage)? {
         Command::Show(look) => {
-            let net = args.which.client().and_then(|client| client.net()).map_err(no_answer)?;
+            let client = args.which.client_to_look();
+            let net = client.and_then(|client| client.net()).map_err(no_answer)?;
             show(args, &look, &net)
         }
         Command::Change(changes) => {
@@ -132,7 +133,8 @@ fn usage(why: String) -> anyhow::Error {
     Failure::error(ExitCode::IpUsage, why)
 }
 
-fn no_answer(error: Error) -> anyhow::Error {
+/// A run that is not there or does not answer, with the exit status for that.
+pub fn no_answer(error: Error) -> anyhow::Error {
     let code = match error {
         Error::NoRun(_) | Error::Several(_) => ExitCode::IpUsage,
         _ => ExitCode::Usage,
@@ -145,7 +147,23 @@ fn no_answer(error: Error) -> anyhow::Error {
 }
 
 impl WhichRun {
-    /// The run that is meant.
+    /// The run that is meant for a look. Runs that do not answer are named, and left out where
+    /// exactly one does.
+    ///
+    /// # Errors
+    /// There is none, or several and none was named.
+    pub fn client_to_look(&self) -> Result<Client, Error> {
+        if self.run.is_some() || self.name.is_some() {
+            return self.client();
+        }
+        let (client, silent) = Client::only_that_answers()?;
+        for error in silent {
+            crate::messages::error(&format!("left out: {error}"));
+        }
+        Ok(client)
+    }
+
+    /// The run that is meant for a change: nobody's but this one may be.
     ///
     /// # Errors
     /// There is none, or several and none was named.

@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+use towpath_model::Word;
 use towpath_router::{PlannedRoute, Target};
 use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
 use towpath_stack::net::{RouteKind, SourceCheck};
 use towpath_uplink::parse_cidr;
 use towpath_wire::Prefix;
 
-use crate::args::{CaptureArgs, StatsFormat};
+use crate::args::{CaptureArgs, StatsFormat, parse_name};
 
 /// Options of `towpath router`.
 #[derive(Debug, Args)]
@@ -26,6 +27,13 @@ pub struct RouterArgs {
     /// network. May be given up to 64 times.
     #[arg(long, value_name = "PORT", required = true, value_parser = parse_port)]
     pub port: Vec<PortWords>,
+
+    /// Name of the router, for `towpath ip --name` and the like
+    ///
+    /// Letters, digits and underscores, at most 32. No other router or run of this user may have
+    /// it.
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub name: Option<Word>,
 
     /// A route: NETWORK@NEXTHOP, or `blackhole NETWORK`, `unreachable NETWORK`, `prohibit NETWORK`
     ///

@@ -1,12 +1,14 @@
 //! `towpath router`: ports, routes and rules of the command line, on one thread until a signal
 //! comes.
 //!
-//! `args` has the words, `open` opens the devices, `report` says what was counted and logged. The
-//! router itself is `apps/router`. The kernel undoes all: sockets and devices end with the process.
+//! `args` has the words, `open` opens the devices, `report` says what was counted and logged,
+//! `served` answers `towpath ip` and the like. The router itself is `apps/router`. The kernel
+//! undoes all: sockets and devices end with the process.
 
 mod args;
 mod open;
 mod report;
+mod served;
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -85,6 +87,7 @@ fn forward(
     signals: &Signals,
 ) -> Result<()> {
     open::refuse_own_addresses(&args.port)?;
+    let listening = served::open(args.name.clone(), messages)?;
     let Opened { ports, counters } = open::ports(&args.port, capture)?;
     let settings = Settings {
         source_check: args.source_check.into(),
@@ -94,6 +97,7 @@ fn forward(
     let router = Router::new(plan, &settings, ports, random()?, now_ns())
         .map_err(|error| Failure::error(ExitCode::Usage, error.to_string()))?;
     let mut runner = Runner::new(router).context("epoll")?;
+    let instance = served::serve(listening, runner.remote())?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
     let ended = runner.run(&[signals.fd().as_fd()], |woken, router| {
         if let Some(capture) = capture {
@@ -108,6 +112,7 @@ fn forward(
         }
     });
 
+    drop(instance);
     let layers = report::layers(runner.router());
     // Ports leave their counters behind when they go.
     drop(runner);

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::PoisonError;
 
-use towpath_filter::{Action, Fields, Hook};
+use towpath_filter::{Fields, Hook};
 use towpath_router::{Plan, PlannedPort, Router};
 use towpath_stack::net::Logged;
 use towpath_uplink::Layer;
 
 use super::args::PortWords;
 use super::open::Left;
+use crate::acl::action_word;
 
 /// The plan in a line.
 pub fn summary(plan: &Plan) -> String {
@@ -99,13 +100,5 @@ fn ends(fields: &Fields) -> String {
             format!("{from} > {to} {between}")
         }
         None => format!("{src} > {dst} {between}"),
-    }
-}
-
-fn action_word(action: Action) -> &'static str {
-    match action {
-        Action::Accept => "accept",
-        Action::Drop => "drop",
-        Action::Reject => "reject",
     }
 }

@@ -4,6 +4,7 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use towpath_lpm::{Bits, Trie};
 use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
@@ -11,7 +12,6 @@ use super::failures::{Failures, GatewayId};
 use super::iface::IfaceId;
 use super::route::RouteEntry;
 use super::told::HopKey;
-use super::trie::{Bits, Trie};
 
 /// A way that a lookup found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,21 @@ pub(super) struct Fib {
 impl Fib {
     /// The best route to `dst`, only through `iface` when one is given.
     pub(super) fn lookup(&self, dst: IpAddr, iface: Option<IfaceId>) -> Option<Choice> {
+        if iface.is_none() {
+            return self.best(dst);
+        }
         self.matching(dst).find_map(|routes| self.choose(routes, iface))
+    }
+
+    /// The best route to `dst`, through any interface: some route of the smallest network leads on.
+    #[inline]
+    pub(super) fn best(&self, dst: IpAddr) -> Option<Choice> {
+        let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
+        match &**networks.longest(left_aligned(dst))? {
+            // Without another one it is the best, whether its router answers or not.
+            [Stored { entry, .. }] => Some(Choice { entry: *entry, avoids: false }),
+            routes => self.choose(routes, None),
+        }
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.6

@@ -22,6 +22,9 @@ pub(super) struct Locals {
 #[derive(Debug)]
 pub(super) struct Roles {
     roles: HashMap<(u128, u32), Role, Cheap>,
+    /// A bit for each address that is in `roles`, and for others by chance: most addresses of
+    /// packets in transit are in none, and cost no look-up.
+    known: [u64; KNOWN_BITS / 64],
     /// Times that it was asked.
     #[cfg(test)]
     asked: core::sync::atomic::AtomicU64,
@@ -38,6 +41,22 @@ pub(super) struct Role {
     pub joined: bool,
 }
 
+/// Bits for addresses that are known: 4096, so that a router with 60 addresses is asked for one in
+/// 70 others in vain.
+const KNOWN_BITS: usize = 4096;
+
+/// The bit of an address: its word, and its place there.
+#[inline]
+fn known_bit(addr: IpAddr) -> (usize, u64) {
+    let folded = match addr {
+        IpAddr::V4(v4) => u64::from(v4.to_bits()),
+        IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64 ^ v6.to_bits() as u64,
+    };
+    // Fibonacci hashing (Knuth, volume 3, section 6.4): the upper bits are the best ones.
+    let at = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KNOWN_BITS.ilog2());
+    ((at / 64) as usize, 1 << (at % 64))
+}
+
 /// In place of an interface: any.
 const ANY: u32 = u32::MAX;
 
@@ -46,6 +65,7 @@ impl Roles {
     pub(super) fn new(hash: Cheap) -> Self {
         Self {
             roles: HashMap::with_hasher(hash),
+            known: [0; KNOWN_BITS / 64],
             #[cfg(test)]
             asked: core::sync::atomic::AtomicU64::default(),
         }
@@ -73,6 +93,8 @@ impl Roles {
     }
 
     fn role(&mut self, addr: IpAddr, on: u32) -> &mut Role {
+        let (word, bit) = known_bit(addr);
+        self.known[word] |= bit;
         self.roles.entry(key(addr, on)).or_default()
     }
 
@@ -80,6 +102,10 @@ impl Roles {
     fn known(&self, addr: IpAddr, on: u32) -> Role {
         #[cfg(test)]
         self.asked.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+        let (word, bit) = known_bit(addr);
+        if self.known[word] & bit == 0 {
+            return Role::default();
+        }
         self.roles.get(&key(addr, on)).copied().unwrap_or_default()
     }
 }

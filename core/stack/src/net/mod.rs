@@ -37,7 +37,7 @@
 //! Reading order: [`Net`] in `layer`, with its `config` and `seat`; `told`, `snapshot`; `relay` for several shards; then `data` and
 //! `control`, whose pages go on. `owner` and
 //! `transport` are what the two are called for. `iface`, `route`, `received` and `ip` are what is asked, given and
-//! told. `locals` has the addresses of a snapshot, `fib` its routes, in a `trie`, with the `failures` of routers;
+//! told. `locals` has the addresses of a snapshot, `fib` its routes, in a `towpath_lpm::Trie`, with the `failures` of routers;
 //! `source` chooses the address to send from. Every limit is in `limits`, what is counted in `trace`.
 //!
 //! Budget: a TCP segment to an address of ours costs two cheap hash lookups (its two addresses) on the way in. On the
@@ -72,7 +72,6 @@ mod tests;
 mod told;
 mod trace;
 mod transport;
-mod trie;
 
 pub use changes::{Change, Fault, How, Refused, RouteSpec};
 pub use config::{Forwarding, NetConfig, SourceCheck};

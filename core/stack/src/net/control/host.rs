@@ -1,7 +1,7 @@
 //! What this host is: interfaces, addresses and routes, as its owner makes them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use towpath_pool::{LinkType, Offloads};
@@ -20,6 +20,7 @@ use crate::net::route::{
 use crate::net::rule_set::RuleSet;
 use crate::net::snapshot::{Host, Snapshot};
 use crate::net::source;
+use crate::net::told::HopKey;
 
 impl Control {
     /// Adds the loopback interface, the first one.
@@ -163,9 +164,10 @@ impl Control {
         &mut self,
         changes: &[RouteChange],
     ) -> Result<(), RoutesRefused> {
-        let mut room = self.routes.room_for_routers();
+        let mut new_routers = BTreeSet::new();
         for (nth, change) in changes.iter().enumerate() {
-            self.check_change(change, &mut room).map_err(|why| RoutesRefused { nth, why })?;
+            let checked = self.check_change(change, &mut new_routers);
+            checked.map_err(|why| RoutesRefused { nth, why })?;
         }
         for change in changes {
             match *change {
@@ -190,8 +192,12 @@ impl Control {
         Ok(())
     }
 
-    /// Whether a change can be made while there is `room` for so many more routers.
-    fn check_change(&self, change: &RouteChange, room: &mut usize) -> Result<(), RouteRefusal> {
+    /// Whether a change can be made beside those that lead through `new_routers`.
+    fn check_change(
+        &self,
+        change: &RouteChange,
+        new_routers: &mut BTreeSet<HopKey>,
+    ) -> Result<(), RouteRefusal> {
         let RouteChange::Add(route) = change else { return Ok(()) };
         if route.next_hop.is_some_and(|hop| hop.is_ipv4() != route.prefix.addr().is_ipv4()) {
             return Err(RouteRefusal::OtherFamily);
@@ -200,8 +206,11 @@ impl Control {
             return Err(RouteRefusal::NoInterface);
         }
         let hop = route.next_hop.map(|hop| (route.iface, hop));
-        if hop.is_some_and(|hop| !self.routes.leads_through(&hop)) {
-            *room = room.checked_sub(1).ok_or(RouteRefusal::TooManyRouters)?;
+        if let Some(hop) = hop.filter(|hop| !self.routes.leads_through(hop))
+            && new_routers.insert(hop)
+            && new_routers.len() > self.routes.room_for_routers()
+        {
+            return Err(RouteRefusal::TooManyRouters);
         }
         Ok(())
     }

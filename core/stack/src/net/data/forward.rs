@@ -101,7 +101,7 @@ impl Data {
         //# default route) to the destination specified in the packet, then the
         //# router MUST generate a Destination Unreachable, Code 0 (Network
         //# Unreachable) ICMP message.
-        let Some(choice) = self.snapshot.fib.lookup(ip.dst, None) else {
+        let Some(choice) = self.snapshot.fib.best(ip.dst) else {
             let reason = DropReason::TransitNoRoute;
             return Err(Refusal::unreachable(reason, is_v4, Unreachable::Net));
         };
@@ -142,7 +142,7 @@ impl Data {
         if check == SourceCheck::Off {
             return true;
         }
-        let choice = self.snapshot.fib.lookup(src, None);
+        let choice = self.snapshot.fib.best(src);
         choice.is_some_and(|back| {
             let is_way = back.entry.kind == RouteKind::Unicast;
             is_way && (check == SourceCheck::Loose || back.entry.iface == iface)

@@ -112,6 +112,9 @@ pub(super) type Gone = (IfaceId, Packet, DropReason);
 #[derive(Debug)]
 pub(in crate::net) struct NextHops {
     index: HashMap<HopKey, u16, Keyed>,
+    /// Places that were asked for last, by [`recent_slot`]: a router has few next hops for many
+    /// packets, and finds them without a keyed hash.
+    recent: [u16; RECENT],
     places: Vec<Place>,
     /// Where the search for a place that is given up goes on.
     hand: usize,
@@ -140,6 +143,7 @@ impl NextHops {
     pub(super) fn new(keys: Keyed, places_max: usize, shards: usize) -> Self {
         Self {
             index: HashMap::with_hasher(keys),
+            recent: [0; RECENT],
             places: Vec::new(),
             hand: 0,
             epoch: Epoch::default(),
@@ -158,18 +162,27 @@ impl NextHops {
 
     /// The next hop at an address, which gets a place if it has none.
     pub(in crate::net) fn at(&mut self, key: HopKey) -> HopId {
-        #[cfg(test)]
-        {
-            self.hashes += 1;
-        }
-        let index = match self.index.get(&key) {
-            Some(index) => *index,
-            None => self.begin(key),
-        };
+        let slot = recent_slot(&key);
+        let recent = self.recent[slot];
+        let is_there = self.places.get(usize::from(recent)).is_some_and(|place| place.key == key);
+        let index = if is_there { recent } else { self.find(key) };
+        self.recent[slot] = index;
         let place = &mut self.places[usize::from(index)];
         place.used = true;
         let number = NonZeroU16::MIN.saturating_add(index);
         HopId { place: number, epoch: self.epoch }
+    }
+
+    /// The place of a next hop by its hash.
+    fn find(&mut self, key: HopKey) -> u16 {
+        #[cfg(test)]
+        {
+            self.hashes += 1;
+        }
+        match self.index.get(&key) {
+            Some(index) => *index,
+            None => self.begin(key),
+        }
     }
 
     fn begin(&mut self, key: HopKey) -> u16 {
@@ -404,6 +417,20 @@ impl NextHops {
 }
 
 const _: () = assert!(NEIGHBORS_MOST < u16::MAX as usize);
+
+/// Places that are found without a hash: next hops of a router with many neighbours.
+const RECENT: usize = 256;
+
+/// The slot of a next hop among [`NextHops::recent`]. Others can be made to share one: each of them
+/// then costs a hash, as without slots.
+#[inline]
+fn recent_slot((iface, addr): &HopKey) -> usize {
+    let low = match addr {
+        IpAddr::V4(v4) => v4.to_bits() as usize,
+        IpAddr::V6(v6) => v6.to_bits() as usize,
+    };
+    (low ^ iface.index() << 4) % RECENT
+}
 
 /// The index of a place.
 fn index(id: HopId) -> usize {

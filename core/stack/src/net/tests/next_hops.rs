@@ -84,7 +84,10 @@ fn a_packet_over_a_route_that_is_kept_costs_no_hash() {
         a.pass(Duration::from_millis(100));
     }
     assert_eq!(a.net.data.next_hops.hashes, hashes);
+    // A route without a place finds the next hop among the recent ones, and others by a hash.
     send_over(&mut a, &Route { hop: None, ..kept });
+    assert_eq!(a.net.data.next_hops.hashes, hashes);
+    send_over(&mut a, &Route { hop: None, next_hop: ip("10.0.0.77"), ..kept });
     assert_eq!(a.net.data.next_hops.hashes, hashes + 1);
     assert!(a.sent().len() > 100);
 }

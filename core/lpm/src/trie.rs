@@ -1,41 +1,48 @@
-//! Values by prefix, found by the longest one that an address begins with: a tree bitmap (Eatherton, Varghese and
-//! Dittia, "Tree bitmap: hardware/software IP lookups with incremental updates", 2004).
+//! The tree: nodes, and how a prefix or an address leads through them.
 //!
 //! ```text
-//!    an address   001010 110000 000111 …        each node decides six bits
-//!                 └─┬──┘ └─┬──┘
-//!    root ──────────┘      │       inside: prefixes of 0 to 5 more bits, by place  1
-//!      └─► below[001010] ──┘                                                     2   3
-//!            └─► below[110000] …                                                4 5 6 7 … 63
+//!    an address   0 010100 001010 110000 …   the root decides a bit, each other node six
+//!                 │ └─┬──┘ └─┬──┘
+//!    root ────────┘   │      │    inside: prefixes of 0 to 5 more bits, by place    1
+//!      └─► below[0] ──┘      │                                                    2   3
+//!            └─► below[20] ──┘                                                   4 5 6 7 … 63
 //! ```
 //!
-//! A look-up takes one node for six bits: 6 at most for IPv4 and 22 for IPv6, however many prefixes there are. So
-//! does a change. A copy of the whole takes nothing: nodes are shared, and a change copies those on its way that are.
+//! Nodes begin at 1, 7, 13, 19, … bits. Prefixes of 24 bits are inside the node of 19, and those of
+//! 48 inside that of 43. Most prefixes of real tables have these lengths. With nodes at 6, 12, 18
+//! and 24 bits, each prefix of 24 bits would have a node of its own.
+//!
+//! A look-up or a change takes 7 nodes at most for IPv4 and 23 for IPv6, however many prefixes
+//! there are.
 
 use std::sync::Arc;
 
+use crate::matching::Matching;
+
 /// Bits that a node decides.
 const STRIDE: u32 = 6;
+/// Bits that the root decides.
+const ROOT_STRIDE: u32 = 1;
 /// Most nodes on a way: for 128 bits.
-pub(super) const NODES_MAX: usize = 22;
-const _: () = assert!(NODES_MAX as u32 * STRIDE > u128::BITS);
+pub(crate) const NODES_MAX: usize = 23;
+const _: () = assert!(ROOT_STRIDE + (NODES_MAX as u32 - 1) * STRIDE > u128::BITS);
 
-/// A prefix: its bits from the highest on, and how many they are. What comes behind them is 0.
-pub(super) type Bits = (u128, u8);
+/// A prefix: its bits from the highest on, and their number. All bits behind them are 0.
+pub type Bits = (u128, u8);
 
 /// Values by prefix of at most 128 bits.
 #[derive(Debug, Clone)]
-pub(super) struct Trie<T>(Arc<Node<T>>);
+pub struct Trie<T>(Arc<Node<T>>);
 
 #[derive(Debug, Clone)]
-struct Node<T> {
+pub(crate) struct Node<T> {
     /// Prefixes that end here, by [`place_of`].
     inside: u64,
-    /// Which six bits lead to another node.
+    /// Bits of the next step that lead to another node.
     below: u64,
-    /// One for each bit of `inside`, in their order.
+    /// Values of the prefixes in `inside`, in their order.
     values: Vec<T>,
-    /// One for each bit of `below`, in their order.
+    /// Nodes for the bits of `below`, in their order.
     nodes: Vec<Arc<Node<T>>>,
 }
 
@@ -52,41 +59,58 @@ impl<T> Default for Trie<T> {
 }
 
 impl<T> Trie<T> {
-    /// The values of all prefixes that `addr` begins with, the longest first.
-    pub(super) fn matching(&self, addr: u128) -> Matching<'_, T> {
-        let mut matching = Matching { addr, nodes: [None; NODES_MAX], left: 0, places: 0 };
-        let mut next = Some(&self.0);
-        while let Some(node) = next {
-            matching.nodes[matching.left] = Some(&**node);
-            let step = step(addr, matching.left);
-            matching.left += 1;
-            next = node.node(step);
+    /// The value of the longest prefix that `addr` begins with.
+    #[inline]
+    pub fn longest(&self, addr: u128) -> Option<&T> {
+        let (mut node, mut rest, mut found) = (&*self.0, addr, None);
+        let mut step = first_step(addr);
+        rest <<= ROOT_STRIDE;
+        loop {
+            let places = node.inside & ANCESTORS[step as usize];
+            if places != 0 {
+                found = Some((node, places.ilog2()));
+            }
+            let Some(next) = node.node(step) else { break };
+            node = next;
+            step = (rest >> (u128::BITS - STRIDE)) as u32;
+            rest <<= STRIDE;
         }
-        matching.enter();
-        matching
+        found.map(|(node, place)| node.value(place))
+    }
+
+    /// The values of all prefixes that `addr` begins with, the longest first.
+    pub fn matching(&self, addr: u128) -> Matching<'_, T> {
+        Matching::new(&self.0, addr)
     }
 
     /// The value of one prefix.
-    pub(super) fn get(&self, (addr, len): Bits) -> Option<&T> {
+    pub fn get(&self, (addr, len): Bits) -> Option<&T> {
         let mut node = &*self.0;
-        for depth in 0..usize::from(len) / STRIDE as usize {
+        for depth in 0..depth_of(len) {
             node = node.node(step(addr, depth))?;
         }
         let place = place_of((addr, len));
-        (node.inside >> place & 1 == 1).then(|| &node.values[rank(node.inside, place)])
+        (node.inside >> place & 1 == 1).then(|| node.value(place))
+    }
+
+    /// Bytes of memory that the nodes take, without what values point to.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes()
     }
 }
 
 impl<T: Clone> Trie<T> {
     /// Gives a prefix a value.
-    pub(super) fn set(&mut self, bits: Bits, value: T) {
+    pub fn set(&mut self, bits: Bits, value: T) {
         let (addr, len) = bits;
         let mut node = Arc::make_mut(&mut self.0);
-        for depth in 0..usize::from(len) / STRIDE as usize {
+        for depth in 0..depth_of(len) {
             let step = step(addr, depth);
             let at = rank(node.below, step);
             if node.below >> step & 1 == 0 {
                 node.below |= 1 << step;
+                // Room for one more: nodes are many, and most have few below them.
+                node.nodes.reserve_exact(1);
                 node.nodes.insert(at, Arc::default());
             }
             node = Arc::make_mut(&mut node.nodes[at]);
@@ -97,13 +121,14 @@ impl<T: Clone> Trie<T> {
             1 => node.values[at] = value,
             _ => {
                 node.inside |= 1 << place;
+                node.values.reserve_exact(1);
                 node.values.insert(at, value);
             }
         }
     }
 
     /// Takes the value of a prefix away, if it has one.
-    pub(super) fn remove(&mut self, bits: Bits) {
+    pub fn remove(&mut self, bits: Bits) {
         if self.get(bits).is_some() {
             remove_below(&mut self.0, bits, 0);
         }
@@ -113,7 +138,7 @@ impl<T: Clone> Trie<T> {
 /// Removes a value that is there. True when nothing is left of the node.
 fn remove_below<T: Clone>(node: &mut Arc<Node<T>>, bits: Bits, depth: usize) -> bool {
     let node = Arc::make_mut(node);
-    if depth < usize::from(bits.1) / STRIDE as usize {
+    if depth < depth_of(bits.1) {
         let step = step(bits.0, depth);
         let at = rank(node.below, step);
         if remove_below(&mut node.nodes[at], bits, depth + 1) {
@@ -129,65 +154,68 @@ fn remove_below<T: Clone>(node: &mut Arc<Node<T>>, bits: Bits, depth: usize) -> 
 }
 
 impl<T> Node<T> {
-    fn node(&self, step: u32) -> Option<&Arc<Self>> {
-        (self.below >> step & 1 == 1).then(|| &self.nodes[rank(self.below, step)])
+    /// The node that a step leads to.
+    #[inline]
+    pub(crate) fn node(&self, step: u32) -> Option<&Self> {
+        (self.below >> step & 1 == 1).then(|| &*self.nodes[rank(self.below, step)])
+    }
+
+    /// Places of the prefixes inside that a step begins with.
+    pub(crate) fn places(&self, step: u32) -> u64 {
+        self.inside & ANCESTORS[step as usize]
+    }
+
+    /// The value of a prefix that is inside.
+    #[inline]
+    pub(crate) fn value(&self, place: u32) -> &T {
+        &self.values[rank(self.inside, place)]
+    }
+
+    fn bytes(&self) -> usize {
+        // An `Arc` has two counts in front.
+        let own = 2 * size_of::<usize>() + size_of::<Self>();
+        let values = self.values.capacity() * size_of::<T>();
+        let nodes = self.nodes.capacity() * size_of::<Arc<Self>>();
+        own + values + nodes + self.nodes.iter().map(|node| node.bytes()).sum::<usize>()
     }
 }
 
-/// What [`Trie::matching`] gives.
-#[derive(Debug)]
-pub(super) struct Matching<'a, T> {
-    addr: u128,
-    /// The nodes on the way.
-    nodes: [Option<&'a Node<T>>; NODES_MAX],
-    /// How many of them are left, the one included that is looked at.
-    left: usize,
-    /// Prefixes of that one that match and were not given yet.
-    places: u64,
+/// Nodes above that of a prefix of `len` bits.
+fn depth_of(len: u8) -> usize {
+    let len = u32::from(len);
+    (if len < ROOT_STRIDE { 0 } else { 1 + (len - ROOT_STRIDE) / STRIDE }) as usize
 }
 
-impl<'a, T> Matching<'a, T> {
-    /// Nodes that the address leads through.
-    #[cfg(test)]
-    pub(super) fn nodes(&self) -> usize {
-        self.nodes.iter().flatten().count()
-    }
-
-    fn enter(&mut self) {
-        let Some(depth) = self.left.checked_sub(1) else { return };
-        let inside = self.nodes[depth].map_or(0, |node| node.inside);
-        self.places = inside & ANCESTORS[step(self.addr, depth) as usize];
-    }
+/// Bits that the nodes above `depth` decide.
+fn begin_of(depth: usize) -> u32 {
+    depth.checked_sub(1).map_or(0, |more| ROOT_STRIDE + more as u32 * STRIDE)
 }
 
-impl<'a, T> Iterator for Matching<'a, T> {
-    type Item = &'a T;
-
-    fn next(&mut self) -> Option<&'a T> {
-        while self.places == 0 {
-            self.left = self.left.checked_sub(1).filter(|left| *left > 0)?;
-            self.enter();
-        }
-        let place = self.places.ilog2();
-        self.places &= !(1 << place);
-        let node = self.nodes[self.left - 1]?;
-        Some(&node.values[rank(node.inside, place)])
-    }
+/// The bit that the root decides, as the first of six.
+#[inline]
+fn first_step(addr: u128) -> u32 {
+    const _: () = assert!(ROOT_STRIDE == 1);
+    ((addr >> (u128::BITS - 1)) as u32) << (STRIDE - 1)
 }
 
 /// The six bits of an address that the node at `depth` decides.
-fn step(addr: u128, depth: usize) -> u32 {
-    (addr << (depth as u32 * STRIDE) >> (u128::BITS - STRIDE)) as u32
+pub(crate) fn step(addr: u128, depth: usize) -> u32 {
+    match depth {
+        0 => first_step(addr),
+        _ => (addr << begin_of(depth) >> (u128::BITS - STRIDE)) as u32,
+    }
 }
 
-/// Where a prefix is inside its node: as in a heap the one without bits has place 1, and one with a bit more has twice
-/// the place, plus that bit.
+/// Place of a prefix inside its node. As in a heap the one without bits has place 1, and one with a
+/// bit more has twice the place, plus that bit.
 fn place_of((addr, len): Bits) -> u32 {
-    let (depth, rest) = (usize::from(len) / STRIDE as usize, u32::from(len) % STRIDE);
+    let depth = depth_of(len);
+    let rest = u32::from(len) - begin_of(depth);
     1 << rest | step(addr, depth) >> (STRIDE - rest)
 }
 
-/// How many bits are set below `at`.
+/// Bits that are set below `at`.
+#[inline]
 fn rank(bits: u64, at: u32) -> usize {
     (bits & ((1 << at) - 1)).count_ones() as usize
 }
@@ -260,13 +288,14 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(trie.get(*bits), all.get(bits));
-                // What was copied before stays what it was.
+                // A clone from before stays as it was.
                 prop_assert_eq!(before.get(*bits), was.get(bits));
             }
             let known = changes.iter().map(|(bits, _)| bits.0);
             for addr in asked.iter().copied().chain(known) {
-                let found: Vec<_> = trie.matching(addr).copied().collect();
-                prop_assert_eq!(found, naive(&all, addr));
+                let (found, wanted) = (trie.matching(addr), naive(&all, addr));
+                prop_assert_eq!(trie.longest(addr), wanted.first());
+                prop_assert_eq!(found.copied().collect::<Vec<_>>(), wanted);
             }
             for bits in all.keys() {
                 trie.remove(*bits);
@@ -285,7 +314,7 @@ mod tests {
                 trie.set(((addr ^ (n * 0x9e37_79b1 % (1 << 32)) << 96), 32), n);
             }
             let matching = trie.matching(addr);
-            assert_eq!((matching.nodes(), matching.count()), (6, 1), "with {count}");
+            assert_eq!((matching.nodes(), matching.count()), (7, 1), "with {count}");
         }
     }
 

@@ -1,0 +1,73 @@
+//! How other threads ask a router that runs, and change it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::router::Router;
+
+/// Work for the router's thread.
+type Job = Box<dyn FnOnce(&mut Router) + Send>;
+
+/// A handle on a [`Runner`](crate::Runner), for other threads than its own; clones are of the same
+/// one.
+#[derive(Clone)]
+pub struct Remote {
+    jobs: Sender<Job>,
+    bell: Arc<OwnedFd>,
+}
+
+/// The router does not run any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the router does not run any more")]
+pub struct Gone;
+
+impl Remote {
+    /// Has the router's thread do `job` between two turns, and waits for the result. On that
+    /// thread itself such a call would wait for ever.
+    ///
+    /// # Errors
+    /// The router does not run any more.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Router) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        let (answer, answered) = channel();
+        // The thread that asked waits for the answer.
+        let job = Box::new(move |router: &mut Router| drop(answer.send(job(router))));
+        self.jobs.send(job).map_err(|_| Gone)?;
+        // The counter takes 2^64 rings.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        answered.recv().map_err(|_| Gone)
+    }
+}
+
+/// The router's end: jobs that wait.
+pub(crate) struct Desk {
+    jobs: Receiver<Job>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Desk {
+    /// A desk, and the handle of those who ask.
+    pub fn open() -> io::Result<(Self, Remote)> {
+        let (sender, jobs) = channel();
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok((Self { jobs, bell: Arc::clone(&bell) }, Remote { jobs: sender, bell }))
+    }
+
+    /// Readable when there are jobs.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Does all jobs that are there.
+    pub fn work(&self, router: &mut Router) {
+        // The number says how often the bell rang, and nothing depends on that.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        self.jobs.try_iter().for_each(|job| job(router));
+    }
+}

@@ -1,0 +1,152 @@
+//! A router on one core, with frames of 64 bytes on ports in memory:
+//!
+//! ```sh
+//! cargo run --release -p towpath-bench-forward -- 500 forward
+//! cargo run --release -p towpath-bench-forward -- 200 look-ups
+//! cargo run --release -p towpath-bench-forward -- 3000 updates
+//! ```
+//!
+//! Reading order: `router` is what is measured, `port` its links, `table` has routes, `frames`
+//! packets. [`towpath_bench_measure`] says how cases are measured, ns per packet or look-up first.
+#![forbid(unsafe_code)]
+
+mod frames;
+mod lookups;
+mod port;
+mod router;
+mod table;
+mod updates;
+
+use std::error::Error;
+use std::io::Write;
+use std::time::Duration;
+
+use router::{BURST, Router};
+use towpath_bench_filter::shape::{PACKETS, Shape, iface};
+use towpath_bench_measure::{Counting, Run};
+use towpath_filter::{Action, RuleList, Rules};
+use towpath_pool::{Batch, Pool, Port};
+use towpath_wire::Prefix;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ROUTES: [usize; 3] = [1, 100_000, 1_000_000];
+const RULES: [u32; 3] = [10, 1000, 100_000];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut run = Run::from_arguments()?;
+    ports_alone(&mut run)?;
+    for count in ROUTES {
+        let names = ["forward", "look-ups", "other look-ups", "updates"];
+        let names = names.map(|verb| format!("{verb}, {count} routes"));
+        if !names.iter().any(|name| run.wants(name)) {
+            continue;
+        }
+        let routes = table::routes(count);
+        let destinations = table::destinations(&routes);
+        let [forward, look_ups, other, updates] = names;
+        if run.wants(&forward) {
+            let mut router = Router::new(frames::datagrams(&destinations), &routes, None)?;
+            measure(&mut run, &forward, &mut router)?;
+        }
+        if run.wants(&look_ups) {
+            let trie = lookups::ours(&routes);
+            let each = destinations.len() as u64;
+            run.measure_batches(each, || lookups::total_of_ours(&trie, &destinations));
+            let bytes = trie.bytes();
+            let sum = lookups::total_of_ours(&trie, &destinations);
+            run.say(&look_ups, &format!("{bytes} B, sum {sum}"))?;
+        }
+        if run.wants(&other) {
+            let map = lookups::other(&routes);
+            let each = destinations.len() as u64;
+            run.measure_batches(each, || lookups::total_of_other(&map, &destinations));
+            let sum = lookups::total_of_other(&map, &destinations);
+            run.say(&other, &format!("sum {sum}"))?;
+        }
+        if run.wants(&updates) && count > 1 {
+            let mut router = Router::new(frames::datagrams(&destinations), &routes, None)?;
+            say_pauses(&run, &updates, &mut router, &routes)?;
+        }
+    }
+    for len in RULES {
+        for (count, name) in [(1, ""), (1_000_000, ", 1000000 routes")] {
+            let name = format!("forward, {len} rules{name}");
+            if run.wants(&name) && (count == 1 || len == 1000) {
+                with_rules(&mut run, &name, len, count)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The part of the ports in all the other figures.
+fn ports_alone(run: &mut Run) -> Result<(), Box<dyn Error>> {
+    let name = "ports alone";
+    if !run.wants(name) {
+        return Ok(());
+    }
+    let destinations = table::destinations(&table::routes(1));
+    let mut source = port::Source::new(frames::datagrams(&destinations));
+    let (mut pool, mut batch) = (Pool::default(), Batch::new());
+    run.measure_batches(BURST as u64, || {
+        source.poll(0, &mut pool, &mut batch, BURST);
+        port::Sink.submit(0, &mut pool, &mut batch)
+    });
+    run.say(name, "")
+}
+
+/// Rules of a router, all of which let packets pass, with packets of which most match one.
+fn with_rules(run: &mut Run, name: &str, len: u32, routes: usize) -> Result<(), Box<dyn Error>> {
+    let shaped = Shape::Acl.list(len);
+    let fields = Shape::Acl.packets(&shaped);
+    debug_assert_eq!(fields.len(), PACKETS);
+    let mut list = RuleList::new();
+    for rule in shaped.iter() {
+        let mut rule = rule.clone();
+        rule.action = Action::Accept;
+        list.insert(rule);
+    }
+    let rules = Rules::compile(&list, iface)?;
+    let mut all = table::routes(routes);
+    if routes > 1 {
+        // Addresses of the rules' packets are in no order that routes have.
+        all.push((Prefix::ALL_V4, 0));
+    }
+    let mut router = Router::new(frames::with_fields(&fields), &all, Some(rules))?;
+    measure(run, name, &mut router)
+}
+
+fn measure(run: &mut Run, name: &str, router: &mut Router) -> Result<(), Box<dyn Error>> {
+    run.measure_batches(BURST as u64, || router.turn());
+    let (forwarded, others) = router.counts();
+    if others > 0 {
+        return Err(
+            format!("{name}: {others} packets beside {forwarded} were not forwarded").into()
+        );
+    }
+    run.say(name, "")
+}
+
+fn say_pauses(
+    run: &Run,
+    name: &str,
+    router: &mut Router,
+    routes: &[(Prefix, u32)],
+) -> Result<(), Box<dyn Error>> {
+    let time = run.time().unwrap_or(Duration::from_millis(1));
+    for changing in [false, true] {
+        let pauses = updates::run(router, routes, time, changing)?;
+        writeln!(
+            std::io::stdout(),
+            "{name}\t{} changes: {:.2} Mpps, a turn took {:.0} µs at most, {:.0} µs but for one in \
+             10,000",
+            pauses.changes,
+            pauses.mpps,
+            pauses.longest_us,
+            pauses.most_us
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! A router with a source of frames, a sink, routes and rules.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant as Clock;
+
+use towpath_direct::{Node, NodeConfig};
+use towpath_filter::Rules;
+use towpath_pool::{LinkType, Offloads, Port};
+use towpath_stack::net::{
+    Change, Forwarding, How, InterfaceConfig, NetConfig, NewRoute, RouteChange, RouteKind,
+};
+use towpath_stack::{Budget, IfaceId, Instant, StackConfig};
+use towpath_wire::{MacAddr, Prefix};
+
+use crate::port::{Sink, Source};
+use crate::table::ROUTERS;
+
+/// Frames of a turn, as `apps/router` takes them.
+pub const BURST: usize = 32;
+
+const OUT: IfaceId = IfaceId(2);
+
+/// A router on ports in memory.
+pub struct Router {
+    node: Node<dyn Port>,
+    begun: Clock,
+}
+
+/// Address of a router beside this one.
+fn beside(number: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from_bits(0x0a02_0002 + number))
+}
+
+/// The route to a network by a router of this number.
+pub fn route((prefix, router): (Prefix, u32)) -> NewRoute {
+    let next_hop = Some(beside(router % ROUTERS));
+    NewRoute { prefix, next_hop, iface: OUT, metric: 0, kind: RouteKind::Unicast }
+}
+
+impl Router {
+    /// A router that the frames go through by the routes.
+    pub fn new(
+        frames: Vec<[u8; 64]>,
+        routes: &[(Prefix, u32)],
+        rules: Option<Rules>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let net = NetConfig { forwarding: Some(Forwarding::default()), ..NetConfig::default() };
+        let stack = StackConfig { net, ..StackConfig::default() };
+        let budget = Budget { rx_packets: BURST, ..Budget::default() };
+        let config = NodeConfig { stack, budget, ..NodeConfig::default() };
+        let begun = Clock::now();
+        let mut node: Node<dyn Port> = Node::new(config, [7; 32], Instant(1));
+        let ports: [(&str, Box<dyn Port>, &str); 2] = [
+            ("in", Box::new(Source::new(frames)), "10.1.0.1/24"),
+            ("out", Box::new(Sink), "10.2.0.1/16"),
+        ];
+        for (number, (name, port, address)) in (1..).zip(ports) {
+            let config = InterfaceConfig {
+                name: name.to_owned(),
+                link: LinkType::Ethernet,
+                mac: MacAddr([2, 0, 0, 0, 0, number]),
+                mtu: 1500,
+                offloads: Offloads::default(),
+                addresses: vec![address.parse()?],
+                slaac: false,
+                any_address: false,
+                kernel_cuts: false,
+                in_process: false,
+            };
+            node.add_interface(config, port);
+        }
+        let neighbor = |number: u32| Change::SetNeighbor {
+            iface: OUT,
+            addr: beside(number),
+            mac: MacAddr([2, 0, 0, 1, 0, number as u8]),
+            how: How::Replace,
+        };
+        let neighbors: Vec<_> = (0..ROUTERS).map(neighbor).collect();
+        let refused = |why: &dyn std::fmt::Debug| format!("refused: {why:?}");
+        node.stack.net.apply(Instant(1), &neighbors).map_err(|why| refused(&why))?;
+        let mut router = Self { node, begun };
+        router.change(routes.iter().copied().map(|it| RouteChange::Add(route(it))))?;
+        router.node.stack.net.set_rules(rules);
+        Ok(router)
+    }
+
+    /// Changes routes.
+    pub fn change(
+        &mut self,
+        changes: impl Iterator<Item = RouteChange>,
+    ) -> Result<(), Box<dyn Error>> {
+        let changes: Vec<_> = changes.collect();
+        let result = self.node.stack.net.change_routes(&changes);
+        result.map_err(|why| format!("routes are refused: {why:?}").into())
+    }
+
+    /// Takes a burst, forwards it and sends it, at the time of the clock, as `apps/router` does.
+    pub fn turn(&mut self) -> usize {
+        let now = self.begun.elapsed().as_nanos() as u64 + 1;
+        self.node.turn(Instant(now)).sent
+    }
+
+    /// Packets forwarded so far, and packets dropped.
+    pub fn counts(&self) -> (u64, u64) {
+        let data = self.node.stack.net.counters().data;
+        (data.forwarded, data.received - data.forwarded)
+    }
+}

@@ -1,0 +1,66 @@
+//! Changes of routes while packets flow: the longest time between two bursts.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use towpath_stack::net::RouteChange;
+use towpath_wire::Prefix;
+
+use crate::router::{Router, route};
+
+/// Changes of a second, and how many are made at once.
+const CHANGES_PER_SECOND: u64 = 10_000;
+const CHANGES_AT_ONCE: u64 = 10;
+
+/// Times of the loop of a router.
+pub struct Pauses {
+    /// Longest time of a turn with the changes before it, in µs.
+    pub longest_us: f64,
+    /// The same of all but one in 10,000 turns.
+    pub most_us: f64,
+    /// Packets forwarded, million per second.
+    pub mpps: f64,
+    /// Changes made.
+    pub changes: u64,
+}
+
+/// Forwards for `time`, with changes if `changing`.
+pub fn run(
+    router: &mut Router,
+    routes: &[(Prefix, u32)],
+    time: Duration,
+    changing: bool,
+) -> Result<Pauses, Box<dyn Error>> {
+    let start = Instant::now();
+    let interval = Duration::from_secs(1) * CHANGES_AT_ONCE as u32 / CHANGES_PER_SECOND as u32;
+    let (mut last, mut due, mut changes, before) = (start, start, 0, router.counts().0);
+    let mut took = Vec::with_capacity(1 << 22);
+    while last.duration_since(start) < time {
+        if changing && last >= due {
+            due += interval;
+            // Routes go, and come back by another router.
+            let change = |n: u64| {
+                let (prefix, hop) = routes[((n / 2 * 7919) % routes.len() as u64) as usize];
+                match n % 2 {
+                    0 => RouteChange::Remove { prefix, next_hop: None },
+                    _ => RouteChange::Add(route((prefix, hop + (n / 2) as u32))),
+                }
+            };
+            router.change((changes..changes + CHANGES_AT_ONCE).map(change))?;
+            changes += CHANGES_AT_ONCE;
+        }
+        router.turn();
+        let now = Instant::now();
+        took.push(now.duration_since(last).as_nanos() as u64);
+        last = now;
+    }
+    took.sort_unstable();
+    let at = |part: usize| took[took.len() - 1 - part] as f64 / 1e3;
+    let packets = router.counts().0 - before;
+    Ok(Pauses {
+        longest_us: at(0),
+        most_us: at(took.len() / 10_000),
+        mpps: packets as f64 / start.elapsed().as_secs_f64() / 1e6,
+        changes,
+    })
+}

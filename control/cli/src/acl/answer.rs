@@ -1,0 +1,121 @@
+//! The access list of a stack, as requests see it and change it.
+
+use towpath_engine::Gone;
+use towpath_filter::{Action, CompileError, Hook, Hooks, Rule, RuleList, Rules};
+use towpath_model::{Acl, AclChange, AclDefault, AclRule, Fault, Word};
+
+use crate::served::{Stack, gone};
+
+/// The list in force, with what was counted.
+pub fn shown(stack: &impl Stack) -> Result<Acl, Gone> {
+    let Some(set) = stack.rules()? else { return Ok(Acl::default()) };
+    let rules = (0..).zip(set.rules().iter()).map(|(place, rule)| {
+        let count = set.count_of_rule(place);
+        AclRule { rule: rule.to_string(), packets: count.packets, bytes: count.bytes }
+    });
+    let defaults = Hook::ALL.into_iter().map(|hook| {
+        let (action, count) = (set.rules().default_of(hook), set.count_of_default(hook));
+        AclDefault {
+            hook: Word::known(hook.name()),
+            action: Word::known(action_word(action)),
+            packets: count.packets,
+            bytes: count.bytes,
+        }
+    });
+    Ok(Acl { rules: rules.collect(), defaults: defaults.collect() })
+}
+
+/// Makes all of several changes, or none of them, and returns their number.
+pub fn change<S: Stack>(stack: &S, changes: &[AclChange]) -> Result<usize, Fault> {
+    // Held to the end: its memory is given back on this thread, and not on the stack's.
+    let before = stack.rules().map_err(gone)?;
+    let mut list = before.as_ref().map(|set| set.rules().to_list()).unwrap_or_default();
+    for (at, change) in changes.iter().enumerate() {
+        make(&mut list, change)
+            .map_err(|why| Fault { at: Some(at), ..Fault::new("refused", why) })?;
+    }
+    if let Some(rule) = list.iter().find(|rule| rule.log.is_some() && !S::LOGS) {
+        let why = format!("rule {}: a run has nobody to tell of packets; leave log out", rule.id);
+        return Err(Fault::new("refused", why));
+    }
+    let is_empty = list.is_empty() && Hook::ALL.iter().all(|hook| is_open(&list, *hook));
+    let rules = match is_empty {
+        true => None,
+        false => Some(compile(stack, &list)?),
+    };
+    stack.set_rules(rules).map_err(gone)?;
+    if let (Some(before), Some(now)) = (before, stack.rules().map_err(gone)?) {
+        now.inherit(&before);
+    }
+    Ok(changes.len())
+}
+
+fn is_open(list: &RuleList, hook: Hook) -> bool {
+    list.default_of(hook) == Action::Accept
+}
+
+fn make(list: &mut RuleList, change: &AclChange) -> Result<(), String> {
+    let rule = |text: &str| text.parse::<Rule>().map_err(|error| format!("{text:?}: {error}"));
+    match change {
+        AclChange::AddRule { rule: text } => {
+            let rule = rule(text)?;
+            if list.rule(rule.id).is_some() {
+                return Err(format!("rule {} is there: replace it, or take another id", rule.id));
+            }
+            list.insert(rule);
+        }
+        AclChange::ReplaceRule { rule: text } => drop(list.insert(rule(text)?)),
+        AclChange::DeleteRule { id } => {
+            list.remove(*id).ok_or_else(|| format!("rule {id} is not there"))?;
+        }
+        AclChange::SetDefault { hooks, action } => {
+            let names: Vec<_> = hooks.iter().map(Word::as_str).collect();
+            let (hooks, action) = default_of(&names, action.as_str())?;
+            list.set_default(hooks, action);
+        }
+        AclChange::Load { text } => {
+            *list = RuleList::parse(text).map_err(|error| error.to_string())?;
+        }
+        change => return Err(format!("{change:?} is not known to this version")),
+    }
+    Ok(())
+}
+
+/// Hooks and an action by their names.
+pub fn default_of(hooks: &[&str], action: &str) -> Result<(Hooks, Action), String> {
+    let mut all = Hooks::NONE;
+    for name in hooks {
+        let hook = Hook::ALL.into_iter().find(|hook| hook.name() == *name);
+        let names = Hook::ALL.map(Hook::name).join(", ");
+        all = all.with(hook.ok_or_else(|| format!("{name:?} is no hook: expected {names}"))?);
+    }
+    let actions = [Action::Accept, Action::Drop, Action::Reject];
+    let action = actions.into_iter().find(|known| action_word(*known) == action).ok_or_else(|| {
+        format!("{action:?} is not a valid action: expected accept, drop or reject")
+    });
+    Ok((all, action?))
+}
+
+fn compile(stack: &impl Stack, list: &RuleList) -> Result<Rules, Fault> {
+    let interfaces = stack.net().map_err(gone)?.interfaces;
+    let number = |name: &str| Some(interfaces.iter().find(|link| link.name == name)?.id.0);
+    Rules::compile(list, number).map_err(|error| {
+        let names: Vec<_> = interfaces.iter().map(|link| link.name.as_str()).collect();
+        let why = match error {
+            CompileError::UnknownInterface { .. } => {
+                format!("{error}; there are {}", names.join(", "))
+            }
+            error => error.to_string(),
+        };
+        Fault::new("refused", why)
+    })
+}
+
+/// The word of an action.
+pub fn action_word(action: Action) -> &'static str {
+    match action {
+        Action::Accept => "accept",
+        Action::Drop => "drop",
+        Action::Reject => "reject",
+    }
+}

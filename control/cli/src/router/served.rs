@@ -1,0 +1,85 @@
+//! A running router as the answers of the control protocol see it.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use towpath_engine::{Applied, Gone, NetState, Refused, SocketEntry};
+use towpath_filter::Rules;
+use towpath_model::{Instance, Listening, NoInstance, Reply, RunKind, Word};
+use towpath_router::Remote;
+use towpath_stack::net::{Change, RuleSet};
+use towpath_uplink::{Layer, now_ns};
+
+use super::report;
+use crate::error::{ExitCode, Failure};
+use crate::messages::Messages;
+use crate::served::{self, Stack};
+
+/// A router that is asked from the thread of the control socket.
+struct Host(Remote);
+
+impl Stack for Host {
+    /// A router has no programs: it answers ARP, neighbour discovery and ping by itself.
+    fn sockets(&self) -> Result<Vec<SocketEntry>, Gone> {
+        Ok(Vec::new())
+    }
+
+    fn net(&self) -> Result<NetState, Gone> {
+        let look = |router: &mut towpath_router::Router| {
+            NetState::of(&router.stack().net, towpath_stack::Instant(now_ns()))
+        };
+        self.0.ask(look).map_err(|_| Gone)
+    }
+
+    fn layers(&self) -> Result<Vec<Layer>, Gone> {
+        self.0.ask(|router| report::layers(router)).map_err(|_| Gone)
+    }
+
+    fn apply(&self, changes: Vec<Change>) -> Result<Result<Applied, Refused>, Gone> {
+        let applied = Applied { changes: changes.len() };
+        let apply = move |router: &mut towpath_router::Router| router.apply(now_ns(), &changes);
+        let made = self.0.ask(apply).map_err(|_| Gone)?;
+        Ok(made.map(|()| applied))
+    }
+
+    fn rules(&self) -> Result<Option<Arc<RuleSet>>, Gone> {
+        self.0.ask(|router| router.rules().cloned()).map_err(|_| Gone)
+    }
+
+    fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
+        self.0.ask(|router| router.set_rules(rules)).map_err(|_| Gone)
+    }
+
+    const LOGS: bool = true;
+}
+
+/// The socket on which the router will answer. None where no folder can have it, which the user is
+/// told: packets are forwarded all the same.
+///
+/// # Errors
+/// The name is another run's.
+pub fn open(name: Option<Word>, messages: &Messages) -> Result<Option<Listening>> {
+    match Instance::open(name) {
+        Ok(listening) => Ok(Some(listening)),
+        Err(taken @ NoInstance::NameTaken(_)) => {
+            Err(Failure::error(ExitCode::Failed, taken.to_string()))
+        }
+        Err(error) => {
+            messages.say(&format!("`towpath ip` cannot see this router: {error:#}"));
+            Ok(None)
+        }
+    }
+}
+
+/// Answers from now on, until the result is dropped.
+///
+/// # Errors
+/// There is no thread to be had.
+pub fn serve(listening: Option<Listening>, remote: Remote) -> Result<Option<Instance>> {
+    let Some(listening) = listening else { return Ok(None) };
+    let host = Host(remote);
+    let answer = move |call, reply: &mut Reply| served::answer(&host, call, reply);
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let served = listening.serve(RunKind::Router, words.collect(), answer);
+    served.map(Some).context("a thread for answers")
+}

@@ -1,0 +1,26 @@
+//! Values by prefix, found by the longest one that an address begins with.
+//!
+//! [`Trie`] is a tree bitmap (Eatherton, Varghese and Dittia, "Tree bitmap: hardware/software IP
+//! lookups with incremental updates", 2004). A clone is a snapshot that costs one count: nodes are
+//! shared, and a change copies those on its way alone.
+//!
+//! ```
+//! use towpath_lpm::Trie;
+//!
+//! let mut trie = Trie::default();
+//! trie.set((0x0a << 120, 8), "10.0.0.0/8");
+//! trie.set((0x0a01 << 112, 16), "10.1.0.0/16");
+//! let before = trie.clone();
+//! trie.remove((0x0a01 << 112, 16));
+//! let addr = 0x0a01_0203 << 96;
+//! assert_eq!(before.longest(addr), Some(&"10.1.0.0/16"));
+//! assert_eq!(trie.longest(addr), Some(&"10.0.0.0/8"));
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod matching;
+mod trie;
+
+pub use matching::Matching;
+pub use trie::{Bits, Trie};

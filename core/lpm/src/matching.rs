@@ -1,0 +1,56 @@
+//! All prefixes that an address begins with.
+
+use crate::trie::{NODES_MAX, Node, step};
+
+/// Values of the prefixes that an address begins with, the longest first.
+#[derive(Debug)]
+pub struct Matching<'a, T> {
+    addr: u128,
+    /// Nodes on the way.
+    nodes: [Option<&'a Node<T>>; NODES_MAX],
+    /// Nodes that are left, with the one that is looked at.
+    left: usize,
+    /// Prefixes of that node that match and were not given yet.
+    places: u64,
+}
+
+impl<'a, T> Matching<'a, T> {
+    pub(crate) fn new(root: &'a Node<T>, addr: u128) -> Self {
+        let mut matching = Self { addr, nodes: [None; NODES_MAX], left: 0, places: 0 };
+        let mut next = Some(root);
+        while let Some(node) = next {
+            matching.nodes[matching.left] = Some(node);
+            let step = step(addr, matching.left);
+            matching.left += 1;
+            next = node.node(step);
+        }
+        matching.enter();
+        matching
+    }
+
+    /// Nodes that the address leads through.
+    #[cfg(test)]
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.iter().flatten().count()
+    }
+
+    fn enter(&mut self) {
+        let Some(depth) = self.left.checked_sub(1) else { return };
+        self.places = self.nodes[depth].map_or(0, |node| node.places(step(self.addr, depth)));
+    }
+}
+
+impl<'a, T> Iterator for Matching<'a, T> {
+    type Item = &'a T;
+
+    fn next(&mut self) -> Option<&'a T> {
+        while self.places == 0 {
+            self.left = self.left.checked_sub(1).filter(|left| *left > 0)?;
+            self.enter();
+        }
+        let place = self.places.ilog2();
+        self.places &= !(1 << place);
+        let node = self.nodes[self.left - 1]?;
+        Some(node.value(place))
+    }
+}

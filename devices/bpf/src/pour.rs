@@ -1,0 +1,39 @@
+//! A source of frames for measurements.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use towpath_shm::Fd;
+
+use crate::assembler::{Assembler, Op, Reg};
+use crate::sys::{self, Kind};
+
+/// bpf_redirect() of bpf-helpers(7).
+const BPF_FUNC_REDIRECT: i32 = 23;
+
+/// A program that has the kernel send frames on an interface, without a socket.
+#[derive(Debug)]
+pub struct Pour(Fd);
+
+impl Pour {
+    /// Sends on the interface with this index.
+    ///
+    /// # Errors
+    /// EPERM without CAP_BPF and CAP_NET_ADMIN.
+    pub fn new(interface: u32) -> io::Result<Self> {
+        let mut program = Assembler::default();
+        program.constant(Reg::R1, interface.into());
+        program.alu(Op::Move, Reg::R2, 0);
+        program.call(BPF_FUNC_REDIRECT);
+        program.exit();
+        Ok(Self(sys::load(Kind::Xdp, &program.finish())?))
+    }
+
+    /// Has `count` copies of a frame sent. The interface drops those for which it has no room.
+    ///
+    /// # Errors
+    /// EINVAL before Linux 5.18.
+    pub fn frames(&self, frame: &[u8], count: u32) -> io::Result<()> {
+        sys::run_live(self.0.as_fd(), frame, count)
+    }
+}

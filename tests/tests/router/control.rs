@@ -1,0 +1,195 @@
+//! The control protocol of a running router: `towpath ip` and `stats` show it and change it.
+
+use serde_json::Value;
+use towpath_tests::{Namespace, Output, PATIENCE, Process, Scratch, towpath};
+
+use super::{Lab, end};
+
+/// A router with a name of its own: others may run tests beside this one.
+struct Named {
+    lab: Lab,
+    name: String,
+    router: Process,
+}
+
+impl Named {
+    /// None without root.
+    fn new(test: &str, options: &[&str]) -> Option<Self> {
+        let lab = Lab::new(1500)?;
+        let name = format!("{test}_{}", std::process::id());
+        let router = lab.start(&[&["--name", &name], options].concat());
+        Some(Self { lab, name, router })
+    }
+
+    /// `towpath COMMAND` on this router.
+    fn command(&self, command: &str, line: &str) -> Output {
+        let towpath = towpath();
+        let mut words = vec![towpath.as_str(), command, "--name", &self.name];
+        words.extend(line.split_whitespace());
+        self.lab.left.run(&words)
+    }
+
+    fn ip(&self, line: &str) -> String {
+        self.command("ip", line).ok().stdout
+    }
+
+    fn json(&self, command: &str, line: &str) -> Value {
+        let text = self.command(command, line).ok().stdout;
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{line}: {error}: {text}"))
+    }
+}
+
+#[test]
+fn a_running_router_is_shown_and_changed() {
+    let Some(it) = Named::new("changed", &["--route", "blackhole 10.6.0.0/16"]) else { return };
+    let links = it.json("ip", "-j link");
+    let names: Vec<_> = links.as_array().expect("links").iter().map(|l| &l["ifname"]).collect();
+    assert_eq!(names, ["lo", "lan", "wan"]);
+    let addresses = it.ip("-br addr");
+    assert!(addresses.contains("10.1.0.1/24") && addresses.contains("fd00:2::1/64"), "{addresses}");
+    let routes = it.ip("route");
+    assert!(routes.contains("blackhole 10.6.0.0/16"), "{routes}");
+    assert!(it.ip("neigh").contains("10.1.0.2 dev lan lladdr "), "the neighbour that pinged");
+    let traffic = it.json("stats", "-j");
+    assert!(traffic["interface lan"]["rx_packets"].as_u64() > Some(0), "{traffic}");
+    let pid = it.router.id().to_string();
+    let sockets = it.lab.left.run(&[&towpath(), "ss", &pid]).ok();
+    assert_eq!(sockets.stderr, "", "a router is no fault for `towpath ss`");
+
+    // A second address answers, and the network behind `right` is reached once there is a route.
+    it.ip("addr add 10.1.0.7/24 dev lan");
+    assert!(it.lab.pings("10.1.0.7"));
+    let right = it.lab.right.name().expect("root");
+    super::ip(&format!("ip -n {right} addr add 10.5.0.1/32 dev w0"));
+    assert!(!it.lab.pings("10.5.0.1"));
+    it.ip("route add 10.5.0.0/16 via 10.2.0.2");
+    assert!(it.lab.pings("10.5.0.1"));
+    let refused = it.command("ip", "route add 10.5.0.0/16 via 10.2.0.2");
+    assert_eq!((refused.code(), refused.stderr.as_str()), (2, "towpath: Error: File exists\n"));
+    it.ip("route del 10.5.0.0/16");
+    assert!(!it.lab.pings("10.5.0.1"));
+    it.ip("link set wan down");
+    assert!(!it.lab.pings("10.2.0.2"));
+    it.ip("link set wan up");
+    assert!(it.lab.pings("10.2.0.2"));
+
+    // A list is made whole or not at all, while packets flow.
+    let flow = it.lab.left.spawn(&["ping", "-i", "0.01", "-c", "200", "-W2", "10.2.0.2"]);
+    let folder = Scratch::new();
+    let good =
+        folder.write("good", "addr add 10.7.0.1/24 dev wan\nroute add 10.8.0.0/16 via 10.7.0.9");
+    let bad =
+        folder.write("bad", "addr del 10.7.0.1/24 dev wan\nroute add 10.9.0.0/16 via 10.4.0.9");
+    it.ip(&format!("--batch {good}"));
+    let refused = it.command("ip", &format!("--batch {bad}"));
+    assert!(refused.stderr.contains("bad:2, and nothing is changed"), "{}", refused.stderr);
+    assert!(it.ip("addr").contains("10.7.0.1/24"));
+    let told = flow.wait(PATIENCE).ok().stdout;
+    assert!(told.contains("200 received"), "{told}");
+    let Named { router, .. } = it;
+    end(router);
+}
+
+#[test]
+fn rules_are_shown_and_changed_while_packets_flow() {
+    let Some(it) = Named::new("rules", &[]) else { return };
+    assert_eq!(it.command("acl", "show").ok().stdout, "");
+    let packets = |id: u64| {
+        let list = it.json("acl", "-j show");
+        let rule = list["rules"].as_array().expect("rules").iter().find(|rule| rule["id"] == id);
+        rule.map(|rule| rule["packets"].as_u64().expect("a number"))
+    };
+    it.command("acl", "add id 10 in lan proto icmp action accept").ok();
+    it.lab.left.run(&["ping", "-c5", "-i0.01", "-W5", "10.2.0.2"]).ok();
+    assert_eq!(packets(10), Some(5));
+    // Counters of a rule that stays go on.
+    it.command("acl", "add id 5 in lan dst 10.2.0.2 proto icmp action reject").ok();
+    assert!(!it.lab.pings("10.2.0.2"));
+    assert_eq!((packets(5), packets(10)), (Some(1), Some(5)));
+    it.command("acl", "del 5").ok();
+    assert!(it.lab.pings("10.2.0.2"));
+    assert_eq!((packets(5), packets(10)), (None, Some(6)));
+    it.command("acl", "default hook forward action drop").ok();
+    assert!(!it.lab.pings("fd00:2::2"), "the rule is for icmp, not icmp6");
+    it.command("acl", "replace id 10 in lan action accept log rate 1/s").ok();
+    it.command("acl", "add id 20 in wan action accept").ok();
+    assert!(it.lab.pings("fd00:2::2"));
+    assert!(it.router.stderr().contains("rule 10 accept"), "{}", it.router.stderr());
+    let stats = it.json("stats", "-j");
+    assert!(stats["rules"]["20.accept.packets"].as_u64() >= Some(1), "{stats}");
+
+    // A refused change changes nothing, and says why.
+    let before = it.command("acl", "show").ok().stdout;
+    let refused = [
+        ("add id 20 action drop", 2, "Error: rule 20 is there"),
+        ("del 30", 2, "Error: rule 30 is not there"),
+        (
+            "add id 30 in lam action drop",
+            2,
+            "rule 30: there is no interface \"lam\"; there are lo, ",
+        ),
+        ("add id 30 dprot 1 action drop", 1, "did you mean \"dport\"?"),
+    ];
+    for (line, code, wanted) in refused {
+        let output = it.command("acl", line);
+        assert_eq!(output.code(), code, "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(wanted), "{line}: {}", output.stderr);
+    }
+    let folder = Scratch::new();
+    let bad = folder.write("bad", "acl add id 1 action drop\nacl add id 2 out nil action drop\n");
+    assert_eq!(it.command("acl", &format!("load {bad}")).code(), 2);
+    let after = it.command("acl", "show").ok().stdout;
+    let rules = |text: &str| -> Vec<String> {
+        text.lines().filter_map(|line| Some(line.split_once('#')?.0.trim().to_owned())).collect()
+    };
+    assert_eq!((rules(&after), rules(&after).len()), (rules(&before), 3));
+
+    // Either list lets the flow pass by a rule of its own; half of each would drop it.
+    let lists = [1, 2].map(|n| {
+        let text = format!(
+            "acl add id {n} proto icmp action accept\nacl add id 3{n} action drop\n\
+             acl default action drop\n"
+        );
+        folder.write(&format!("list{n}"), text)
+    });
+    let flow = it.lab.left.spawn(&["ping", "-i", "0.002", "-c", "500", "-W2", "10.2.0.2"]);
+    for list in lists.iter().cycle().take(20) {
+        it.command("acl", &format!("load {list}")).ok();
+    }
+    let told = flow.wait(PATIENCE).ok().stdout;
+    assert!(told.contains("500 received"), "{told}");
+    // `load` reads what `show` prints, and `flush` leaves nothing.
+    let shown = folder.write("shown", it.command("acl", "show").ok().stdout);
+    it.command("acl", "flush").ok();
+    assert_eq!(it.command("acl", "show").ok().stdout, "");
+    assert!(it.lab.left.run(&["traceroute", "-n", "-q1", "10.2.0.2"]).success());
+    it.command("acl", &format!("load {shown}")).ok();
+    assert_eq!(rules(&it.command("acl", "show").ok().stdout).len(), 4);
+    let Named { router, .. } = it;
+    end(router);
+}
+
+#[test]
+fn a_name_belongs_to_one_and_strangers_get_no_answer() {
+    let Some(it) = Named::new("named", &[]) else { return };
+    let towpath = towpath();
+    let second = Namespace::new();
+    second.shell("ip link add x0 type veth peer name x1").ok();
+    let line = [&towpath, "router", "--name", &it.name, "--port", "a=packet:x0,10.9.0.1/24"];
+    let output = second.run(&line);
+    assert_eq!(output.code(), 125);
+    assert!(output.stderr.contains("another run of this user has this name"), "{}", output.stderr);
+    let scratch = Scratch::new();
+    // The build may lie where other users cannot go.
+    let copy = scratch.file("towpath");
+    std::fs::copy(&towpath, &copy).expect("room");
+    second.shell(&format!("chmod 755 {copy} {}", scratch.path().display())).ok();
+    let stranger = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let asked = second.shell(&format!("{stranger} {copy} ip --name {} addr", it.name));
+    assert_eq!(asked.code(), 1, "{}", asked.stdout);
+    // After a router that was killed, its name is free.
+    it.router.signal(super::Signal::KILL);
+    it.router.wait(PATIENCE);
+    let again = it.lab.start(&["--name", &it.name]);
+    end(again);
+}

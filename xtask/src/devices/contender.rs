@@ -1,0 +1,30 @@
+//! Stacks that are measured beside each other.
+
+/// Owner of the server's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contender {
+    Kernel,
+    Packet,
+    Xdp,
+}
+
+impl Contender {
+    pub const ALL: [Self; 3] = [Self::Kernel, Self::Packet, Self::Xdp];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Packet => "packet",
+            Self::Xdp => "xdp",
+        }
+    }
+
+    /// Option of `towpath run` that names the device.
+    pub fn option(self) -> Option<&'static str> {
+        match self {
+            Self::Kernel => None,
+            Self::Packet => Some("--packet"),
+            Self::Xdp => Some("--xdp"),
+        }
+    }
+}
