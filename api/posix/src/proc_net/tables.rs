@@ -234,10 +234,4 @@ mod tests {
         let line = Stream { number: 12, uid: 1000, row: &waiting }.to_string();
         assert!(line.ends_with("     0        0 0 3 0000000000000000"), "{line}");
     }
-
-    #[test]
-    fn headers_are_as_wide_as_on_linux() {
-        assert_eq!(HEADER4.len(), 105 - 1);
-        assert!(HEADER6.starts_with("  sl  local_address") && HEADER6.ends_with("pointer drops"));
-    }
 }
