@@ -17,6 +17,9 @@ use crate::shard::option_bits::has_bit;
 use crate::shard::show::{ENTRY, SLOTS_A_REQUEST, SSTHRESH_NONE};
 use crate::shard::slots::{AF_INET, AF_INET6, Entry};
 
+/// Connections without a slot that are told of one shard. Each request passes over those told
+/// before, so that more would be long work in one turn.
+const WITHOUT_MAX: usize = 4096;
 /// Rows of one answer.
 const ROWS: usize = DATA_MAX / size_of::<SocketRow>();
 /// NUD_INCOMPLETE, _REACHABLE, _STALE, _DELAY, _PROBE and _PERMANENT of linux/neighbour.h.
@@ -35,16 +38,17 @@ impl Shard {
             return reply;
         }
         let told = request.b.saturating_sub(1);
-        let mut without = self.stack.embryos().skip(told as usize);
+        let mut without = self.stack.embryos().take(WITHOUT_MAX);
+        let skipped = without.by_ref().take(told as usize).count();
         let some: Vec<_> = without.by_ref().take(ROWS).collect();
         let more = without.next().is_some();
         for (local, remote, at) in &some {
             put(&mut reply, &row_without_socket(*local, *remote, *at));
         }
         // Skipped connections cost a step each, or a long list could hold up the turn unseen.
-        self.host.counters.work(told as usize + ENTRY * some.len());
+        self.host.counters.work(skipped + ENTRY * some.len());
         (reply.a, reply.b) = match more {
-            true => (self.host.slots.first(), told + 1 + some.len() as u32),
+            true => (self.host.slots.first(), (skipped + some.len()) as u32 + 1),
             false => (self.next_shard.unwrap_or(0), 0),
         };
         reply
