@@ -208,7 +208,8 @@ AF_NETLINK sockets of NETLINK_SOCK_DIAG (`ss`) show the stack's TCP and UDP sock
 state, port and bytecode, and single sockets, with INET_DIAG_MEMINFO, INFO, CONG, SKMEMINFO and
 SKV6ONLY. The user that is told is the one that asks. Other families are ENOENT, upon which `ss`
 reads /proc/net; SOCK_DESTROY is EPERM. Of connections that no
-program has any more (TIME-WAIT) 4096 are told of each shard. A dump that is longer than the socket's receive buffer is
+program has any more (TIME-WAIT) 4096 are told of each shard.
+A dump that is longer than the socket's receive buffer is
 ENOBUFS, upon which `ss` reads /proc/net. The other netlink protocols are the kernel's everywhere:
 uevents, netfilter, generic netlink.
 
