@@ -243,7 +243,7 @@ impl Client {
         let end = self.end(match request.call {
             // Sockets are shared out among the shards.
             call::SOCKET => return self.open(request),
-            call::SOCKETS => request.a,
+            call::SOCKETS | call::SOCKET_ROWS | call::SOCKET_FIGURES | call::TALLY => request.a,
             _ => request.slot,
         });
         self.call_at(end, request)

@@ -10,6 +10,7 @@ mod births;
 pub(crate) mod channels;
 mod commands;
 pub(crate) mod datagrams;
+mod diag;
 mod disconnect;
 mod ending;
 pub(crate) mod ends;

@@ -23,6 +23,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iputils-tracepath", "/usr/bin/tracepath"),
     ("traceroute", "/usr/bin/traceroute"),
     ("procps", "/usr/bin/pgrep"),
+    ("net-tools", "/usr/bin/netstat"),
+    ("python3-psutil", "/usr/lib/python3/dist-packages/psutil/__init__.py"),
     ("gcc", "/usr/bin/gcc"),
     ("busybox-static", "/bin/busybox"),
     ("valgrind", "/usr/bin/valgrind"),

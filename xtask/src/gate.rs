@@ -51,6 +51,7 @@ const SMOKE: &[&str] = &[
     "dpdk",
     "replay",
     "control",
+    "looking",
     "proxy",
     "proxy_run",
     "proxy_bad_days",

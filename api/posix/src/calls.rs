@@ -101,7 +101,7 @@ pub const CALLS: &[Call] = &[
     ),
     works(
         "readlink readlinkat __readlink_chk __readlinkat_chk",
-        "of /proc/self/fd: socket:[inode]. Other processes (ss, lsof) see one and the same socket, which is not open",
+        "of /proc/self/fd: socket:[inode]. Other processes (ss -p, lsof) see one and the same socket, which is not open",
     ),
     works(
         "isatty tcgetattr fsync fdatasync ftruncate ftruncate64 fallocate fallocate64 posix_fallocate posix_fallocate64 posix_fadvise posix_fadvise64 sync_file_range",
@@ -161,7 +161,7 @@ pub const CALLS: &[Call] = &[
     ),
     works(
         "fopen fopen64 open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2",
-        "the kernel's; in /etc/resolv.conf nameservers on the host's loopback are read as that of the run (`towpath run --dns`)",
+        "the kernel's; in /etc/resolv.conf nameservers on the host's loopback are read as that of the run (`towpath run --dns`), and files of /proc/net show the stack, as above",
     ),
     works(
         "readdir readdir64 readdir_r readdir64_r getdents64",
@@ -197,16 +197,36 @@ Sockets of other families (AF_UNIX, AF_PACKET, ...) are the kernel's in every re
 AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; to a program outside it, what it
 receives is a socket that is not open (EBADF). What is in a message and in no program is kept for 30 seconds.
 
-AF_NETLINK sockets of NETLINK_ROUTE show the stack. RTM_GETLINK, RTM_GETADDR and RTM_GETROUTE are answered, for
-all entries and for one; of more than 64 routes the first. What would change something is EPERM, as for a user
-without privileges: the operator decides about the stack. Other questions (RTM_GETNEIGH, RTM_GETRULE, queueing
-disciplines, ...) are EOPNOTSUPP. Groups can be joined, and nothing is announced in them: interfaces and configured
-addresses stay as they are, and what routers of a TAP device advertise can be asked for. A duplicate of the
-descriptor, and one that another program gets by exec or SCM_RIGHTS, can be read, but not asked (ECONNREFUSED).
-The answers are there when the call returns, and ENOBUFS means that too many were not read. In a network namespace
-that the process has entered itself (`unshare -n`, bubblewrap) these sockets are the kernel's, which is how it is
-set up; before Linux 5.14 they show the stack there too. The other netlink protocols are the kernel's everywhere:
-NETLINK_SOCK_DIAG (`ss`; `towpath ss` shows the stack's sockets), uevents, netfilter, generic netlink.
+AF_NETLINK sockets of NETLINK_ROUTE show the stack. RTM_GETLINK (with IFLA_STATS64), RTM_GETADDR,
+RTM_GETROUTE, RTM_GETNEIGH and RTM_GETRULE are answered for all entries, links and routes for one
+as well; of more than 64 routes or 256 neighbours the first. The rules are those of a kernel to
+which nobody has added any. What would change something is EPERM, as for a user without
+privileges: the operator decides about the stack. Other questions (queueing disciplines, ...) are
+EOPNOTSUPP. Groups can be joined, and nothing is announced in them; NETLINK_LIST_MEMBERSHIPS does
+not name them. A duplicate of the descriptor, and one that another program gets by exec or
+SCM_RIGHTS, can be read, but not asked (ECONNREFUSED). The answers are there when the call
+returns, and ENOBUFS means that too many were not read. In a network namespace that the process
+has entered itself (`unshare -n`, bubblewrap) these sockets are the kernel's, which is how it is
+set up; before Linux 5.14 they show the stack there too.
+
+AF_NETLINK sockets of NETLINK_SOCK_DIAG (`ss`) show the stack's TCP and UDP sockets: dumps by
+state, port and bytecode, and single sockets, with INET_DIAG_MEMINFO, INFO, CONG, SKMEMINFO and
+SKV6ONLY. The user that is told is the one that asks. Other families are ENOENT, upon which `ss`
+reads /proc/net; SOCK_DESTROY is EPERM. Of connections that no
+program has any more (TIME-WAIT) 4096 are told of each shard.
+A dump that is longer than the socket's receive buffer is
+ENOBUFS, upon which `ss` reads /proc/net. The other netlink protocols are the kernel's everywhere:
+uevents, netfilter, generic netlink.
+
+These files of /proc/net, and of net in /proc/self, /proc/thread-self and /proc/PID of the process
+itself, show the stack in Linux's formats: tcp, tcp6, udp, udp6, icmp, icmp6, raw, raw6 (empty),
+dev, route, ipv6_route, if_inet6, arp, snmp, netstat, sockstat, sockstat6; all others are the
+kernel's. A file is as it was when it was opened: to see it anew, open it again. Both families of
+IP are counted together in snmp, counters that the stack does not have are 0 there, and netstat
+has TWRecycled, InOctets and OutOctets alone. The inode of a socket is what readlink and fstat say
+of it within its process; in the descriptors of another process it is not found, so that `ss -p`,
+`netstat -p` and `lsof -i` name no processes (`towpath ss -p` does). In another network namespace
+the files are the kernel's.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the
@@ -214,6 +234,8 @@ program instead of EFAULT (except a null pointer, any into the first page, and t
 first, so all but those of exec; checking every other one would cost a system call per call), and a process that is
 stopped in the midst of a call can make others wait that are at the same end of the same socket.
 SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
+Ports that nobody chose are those from 32768 to 60999:
+net.ipv4.ip_local_port_range is the kernel's, and not followed.
 
 Signal handlers may call the functions of sockets that signal-safety(7) names, whatever they interrupt.
 What a handler sends on the very socket on which the interrupted call is sending goes out when that call

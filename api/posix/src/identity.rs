@@ -7,11 +7,15 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 use towpath_client::syscall::syscall;
+use towpath_shm::layout::SLOTS_MAX;
 
 use crate::{Posix, descriptor};
 
-/// Above the inode numbers that the kernel gives its own sockets (they are 32 bits long).
-const FIRST_INODE: u64 = 1 << 32;
+/// Half of the 32 bits that /proc/net and NETLINK_SOCK_DIAG have for an inode. The kernel counts its own
+/// from 1 on, and reaches this half after two thousand million pipes and sockets.
+const FIRST_INODE: u32 = 1 << 31;
+/// Bits of the slot; those between are of the generation.
+const SLOT_BITS: u32 = SLOTS_MAX.trailing_zeros();
 
 /// What stat(2) tells files apart by. A socket has the same in all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +29,14 @@ pub struct Identity {
 /// The socket of ours behind a descriptor.
 pub fn of(posix: &'static Posix, fd: i32) -> Option<Identity> {
     let socket = posix.process.descriptors.socket(fd)?;
-    let inode = FIRST_INODE | u64::from(socket.generation) << 20 | u64::from(socket.slot);
+    let inode = inode(socket.slot, socket.generation).into();
     Some(Identity { device: device(posix)?, inode })
+}
+
+/// The inode number of a socket, which no other socket of the run has at the same time. A
+/// generation is odd while its slot is in use.
+pub(crate) fn inode(slot: u32, generation: u32) -> u32 {
+    FIRST_INODE | (generation >> 1) << SLOT_BITS & !FIRST_INODE | slot
 }
 
 /// The descriptor that a path of this process's /proc directory names.

@@ -27,8 +27,8 @@
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`handle`]: what a call acts on; [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and
 //!   recvmsg; [`control`]: what their control messages say; [`copy`]: sendfile and splice;
-//! - [`option`], [`ioctl`], [`interface`], [`names`], [`netlink`], [`resolver`]; [`signal`]:
-//!   handlers that interrupt calls;
+//! - [`option`], [`ioctl`], [`interface`], [`names`], [`netlink`], [`proc_net`], [`resolver`];
+//!   [`signal`]: handlers that interrupt calls;
 //! - [`poll`], [`epoll`]: waiting for many, by the reactor of `towpath_client`;
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
 
@@ -54,6 +54,7 @@ pub mod interface;
 pub mod ioctl;
 mod library;
 pub mod limit;
+mod listing;
 pub mod message;
 pub mod names;
 pub mod netlink;
@@ -63,6 +64,7 @@ pub mod outside;
 pub mod poll;
 mod posix;
 mod privilege;
+pub mod proc_net;
 mod report;
 pub mod resolver;
 pub mod rights;

@@ -61,6 +61,8 @@ pub struct Posix {
     /// Numbers that were given to netlink sockets that show the stack. The kernel says whether they
     /// still are.
     pub(crate) netlink: Numbers,
+    /// The numbers in `netlink` that are of NETLINK_SOCK_DIAG.
+    pub(crate) diag: Numbers,
     /// One answer at a time: a netlink socket has one peer.
     pub(crate) answering: Lock<()>,
 }
@@ -88,6 +90,7 @@ impl Posix {
             cork: Cork::new(),
             known: Known::new(),
             netlink: Numbers::new(),
+            diag: Numbers::new(),
             answering: Lock::new(()),
         }
     }

@@ -1,22 +1,31 @@
-//! Opening files: of interest for one of them, see [`towpath_posix::resolver`].
+//! Opening files: of interest for a few of them, see [`towpath_posix::resolver`] and
+//! [`towpath_posix::proc_net`].
 
 use std::ffi::CStr;
 
 use libc::{FILE, c_char, c_int, mode_t};
-use towpath_posix::resolver;
+use towpath_posix::{proc_net, resolver};
 
 use crate::{POSIX, answer, real};
 
-/// The descriptor that the program gets of a file that it has opened.
+/// The descriptor that the program gets of a file that it has opened, from `dir` if its path is not
+/// absolute.
 ///
 /// The kernel has read the path by then: if there were none at that address, opening would have
 /// failed (EFAULT).
-pub(crate) unsafe fn opened(fd: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: a path, see above.
-    if fd < 0 || !resolver::is_wanted(&POSIX, unsafe { CStr::from_ptr(path) }, flags) {
+pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+    if fd < 0 {
         return fd;
     }
-    answer::int(resolver::put_in_place(&POSIX, fd).map(|()| fd))
+    // SAFETY: a path, see above.
+    let path = unsafe { CStr::from_ptr(path) };
+    if resolver::is_wanted(&POSIX, path, flags) {
+        return answer::int(resolver::put_in_place(&POSIX, fd).map(|()| fd));
+    }
+    match proc_net::wanted(&POSIX, dir, path, flags) {
+        None => fd,
+        Some(file) => answer::int(proc_net::put_in_place(&POSIX, fd, file).map(|()| fd)),
+    }
 }
 
 /// The mode is there when the flags ask for it; it is in a register or on the stack where a third
@@ -25,13 +34,13 @@ pub(crate) unsafe fn opened(fd: c_int, path: *const c_char, flags: c_int) -> c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: as called, here and in every function of this file.
-    unsafe { opened(real::open(path, flags, mode), path, flags) }
+    unsafe { opened(real::open(path, flags, mode), libc::AT_FDCWD, path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: see `open`.
-    unsafe { opened(real::open64(path, flags, mode), path, flags) }
+    unsafe { opened(real::open64(path, flags, mode), libc::AT_FDCWD, path, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -42,7 +51,7 @@ pub unsafe extern "C" fn openat(
     mode: mode_t,
 ) -> c_int {
     // SAFETY: see `open`.
-    unsafe { opened(real::openat(dir, path, flags, mode), path, flags) }
+    unsafe { opened(real::openat(dir, path, flags, mode), dir, path, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -53,32 +62,32 @@ pub unsafe extern "C" fn openat64(
     mode: mode_t,
 ) -> c_int {
     // SAFETY: see `open`.
-    unsafe { opened(real::openat64(dir, path, flags, mode), path, flags) }
+    unsafe { opened(real::openat64(dir, path, flags, mode), dir, path, flags) }
 }
 
 /// What _FORTIFY_SOURCE makes of open without a mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.
-    unsafe { opened(real::__open_2(path, flags), path, flags) }
+    unsafe { opened(real::__open_2(path, flags), libc::AT_FDCWD, path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.
-    unsafe { opened(real::__open64_2(path, flags), path, flags) }
+    unsafe { opened(real::__open64_2(path, flags), libc::AT_FDCWD, path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.
-    unsafe { opened(real::__openat_2(dir, path, flags), path, flags) }
+    unsafe { opened(real::__openat_2(dir, path, flags), dir, path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.
-    unsafe { opened(real::__openat64_2(dir, path, flags), path, flags) }
+    unsafe { opened(real::__openat64_2(dir, path, flags), dir, path, flags) }
 }
 
 /// The stream that the program gets of a file that it has opened; nothing has been read yet.
@@ -90,7 +99,7 @@ unsafe fn streamed(stream: *mut FILE, path: *const c_char, mode: *const c_char) 
         }
         let reads = *mode == b'r' as c_char && !CStr::from_ptr(mode).to_bytes().contains(&b'+');
         let flags = if reads { libc::O_RDONLY } else { libc::O_RDWR };
-        if opened(libc::fileno(stream), path, flags) < 0 {
+        if opened(libc::fileno(stream), libc::AT_FDCWD, path, flags) < 0 {
             libc::fclose(stream);
             return std::ptr::null_mut();
         }

@@ -12,7 +12,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
         return answer::int(posix::socket(&POSIX, domain, kind, protocol));
     }
     if netlink::is_wanted(&POSIX, domain, protocol)
-        && let Some(made) = netlink::socket(&POSIX, kind).transpose()
+        && let Some(made) = netlink::socket(&POSIX, kind, protocol).transpose()
     {
         return answer::int(made);
     }
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn getsockopt(
             && *len as usize == size_of::<c_int>()
             && netlink::is_ours(&POSIX, fd)
         {
-            value.cast::<c_int>().write_unaligned(netlink::PROTOCOL);
+            value.cast::<c_int>().write_unaligned(netlink::protocol(&POSIX, fd));
         }
         result
     }

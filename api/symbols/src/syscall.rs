@@ -71,6 +71,7 @@ const CALLS: [c_long; 62] = [
     libc::SYS_lseek,
     libc::SYS_newfstatat,
     libc::SYS_openat,
+    libc::SYS_openat2,
     libc::SYS_ppoll,
     libc::SYS_prctl,
     libc::SYS_pread64,
@@ -378,9 +379,15 @@ unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
             libc::SYS_getdents64 => {
                 folders::getdents64_by(fd, b as _, || done() as ssize_t) as c_long
             }
-            libc::SYS_openat => opening::opened(status(), b as _, c as c_int).into(),
+            libc::SYS_openat => opening::opened(status(), fd, b as _, c as c_int).into(),
+            libc::SYS_openat2 => {
+                let result = status();
+                // The kernel has read the struct, whose first field is the flags.
+                let flags = if result < 0 { 0 } else { (c as *const u64).read_unaligned() };
+                opening::opened(result, fd, b as _, flags as c_int).into()
+            }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_open => opening::opened(status(), a as _, b as c_int).into(),
+            libc::SYS_open => opening::opened(status(), libc::AT_FDCWD, a as _, b as c_int).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_stat => files::stat_by(a as _, b as _, status).into(),
             #[cfg(target_arch = "x86_64")]

@@ -38,6 +38,10 @@ impl Shard {
         match request.call {
             call::RESOLVER => return Ok(self.resolver()),
             call::SOCKETS => return Ok(self.list_sockets(request.a)),
+            call::SOCKET_ROWS => return Ok(self.socket_rows(request)),
+            call::SOCKET_FIGURES => return self.socket_figures(request.a),
+            call::TALLY => return Ok(self.tally()),
+            call::NEIGHBORS => return Ok(self.neighbors(request.a)),
             call::COMMAND => {
                 self.command(now, id, &Command::from_bytes(request.payload()));
                 return Ok(Reply::default());
@@ -73,6 +77,7 @@ impl Shard {
         let (own, all) = (self.host.place.own(), self.host.place.all());
         match request.call {
             call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER => return 0,
+            call::TALLY | call::NEIGHBORS => return 0,
             call::BIND | call::LISTEN | call::CONNECT | call::GET_OPTION | call::SET_OPTION => {}
             call::ERROR_QUEUE | call::CHECK_LENGTH => {}
             call::OUTSIDE => return all,

@@ -307,7 +307,7 @@ impl Shard {
         Ok(reply)
     }
 
-    fn tcp_info(
+    pub(crate) fn tcp_info(
         &self,
         slot: u32,
         info: Option<&SocketInfo>,

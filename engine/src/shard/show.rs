@@ -18,13 +18,13 @@ use crate::shard::option_bits::has_bit;
 use crate::shard::slots::Entry;
 
 /// Slots that one SOCKETS looks at: a look costs some ns.
-const SLOTS_A_REQUEST: u32 = 4096;
+pub(crate) const SLOTS_A_REQUEST: u32 = 4096;
 /// Steps of work for listings in one turn, some 50 µs.
 const WORK_A_TURN: u64 = 512;
 /// An entry of a listing in steps of work.
-const ENTRY: usize = 8;
+pub(crate) const ENTRY: usize = 8;
 /// Value of Linux and [`Info`] when there is no threshold.
-const SSTHRESH_NONE: u32 = 0x7fff_ffff;
+pub(crate) const SSTHRESH_NONE: u32 = 0x7fff_ffff;
 /// As `ss` names them, by Linux's number.
 const STATES: [&str; 12] = [
     "UNKNOWN",
@@ -157,7 +157,7 @@ impl Shard {
         }
     }
 
-    fn buffers_of(&self, slot: u32, entry: &Entry) -> (u32, u32) {
+    pub(crate) fn buffers_of(&self, slot: u32, entry: &Entry) -> (u32, u32) {
         let (rare, sizes) = (entry.rare(), &self.host.buffers);
         let (recv, send) = match entry.is_datagram() {
             true => (sizes.datagram, sizes.datagram),
@@ -281,7 +281,7 @@ fn timer_name(kind: TimerKind) -> Option<&'static str> {
     }
 }
 
-fn queues(entry: &Entry, info: Option<&SocketInfo>) -> (u32, u32) {
+pub(crate) fn queues(entry: &Entry, info: Option<&SocketInfo>) -> (u32, u32) {
     use towpath_ring::{RecvBuffer, SendBuffer};
     match (&entry.owned, entry.kind) {
         (Some(owned), Kind::Datagram | Kind::Echo) => {

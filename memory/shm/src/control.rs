@@ -6,7 +6,8 @@
 //! ([`goes_by_socket`]), go over the Unix socket (SOCK_SEQPACKET) beside it. Each of these has one
 //! request at a time. A program that makes another one on the Unix socket before the answer is cut
 //! off. Any shard answers a request about no socket, but for [`call::OUTSIDE`] and
-//! [`call::SOCKETS`].
+//! for calls whose `a` is a slot ([`call::SOCKETS`], [`call::SOCKET_ROWS`],
+//! [`call::SOCKET_FIGURES`], [`call::TALLY`]).
 //!
 //! A process that loses this socket (end of file) has lost its engine: every call on a socket fails
 //! from then on. An engine that loses it has lost the process. Sockets of that process alone are
@@ -178,6 +179,21 @@ pub mod call {
     /// The nameserver for the program's /etc/resolv.conf. Reply: `addr` = where (family 0: what
     /// stands in the file), `a` = 1 when it replaces only those on a loopback address.
     pub const RESOLVER: u32 = 22;
+    /// Sockets for /proc/net and NETLINK_SOCK_DIAG: `a` = first slot to look at. `b` = 0, or 1 and
+    /// the connections without a slot that were told of its shard. Reply: `data` =
+    /// [`super::SocketRow`] structs; `a` and `b` for the next request, both 0 at the end. There may
+    /// be no row and more beyond.
+    pub const SOCKET_ROWS: u32 = 23;
+    /// Figures of any socket of the run: `a` = slot. Reply: `data` = struct tcp_info; `b` = 1 when
+    /// there is a connection; `slot` = 0 for no congestion control, 1 for reno, 2 for cubic.
+    pub const SOCKET_FIGURES: u32 = 24;
+    /// Counters of one shard: `a` = its first slot (0 for the first one). Reply: `data` =
+    /// [`super::Tally`], then a [`super::Traffic`] for each interface by index; `a` = the first
+    /// slot of the next shard, 0 at the end.
+    pub const TALLY: u32 = 25;
+    /// Neighbours: `a` = number of the first to tell. Reply: `data` = [`super::Neighbor`] structs,
+    /// `a` = number of the next one, 0 at the end.
+    pub const NEIGHBORS: u32 = 26;
 }
 }
 
@@ -248,6 +264,146 @@ pub struct Route {
     pub metric: u32,
     /// [`route_origin`].
     pub origin: u32,
+}
+
+/// A socket, or a connection without one (half-open, TIME-WAIT), for /proc/net and
+/// NETLINK_SOCK_DIAG.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SocketRow {
+    /// Its own end, as getsockname(2) tells it; family 0: none.
+    pub local: RawAddr,
+    /// The peer; family 0: none.
+    pub remote: RawAddr,
+    /// Slot; [`u32::MAX`]: no socket (any more).
+    pub slot: u32,
+    /// Generation of the slot.
+    pub generation: u32,
+    /// AF_INET or AF_INET6.
+    pub family: u32,
+    /// 6, 17, 1 or 58.
+    pub protocol: u32,
+    /// State, as Linux numbers TCP's.
+    pub state: u32,
+    /// Unread bytes; of a listener, connections to accept.
+    pub recv_q: u32,
+    /// Bytes not acknowledged; of a listener, the backlog.
+    pub send_q: u32,
+    /// Bytes that the receive buffer may hold.
+    pub recv_buffer: u32,
+    /// Bytes that the send buffer may hold.
+    pub send_buffer: u32,
+    /// Timer that runs, as /proc/net/tcp numbers it: 0 none, 1 retransmission, 2 keepalive, 3
+    /// TIME-WAIT, 4 window probe.
+    pub timer: u32,
+    /// Milliseconds until it fires.
+    pub timer_ms: u32,
+    /// Timeouts in a row.
+    pub retransmits: u32,
+    /// Retransmission timeout in milliseconds.
+    pub rto_ms: u32,
+    /// Milliseconds that an ACK waits at most.
+    pub ato_ms: u32,
+    /// Congestion window in segments.
+    pub cwnd: u32,
+    /// Slow-start threshold in segments; [`u32::MAX`]: none yet.
+    pub ssthresh: u32,
+    /// 1: IPV6_V6ONLY.
+    pub v6_only: u32,
+    /// Index of the interface that it is bound to; 0: none.
+    pub device: u32,
+}
+
+/// Counters of one shard, both families of IP together.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// IP packets received.
+    pub ip_received: u64,
+    /// Bytes of them.
+    pub ip_received_bytes: u64,
+    /// Packets given to sockets.
+    pub ip_delivered: u64,
+    /// Packets sent.
+    pub ip_sent: u64,
+    /// Bytes of them.
+    pub ip_sent_bytes: u64,
+    /// Packets forwarded.
+    pub ip_forwarded: u64,
+    /// Fragments received.
+    pub fragments: u64,
+    /// Packets put together of fragments.
+    pub reassembled: u64,
+    /// Packets cut into fragments.
+    pub fragmented: u64,
+    /// ICMP errors received.
+    pub icmp_errors_received: u64,
+    /// ICMP errors sent.
+    pub icmp_errors_sent: u64,
+    /// Echo requests answered.
+    pub echoes_answered: u64,
+    /// Echo replies received.
+    pub echo_received: u64,
+    /// Echo requests sent.
+    pub echo_sent: u64,
+    /// Connections that this host began to open.
+    pub tcp_connects: u64,
+    /// Connections that peers opened.
+    pub tcp_accepts: u64,
+    /// Connections that ended by reset or timeout.
+    pub tcp_failures: u64,
+    /// Segments received.
+    pub tcp_received: u64,
+    /// Segments sent.
+    pub tcp_sent: u64,
+    /// Segments sent again.
+    pub tcp_retransmits: u64,
+    /// Resets sent.
+    pub tcp_resets_sent: u64,
+    /// TIME-WAITs ended early.
+    pub tcp_time_wait_reused: u64,
+    /// Datagrams received.
+    pub udp_received: u64,
+    /// Datagrams sent.
+    pub udp_sent: u64,
+}
+
+/// Packets and bytes of one interface in one shard.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets dropped after they came in.
+    pub rx_dropped: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Packets dropped on their way out.
+    pub tx_dropped: u64,
+}
+
+/// A neighbour on a link.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Neighbor {
+    /// Its address.
+    pub addr: RawAddr,
+    /// Index of the interface, from 1.
+    pub index: u32,
+    /// NUD_*, as Linux numbers it.
+    pub state: u32,
+    /// NTF_*, as Linux numbers it.
+    pub flags: u32,
+    /// 1: `mac` is known.
+    pub known: u32,
+    /// Hardware address.
+    pub mac: [u8; 6],
+    /// 0.
+    pub reserved: u16,
 }
 
 /// [`Route::origin`]: who made it.
@@ -321,6 +477,10 @@ const _: () = {
     assert!(REPLY_OFFSET + size_of::<Reply>() <= COMMANDS_OFFSET);
     assert!(size_of::<Interface>() == 64);
     assert!(size_of::<Route>() == 64);
+    assert!(size_of::<SocketRow>() == 2 * 24 + 18 * 4);
+    assert!(size_of::<Tally>() == 24 * 8);
+    assert!(size_of::<Traffic>() == 6 * 8);
+    assert!(size_of::<Neighbor>() == 24 + 4 * 4 + 8);
 };
 
 // SAFETY: integers only; the sizes above show that there is no padding.
@@ -331,6 +491,14 @@ unsafe impl Plain for Reply {}
 unsafe impl Plain for Interface {}
 // SAFETY: as above.
 unsafe impl Plain for Route {}
+// SAFETY: as above.
+unsafe impl Plain for SocketRow {}
+// SAFETY: as above.
+unsafe impl Plain for Tally {}
+// SAFETY: as above.
+unsafe impl Plain for Traffic {}
+// SAFETY: as above.
+unsafe impl Plain for Neighbor {}
 
 #[cfg(test)]
 mod tests {

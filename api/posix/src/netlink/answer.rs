@@ -1,18 +1,20 @@
 //! What is answered to which request.
 //!
 //! The stack can be looked at, not changed: RTM_NEW, DEL and SET are EPERM, as for a user without
-//! privileges. Of what can be asked of the kernel the interfaces, addresses and routes are here;
-//! EOPNOTSUPP says that there is no answer to the rest (neighbours, rules, queueing disciplines,
-//! ...), as of a kernel without that part.
+//! privileges. Interfaces, addresses, routes, neighbours and rules can be asked for. EOPNOTSUPP
+//! says that the stack has no answer, as to questions about queueing disciplines.
 
 use std::net::IpAddr;
 
-use towpath_shm::control::{Interface, Route, route_origin};
+use towpath_shm::control::{Interface, Neighbor, Route, Traffic, route_origin};
 use towpath_shm::layout::RawAddr;
 
-use super::codec::{Datagram, Request, attribute, requests, u32_at};
+use super::codec::{Datagram, requests, u32_at};
+use super::out::{Out, Outcome};
+use super::rules;
 use crate::Result;
 use crate::interface::{broadcast_address, hardware_address, hardware_type, name};
+use crate::listing::Counted;
 
 /// What requests are about.
 #[derive(Clone, Copy)]
@@ -20,6 +22,9 @@ pub(super) struct Stack<'a> {
     /// One with several addresses appears several times.
     pub(super) interfaces: &'a [Interface],
     pub(super) routes: &'a [Route],
+    pub(super) neighbors: &'a [Neighbor],
+    /// Traffic of the interfaces.
+    pub(super) counted: &'a Counted,
 }
 
 /// Answers all requests in `bytes`, which came from the socket with this port id.
@@ -30,7 +35,7 @@ pub(super) fn answer(
     send: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     for request in requests(bytes) {
-        let mut out = Out { send, datagram: Datagram::new(), request, port };
+        let mut out = Out::new(send, request, port);
         let kind = i32::from(request.kind);
         if kind < NLMSG_MIN_TYPE {
             // Control messages ask for nothing; an acknowledgement all the same.
@@ -42,6 +47,8 @@ pub(super) fn answer(
             libc::RTM_GETADDR => addresses(&mut out, stack)?,
             libc::RTM_GETROUTE if out.is_dump() => routes(&mut out, stack)?,
             libc::RTM_GETROUTE => route_to(&mut out, stack)?,
+            libc::RTM_GETNEIGH if out.is_dump() => neighbors(&mut out, stack)?,
+            libc::RTM_GETRULE if out.is_dump() => rules::all(&mut out)?,
             // The two lowest bits say what is done: 2 is to get.
             kind if kind & 3 == 2 => Err(libc::EOPNOTSUPP),
             _ => Err(libc::EPERM),
@@ -49,83 +56,6 @@ pub(super) fn answer(
         out.end(outcome)?;
     }
     Ok(())
-}
-
-/// What becomes of one request: done, or refused with this errno.
-type Outcome = std::result::Result<(), i32>;
-
-struct Out<'a> {
-    send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
-    datagram: Datagram,
-    request: Request<'a>,
-    port: u32,
-}
-
-impl Out<'_> {
-    fn is_dump(&self) -> bool {
-        i32::from(self.request.flags) & libc::NLM_F_DUMP != 0
-    }
-
-    /// The number at `at` of the request's fixed part; 0 when the request is shorter, as those for
-    /// one family may be.
-    fn number(&self, at: usize) -> u32 {
-        u32_at(self.request.body, at).unwrap_or(0)
-    }
-
-    fn byte(&self, at: usize) -> u8 {
-        self.request.body.get(at).copied().unwrap_or(0)
-    }
-
-    /// The family asked for, in the first byte; None for all.
-    fn family(&self) -> Option<i32> {
-        Some(i32::from(self.byte(0))).filter(|family| *family != libc::AF_UNSPEC)
-    }
-
-    fn attribute(&self, fixed: usize, kind: u16) -> Option<&[u8]> {
-        attribute(self.request.body.get(fixed..)?, kind)
-    }
-
-    fn begin(&mut self, kind: u16) -> Result<()> {
-        if self.datagram.is_full() {
-            self.flush()?;
-        }
-        let flags = if self.is_dump() { libc::NLM_F_MULTI as u16 } else { 0 };
-        self.datagram.begin(kind, flags, self.request.sequence, self.port);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        if !self.datagram.bytes().is_empty() {
-            (self.send)(self.datagram.bytes())?;
-            self.datagram.clear();
-        }
-        Ok(())
-    }
-
-    /// What comes last: the end of a dump, an error, or an acknowledgement that was asked for.
-    fn end(mut self, outcome: Outcome) -> Result<()> {
-        let wants_ack = i32::from(self.request.flags) & libc::NLM_F_ACK != 0;
-        match outcome {
-            Ok(()) if self.is_dump() => {
-                self.begin(libc::NLMSG_DONE as u16)?;
-                self.datagram.put(&[0; 4]);
-                self.datagram.end();
-            }
-            Ok(()) if !wants_ack => {}
-            outcome => {
-                let errno = outcome.err().unwrap_or(0);
-                if self.datagram.is_full() {
-                    self.flush()?;
-                }
-                let Request { sequence, header, .. } = self.request;
-                self.datagram.begin(libc::NLMSG_ERROR as u16, NLM_F_CAPPED, sequence, self.port);
-                self.datagram.put(&(-errno).to_ne_bytes());
-                self.datagram.put(header);
-                self.datagram.end();
-            }
-        }
-        self.flush()
-    }
 }
 
 /// RTM_GETLINK: all interfaces, or one by index or name.
@@ -148,12 +78,12 @@ fn links(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
         }
         (last, found) = (interface.index, true);
         out.begin(libc::RTM_NEWLINK)?;
-        put_link(&mut out.datagram, interface);
+        put_link(&mut out.datagram, interface, &stack.counted.of(interface.index));
     }
     Ok(if found { Ok(()) } else { Err(libc::ENODEV) })
 }
 
-fn put_link(to: &mut Datagram, interface: &Interface) {
+fn put_link(to: &mut Datagram, interface: &Interface, traffic: &Traffic) {
     let loopback = is_loopback(interface);
     let kind = hardware_type(interface);
     let operstate = if loopback { IF_OPER_UNKNOWN } else { IF_OPER_UP };
@@ -176,6 +106,53 @@ fn put_link(to: &mut Datagram, interface: &Interface) {
     }
     if interface.flags & libc::IFF_BROADCAST as u32 != 0 {
         to.attribute(libc::IFLA_BROADCAST, &[0xff; 6]);
+    }
+    put_traffic(to, traffic);
+    to.end();
+}
+
+/// IFLA_STATS64 and IFLA_STATS: the same counters, in the latter modulo 2³².
+fn put_traffic(to: &mut Datagram, traffic: &Traffic) {
+    let Traffic { rx_packets, rx_bytes, rx_dropped, tx_packets, tx_bytes, tx_dropped } = *traffic;
+    // struct rtnl_link_stats64: packets, bytes, errors and drops of both directions, then 16 more.
+    let mut all = [0; LINK_STATS];
+    all[..8].copy_from_slice(&[
+        rx_packets, tx_packets, rx_bytes, tx_bytes, 0, 0, rx_dropped, tx_dropped,
+    ]);
+    let mut wide = [0; LINK_STATS * 8];
+    let mut narrow = [0; LINK_STATS * 4];
+    for (n, value) in all.iter().enumerate() {
+        wide[8 * n..][..8].copy_from_slice(&value.to_ne_bytes());
+        narrow[4 * n..][..4].copy_from_slice(&(*value as u32).to_ne_bytes());
+    }
+    to.attribute(libc::IFLA_STATS64, &wide);
+    to.attribute(libc::IFLA_STATS, &narrow);
+}
+
+/// RTM_GETNEIGH: all neighbours, of one family or interface if asked.
+fn neighbors(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+    let family = out.family();
+    let wanted = out.attribute(NDMSG_LEN, NDA_IFINDEX).and_then(|value| u32_at(value, 0));
+    for neighbor in stack.neighbors {
+        let fits = family.is_none_or(|family| family == i32::from(neighbor.addr.family))
+            && wanted.is_none_or(|index| index == neighbor.index);
+        if fits {
+            out.begin(libc::RTM_NEWNEIGH)?;
+            put_neighbor(&mut out.datagram, neighbor);
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn put_neighbor(to: &mut Datagram, neighbor: &Neighbor) {
+    // struct ndmsg: family, padding, index, state, flags, type.
+    to.put(&[neighbor.addr.family as u8, 0, 0, 0]);
+    to.put(&neighbor.index.to_ne_bytes());
+    to.put(&(neighbor.state as u16).to_ne_bytes());
+    to.put(&[neighbor.flags as u8, libc::RTN_UNICAST]);
+    to.attribute(libc::NDA_DST, octets(&neighbor.addr));
+    if neighbor.known != 0 {
+        to.attribute(libc::NDA_LLADDR, &neighbor.mac);
     }
     to.end();
 }
@@ -424,8 +401,6 @@ impl ToName for [u8] {
 // From linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h and if.h, where the libc crate has them
 // not.
 const NLMSG_MIN_TYPE: i32 = 0x10;
-/// The error quotes the header of the request alone.
-const NLM_F_CAPPED: u16 = 0x100;
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFF_LOWER_UP: u32 = 1 << 16;
 const IF_OPER_UNKNOWN: u8 = 0;
@@ -436,6 +411,11 @@ const RTPROT_RA: u8 = 9;
 /// `struct ifinfomsg` and `struct rtmsg`.
 const IFINFO_LEN: usize = 16;
 const RTMSG_LEN: usize = 12;
+/// `struct ndmsg`.
+const NDMSG_LEN: usize = 12;
+const NDA_IFINDEX: u16 = 8;
+/// Counters of `struct rtnl_link_stats64` before Linux 6.0, which added one.
+const LINK_STATS: usize = 24;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ pub(super) const HEADER_LEN: usize = 16;
 /// Bytes of one datagram: a page, which is what programs have room for at least.
 pub(super) const DATAGRAM_MAX: usize = 4096;
 /// No message that is made here is longer.
-const MESSAGE_MAX: usize = 512;
+const MESSAGE_MAX: usize = 768;
 
 /// A request's `struct nlmsghdr`, and what follows it.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,6 @@
 //! Netlink sockets that show the stack: those of NETLINK_ROUTE (rtnetlink(7)), over which `ip`,
-//! libnl and others ask for interfaces, addresses and routes.
+//! libnl and others ask for interfaces, addresses and routes, and those of NETLINK_SOCK_DIAG
+//! (sock_diag(7)), over which `ss` asks for sockets.
 //!
 //! Such a socket is one of the kernel's, of NETLINK_USERSOCK, the netlink protocol by which
 //! processes write to each other: waiting, flags, buffers, names and the length of what waits are
@@ -19,7 +20,11 @@
 //! netlink protocols.
 
 mod answer;
+mod bytecode;
 mod codec;
+mod diag;
+mod out;
+mod rules;
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,10 +34,10 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use towpath_client::Buffer;
 use towpath_client::syscall::{self, SignalsBlocked};
 use towpath_shm::Fd;
-use towpath_shm::control::{Interface, Request, Route, call};
-use towpath_shm::layout::Plain;
+use towpath_shm::control::{Interface, Neighbor, Route};
 
 use crate::errno::fail;
+use crate::listing::{self, Counted};
 use crate::{Errno, Posix, Result, interface};
 use answer::Stack;
 
@@ -40,24 +45,26 @@ use answer::Stack;
 const REQUEST_MAX: usize = codec::DATAGRAM_MAX;
 /// Routes told; the rest is left out.
 const ROUTES_MAX: usize = 64;
+/// Neighbours told; the rest is left out.
+const NEIGHBORS_MAX: usize = 256;
 /// getsockopt(2): which network namespace a socket is of (Linux 5.14).
 const SO_NETNS_COOKIE: i32 = 71;
 const SOL_NETLINK: i32 = 270;
 
 /// Whether socket(2) is asked for one of these.
 pub fn is_wanted(posix: &'static Posix, domain: i32, protocol: i32) -> bool {
-    (domain, protocol) == (libc::AF_NETLINK, libc::NETLINK_ROUTE) && posix.is_active()
+    let shown = matches!(protocol, libc::NETLINK_ROUTE | libc::NETLINK_SOCK_DIAG);
+    domain == libc::AF_NETLINK && shown && posix.is_active()
 }
 
 /// socket(2); None: the kernel's own is wanted, because this process is in another network
 /// namespace than the run.
-pub fn socket(posix: &'static Posix, kind: i32) -> Result<Option<i32>> {
+pub fn socket(posix: &'static Posix, kind: i32, protocol: i32) -> Result<Option<i32>> {
     let client = posix.client()?;
     let args = [libc::AF_NETLINK as usize, kind as usize, libc::NETLINK_USERSOCK as usize, 0, 0, 0];
     // SAFETY: socket(2) takes numbers.
     let fd = unsafe { syscall::syscall(libc::SYS_socket as usize, args) }.map_err(Errno)? as i32;
-    let namespaces = (cookie(fd), cookie(client.control().get()));
-    if matches!(namespaces, (Some(here), Some(of_run)) if here != of_run) {
+    if is_of_another_namespace(fd, client.control().get()) {
         syscall::close(fd);
         return Ok(None);
     }
@@ -65,7 +72,30 @@ pub fn socket(posix: &'static Posix, kind: i32) -> Result<Option<i32>> {
         syscall::close(fd);
         return fail(libc::EMFILE);
     }
+    match protocol {
+        libc::NETLINK_SOCK_DIAG => drop(posix.diag.add(fd)),
+        _ => posix.diag.remove(fd),
+    }
     Ok(Some(fd))
+}
+
+/// Whether this process is in another network namespace than the run.
+pub(crate) fn is_elsewhere(posix: &'static Posix) -> bool {
+    let Ok(client) = posix.client() else { return false };
+    let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as usize;
+    // SAFETY: socket(2) takes numbers.
+    let made = unsafe {
+        syscall::syscall(libc::SYS_socket as usize, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0])
+    };
+    let Ok(fd) = made else { return false };
+    let elsewhere = is_of_another_namespace(fd as i32, client.control().get());
+    syscall::close(fd as i32);
+    elsewhere
+}
+
+fn is_of_another_namespace(fd: i32, of_run: i32) -> bool {
+    let namespaces = (cookie(fd), cookie(of_run));
+    matches!(namespaces, (Some(here), Some(of_run)) if here != of_run)
 }
 
 /// Whether `fd` is such a socket. A duplicate of one is not known.
@@ -119,7 +149,9 @@ pub fn set_option(level: i32, name: i32) -> Option<Result<()>> {
 }
 
 /// The number that getsockopt(2) gives for SO_PROTOCOL.
-pub const PROTOCOL: i32 = libc::NETLINK_ROUTE;
+pub fn protocol(posix: &'static Posix, fd: i32) -> i32 {
+    if posix.diag.has(fd) { libc::NETLINK_SOCK_DIAG } else { libc::NETLINK_ROUTE }
+}
 
 /// Shows the kernel, whose port is 0, in a name that the kernel has just filled in.
 ///
@@ -161,41 +193,65 @@ pub unsafe fn send(
         unsafe { room.as_mut_ptr().copy_from(buffer.at, room.len()) };
         len += room.len();
     }
+    let requests = &bytes[..len];
+    match protocol(posix, fd) {
+        libc::NETLINK_SOCK_DIAG => {
+            respond(posix, fd, |port, send| diag::answer(posix, requests, port, send))?
+        }
+        _ => answer_routing(posix, fd, requests)?,
+    }
+    Ok(len)
+}
+
+/// Asks the engine for the parts of the stack that the requests are about, and answers them.
+fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()> {
+    let asks = |kind: u16| codec::requests(requests).any(|request| request.kind == kind);
     let interfaces = interface::ask(posix)?;
-    let mut listed = [Interface::default(); MAX_INTERFACES];
+    let mut listed = [Interface::default(); listing::INTERFACES];
     let mut count = 0;
     for (to, from) in listed.iter_mut().zip(interface::entries(&interfaces)) {
         *to = from;
         count += 1;
     }
     let mut routes = [Route::default(); ROUTES_MAX];
-    let routed = ask_routes(posix, &mut routes)?;
-    let stack = Stack { interfaces: &listed[..count], routes: &routes[..routed] };
-    respond(posix, fd, &bytes[..len], stack)?;
-    Ok(len)
-}
-
-/// As many as one answer of the engine has.
-const MAX_INTERFACES: usize = towpath_shm::control::DATA_MAX / size_of::<Interface>();
-
-fn ask_routes(posix: &'static Posix, to: &mut [Route]) -> Result<usize> {
-    let (mut count, mut next) = (0, 0);
-    loop {
-        let request = Request { call: call::ROUTES, a: next, ..Request::default() };
-        let reply = posix.call(&request)?;
-        for bytes in reply.payload().chunks_exact(size_of::<Route>()) {
-            let Some(to) = to.get_mut(count) else { return Ok(count) };
-            *to = Route::from_bytes(bytes);
-            count += 1;
-        }
-        next = reply.a;
-        if next == 0 {
-            return Ok(count);
-        }
+    let mut routed = 0;
+    if asks(libc::RTM_GETROUTE) {
+        listing::routes(posix, |route| keep(&mut routes, &mut routed, route))?;
     }
+    let mut neighbors = [Neighbor::default(); NEIGHBORS_MAX];
+    let mut known = 0;
+    if asks(libc::RTM_GETNEIGH) {
+        listing::neighbors(posix, |neighbor| keep(&mut neighbors, &mut known, neighbor))?;
+    }
+    let counted = match asks(libc::RTM_GETLINK) {
+        true => listing::counted(posix)?,
+        false => Counted::default(),
+    };
+    let stack = Stack {
+        interfaces: &listed[..count],
+        routes: &routes[..routed],
+        neighbors: &neighbors[..known],
+        counted: &counted,
+    };
+    respond(posix, fd, |port, send| answer::answer(requests, port, stack, send))
 }
 
-fn respond(posix: &'static Posix, fd: i32, requests: &[u8], stack: Stack<'_>) -> Result<()> {
+/// Keeps an entry while there is room.
+fn keep<T: Copy>(all: &mut [T], count: &mut usize, one: &T) -> Result<()> {
+    if let Some(to) = all.get_mut(*count) {
+        *to = *one;
+        *count += 1;
+    }
+    Ok(())
+}
+
+/// Answers requests with a function that gets the port id of the asking socket, and sends
+/// datagrams there.
+fn respond(
+    posix: &'static Posix,
+    fd: i32,
+    answer: impl FnOnce(u32, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,
+) -> Result<()> {
     let socket = borrow(fd);
     let _signals = SignalsBlocked::new();
     let _one = posix.answering.lock();
@@ -207,7 +263,7 @@ fn respond(posix: &'static Posix, fd: i32, requests: &[u8], stack: Stack<'_>) ->
     rustix::net::bind(helper.as_fd(), &SocketAddrNetlink::new(0, 0))?;
     rustix::net::connect(socket, &port_of(helper.as_fd())?)?;
     let own = port_of(socket)?;
-    let result = answer::answer(requests, own.pid(), stack, &mut |datagram| {
+    let result = answer(own.pid(), &mut |datagram| {
         match rustix::net::sendto(helper.as_fd(), datagram, SendFlags::DONTWAIT, &own) {
             Ok(_) => Ok(()),
             // The program does not read: as the kernel says of messages that it could not queue.

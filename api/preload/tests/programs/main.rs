@@ -21,6 +21,7 @@ mod harness;
 mod hosts;
 #[path = "../library/mod.rs"]
 mod library;
+mod looking;
 mod netlink;
 mod numbers;
 mod polling;
@@ -54,6 +55,7 @@ fn main() -> std::process::ExitCode {
         numbers::CASES,
         streams::CASES,
         forks::CASES,
+        looking::CASES,
         netlink::CASES,
         files::CASES,
         unconnected::CASES,
@@ -84,7 +86,7 @@ const TOWPATHS_OWN: &[Own] = &[
     ("a_thread_that_ends_anywhere_leaves_no_lock", "there are no locks of ours"),
     ("options", "TCP_CONGESTION is what the machine's administrator chose"),
     ("option_refusals", "there are SO_ZEROCOPY, TCP_FASTOPEN and TCP_NOTSENT_LOWAT"),
-    ("netlink_shows_the_stack", "a dump ends with a message of its own"),
+    ("netlink_shows_the_stack", "the machine has other interfaces"),
     ("netlink_is_a_socket_like_others", "whoever may connect to a group may connect to process 1"),
     ("netlink_changes_nothing", "root can add addresses"),
     (

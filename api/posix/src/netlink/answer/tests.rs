@@ -1,8 +1,9 @@
-use towpath_shm::control::{Interface, Route, route_origin};
+use towpath_shm::control::{Interface, Neighbor, Route, Traffic, route_origin};
 use towpath_shm::layout::RawAddr;
 
 use super::super::codec::{Datagram, attribute, requests, u16_at, u32_at};
-use super::{IFINFO_LEN, RTMSG_LEN, Stack, answer};
+use super::{IFINFO_LEN, NDMSG_LEN, RTMSG_LEN, Stack, answer};
+use crate::listing::Counted;
 
 const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
 const ONE: u16 = libc::NLM_F_REQUEST as u16;
@@ -67,7 +68,22 @@ fn ask(kind: u16, flags: u16, body: impl FnOnce(&mut Datagram)) -> Vec<Message> 
     body(&mut request);
     request.end();
     let (interfaces, routes) = (interfaces(), routes());
-    let stack = Stack { interfaces: &interfaces, routes: &routes };
+    let mut counted = Counted::default();
+    counted.links[1] =
+        Traffic { rx_packets: 3, rx_bytes: 5 << 32, tx_dropped: 7, ..Traffic::default() };
+    let mac = [2, 0, 0, 0, 0, 9];
+    let known = Neighbor { index: 2, state: 2, known: 1, mac, ..Neighbor::default() };
+    let neighbors = [
+        Neighbor { addr: addr("10.77.0.1"), ..known },
+        Neighbor { addr: addr("fd00:77::1"), flags: 0x80, state: 4, ..known },
+        Neighbor { addr: addr("10.77.0.3"), state: 1, known: 0, ..known },
+    ];
+    let stack = Stack {
+        interfaces: &interfaces,
+        routes: &routes,
+        neighbors: &neighbors,
+        counted: &counted,
+    };
     let mut all = Vec::new();
     answer(request.bytes(), PORT, stack, &mut |datagram| {
         for message in requests(datagram) {
@@ -212,7 +228,7 @@ fn the_stack_can_be_looked_at_but_not_changed() {
     for kind in [libc::RTM_NEWADDR, libc::RTM_DELLINK, libc::RTM_SETLINK, libc::RTM_NEWROUTE] {
         assert_eq!(error(&ask(kind, ONE, |to| to.put(&[0; 16]))), libc::EPERM, "{kind}");
     }
-    for kind in [libc::RTM_GETNEIGH, libc::RTM_GETRULE, libc::RTM_GETQDISC] {
+    for kind in [libc::RTM_GETNETCONF, libc::RTM_GETQDISC] {
         assert_eq!(error(&ask(kind, DUMP, |to| to.put(&[0; 16]))), libc::EOPNOTSUPP, "{kind}");
     }
     // An acknowledgement where it is asked for.
@@ -224,6 +240,49 @@ fn the_stack_can_be_looked_at_but_not_changed() {
     });
     assert_eq!((all.len(), all[0].0), (2, libc::RTM_NEWLINK));
     assert_eq!(error(&all[1..]), 0);
+}
+
+#[test]
+fn links_tell_their_traffic() {
+    let all = dump(libc::RTM_GETLINK, |_| {});
+    let wide = attribute(&all[1][IFINFO_LEN..], libc::IFLA_STATS64).unwrap();
+    let number = |at: usize| u64::from_ne_bytes(wide[8 * at..][..8].try_into().unwrap());
+    // Packets, bytes, errors and drops, each received and sent.
+    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(number), [3, 0, 5 << 32, 0, 0, 0, 0, 7]);
+    let narrow = attribute(&all[1][IFINFO_LEN..], libc::IFLA_STATS).unwrap();
+    assert_eq!((u32_at(narrow, 0), u32_at(narrow, 8), narrow.len()), (Some(3), Some(0), 96));
+}
+
+#[test]
+fn neighbours_are_those_of_the_family_asked_for() {
+    let of = |family: i32| {
+        dump(libc::RTM_GETNEIGH, |to| {
+            to.put(&[family as u8]);
+            to.put(&[0; NDMSG_LEN - 1]);
+        })
+    };
+    assert_eq!(of(libc::AF_UNSPEC).len(), 3);
+    let v4 = of(libc::AF_INET);
+    let told = |body: &[u8], kind| attribute(&body[NDMSG_LEN..], kind).map(<[u8]>::to_vec);
+    assert_eq!(told(&v4[0], libc::NDA_DST), Some(vec![10, 77, 0, 1]));
+    assert_eq!(told(&v4[0], libc::NDA_LLADDR), Some(vec![2, 0, 0, 0, 0, 9]));
+    assert_eq!((u16_at(&v4[1], 8), told(&v4[1], libc::NDA_LLADDR)), (Some(1), None));
+    let v6 = of(libc::AF_INET6);
+    assert_eq!((v6.len(), v6[0][10]), (1, 0x80));
+}
+
+#[test]
+fn rules_are_those_of_a_kernel_without_any() {
+    let of = |family: i32| {
+        dump(libc::RTM_GETRULE, |to| {
+            to.put(&[family as u8]);
+            to.put(&[0; RTMSG_LEN - 1]);
+        })
+    };
+    let tables = |family| of(family).iter().map(|body| body[4]).collect::<Vec<_>>();
+    assert_eq!(tables(libc::AF_INET), [255, 254, 253]);
+    assert_eq!(tables(libc::AF_INET6), [255, 254]);
+    assert_eq!(of(libc::AF_UNSPEC).len(), 5);
 }
 
 /// Whatever a program sends, this process must go on.

@@ -1,0 +1,136 @@
+//! Sockets, counters and neighbours of the engine, for /proc/net and netlink.
+//!
+//! Nothing is allocated: a signal handler may call open(2), and interrupt malloc.
+
+use towpath_shm::control::{
+    DATA_MAX, Interface, Neighbor, Reply, Request, Route, SocketRow, Tally, Traffic, call,
+};
+use towpath_shm::layout::Plain;
+
+use crate::{Posix, Result};
+
+/// Interfaces whose traffic one answer has room for.
+pub(crate) const LINKS: usize = (DATA_MAX - size_of::<Tally>()) / size_of::<Traffic>();
+/// As many as one answer of the engine has.
+pub(crate) const INTERFACES: usize = DATA_MAX / size_of::<Interface>();
+
+/// Calls `each` with every socket, and every connection without one.
+pub(crate) fn sockets(
+    posix: &'static Posix,
+    mut each: impl FnMut(&SocketRow) -> Result<()>,
+) -> Result<()> {
+    let (mut a, mut b) = (0, 0);
+    loop {
+        let request = Request { call: call::SOCKET_ROWS, a, b, ..Request::default() };
+        let reply = posix.call(&request)?;
+        for row in entries::<SocketRow>(&reply, 0) {
+            each(&row)?;
+        }
+        (a, b) = (reply.a, reply.b);
+        if (a, b) == (0, 0) {
+            return Ok(());
+        }
+    }
+}
+
+/// struct tcp_info of a socket, and what goes with it in the answer.
+pub(crate) fn figures(posix: &'static Posix, slot: u32) -> Result<Reply> {
+    posix.call(&Request { call: call::SOCKET_FIGURES, a: slot, ..Request::default() })
+}
+
+/// Calls `each` with every route, in the stack's order of preference.
+pub(crate) fn routes(
+    posix: &'static Posix,
+    mut each: impl FnMut(&Route) -> Result<()>,
+) -> Result<()> {
+    in_portions(posix, call::ROUTES, |route| each(&route))
+}
+
+/// Calls `each` with every neighbour.
+pub(crate) fn neighbors(
+    posix: &'static Posix,
+    mut each: impl FnMut(&Neighbor) -> Result<()>,
+) -> Result<()> {
+    in_portions(posix, call::NEIGHBORS, |neighbor| each(&neighbor))
+}
+
+fn in_portions<T: Plain>(
+    posix: &'static Posix,
+    call: u32,
+    mut each: impl FnMut(T) -> Result<()>,
+) -> Result<()> {
+    let mut next = 0;
+    loop {
+        let reply = posix.call(&Request { call, a: next, ..Request::default() })?;
+        entries(&reply, 0).try_for_each(&mut each)?;
+        next = reply.a;
+        if next == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Counters of all shards together, and the traffic of each interface by index.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    pub tally: Tally,
+    pub links: [Traffic; LINKS],
+}
+
+/// Asks each shard for its counters, and adds them up.
+pub(crate) fn counted(posix: &'static Posix) -> Result<Counted> {
+    let mut all = Counted::default();
+    let mut next = 0;
+    loop {
+        let reply = posix.call(&Request { call: call::TALLY, a: next, ..Request::default() })?;
+        let Some(own) = entries::<Tally>(&reply, 0).next() else { return Ok(all) };
+        all.tally = sum(&all.tally, &own);
+        let links = entries::<Traffic>(&reply, size_of::<Tally>());
+        for (to, more) in all.links.iter_mut().zip(links) {
+            *to = sum(to, &more);
+        }
+        next = reply.a;
+        if next == 0 {
+            return Ok(all);
+        }
+    }
+}
+
+impl Counted {
+    /// The traffic of an interface, by its index from 1 on.
+    pub(crate) fn of(&self, index: u32) -> Traffic {
+        let known = (index as usize).checked_sub(1).and_then(|at| self.links.get(at));
+        known.copied().unwrap_or_default()
+    }
+}
+
+/// Both structs are counters of 64 bits and nothing else.
+fn sum<T: Plain + Default>(one: &T, other: &T) -> T {
+    let mut bytes = [0; DATA_MAX];
+    let len = size_of::<T>();
+    let pairs = one.as_bytes().chunks_exact(8).zip(other.as_bytes().chunks_exact(8));
+    for (to, (one, other)) in bytes[..len].chunks_exact_mut(8).zip(pairs) {
+        let [one, other] =
+            [one, other].map(|part| part.first_chunk().map_or(0, |part| u64::from_ne_bytes(*part)));
+        to.copy_from_slice(&one.wrapping_add(other).to_ne_bytes());
+    }
+    T::from_bytes(&bytes[..len])
+}
+
+fn entries<T: Plain>(reply: &Reply, from: usize) -> impl Iterator<Item = T> {
+    let bytes = reply.payload().get(from..).unwrap_or_default();
+    bytes.chunks_exact(size_of::<T>()).map(T::from_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_shards_are_added() {
+        let one = Traffic { rx_packets: 1, tx_dropped: u64::from(u32::MAX), ..Traffic::default() };
+        let both = sum(&one, &one);
+        assert_eq!((both.rx_packets, both.rx_bytes), (2, 0));
+        assert_eq!(both.tx_dropped, 2 * u64::from(u32::MAX));
+    }
+}

@@ -1,0 +1,96 @@
+//! Messages of one answer, gathered into datagrams.
+
+use super::codec::{Datagram, Request, attribute, u32_at};
+use crate::Result;
+
+/// Success of one request, or the errno that refuses it.
+pub(super) type Outcome = std::result::Result<(), i32>;
+
+/// The answer to one request, as it grows.
+pub(super) struct Out<'a> {
+    send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
+    pub(super) datagram: Datagram,
+    pub(super) request: Request<'a>,
+    port: u32,
+}
+
+impl<'a> Out<'a> {
+    pub(super) fn new(
+        send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
+        request: Request<'a>,
+        port: u32,
+    ) -> Self {
+        Self { send, datagram: Datagram::new(), request, port }
+    }
+
+    pub(super) fn is_dump(&self) -> bool {
+        i32::from(self.request.flags) & libc::NLM_F_DUMP != 0
+    }
+
+    /// The number at `at` of the request's fixed part; 0 when the request is shorter, as those for
+    /// one family may be.
+    pub(super) fn number(&self, at: usize) -> u32 {
+        u32_at(self.request.body, at).unwrap_or(0)
+    }
+
+    pub(super) fn byte(&self, at: usize) -> u8 {
+        self.request.body.get(at).copied().unwrap_or(0)
+    }
+
+    /// The family asked for, in the first byte; None for all.
+    pub(super) fn family(&self) -> Option<i32> {
+        Some(i32::from(self.byte(0))).filter(|family| *family != libc::AF_UNSPEC)
+    }
+
+    pub(super) fn attribute(&self, fixed: usize, kind: u16) -> Option<&[u8]> {
+        attribute(self.request.body.get(fixed..)?, kind)
+    }
+
+    pub(super) fn begin(&mut self, kind: u16) -> Result<()> {
+        if self.datagram.is_full() {
+            self.flush()?;
+        }
+        let flags = if self.is_dump() { libc::NLM_F_MULTI as u16 } else { 0 };
+        self.datagram.begin(kind, flags, self.request.sequence, self.port);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if !self.datagram.bytes().is_empty() {
+            (self.send)(self.datagram.bytes())?;
+            self.datagram.clear();
+        }
+        Ok(())
+    }
+
+    /// Sends the last message: the end of a dump, an error, or a requested acknowledgement.
+    pub(super) fn end(mut self, outcome: Outcome) -> Result<()> {
+        let wants_ack = i32::from(self.request.flags) & libc::NLM_F_ACK != 0;
+        match outcome {
+            Ok(()) if self.is_dump() => {
+                // As the kernel does: whoever reads messages up to the end of a datagram finds the
+                // end of the dump in the next one.
+                self.flush()?;
+                self.begin(libc::NLMSG_DONE as u16)?;
+                self.datagram.put(&[0; 4]);
+                self.datagram.end();
+            }
+            Ok(()) if !wants_ack => {}
+            outcome => {
+                let errno = outcome.err().unwrap_or(0);
+                if self.datagram.is_full() {
+                    self.flush()?;
+                }
+                let Request { sequence, header, .. } = self.request;
+                self.datagram.begin(libc::NLMSG_ERROR as u16, NLM_F_CAPPED, sequence, self.port);
+                self.datagram.put(&(-errno).to_ne_bytes());
+                self.datagram.put(header);
+                self.datagram.end();
+            }
+        }
+        self.flush()
+    }
+}
+
+/// The error quotes the header of the request alone (linux/netlink.h).
+const NLM_F_CAPPED: u16 = 0x100;

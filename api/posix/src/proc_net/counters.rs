@@ -1,0 +1,190 @@
+//! Counters: /proc/net/snmp, netstat and sockstat.
+//!
+//! The stack counts both families of IP together, and some of Linux's counters not at all: these
+//! are 0 here (docs/posix.md).
+
+use super::file::Text;
+use crate::{Posix, Result, listing};
+
+const TIME_WAIT: u32 = 6;
+const CLOSE: u32 = 7;
+const ESTABLISHED: u32 = 1;
+const CLOSE_WAIT: u32 = 8;
+
+/// Names and values of one layer.
+type Pairs<'a> = &'a [(&'static str, u64)];
+
+/// Two lines: names, and then values.
+fn put(to: &mut Text, layer: &str, pairs: Pairs<'_>) -> Result<()> {
+    use std::fmt::Write;
+    // `Text` takes everything.
+    let _ = write!(to, "{layer}:");
+    for (name, _) in pairs {
+        let _ = write!(to, " {name}");
+    }
+    to.end(0)?;
+    let _ = write!(to, "{layer}:");
+    for (name, value) in pairs {
+        // RFC 4022: -1 is no limit.
+        let _ = match *name {
+            "MaxConn" => write!(to, " -1"),
+            _ => write!(to, " {value}"),
+        };
+    }
+    to.end(0)
+}
+
+pub(super) fn snmp(posix: &'static Posix, to: &mut Text) -> Result<()> {
+    let all = listing::counted(posix)?.tally;
+    let mut established = 0;
+    listing::sockets(posix, |row| {
+        let open = matches!(row.state, ESTABLISHED | CLOSE_WAIT);
+        established += u64::from(row.protocol == 6 && open);
+        Ok(())
+    })?;
+    let ip = [
+        // A host, not a router.
+        ("Forwarding", if all.ip_forwarded > 0 { 1 } else { 2 }),
+        ("DefaultTTL", 64),
+        ("InReceives", all.ip_received),
+        ("InHdrErrors", 0),
+        ("InAddrErrors", 0),
+        ("ForwDatagrams", all.ip_forwarded),
+        ("InUnknownProtos", 0),
+        ("InDiscards", 0),
+        ("InDelivers", all.ip_delivered),
+        ("OutRequests", all.ip_sent),
+        ("OutDiscards", 0),
+        ("OutNoRoutes", 0),
+        ("ReasmTimeout", 0),
+        ("ReasmReqds", all.fragments),
+        ("ReasmOKs", all.reassembled),
+        ("ReasmFails", 0),
+        ("FragOKs", all.fragmented),
+        ("FragFails", 0),
+        ("FragCreates", 0),
+    ];
+    put(to, "Ip", &ip)?;
+    let (errors, echoes) = (all.icmp_errors_received, all.echoes_answered);
+    let icmp = [
+        ("InMsgs", errors + echoes + all.echo_received),
+        ("InErrors", 0),
+        ("InCsumErrors", 0),
+        ("InDestUnreachs", errors),
+        ("InTimeExcds", 0),
+        ("InParmProbs", 0),
+        ("InSrcQuenchs", 0),
+        ("InRedirects", 0),
+        ("InEchos", echoes),
+        ("InEchoReps", all.echo_received),
+        ("InTimestamps", 0),
+        ("InTimestampReps", 0),
+        ("InAddrMasks", 0),
+        ("InAddrMaskReps", 0),
+        ("OutMsgs", all.icmp_errors_sent + echoes + all.echo_sent),
+        ("OutErrors", 0),
+        ("OutDestUnreachs", all.icmp_errors_sent),
+        ("OutTimeExcds", 0),
+        ("OutParmProbs", 0),
+        ("OutSrcQuenchs", 0),
+        ("OutRedirects", 0),
+        ("OutEchos", all.echo_sent),
+        ("OutEchoReps", echoes),
+        ("OutTimestamps", 0),
+        ("OutTimestampReps", 0),
+        ("OutAddrMasks", 0),
+        ("OutAddrMaskReps", 0),
+    ];
+    put(to, "Icmp", &icmp)?;
+    let tcp = [
+        ("RtoAlgorithm", 1),
+        ("RtoMin", 200),
+        ("RtoMax", 120_000),
+        ("MaxConn", 0),
+        ("ActiveOpens", all.tcp_connects),
+        ("PassiveOpens", all.tcp_accepts),
+        ("AttemptFails", 0),
+        ("EstabResets", all.tcp_failures),
+        ("CurrEstab", established),
+        ("InSegs", all.tcp_received),
+        ("OutSegs", all.tcp_sent),
+        ("RetransSegs", all.tcp_retransmits),
+        ("InErrs", 0),
+        ("OutRsts", all.tcp_resets_sent),
+        ("InCsumErrors", 0),
+    ];
+    put(to, "Tcp", &tcp)?;
+    datagrams(to, "Udp", all.udp_received, all.udp_sent)?;
+    datagrams(to, "UdpLite", 0, 0)
+}
+
+fn datagrams(to: &mut Text, layer: &str, received: u64, sent: u64) -> Result<()> {
+    let pairs = [
+        ("InDatagrams", received),
+        ("NoPorts", 0),
+        ("InErrors", 0),
+        ("OutDatagrams", sent),
+        ("RcvbufErrors", 0),
+        ("SndbufErrors", 0),
+        ("InCsumErrors", 0),
+        ("IgnoredMulti", 0),
+        ("MemErrors", 0),
+    ];
+    put(to, layer, &pairs)
+}
+
+/// The stack has few of Linux's many counters.
+pub(super) fn netstat(posix: &'static Posix, to: &mut Text) -> Result<()> {
+    let all = listing::counted(posix)?.tally;
+    put(to, "TcpExt", &[("TWRecycled", all.tcp_time_wait_reused)])?;
+    put(to, "IpExt", &[("InOctets", all.ip_received_bytes), ("OutOctets", all.ip_sent_bytes)])
+}
+
+/// Sockets by protocol, of one family.
+#[derive(Default)]
+struct Sockets {
+    used: u32,
+    tcp: u32,
+    allocated: u32,
+    waiting: u32,
+    udp: u32,
+}
+
+fn count(posix: &'static Posix, family: i32) -> Result<Sockets> {
+    let mut all = Sockets::default();
+    listing::sockets(posix, |row| {
+        all.used += u32::from(row.slot != u32::MAX);
+        let own = row.family == family as u32;
+        match (row.protocol, row.state) {
+            // As on Linux, these two are of both families.
+            (6, TIME_WAIT) => all.waiting += 1,
+            (6, state) => {
+                all.allocated += 1;
+                all.tcp += u32::from(own && state != CLOSE);
+            }
+            (17, _) => all.udp += u32::from(own && row.local.port != 0),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+pub(super) fn sockstat(posix: &'static Posix, to: &mut Text) -> Result<()> {
+    let Sockets { used, tcp, allocated, waiting, udp } = count(posix, libc::AF_INET)?;
+    to.line(format_args!("sockets: used {used}"), 0)?;
+    to.line(format_args!("TCP: inuse {tcp} orphan 0 tw {waiting} alloc {allocated} mem 0"), 0)?;
+    to.line(format_args!("UDP: inuse {udp} mem 0"), 0)?;
+    to.line(format_args!("UDPLITE: inuse 0"), 0)?;
+    to.line(format_args!("RAW: inuse 0"), 0)?;
+    to.line(format_args!("FRAG: inuse 0 memory 0"), 0)
+}
+
+pub(super) fn sockstat6(posix: &'static Posix, to: &mut Text) -> Result<()> {
+    let Sockets { tcp, udp, .. } = count(posix, libc::AF_INET6)?;
+    to.line(format_args!("TCP6: inuse {tcp}"), 0)?;
+    to.line(format_args!("UDP6: inuse {udp}"), 0)?;
+    to.line(format_args!("UDPLITE6: inuse 0"), 0)?;
+    to.line(format_args!("RAW6: inuse 0"), 0)?;
+    to.line(format_args!("FRAG6: inuse 0 memory 0"), 0)
+}

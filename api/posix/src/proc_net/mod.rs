@@ -1,0 +1,150 @@
+//! The program's /proc/net: the tables of the stack in Linux's formats.
+//!
+//! open(2) of one of these files gives a file in memory with what the stack had then, as the
+//! program's /etc/resolv.conf is one ([`crate::resolver`]). To see it anew a program opens it
+//! again. Files of /proc/net that are not listed here stay the kernel's.
+
+mod counters;
+mod file;
+mod links;
+mod tables;
+
+use std::ffi::CStr;
+use std::io::Write;
+
+use towpath_client::syscall::{self, syscall};
+
+use crate::{Errno, Posix, Result, netlink};
+use file::Text;
+
+/// The files, each with the function that writes it.
+const FILES: &[(&[u8], Writer)] = &[
+    (b"tcp", tables::tcp4),
+    (b"tcp6", tables::tcp6),
+    (b"udp", tables::udp4),
+    (b"udp6", tables::udp6),
+    (b"icmp", tables::icmp4),
+    (b"icmp6", tables::icmp6),
+    (b"raw", tables::raw4),
+    (b"raw6", tables::raw6),
+    (b"dev", links::dev),
+    (b"route", links::route),
+    (b"ipv6_route", links::ipv6_route),
+    (b"if_inet6", links::if_inet6),
+    (b"arp", links::arp),
+    (b"snmp", counters::snmp),
+    (b"netstat", counters::netstat),
+    (b"sockstat", counters::sockstat),
+    (b"sockstat6", counters::sockstat6),
+];
+
+type Writer = fn(&'static Posix, &mut Text) -> Result<()>;
+
+/// A file that shows the stack.
+#[derive(Clone, Copy)]
+pub struct File(Writer);
+
+/// The file that a call opens with `flags`, if it shows the stack; `dir` is the folder of a path
+/// that is not absolute.
+pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Option<File> {
+    let path = path.to_bytes();
+    let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
+    let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
+    // Most paths are told apart by their last part.
+    let at = path.iter().rposition(|&byte| byte == b'/');
+    let (folder, name) = path.split_at(at.map_or(0, |at| at + 1));
+    let (_, writer) = FILES.iter().find(|(known, _)| *known == name)?;
+    if !posix.is_active() || !reads || flags & others != 0 {
+        return None;
+    }
+    is_own_net(dir, folder).then_some(File(*writer))
+}
+
+/// Whether a folder is /proc/net, or net of this process in /proc.
+fn is_own_net(dir: i32, folder: &[u8]) -> bool {
+    if folder.first() == Some(&b'/') {
+        return names_net(folder);
+    }
+    let mut whole = [0; 128];
+    let Some(len) = folder_of(dir, &mut whole) else { return false };
+    let Some(rest) = whole.get_mut(len..) else { return false };
+    let Some(room) = rest.get_mut(..folder.len() + 1) else { return false };
+    room[0] = b'/';
+    room[1..].copy_from_slice(folder);
+    names_net(&whole[..len + 1 + folder.len()])
+}
+
+fn names_net(folder: &[u8]) -> bool {
+    let mut parts =
+        folder.split(|byte| *byte == b'/').filter(|part| ![&b""[..], b"."].contains(part));
+    let own = |part: &[u8]| {
+        let id = std::str::from_utf8(part).ok().and_then(|text| text.parse().ok());
+        matches!(part, b"self" | b"thread-self") || id == Some(std::process::id())
+    };
+    if parts.next() != Some(b"proc") {
+        return false;
+    }
+    let mut next = parts.next();
+    if next.is_some_and(own) {
+        next = parts.next();
+        if next == Some(b"task") {
+            next = parts.nth(1);
+        }
+    }
+    next == Some(b"net") && parts.next().is_none()
+}
+
+/// The path of a folder that is open, or of the working directory.
+fn folder_of(dir: i32, to: &mut [u8]) -> Option<usize> {
+    let mut link = [0u8; 32];
+    let mut rest = &mut link[..];
+    // The longest number has room in it, and a zero behind that.
+    match dir {
+        libc::AT_FDCWD => write!(rest, "/proc/self/cwd").ok()?,
+        _ => write!(rest, "/proc/self/fd/{dir}").ok()?,
+    }
+    let (at, len) = (to.as_mut_ptr() as usize, to.len());
+    let args = [libc::AT_FDCWD as usize, link.as_ptr() as usize, at, len, 0, 0];
+    // SAFETY: a path that ends with a zero, and room for the answer.
+    unsafe { syscall(libc::SYS_readlinkat as usize, args) }.ok()
+}
+
+/// The program has just opened `file` as `fd`: puts the table of the stack in its place. In another
+/// network namespace than the run's the kernel's stays.
+///
+/// # Errors
+/// Those of memfd_create(2) and of the engine; `fd` is closed then.
+pub fn put_in_place(posix: &'static Posix, fd: i32, file: File) -> Result<()> {
+    if netlink::is_elsewhere(posix) {
+        return Ok(());
+    }
+    let done = Text::new().and_then(|mut text| {
+        file.0(posix, &mut text)?;
+        text.flush()?;
+        let kept = syscall::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
+        let cloexec = kept & libc::FD_CLOEXEC as usize != 0;
+        syscall::dup3(text.fd(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }).map_err(Errno)
+    });
+    if done.is_err() {
+        syscall::close(fd);
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_this_process_are_known() {
+        let own = format!("/proc/{}/net/", std::process::id());
+        let thread = format!("/proc/{}/task/7/net", std::process::id());
+        for folder in ["/proc/net/", "/proc/self/net/", "/proc//thread-self/net", &own, &thread] {
+            assert!(names_net(folder.as_bytes()), "{folder}");
+        }
+        for folder in ["/proc/1/net/", "/proc/self/", "/net/", "/proc/net/stat/", "/proc/net/net"] {
+            assert!(!names_net(folder.as_bytes()), "{folder}");
+        }
+        assert!(!is_own_net(libc::AT_FDCWD, b""));
+    }
+}

@@ -1,0 +1,118 @@
+//! Sockets of a program in its own /proc/net. Each case runs on the kernel too.
+
+use std::fs::{File, read_link, read_to_string};
+use std::io::Read;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
+
+use crate::harness::Case;
+
+pub const CASES: &[Case] = &[
+    ("sockets_are_in_proc_net", sockets_are_in_proc_net),
+    ("proc_net_is_read_by_every_way_to_open", every_way_to_open),
+    ("proc_net_has_linuxs_columns", has_linuxs_columns),
+];
+
+/// The inode that /proc says of a socket, which fstat(2) must say as well.
+fn inode(socket: &impl AsRawFd) -> String {
+    let fd = socket.as_raw_fd();
+    let link = read_link(format!("/proc/self/fd/{fd}")).unwrap();
+    let link = link.to_str().unwrap().to_owned();
+    let number = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')).unwrap();
+    let file = std::fs::metadata(format!("/proc/self/fd/{fd}")).unwrap();
+    assert_eq!(file.ino().to_string(), number);
+    assert!(number.parse::<u32>().is_ok(), "{number}: sock_diag(7) has 32 bits");
+    number.to_owned()
+}
+
+/// Local port and state of the row with an inode.
+fn row(text: &str, inode: &str) -> Option<(u16, u8)> {
+    let rows = text.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.into_iter().find(|row| row.get(9) == Some(&inode))?;
+    let (_, port) = row[1].split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    Some((port, u8::from_str_radix(row[3], 16).ok()?))
+}
+
+fn sockets_are_in_proc_net() {
+    const ESTABLISHED: u8 = 1;
+    const UNCONNECTED: u8 = 7;
+    const LISTEN: u8 = 10;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap();
+    let client = TcpStream::connect(own).unwrap();
+    let (server, peer) = listener.accept().unwrap();
+    let text = read_to_string("/proc/net/tcp").unwrap();
+    assert_eq!(row(&text, &inode(&listener)), Some((own.port(), LISTEN)));
+    assert_eq!(row(&text, &inode(&client)), Some((peer.port(), ESTABLISHED)));
+    assert_eq!(row(&text, &inode(&server)), Some((own.port(), ESTABLISHED)));
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let text = read_to_string("/proc/self/net/udp").unwrap();
+    let port = udp.local_addr().unwrap().port();
+    assert_eq!(row(&text, &inode(&udp)), Some((port, UNCONNECTED)));
+    let udp6 = UdpSocket::bind("[::1]:0").unwrap();
+    let text = read_to_string(format!("/proc/{}/net/udp6", std::process::id())).unwrap();
+    let port = udp6.local_addr().unwrap().port();
+    assert_eq!(row(&text, &inode(&udp6)), Some((port, UNCONNECTED)));
+    // A closed socket is in no table.
+    let gone = inode(&udp6);
+    drop(udp6);
+    assert_eq!(row(&read_to_string("/proc/net/udp6").unwrap(), &gone), None);
+}
+
+/// Each sees the socket, which the kernel's own table would not have.
+fn every_way_to_open() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let inode = inode(&socket);
+    let see = |how: &str, fd: i32| {
+        assert!(fd >= 0, "{how}: {}", std::io::Error::last_os_error());
+        let mut text = String::new();
+        // SAFETY: the descriptor was just opened, and is nobody else's.
+        unsafe { File::from_raw_fd(fd) }.read_to_string(&mut text).unwrap();
+        assert!(row(&text, &inode).is_some(), "{how}: {text}");
+    };
+    let path = c"/proc/net/udp".as_ptr();
+    // SAFETY: paths that live for ever.
+    unsafe {
+        see("open", libc::open(path, libc::O_RDONLY));
+        see("openat", libc::openat(libc::AT_FDCWD, path, libc::O_RDONLY));
+        let folder = libc::open(c"/proc/self/net".as_ptr(), libc::O_DIRECTORY);
+        see("openat of a folder", libc::openat(folder, c"udp".as_ptr(), libc::O_RDONLY));
+        libc::close(folder);
+        let number = libc::SYS_openat;
+        see("syscall", libc::syscall(number, libc::AT_FDCWD, path, libc::O_RDONLY) as i32);
+        let how = [libc::O_RDONLY as u64, 0, 0];
+        let fd = libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path, how.as_ptr(), 24usize);
+        see("openat2", fd as i32);
+        let stream = libc::fopen(path, c"r".as_ptr());
+        see("fopen", libc::dup(libc::fileno(stream)));
+        libc::fclose(stream);
+        let thread = c"/proc/thread-self/net/udp".as_ptr();
+        see("a thread's", libc::open(thread, libc::O_RDONLY | libc::O_CLOEXEC));
+        assert_eq!(libc::access(path, libc::R_OK), 0);
+    }
+}
+
+/// Lines are as long, and names stand where they stand.
+fn has_linuxs_columns() {
+    let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let _listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for (name, width) in [("tcp", 149), ("udp", 127), ("route", 127)] {
+        let text = read_to_string(format!("/proc/net/{name}")).unwrap();
+        assert!(text.lines().all(|line| line.len() == width), "{name}: {text}");
+        assert!(text.ends_with('\n'));
+    }
+    let text = read_to_string("/proc/net/dev").unwrap();
+    assert!(text.lines().any(|line| line.starts_with("    lo: ")), "{text}");
+    let text = read_to_string("/proc/net/if_inet6").unwrap();
+    assert!(text.contains("00000000000000000000000000000001 01 80 10 80       lo\n"), "{text}");
+    let text = read_to_string("/proc/net/snmp").unwrap();
+    for layer in ["Ip", "Icmp", "Tcp", "Udp"] {
+        let start = format!("{layer}: ");
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with(&start)).collect();
+        let [names, values] = lines[..] else { panic!("{layer}: {text}") };
+        assert_eq!(names.split(' ').count(), values.split(' ').count(), "{layer}");
+    }
+    assert!(read_to_string("/proc/net/sockstat").unwrap().starts_with("sockets: used "));
+}

@@ -1,0 +1,249 @@
+//! Sockets, counters and neighbours, as /proc/net and netlink show them to programs.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use towpath_shm::control::{DATA_MAX, Neighbor, Reply, Request, SocketRow, Tally, Traffic};
+use towpath_shm::layout::{Kind, Plain, RawAddr, option_bit};
+use towpath_stack::SocketState;
+use towpath_stack::net::NeighborState;
+use towpath_tcp::{CongestionKind, Info, TimerKind};
+
+use crate::errno::{EINVAL, Errno};
+use crate::shard::Shard;
+use crate::shard::askers::Answer;
+use crate::shard::linux::{state, state_number};
+use crate::shard::option_bits::has_bit;
+use crate::shard::show::{ENTRY, SLOTS_A_REQUEST, SSTHRESH_NONE};
+use crate::shard::slots::{AF_INET, AF_INET6, Entry};
+
+/// Connections without a slot that are told of one shard. Each request passes over those told
+/// before, so that more would be long work in one turn.
+const WITHOUT_MAX: usize = 4096;
+/// Rows of one answer.
+const ROWS: usize = DATA_MAX / size_of::<SocketRow>();
+/// NUD_INCOMPLETE, _REACHABLE, _STALE, _DELAY, _PROBE and _PERMANENT of linux/neighbour.h.
+const NUD: [u32; 6] = [0x01, 0x02, 0x04, 0x08, 0x10, 0x80];
+const NTF_ROUTER: u32 = 0x80;
+
+impl Shard {
+    /// As many rows as fit: first those of slots, then connections without one.
+    pub(crate) fn socket_rows(&mut self, request: &Request) -> Reply {
+        let mut reply = Reply::default();
+        if request.b == 0 && self.rows_of_slots(request.a, &mut reply) {
+            return reply;
+        }
+        if request.b == 0 && reply.len > 0 {
+            (reply.a, reply.b) = (self.host.slots.first(), 1);
+            return reply;
+        }
+        let told = request.b.saturating_sub(1);
+        let mut without = self.stack.embryos().take(WITHOUT_MAX);
+        let skipped = without.by_ref().take(told as usize).count();
+        let some: Vec<_> = without.by_ref().take(ROWS).collect();
+        let more = without.next().is_some();
+        for (local, remote, at) in &some {
+            put(&mut reply, &row_without_socket(*local, *remote, *at));
+        }
+        // Skipped connections cost a step each, or a long list could hold up the turn unseen.
+        self.host.counters.work(skipped + ENTRY * some.len());
+        (reply.a, reply.b) = match more {
+            true => (self.host.slots.first(), (skipped + some.len()) as u32 + 1),
+            false => (self.next_shard.unwrap_or(0), 0),
+        };
+        reply
+    }
+
+    /// Whether slots are left, of which the reply says the first.
+    fn rows_of_slots(&mut self, first: u32, reply: &mut Reply) -> bool {
+        let first = first.max(self.host.slots.first());
+        let end = first.saturating_add(SLOTS_A_REQUEST).min(self.host.slots.end());
+        for slot in first..end {
+            self.host.counters.slots_listed += 1;
+            self.host.counters.work(1);
+            let Some(entry) = self.host.slots.get(slot) else { continue };
+            if reply.len as usize + size_of::<SocketRow>() > DATA_MAX {
+                reply.a = slot;
+                return true;
+            }
+            put(reply, &self.row(slot, entry));
+        }
+        reply.a = end;
+        end < self.host.slots.end()
+    }
+
+    fn row(&self, slot: u32, entry: &Entry) -> SocketRow {
+        let info = entry.id.and_then(|id| self.stack.info(self.clock.now(), id));
+        let tcp = info.and_then(|info| info.tcp);
+        let (recv_q, send_q) = crate::shard::show::queues(entry, info.as_ref());
+        let (recv_buffer, send_buffer) = self.buffers_of(slot, entry);
+        let present = |addr: Option<SocketAddr>| {
+            addr.map_or_else(RawAddr::default, |addr| self.present_own(entry.family, addr))
+        };
+        let device = self.device(slot).map_or(0, |id| u32::from(id.0) + 1);
+        let row = SocketRow {
+            local: present(info.and_then(|info| info.local)),
+            remote: present(info.and_then(|info| info.remote)),
+            slot,
+            generation: entry.generation,
+            family: entry.family,
+            protocol: match (entry.kind, entry.family) {
+                (Kind::Datagram, _) => 17,
+                (Kind::Echo, AF_INET6) => 58,
+                (Kind::Echo, _) => 1,
+                _ => 6,
+            },
+            state: info.map_or(state::CLOSE, |info| state_number(info.state)),
+            recv_q,
+            send_q,
+            recv_buffer,
+            send_buffer,
+            v6_only: has_bit(self.host.slots.shared(slot), option_bit::V6ONLY).into(),
+            device,
+            ..SocketRow::default()
+        };
+        tcp.map_or(row, |tcp| with_figures(row, &tcp))
+    }
+
+    /// Figures of any socket: programs of a run may look at each other's.
+    pub(crate) fn socket_figures(&self, slot: u32) -> Answer {
+        let entry = self.host.slots.get(slot).ok_or(Errno(EINVAL))?;
+        let info = entry.id.and_then(|id| self.stack.info(self.clock.now(), id));
+        let tcp = info.and_then(|info| info.tcp);
+        let mut reply = Reply { b: tcp.is_some().into(), ..Reply::default() };
+        reply.slot = match tcp.map(|tcp| tcp.congestion) {
+            None => 0,
+            Some(CongestionKind::NewReno) => 1,
+            Some(CongestionKind::Cubic) => 2,
+        };
+        let figures = self.tcp_info(slot, info.as_ref());
+        reply.data[..figures.len()].copy_from_slice(&figures);
+        reply.len = figures.len() as u32;
+        Ok(reply)
+    }
+
+    /// The counters of this shard.
+    pub(crate) fn tally(&self) -> Reply {
+        let (net, sockets) = (&self.stack.net.counters().data, self.stack.counters());
+        let tally = Tally {
+            ip_received: net.received,
+            ip_received_bytes: net.received_bytes,
+            ip_delivered: net.delivered,
+            ip_sent: net.sent,
+            ip_sent_bytes: net.sent_bytes,
+            ip_forwarded: net.forwarded,
+            fragments: net.fragments_received,
+            reassembled: net.reassembled,
+            fragmented: net.fragmented,
+            icmp_errors_received: net.icmp_errors_received,
+            icmp_errors_sent: net.icmp_errors_sent,
+            echoes_answered: net.echoes_answered,
+            echo_received: sockets.echo_received,
+            echo_sent: sockets.echo_sent,
+            tcp_connects: sockets.tcp_connects,
+            tcp_accepts: sockets.tcp_accepts,
+            tcp_failures: sockets.tcp_failures,
+            tcp_received: sockets.tcp_received,
+            tcp_sent: sockets.tcp_sent,
+            tcp_retransmits: sockets.tcp_retransmits,
+            tcp_resets_sent: sockets.tcp_resets_sent,
+            tcp_time_wait_reused: sockets.tcp_time_wait_reused,
+            udp_received: sockets.udp_received,
+            udp_sent: sockets.udp_sent,
+        };
+        let mut reply = Reply { a: self.next_shard.unwrap_or(0), ..Reply::default() };
+        put(&mut reply, &tally);
+        for link in self.stack.net.interfaces() {
+            let known = self.stack.net.traffic().get(link.id().index()).copied();
+            let known = known.unwrap_or_default();
+            let traffic = Traffic {
+                rx_packets: known.rx_packets,
+                rx_bytes: known.rx_bytes,
+                rx_dropped: known.rx_dropped,
+                tx_packets: known.tx_packets,
+                tx_bytes: known.tx_bytes,
+                tx_dropped: known.tx_dropped,
+            };
+            if reply.len as usize + size_of::<Traffic>() > DATA_MAX {
+                break;
+            }
+            put(&mut reply, &traffic);
+        }
+        reply
+    }
+
+    /// As many neighbours as fit, from `first` on.
+    pub(crate) fn neighbors(&mut self, first: u32) -> Reply {
+        const MAX: usize = DATA_MAX / size_of::<Neighbor>();
+        let mut all: Vec<_> = self.stack.net.neighbors().collect();
+        self.host.counters.work(all.len());
+        all.sort_by_key(|known| (known.iface, known.addr));
+        let mut reply = Reply::default();
+        for known in all.iter().skip(first as usize).take(MAX) {
+            let state = match known.state {
+                NeighborState::Incomplete => NUD[0],
+                NeighborState::Reachable => NUD[1],
+                NeighborState::Stale => NUD[2],
+                NeighborState::Delay => NUD[3],
+                NeighborState::Probe => NUD[4],
+                NeighborState::Permanent => NUD[5],
+            };
+            let row = Neighbor {
+                addr: RawAddr::new(SocketAddr::new(known.addr, 0)),
+                index: u32::from(known.iface.0) + 1,
+                state,
+                flags: if known.router { NTF_ROUTER } else { 0 },
+                known: known.mac.is_some().into(),
+                mac: known.mac.map_or([0; 6], |mac| mac.0),
+                reserved: 0,
+            };
+            put(&mut reply, &row);
+        }
+        let next = first as usize + reply.len as usize / size_of::<Neighbor>();
+        reply.a = if next < all.len() { next as u32 } else { 0 };
+        reply
+    }
+}
+
+fn put<T: Plain>(reply: &mut Reply, what: &T) {
+    let bytes = what.as_bytes();
+    reply.data[reply.len as usize..][..bytes.len()].copy_from_slice(bytes);
+    reply.len += bytes.len() as u32;
+}
+
+fn with_figures(row: SocketRow, tcp: &Info) -> SocketRow {
+    let (timer, left) = match tcp.timer {
+        Some((TimerKind::Retransmit, left)) => (1, left),
+        Some((TimerKind::KeepAlive, left)) => (2, left),
+        Some((TimerKind::FinWait2, left)) => (3, left),
+        Some((TimerKind::Persist, left)) => (4, left),
+        _ => (0, Duration::ZERO),
+    };
+    let ssthresh = if tcp.ssthresh < SSTHRESH_NONE { tcp.ssthresh } else { u32::MAX };
+    SocketRow {
+        timer,
+        timer_ms: millis(left),
+        retransmits: tcp.retransmits.into(),
+        rto_ms: millis(tcp.rto),
+        ato_ms: millis(tcp.ato),
+        cwnd: tcp.cwnd,
+        ssthresh,
+        ..row
+    }
+}
+
+fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn row_without_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) -> SocketRow {
+    SocketRow {
+        local: RawAddr::new(local),
+        remote: RawAddr::new(remote),
+        slot: u32::MAX,
+        family: if local.is_ipv4() { AF_INET } else { AF_INET6 },
+        protocol: 6,
+        state: state_number(at),
+        ..SocketRow::default()
+    }
+}
