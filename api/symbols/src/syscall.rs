@@ -36,7 +36,7 @@ static LOOKED_AT: [u64; NUMBERS / 64] = {
     bits
 };
 
-const CALLS: [c_long; 62] = [
+const CALLS: [c_long; 63] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
