@@ -412,7 +412,7 @@ fn a_capture_is_refused() {
     let file = folder.file("capture");
     let out = start(&ns, Mode::Rootless, &[], &["--pcap", &file], &["true"]).wait(SERVED_WITHIN);
     assert_eq!(out.code(), 125);
-    assert!(out.stderr.contains("cannot be recorded with --pcap"), "{}", out.stderr);
+    assert!(out.stderr.contains("--pcap with --inline"), "{}", out.stderr);
 }
 
 /// Its sockets would all fail.

@@ -14,7 +14,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_model::Word;
-use towpath_uplink::{Dns, PortRange, parse_cidr};
+use towpath_uplink::{Dns, LinkKind, PortRange, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::activation::PublishArg;
@@ -233,6 +233,26 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// Whether PROGRAM's process can have the stack, if it shall.
+    ///
+    /// # Errors
+    /// Another option needs the stack in towpath's process.
+    pub fn check_inline(&self) -> Result<()> {
+        let (option, why) = match self.device.link() {
+            _ if !self.inline => return Ok(()),
+            _ if self.capture.pcap.is_some() => {
+                ("--pcap", "PROGRAM's process has the packets, which towpath cannot record")
+            }
+            LinkKind::Xdp(_) => {
+                ("--xdp", "a process cannot go on with the rings of the one before its exec(2)")
+            }
+            LinkKind::Dpdk(_) => ("--dpdk", "DPDK works in the process that started it, towpath's"),
+            _ => return Ok(()),
+        };
+        let message = format!("{option} with --inline: {why}; leave one of the two out");
+        Err(Failure::error(ExitCode::Failed, message))
+    }
+
     /// Into how many parts the stack is divided.
     ///
     /// # Errors
@@ -476,8 +496,6 @@ Print a completion script for a shell to standard output.
 
 #[cfg(test)]
 mod tests {
-    use towpath_uplink::LinkKind;
-
     use super::*;
 
     #[test]
@@ -527,6 +545,20 @@ mod tests {
         assert_eq!(count(&["--inline", "--shards", "1", "x"]).expect("one"), 1);
         let error = count(&["--inline", "--shards", "2", "x"]).expect_err("one process");
         assert!(error.to_string().contains("--shards 2: with --inline"), "{error}");
+    }
+
+    #[test]
+    fn options_that_need_the_stack_in_towpath_say_why() {
+        let checked = |words: &[&str]| run(words).expect("it is parsed").check_inline();
+        for words in
+            [&["--pcap", "f"][..], &["--xdp", "e0"], &["--dpdk", "e", "--address", "10.0.0.2/24"]]
+        {
+            checked(&[words, &["x"]].concat()).expect("beside the program");
+            let error = checked(&[&["--inline"], words, &["x"]].concat()).expect_err(words[0]);
+            let wanted = format!("{} with --inline: ", words[0]);
+            assert!(error.to_string().starts_with(&wanted), "{error}");
+        }
+        checked(&["--inline", "--packet", "e0", "x"]).expect("towpath only opens it");
     }
 
     #[test]

@@ -31,11 +31,7 @@ use crate::{program, recording, served, stats};
 /// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same one here.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0]).map_err(|error| advised(error, args))?;
-    if args.inline && args.capture.pcap.is_some() {
-        let message = "--inline: PROGRAM's own process has the packets, which cannot be recorded with --pcap from \
-                       here; leave one of the two out";
-        return Err(Failure::error(ExitCode::Failed, message));
-    }
+    args.check_inline()?;
     let library = preload::library(args.inline)?;
     let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;

@@ -32,7 +32,7 @@ pub struct DeviceArgs {
     /// A program in the interface's driver, or behind it, gives frames to the stack's addresses to
     /// the stack, and all others to the kernel. There are no offloads, so that large transfers cost
     /// more. Not with --inline. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
-    #[arg(long, value_name = "INTERFACE", conflicts_with = "inline")]
+    #[arg(long, value_name = "INTERFACE")]
     xdp: Option<String>,
 
     /// Use the port that DPDK finds when it is started with these arguments
@@ -41,7 +41,7 @@ pub struct DeviceArgs {
     /// --vdev=net_af_packet0,iface=eth1 or --allow=0000:01:00.0, and the memory, as --no-huge. The
     /// stack has the --address that is given. With net_tap this host has the first other address of
     /// the network. Not with --inline. Needs a build with DPDK: cargo build --release --features dpdk.
-    #[arg(long, value_name = "EAL ARGS", requires = "address", conflicts_with = "inline")]
+    #[arg(long, value_name = "EAL ARGS", requires = "address")]
     #[arg(allow_hyphen_values = true)]
     dpdk: Option<String>,
 
