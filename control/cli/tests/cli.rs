@@ -534,7 +534,7 @@ fn a_tap_device_for_the_time_of_the_run() {
     if !device::is_possible() {
         return;
     }
-    // Of another process /proc has the kernel's network; the program's own is the stack's.
+    // /proc of another process has the kernel's network; PROGRAM's own is the stack's.
     let kernel = "cat /proc/$PPID/net/dev /proc/$PPID/net/if_inet6";
     let show = ["run", "--tap=tptest", "--", "sh", "-c", kernel];
     let output = own(&show).expect("unshare");
