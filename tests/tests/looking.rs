@@ -61,7 +61,7 @@ fn ip_shows_traffic_rules_and_neighbours() {
         // Over TAP the kernel is a neighbour, whom a refused connection makes known.
         let visit = "curl -s http://10.77.0.1:9 || true";
         let script = if mode == Mode::Tap { &format!("{visit}\n{script}") } else { script };
-        let out = run(&ns, mode, &[], &["sh", "-ec", &script]).ok().stdout;
+        let out = run(&ns, mode, &[], &["sh", "-ec", script]).ok().stdout;
         let all: Vec<_> = out.lines().collect();
         assert_eq!((&all[..3], &all[5..]), (&["1", "1", "1"][..], &["1"][..]), "{mode:?}: {out}");
         let neighbours: u32 = all[3].parse().expect("a number");
