@@ -4,6 +4,8 @@
 
 #[path = "router/control.rs"]
 mod control;
+#[path = "router/days.rs"]
+mod days;
 #[path = "router/links.rs"]
 mod links;
 

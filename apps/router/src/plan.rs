@@ -29,10 +29,19 @@ pub struct PlannedRoute {
 /// Fate of packets that take a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// The next router, by the port of this name if one is given.
-    Via(IpAddr, Option<String>),
+    /// Next routers, which share the flows.
+    Via(Vec<Hop>),
     /// No next hop: one of the kinds that drop.
     Kind(RouteKind),
+}
+
+/// A next router.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hop {
+    /// Its address.
+    pub addr: IpAddr,
+    /// The port that it is beside, where the address does not say.
+    pub port: Option<String>,
 }
 
 /// Ports, routes and rules.
@@ -138,6 +147,14 @@ pub enum PlanError {
         /// The network.
         prefix: Prefix,
     },
+    /// A next hop is twice in a route.
+    #[error("the next hop {hop} of the route to {prefix} is given twice")]
+    HopTaken {
+        /// Destinations of the route.
+        prefix: Prefix,
+        /// The next hop.
+        hop: IpAddr,
+    },
     /// The rules do not fit the ports.
     #[error("{0}; the ports are {1}")]
     Rules(CompileError, String),
@@ -210,14 +227,25 @@ impl Plan {
             if !prefixes.insert((prefix.addr(), prefix.len())) {
                 return Err(PlanError::RouteTaken { prefix });
             }
-            let (next_hop, iface, kind) = match &route.target {
-                Target::Kind(kind) => (None, IfaceId::LOOPBACK, *kind),
-                Target::Via(hop, port) => {
-                    let iface = self.interface_of_hop(prefix, *hop, port.as_deref())?;
-                    (Some(*hop), iface, RouteKind::Unicast)
-                }
+            let mut add = |next_hop, iface, kind| {
+                let route = NewRoute { prefix, next_hop, iface, metric: 0, kind };
+                changes.push(RouteChange::Add(route));
             };
-            changes.push(RouteChange::Add(NewRoute { prefix, next_hop, iface, metric: 0, kind }));
+            let hops = match &route.target {
+                Target::Kind(kind) => {
+                    add(None, IfaceId::LOOPBACK, *kind);
+                    continue;
+                }
+                Target::Via(hops) => hops,
+            };
+            let mut known = std::collections::BTreeSet::new();
+            for Hop { addr: hop, port } in hops {
+                let iface = self.interface_of_hop(prefix, *hop, port.as_deref())?;
+                if !known.insert((*hop, iface.0)) {
+                    return Err(PlanError::HopTaken { prefix, hop: *hop });
+                }
+                add(Some(*hop), iface, RouteKind::Unicast);
+            }
         }
         Ok(changes)
     }
@@ -293,7 +321,13 @@ mod tests {
     }
 
     fn via(hop: &str) -> Target {
-        Target::Via(hop.parse().unwrap(), None)
+        by(&[hop], None)
+    }
+
+    fn by(hops: &[&str], port: Option<&str>) -> Target {
+        let hop =
+            |hop: &&str| Hop { addr: hop.parse().unwrap(), port: port.map(ToOwned::to_owned) };
+        Target::Via(hops.iter().map(hop).collect())
     }
 
     #[test]
@@ -316,14 +350,17 @@ mod tests {
     #[test]
     fn a_next_hop_is_beside_the_router() {
         assert_eq!(with_route(office(), "0.0.0.0/0", via("192.0.2.1")), Ok(()));
-        let of_port = Target::Via("fe80::1".parse().unwrap(), Some("lan".to_owned()));
+        let of_port = by(&["fe80::1"], Some("lan"));
         assert_eq!(with_route(office(), "::/0", of_port), Ok(()));
-        let unknown = Target::Via("fe80::1".parse().unwrap(), Some("lam".to_owned()));
+        assert_eq!(with_route(office(), "0.0.0.0/0", by(&["192.0.2.1", "10.1.0.9"], None)), Ok(()));
+        let unknown = by(&["fe80::1"], Some("lam"));
         let cases = [
             ("0.0.0.0/0", via("198.51.100.1"), "no port is in the network"),
             ("0.0.0.0/0", via("10.1.0.1"), "is this router itself"),
             ("0.0.0.0/0", via("fd00:1::2"), "both are IPv4, or both are IPv6"),
             ("::/0", via("fe80::1"), "as fe80::1%lan"),
+            ("0.0.0.0/0", by(&["192.0.2.1", "192.0.2.1"], None), "192.0.2.1 of the route to 0.0"),
+            ("0.0.0.0/0", by(&["192.0.2.1", "10.5.0.9"], None), "no port is in the network"),
             ("::/0", unknown, "\"lam\"; there are lan, wan"),
         ];
         for (prefix, target, wanted) in cases {

@@ -6,15 +6,15 @@ use towpath_tests::{Namespace, Output, PATIENCE, Process, Scratch, towpath};
 use super::{Lab, end};
 
 /// A router with a name of its own: others may run tests beside this one.
-struct Named {
-    lab: Lab,
+pub(super) struct Named {
+    pub lab: Lab,
     name: String,
-    router: Process,
+    pub router: Process,
 }
 
 impl Named {
     /// None without root.
-    fn new(test: &str, options: &[&str]) -> Option<Self> {
+    pub fn new(test: &str, options: &[&str]) -> Option<Self> {
         let lab = Lab::new(1500)?;
         let name = format!("{test}_{}", std::process::id());
         let router = lab.start(&[&["--name", &name], options].concat());
@@ -29,7 +29,7 @@ impl Named {
         self.lab.left.run(&words)
     }
 
-    fn ip(&self, line: &str) -> String {
+    pub fn ip(&self, line: &str) -> String {
         self.command("ip", line).ok().stdout
     }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use towpath_model::Word;
-use towpath_router::{PlannedRoute, Target};
+use towpath_router::{Hop, PlannedRoute, Target};
 use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
 use towpath_stack::net::{RouteKind, SourceCheck};
 use towpath_uplink::parse_cidr;
@@ -42,11 +42,12 @@ pub struct RouterArgs {
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<Word>,
 
-    /// A route: NETWORK@NEXTHOP, or `blackhole NETWORK`, `unreachable NETWORK`, `prohibit NETWORK`
+    /// A route: NETWORK@NEXTHOP[,NEXTHOP...], or `blackhole NETWORK` and the like
     ///
     /// The next hop is a router in a port's network; a link-local one takes its port with it, as
-    /// ::/0@fe80::1%wan. `default` stands for 0.0.0.0/0, or ::/0, by its next hop. blackhole drops
-    /// packets in silence; unreachable and prohibit tell their sender. May be given several times.
+    /// ::/0@fe80::1%wan. `default` stands for 0.0.0.0/0, or ::/0, by its next hop. Several next
+    /// hops share the flows. blackhole drops packets in silence; unreachable and prohibit tell
+    /// their sender. May be given several times.
     #[arg(long, value_name = "ROUTE", value_parser = parse_route)]
     pub route: Vec<PlannedRoute>,
 
@@ -225,21 +226,28 @@ fn parse_route(text: &str) -> Result<PlannedRoute, String> {
         let prefix = parse_network(network.trim())?;
         return Ok(PlannedRoute { prefix, target: Target::Kind(kind) });
     }
-    let (network, hop) = text.split_once('@').ok_or(form)?;
-    let (hop, port) = match hop.split_once('%') {
-        Some((hop, port)) => (hop, Some(port.to_owned())),
-        None => (hop, None),
-    };
-    let hop: IpAddr = hop.parse().map_err(|_| format!("{hop:?} is not an IP address; {form}"))?;
-    if hop.is_unspecified() || hop.is_multicast() || hop.is_loopback() {
-        return Err(format!("{hop} is not an address that a router can have"));
-    }
-    let prefix = match (network, hop) {
-        ("default", IpAddr::V4(_)) => parse_network("0.0.0.0/0")?,
-        ("default", IpAddr::V6(_)) => parse_network("::/0")?,
+    let (network, hops) = text.split_once('@').ok_or(form)?;
+    let hops: Vec<_> = hops.split(',').map(|hop| parse_hop(hop, form)).collect::<Result<_, _>>()?;
+    let is_ipv4 = hops.first().is_some_and(|hop| hop.addr.is_ipv4());
+    let prefix = match (network, is_ipv4) {
+        ("default", true) => parse_network("0.0.0.0/0")?,
+        ("default", false) => parse_network("::/0")?,
         _ => parse_network(network)?,
     };
-    Ok(PlannedRoute { prefix, target: Target::Via(hop, port) })
+    Ok(PlannedRoute { prefix, target: Target::Via(hops) })
+}
+
+fn parse_hop(text: &str, form: &str) -> Result<Hop, String> {
+    let (addr, port) = match text.split_once('%') {
+        Some((addr, port)) => (addr, Some(port.to_owned())),
+        None => (text, None),
+    };
+    let addr: IpAddr =
+        addr.parse().map_err(|_| format!("{addr:?} is not an IP address; {form}"))?;
+    if addr.is_unspecified() || addr.is_multicast() || addr.is_loopback() {
+        return Err(format!("{addr} is not an address that a router can have"));
+    }
+    Ok(Hop { addr, port })
 }
 
 fn parse_network(text: &str) -> Result<Prefix, String> {
@@ -348,10 +356,17 @@ mod tests {
     #[test]
     fn routes_have_a_next_hop_or_a_kind() {
         let route = parse_route("10.9.0.0/16@192.0.2.1").unwrap();
-        assert_eq!(route.target, Target::Via("192.0.2.1".parse().unwrap(), None));
+        let hop = |addr: &str, port: Option<&str>| Hop {
+            addr: addr.parse().unwrap(),
+            port: port.map(ToOwned::to_owned),
+        };
+        assert_eq!(route.target, Target::Via(vec![hop("192.0.2.1", None)]));
+        let route = parse_route("default@192.0.2.1,192.0.2.5%wan").unwrap();
+        let hops = vec![hop("192.0.2.1", None), hop("192.0.2.5", Some("wan"))];
+        assert_eq!((route.prefix, route.target), ("0.0.0.0/0".parse().unwrap(), Target::Via(hops)));
         let route = parse_route("default@fe80::1%wan").unwrap();
         assert_eq!(route.prefix, "::/0".parse().unwrap());
-        assert_eq!(route.target, Target::Via("fe80::1".parse().unwrap(), Some("wan".into())));
+        assert_eq!(route.target, Target::Via(vec![hop("fe80::1", Some("wan"))]));
         let route = parse_route("blackhole 10.0.0.0/8").unwrap();
         assert_eq!(route.target, Target::Kind(RouteKind::Blackhole));
         let wrong = [
@@ -359,6 +374,7 @@ mod tests {
             ("10.9.0.1/16@192.0.2.1", "give 10.9.0.0/16"),
             ("10.9.0.0/33@192.0.2.1", "expected 0 to 32"),
             ("10.9.0.0/16@wan", "\"wan\" is not an IP address"),
+            ("10.9.0.0/16@192.0.2.1,", "\"\" is not an IP address"),
             ("10.9.0.0/16@0.0.0.0", "not an address that a router"),
             ("throw 10.9.0.0/16", "\"throw\" is not a kind of route"),
             ("blackhole 10.9", "\"10.9\": expected ADDRESS/LENGTH"),

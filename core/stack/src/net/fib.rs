@@ -1,6 +1,7 @@
 //! Where packets go: routes by the longest prefix that a destination begins with. A snapshot: what was looked up in one
 //! stays as it was found, and who looks up shares nothing that changes with those who change routes.
 
+use core::hash::BuildHasher;
 use core::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
 use super::failures::{Failures, GatewayId};
+use super::hash::Keyed;
 use super::iface::IfaceId;
 use super::route::{RouteEntry, RouteKind};
 use super::told::HopKey;
@@ -37,6 +39,11 @@ impl Way {
         let RouteEntry { next_hop, iface, metric, kind, .. } = *entry;
         Self { iface, next_hop, kind, metric, gateway }
     }
+
+    /// Leads through a router that others with the same metric may share packets with.
+    fn is_shared(&self) -> bool {
+        self.kind == RouteKind::Unicast && self.next_hop.is_some()
+    }
 }
 
 /// Ways to a network, those with the smallest metric in front. Networks with equal ways share them,
@@ -46,15 +53,22 @@ pub(super) type Ways = Arc<[Way]>;
 type Networks = Trie<Ways>;
 
 /// All routes of both families, to look up in.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Fib {
     v4: Networks,
     v6: Networks,
+    /// Weighs ways for pairs of addresses, the same in all shards.
+    weights: Keyed,
     /// Routers that do not answer.
     pub failures: Arc<Failures>,
 }
 
 impl Fib {
+    pub(super) fn new(weights: Keyed) -> Self {
+        let (v4, v6) = (Networks::default(), Networks::default());
+        Self { v4, v6, weights, failures: Arc::default() }
+    }
+
     /// The best route to `dst`, only through `iface` when one is given.
     pub(super) fn lookup(&self, dst: IpAddr, iface: Option<IfaceId>) -> Option<Choice> {
         if iface.is_none() {
@@ -96,17 +110,57 @@ impl Fib {
         failed.map(|(_, way)| Choice { way, avoids: false })
     }
 
+    /// The best route for transit from `src` to `dst`. Routes of one metric through several routers
+    /// that answer share the pairs of addresses.
+    #[inline]
+    pub(super) fn best_between(&self, src: IpAddr, dst: IpAddr) -> Option<Choice> {
+        let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
+        match &**networks.longest(left_aligned(dst))? {
+            [way] => Some(Choice { way: *way, avoids: false }),
+            ways => self.share(ways, src, dst),
+        }
+    }
+
+    /// By the highest random weight (RFC 2991 section 4): a way that goes moves its own flows.
+    /// The hash-threshold of RFC 2992 would move others as well. Addresses alone are hashed, as
+    /// Linux does by default: fragments go the way of their flow.
+    fn share(&self, ways: &[Way], src: IpAddr, dst: IpAddr) -> Option<Choice> {
+        let first = self.choose(ways, None)?;
+        if !first.way.is_shared() {
+            return Some(first);
+        }
+        let equal =
+            || ways.iter().filter(|way| way.metric == first.way.metric && way.is_shared()).copied();
+        let weight = |way: &Way| self.weights.hash_one((src, dst, way.iface.0, way.next_hop));
+        let best = equal().filter(|way| !self.has_failed(way)).max_by_key(weight);
+        // Without one that answers it is that which failed longest ago.
+        let Some(way) = best else { return Some(first) };
+        let avoids = first.avoids || equal().any(|way| self.has_failed(&way));
+        Some(Choice { way, avoids })
+    }
+
+    fn has_failed(&self, way: &Way) -> bool {
+        way.gateway.is_some_and(|gateway| self.failures.failed_at(gateway).is_some())
+    }
+
     /// A router that may be asked whether it answers again, because a packet goes to `dst` that would go to it:
     /// by one solicitation, and at most once a minute (RFC 4191 §3.5). Without traffic nobody is asked.
     pub(super) fn to_probe(&self, now: Instant, dst: IpAddr) -> Option<HopKey> {
         if now < self.failures.probe_at() {
             return None;
         }
-        for route in self.matching(dst).next()?.iter() {
-            // What follows a router that answers is worse than it.
-            let gateway = route.gateway.filter(|id| self.failures.failed_at(*id).is_some())?;
-            if self.failures.is_due(now, gateway) {
-                return route.next_hop.map(|hop| (route.iface, hop));
+        let mut answers = None;
+        for route in self.matching(dst).next()? {
+            // Behind a way that works, another metric is a worse one.
+            if answers.is_some_and(|metric| metric != route.metric) {
+                return None;
+            }
+            match route.gateway.filter(|id| self.failures.failed_at(*id).is_some()) {
+                Some(gateway) if self.failures.is_due(now, gateway) => {
+                    return route.next_hop.map(|hop| (route.iface, hop));
+                }
+                Some(_) => {}
+                None => answers = Some(route.metric),
             }
         }
         None

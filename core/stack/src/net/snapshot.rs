@@ -10,7 +10,7 @@ use towpath_pool::{LinkType, Offloads};
 use towpath_wire::MacAddr;
 
 use super::fib::Fib;
-use super::hash::Cheap;
+use super::hash::{Cheap, Keyed};
 use super::iface::{Address, IfaceId};
 use super::limits::LOOPBACK_MTU;
 use super::locals::Locals;
@@ -31,7 +31,7 @@ impl Snapshot {
     /// Of a host without interfaces.
     pub(super) fn empty(hash: Cheap) -> Self {
         let host = Host::new(Vec::new(), Locals::new(hash));
-        Self { generation: 0, host: Arc::new(host), fib: Fib::default(), rules: None }
+        Self { generation: 0, host: Arc::new(host), fib: Fib::new(Keyed([0; 2])), rules: None }
     }
 }
 

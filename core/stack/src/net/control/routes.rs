@@ -50,7 +50,7 @@ impl RouteTable {
             list: Arc::default(),
             networks: BTreeMap::new(),
             ways: BTreeMap::new(),
-            fib: Fib::default(),
+            fib: Fib::new(keys),
             gateways: Gateways::new(keys),
             added: 0,
             generation: 0,
@@ -251,6 +251,46 @@ mod tests {
         found.map(|found| (found.way.iface.0, found.way.metric))
     }
 
+    /// Ways of pairs of addresses, a hundred from one source to hosts of one network.
+    fn spread(table: &RouteTable) -> Vec<Way> {
+        let fib = table.fib();
+        let src = "198.51.100.7".parse().unwrap();
+        let to = |n: u8| fib.best_between(src, IpAddr::from([203, 0, 113, n])).unwrap().way;
+        (0..100).map(to).collect()
+    }
+
+    #[test]
+    fn equal_routes_share_flows_and_worse_ones_have_none() {
+        let mut table = table();
+        for n in 1..=4 {
+            table.add(entry("0.0.0.0/0", Some(&format!("10.0.0.{n}")), 1, 5));
+        }
+        table.add(entry("0.0.0.0/0", Some("10.0.0.9"), 1, 6));
+        let ways = spread(&table);
+        for n in 1..=4 {
+            let hop: IpAddr = IpAddr::from([10, 0, 0, n]);
+            let count = ways.iter().filter(|way| way.next_hop == Some(hop)).count();
+            assert!((10..45).contains(&count), "{hop}: {count} of 100");
+        }
+        assert!(ways.iter().all(|way| way.metric == 5));
+        // Packets of the host itself keep the first.
+        assert_eq!(
+            table.fib().best("203.0.113.1".parse().unwrap()).unwrap().way.next_hop,
+            Some([10, 0, 0, 1].into())
+        );
+        // Without an answer a router has no flows, and is asked whether it answers again.
+        table.on_hop_failed(Instant(1), &router("10.0.0.3"));
+        let (src, dst) = ("198.51.100.7".parse().unwrap(), "203.0.113.1".parse().unwrap());
+        assert!(table.fib().best_between(src, dst).unwrap().avoids);
+        let later = Instant::FAR;
+        assert_eq!(table.fib().to_probe(later, dst), Some(router("10.0.0.3")));
+        // When none of the four answers, the worse one has all.
+        for n in [1, 2, 4] {
+            table.on_hop_failed(Instant(2), &router(&format!("10.0.0.{n}")));
+        }
+        assert!(spread(&table).iter().all(|way| way.metric == 6));
+    }
+
     /// Whether a way is that of a route, apart from its router's number.
     fn is_by(way: &Way, route: &RouteEntry) -> bool {
         *way == Way::of(route, way.gateway) && way.gateway.is_some() == route.next_hop.is_some()
@@ -393,6 +433,36 @@ mod tests {
                         Some(rank(route)) == best && found.is_some_and(|way| is_by(&way, route))
                     };
                     prop_assert!(best.is_none() || matching.into_iter().any(|route| is_it(&route)));
+                }
+            }
+        }
+    }
+    proptest! {
+        /// A flow moves only when its own way goes, or to a way that is new.
+        #[test]
+        fn flows_stay_while_other_ways_come_and_go(
+            steps in prop::collection::vec((0u8..4, 1u8..7), 1..40),
+        ) {
+            let mut table = table();
+            table.add(entry("0.0.0.0/0", Some("10.0.0.99"), 1, 5));
+            for (n, (what, router)) in steps.into_iter().enumerate() {
+                let hop = IpAddr::from([10, 0, 0, router]);
+                let before = spread(&table);
+                match what {
+                    0 => {
+                        table.add(entry("0.0.0.0/0", Some(&hop.to_string()), 1, 5));
+                    }
+                    1 => {
+                        let all = "0.0.0.0/0".parse().unwrap();
+                        table.remove(all, |route| route.next_hop == Some(hop));
+                    }
+                    2 => table.on_hop_failed(Instant(n as u64 + 1), &(IfaceId(1), hop)),
+                    _ => table.on_hop_known(&(IfaceId(1), hop)),
+                }
+                for (before, after) in before.iter().zip(spread(&table)) {
+                    let moved = before.next_hop != after.next_hop;
+                    let is_its_own = [before.next_hop, after.next_hop].contains(&Some(hop));
+                    prop_assert!(!moved || is_its_own, "{before:?} {after:?}");
                 }
             }
         }

@@ -102,7 +102,7 @@ impl Data {
         //# default route) to the destination specified in the packet, then the
         //# router MUST generate a Destination Unreachable, Code 0 (Network
         //# Unreachable) ICMP message.
-        let Some(choice) = self.looked_up(ip.dst) else {
+        let Some(choice) = self.looked_up((ip.src, ip.dst)) else {
             let reason = DropReason::TransitNoRoute;
             return Err(Refusal::unreachable(reason, is_v4, Unreachable::Net));
         };
@@ -143,21 +143,21 @@ impl Data {
         let at = if self.has_neighbors(iface) { ethernet::HEADER_LEN } else { 0 };
         let fib = &self.snapshot.fib;
         let look = |packet: &Packet| {
-            let dst = destination(packet.linear().get(at..)?)?;
-            Some((dst, fib.best(dst)))
+            let (src, dst) = ends(packet.linear().get(at..)?)?;
+            Some(((src, dst), fib.best_between(src, dst)))
         };
         self.ahead.extend(packets.iter().filter_map(look));
     }
 
     /// The best route, which may have been looked up ahead. Packets that are for this host took
     /// none.
-    fn looked_up(&mut self, dst: IpAddr) -> Option<Choice> {
+    fn looked_up(&mut self, ends: (IpAddr, IpAddr)) -> Option<Choice> {
         while let Some((ahead, choice)) = self.ahead.pop_front() {
-            if ahead == dst {
+            if ahead == ends {
                 return choice;
             }
         }
-        self.snapshot.fib.best(dst)
+        self.snapshot.fib.best_between(ends.0, ends.1)
     }
 
     /// Whether the routes let a packet from `src` come in by `iface`.
@@ -297,12 +297,19 @@ impl Data {
     }
 }
 
-/// The destination of what may be an IP packet: a guess, by which nothing but a look-up goes.
-fn destination(bytes: &[u8]) -> Option<IpAddr> {
-    const DESTINATION_AT: [usize; 2] = [16, 24];
+/// Source and destination of what may be an IP packet.
+/// A guess, by which nothing but a look-up goes.
+fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    const SOURCE_AT: [usize; 2] = [12, 8];
     match bytes.first()? >> 4 {
-        4 => bytes.get(DESTINATION_AT[0]..)?.first_chunk::<4>().map(|dst| IpAddr::from(*dst)),
-        6 => bytes.get(DESTINATION_AT[1]..)?.first_chunk::<16>().map(|dst| IpAddr::from(*dst)),
+        4 => {
+            let (both, _) = bytes.get(SOURCE_AT[0]..)?.as_chunks::<4>();
+            both.first_chunk::<2>().map(|[src, dst]| (IpAddr::from(*src), IpAddr::from(*dst)))
+        }
+        6 => {
+            let (both, _) = bytes.get(SOURCE_AT[1]..)?.as_chunks::<16>();
+            both.first_chunk::<2>().map(|[src, dst]| (IpAddr::from(*src), IpAddr::from(*dst)))
+        }
         _ => None,
     }
 }

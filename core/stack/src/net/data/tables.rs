@@ -55,8 +55,9 @@ pub(in crate::net) struct Data {
     pub(in crate::net) dropped: VecDeque<Dropped>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
     pub(in crate::net) punts: VecDeque<Punt>,
-    /// Routes of the next packets of a batch by their destinations, as `snapshot` has them.
-    pub(super) ahead: VecDeque<(IpAddr, Option<Choice>)>,
+    /// Routes of the next packets of a batch by their sources and destinations, as `snapshot` has
+    /// them.
+    pub(super) ahead: VecDeque<((IpAddr, IpAddr), Option<Choice>)>,
 }
 
 impl Data {

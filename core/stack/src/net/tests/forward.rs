@@ -634,6 +634,33 @@ fn changes_of_routes_take_effect_together_or_not_at_all() {
     assert_eq!(router.refused(&v4(9, 8, |_| {})).0, DropReason::TransitNoRoute);
 }
 
+/// Many routes through few routers: how many a list may have depends on new routers alone.
+#[test]
+fn a_list_of_more_routes_than_there_may_be_routers_is_made() {
+    let mut router = router();
+    let count = limits::GATEWAYS_MAX as u32 + 1000;
+    let add = |n: u32, hop: IpAddr| {
+        let prefix = Prefix::new(IpAddr::from((0x1400_0000 + (n << 8)).to_be_bytes()), 24).unwrap();
+        let kind = RouteKind::Unicast;
+        RouteChange::Add(NewRoute { prefix, next_hop: Some(hop), iface: TUN, metric: 0, kind })
+    };
+    let before = router.net.routes().count();
+    let changes: Vec<_> =
+        (0..count).map(|n| add(n, IpAddr::from([10, 1, 0, 10 + (n % 4) as u8]))).collect();
+    router.net.change_routes(&changes).unwrap();
+    assert_eq!(router.net.routes().count(), before + count as usize);
+    router.transit(&from_to(&v4(9, 8, |_| {}), "10.0.0.2", "21.3.7.1"));
+    assert_eq!(router.out().len(), 1);
+    // A router for each is too many, and none is made.
+    let changes: Vec<_> =
+        (0..count).map(|n| add(n, IpAddr::from((0x0a02_0000 + n).to_be_bytes()))).collect();
+    let refused = router.net.change_routes(&changes).unwrap_err();
+    assert_eq!(refused.why, RouteRefusal::TooManyRouters);
+    // Routers that routes lead through already: four of this test's, and one of each family.
+    assert_eq!(refused.nth, limits::GATEWAYS_MAX - 6);
+    assert_eq!(router.net.routes().count(), before + count as usize);
+}
+
 #[test]
 fn a_router_has_as_many_neighbours_as_its_settings_say() {
     for neighbors_max in [4, 3000] {

@@ -15,9 +15,13 @@ struct Sharded {
 
 impl Sharded {
     fn new() -> Self {
+        Self::with(NetConfig::default())
+    }
+
+    fn with(settings: NetConfig) -> Self {
         let now = Instant(1_000_000_000);
         let keys = Keys::derive(&[7; 32]);
-        let mut control = Control::new(NetConfig::default(), &keys);
+        let mut control = Control::new(settings, &keys);
         control.add_loopback(now);
         let config = InterfaceConfig {
             name: "eth0".to_string(),
@@ -32,9 +36,8 @@ impl Sharded {
             in_process: false,
         };
         assert_eq!(control.add_interface(now, config), ETH);
-        let shards = [0, 1].map(|n| {
-            Data::new(NetConfig::default(), &Keys::derive(&[8 + n as u8; 32]), now, (n, 2))
-        });
+        let shards =
+            [0, 1].map(|n| Data::new(settings, &Keys::derive(&[8 + n as u8; 32]), now, (n, 2)));
         let mut host = Self { control, shards, pool: Pool::default(), now };
         host.exchange();
         host
@@ -91,12 +94,17 @@ impl Sharded {
         self.shards[shard].receive(self.now, ETH, packet, &mut self.pool)
     }
 
+    /// What a shard gave a device since last asked.
+    fn left(&mut self, shard: usize, iface: IfaceId) -> Vec<Vec<u8>> {
+        let mut packets = Vec::new();
+        let output = &mut self.shards[shard].outputs[iface.index()];
+        output.hand_over(|batch| packets.extend(batch.drain(..)));
+        packets.iter().map(bytes_of).collect()
+    }
+
     /// Where the frames of a shard go that were sent since last asked.
     fn macs(&mut self, shard: usize) -> Vec<MacAddr> {
-        let mut frames = Vec::new();
-        let output = &mut self.shards[shard].outputs[ETH.index()];
-        output.hand_over(|batch| frames.extend(batch.drain(..)));
-        let frames: Vec<_> = frames.iter().map(bytes_of).collect();
+        let frames = self.left(shard, ETH);
         frames.iter().map(|frame| ethernet::Header::parse(frame).unwrap().0.dst).collect()
     }
 }
@@ -189,4 +197,71 @@ fn shards_take_what_is_theirs_by_the_snapshot_that_they_have() {
     host.shards[0].follow(snapshot);
     assert!(host.receive(0, &datagram).is_some());
     assert!(host.receive(1, &datagram).is_none());
+}
+
+/// Transit leaves by the shard where it came in, and waits there for its neighbour; errors go back
+/// from there. The neighbour is asked for once, and the other shard has nothing to do.
+#[test]
+fn a_packet_is_sent_on_by_the_shard_where_it_came_in() {
+    let forwarding = Some(Forwarding::default());
+    let mut host = Sharded::with(NetConfig { forwarding, ..NetConfig::default() });
+    let tun = InterfaceConfig {
+        name: "tun1".to_string(),
+        link: LinkType::Ip,
+        mac: MAC_A,
+        mtu: 1500,
+        offloads: NONE,
+        addresses: vec![prefix("10.1.0.1/24")],
+        slaac: false,
+        any_address: false,
+        kernel_cuts: false,
+        in_process: false,
+    };
+    let tun = host.control.add_interface(host.now, tun);
+    host.exchange();
+    host.pass(Duration::from_secs(1));
+    let clear = |host: &mut Sharded| {
+        for (shard, iface) in [(0, ETH), (1, ETH), (0, tun), (1, tun)] {
+            host.left(shard, iface);
+        }
+    };
+    clear(&mut host);
+    let to = |src: &str, dst: &str, ttl| {
+        super::forward::from_to(&super::forward::v4(ttl, 64, |_| {}), src, dst)
+    };
+    for shard in [0, 1] {
+        // To a link without neighbours.
+        let sent = to("10.0.0.2", "10.1.0.9", 9);
+        let sent = frame(MAC_A, MAC_B, EtherType::IPV4, &sent);
+        assert!(host.receive(shard, &sent).is_none());
+        assert_eq!([0, 1].map(|n| host.left(n, tun).len()), [1 - shard, shard]);
+        assert_eq!(host.shards[shard].counters.forwarded, 1);
+    }
+    // To a neighbour that has to be found, from both shards.
+    let sent = to("10.1.0.9", "10.0.0.2", 9);
+    for shard in [0, 1] {
+        let mut packet = host.pool.take(sent.len());
+        packet.push_back(sent.len()).unwrap().copy_from_slice(&sent);
+        let received = host.shards[shard].receive(host.now, tun, packet, &mut host.pool);
+        assert!(received.is_none());
+    }
+    host.exchange();
+    assert_eq!((host.macs(0), host.macs(1)), (vec![MacAddr::BROADCAST], vec![]));
+    host.receive(1, &arp_from_b(arp::Op::Reply, MAC_B, "10.0.0.1"));
+    host.exchange();
+    for shard in [0, 1] {
+        let frame = only(host.left(shard, ETH));
+        assert_eq!((&frame[..6], frame[14 + 8]), (&MAC_B.0[..], 8));
+        assert_eq!(frame[14 + 12..], sent[12..], "the packet that waited");
+    }
+    assert_eq!(host.control.counters.solicits_sent, 1);
+    // A TTL that ends is told by the shard that saw it.
+    let ended = frame(MAC_A, MAC_B, EtherType::IPV4, &to("10.0.0.2", "10.1.0.9", 1));
+    for shard in [0, 1] {
+        assert!(host.receive(shard, &ended).is_none());
+        let error = only(host.left(shard, ETH));
+        assert_eq!(error[14 + 20..14 + 22], [11, 0]);
+        assert_eq!(host.left(1 - shard, ETH).len(), 0);
+    }
+    assert!(host.shards.iter().all(|shard| shard.counters.forwarded == 2));
 }
