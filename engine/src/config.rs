@@ -1,6 +1,7 @@
 //! Decisions of an engine's owner.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_stack::StackConfig;
@@ -33,6 +34,9 @@ pub struct EngineConfig {
     pub buffers: Buffers,
     /// The nameserver that programs find in /etc/resolv.conf; None: those that stand there.
     pub resolver: Option<ResolverConfig>,
+    /// Names that programs find beside those of the host: the text of
+    /// [`towpath_shm::control::call::NAMES`].
+    pub names: Arc<str>,
     /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
     /// was sent.
     pub exit_when_unused: bool,
@@ -116,6 +120,7 @@ impl Default for EngineConfig {
             channels_max: towpath_shm::layout::CHANNELS_MAX,
             buffers: Buffers::default(),
             resolver: None,
+            names: Arc::default(),
             exit_when_unused: false,
             leave_stalled: LEAVE_STALLED,
             threads_by_need: false,

@@ -310,6 +310,7 @@ fn shard(
     let host = Host::new(place, windows, slots, config.buffers, &clock);
     let mut shard = Shard::new(stack, host, (ports, status), clock)?;
     (shard.resolver, shard.leave_stalled) = (config.resolver, config.leave_stalled);
+    shard.names = Arc::clone(&config.names);
     // A single processor is needed by the program that the engine waits for.
     let are_several = towpath_ring::processors() > 1;
     shard.lookout = Lookout::new(if are_several { config.busy_poll } else { Duration::ZERO });

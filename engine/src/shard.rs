@@ -134,6 +134,8 @@ pub(crate) struct Shard {
     /// The first slot of the next shard, with which a listing of all goes on.
     pub next_shard: Option<u32>,
     pub resolver: Option<ResolverConfig>,
+    /// See [`crate::EngineConfig::names`].
+    pub names: Arc<str>,
     /// Number under which the registry waits for the end of sending: there are no processes, or the
     /// engine ends with one that is gone.
     unused: Option<u64>,
@@ -224,6 +226,7 @@ impl Shard {
             listings: VecDeque::new(),
             next_shard: None,
             resolver: None,
+            names: Arc::default(),
             unused: None,
             leaving: None,
             left_behind: None,

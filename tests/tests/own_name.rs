@@ -48,6 +48,68 @@ fn it_has_the_addresses_that_the_run_was_given() {
     assert_eq!(output(&line), "192.0.2.9 2001:db8::9\n");
 }
 
+/// Output of the program where a run has the names of [`NAMES`].
+const GIVEN: &str = "\
+gethostname: web.example web.example web.example
+files: web.example web.example
+environment: web.example
+too little room: -1 36 b'web.'
+web.example: 10.0.2.15 fd00:2::15
+WEB.Example: 10.0.2.15 fd00:2::15
+db: 192.0.2.7 2001:db8::7
+db2: 192.0.2.7
+gethostbyname: 10.0.2.15 192.0.2.7
+back: web.example db db
+gethostbyaddr: web.example db db
+fully: db
+hosts: 192.0.2.7 db db2 | 2001:db8::7 db | 10.0.2.15 web.example | fd00:2::15 web.example
+the rest of hosts: True
+child: web.example
+";
+
+const NAMES: [&str; 6] =
+    ["--hostname", "web.example", "--add-host", "db;db2:192.0.2.7", "--add-host", "db:2001:db8::7"];
+
+#[test]
+fn names_that_a_run_was_given_are_found() {
+    let (towpath, program) = (towpath(), program("given_names.py"));
+    for options in [&[][..], &["--shards", "2"], &["--inline"]] {
+        let mut line = vec![towpath.as_str(), "run", "-q"];
+        line.extend(options);
+        line.extend(NAMES);
+        line.extend(["--", "python3", &program]);
+        assert_eq!(output(&line), GIVEN, "{options:?}");
+    }
+}
+
+/// The kernel has the names there: it is what the others are held against.
+#[test]
+fn a_namespace_has_the_same_names() {
+    let (towpath, program) = (towpath(), program("given_names.py"));
+    let mut line = vec![towpath.as_str(), "proxy", "run", "-q"];
+    line.extend(NAMES);
+    line.extend(["--", "python3", &program]);
+    // The library's own files are not seen past libc there: /etc/hostname is the host's.
+    let without = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with("files:"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(without(&output(&line)), without(GIVEN));
+}
+
+/// More hosts than fit one answer of the engine.
+#[test]
+fn many_hosts_are_found() {
+    let hosts: Vec<_> = (0..200).map(|n| format!("host-{n}:192.0.2.{n}")).collect();
+    let towpath = towpath();
+    let mut line = vec![towpath.as_str(), "run", "-q"];
+    line.extend(hosts.iter().flat_map(|host| ["--add-host", host]));
+    let script = "import socket; print(socket.gethostbyname('host-199'), \
+                  sum('host-' in line for line in open('/etc/hosts')))";
+    line.extend(["--", "python3", "-c", script]);
+    assert_eq!(output(&line), "192.0.2.199 200\n");
+}
+
 #[test]
 fn the_kernel_says_the_same_where_it_knows_its_own_name() {
     let program = program("own_name.py");

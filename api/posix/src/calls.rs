@@ -155,13 +155,21 @@ pub const CALLS: &[Call] = &[
         "the stack's interfaces, as AF_NETLINK sockets show them",
     ),
     works(
-        "getaddrinfo gethostbyname gethostbyname2 gethostbyname_r gethostbyname2_r getnameinfo",
-        "the machine's own name (gethostname) leads to the stack's addresses, and back. All else libc \
-         resolves over the kernel's network; AI_ADDRCONFIG looks at the kernel's addresses",
+        "getaddrinfo gethostbyname gethostbyname2 gethostbyname_r gethostbyname2_r gethostbyaddr \
+         gethostbyaddr_r getnameinfo",
+        "the machine's own name (gethostname) leads to the stack's addresses, and hosts of \
+         `towpath run --add-host` to theirs, and back. All else libc resolves over the kernel's \
+         network; AI_ADDRCONFIG looks at the kernel's addresses",
+    ),
+    works(
+        "gethostname __gethostname_chk uname",
+        "the kernel's, or the name of `towpath run --hostname`; sethostname changes the kernel's",
     ),
     works(
         "fopen fopen64 open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2",
-        "the kernel's; in /etc/resolv.conf nameservers on the host's loopback are read as that of the run (`towpath run --dns`), and files of /proc/net show the stack, as above",
+        "the kernel's; in /etc/resolv.conf nameservers on the host's loopback are read as that of \
+         the run (`towpath run --dns`), /etc/hosts begins with the hosts of `--add-host`, and files of \
+         /proc/net show the stack, as above",
     ),
     works(
         "readdir readdir64 readdir_r readdir64_r getdents64",

@@ -27,7 +27,8 @@
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`handle`]: what a call acts on; [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and
 //!   recvmsg; [`control`]: what their control messages say; [`copy`]: sendfile and splice;
-//! - [`option`], [`ioctl`], [`interface`], [`names`], [`netlink`], [`proc_net`], [`resolver`];
+//! - [`option`], [`ioctl`], [`interface`], [`names`], [`given`], [`netlink`], [`proc_net`],
+//!   [`resolver`];
 //!   [`signal`]: handlers that interrupt calls;
 //! - [`poll`], [`epoll`]: waiting for many, by the reactor of `towpath_client`;
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
@@ -47,6 +48,7 @@ pub mod epoll;
 mod errno;
 pub mod exec;
 pub mod fork;
+pub mod given;
 pub mod handle;
 mod handlers;
 pub mod identity;
@@ -55,6 +57,7 @@ pub mod ioctl;
 mod library;
 pub mod limit;
 mod listing;
+mod machine_name;
 pub mod message;
 pub mod names;
 pub mod netlink;

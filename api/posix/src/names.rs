@@ -3,18 +3,32 @@
 //! Programs bind to what gethostname(2) says and call themselves by it (Java RMI, Erlang, MPI,
 //! Hadoop). On the host the name leads to an address that the stack does not have. In a run it
 //! leads to the stack's addresses, as a container's name leads to those of the container.
+//!
+//! Names that the run was given ([`crate::given`]) come first.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_shm::layout::RawAddr;
 
-use crate::{Posix, interface};
+use crate::{Posix, given, interface};
+
+/// Addresses that a run has for a name, IPv4 first. None: all is as on the host.
+pub fn of_name(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
+    let given = given::addresses(posix, name);
+    if given.is_empty() { of_own(posix, name) } else { Some(given) }
+}
+
+/// The name that a run has for an address. None: it is one of those that the host knows.
+pub fn of_address(posix: &'static Posix, ip: IpAddr) -> Option<String> {
+    let own = || is_own_address(posix, ip).then(|| own(posix)).flatten();
+    given::name_of(posix, ip).or_else(own)
+}
 
 /// Addresses of the stack that other hosts reach, IPv4 first, if `name` is this machine's. None for
 /// other names, and where the stack has no such address.
-pub fn of_own(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
-    if !posix.is_active() || !is_own(name) {
+fn of_own(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
+    if !posix.is_active() || !is_own(posix, name) {
         return None;
     }
     let mut all = addresses(posix);
@@ -22,13 +36,15 @@ pub fn of_own(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// Whether an address is one of those that [`of_own`] tells.
-pub fn is_own_address(posix: &'static Posix, ip: IpAddr) -> bool {
+fn is_own_address(posix: &'static Posix, ip: IpAddr) -> bool {
     posix.is_active() && addresses(posix).contains(&ip)
 }
 
 /// gethostname(2), as a text without its padding.
-pub fn own() -> Option<String> {
+fn own(posix: &'static Posix) -> Option<String> {
+    if let Some(given) = given::hostname(posix) {
+        return String::from_utf8(given.bytes().to_vec()).ok();
+    }
     // SAFETY: a plain structure, for which zero is a value, that the call fills in.
     let known = unsafe {
         let mut known: libc::utsname = std::mem::zeroed();
@@ -39,9 +55,10 @@ pub fn own() -> Option<String> {
     name.to_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-fn is_own(name: &CStr) -> bool {
+/// Whether a name is this machine's.
+pub fn is_own(posix: &'static Posix, name: &CStr) -> bool {
     // Names of DNS do not differ by case (RFC 4343).
-    own().is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(name.to_bytes()))
+    own(posix).is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(name.to_bytes()))
 }
 
 fn addresses(posix: &'static Posix) -> Vec<IpAddr> {

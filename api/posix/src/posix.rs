@@ -27,6 +27,7 @@ use crate::handlers::Handlers;
 use crate::interface::known::Known;
 use crate::library::Library;
 use crate::limit::Lowered;
+use crate::machine_name::MachineName;
 use crate::numbers::Numbers;
 use crate::option::remembered::Remembered;
 use crate::spawns::Spawns;
@@ -58,6 +59,7 @@ pub struct Posix {
     pub(crate) remembered: Remembered,
     pub(crate) cork: Cork,
     pub(crate) known: Known,
+    pub(crate) machine_name: MachineName,
     /// Numbers that were given to netlink sockets that show the stack. The kernel says whether they
     /// still are.
     pub(crate) netlink: Numbers,
@@ -89,6 +91,7 @@ impl Posix {
             remembered: Remembered::new(),
             cork: Cork::new(),
             known: Known::new(),
+            machine_name: MachineName::new(),
             netlink: Numbers::new(),
             diag: Numbers::new(),
             answering: Lock::new(()),

@@ -23,9 +23,13 @@ const FILE_MAX: usize = 4096;
 /// Whether a call that opens `path` with `flags` reads the nameservers of the run instead of the
 /// file.
 pub fn is_wanted(posix: &'static Posix, path: &CStr, flags: i32) -> bool {
-    let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
+    path == PATH && posix.is_active() && reads(flags)
+}
+
+/// Whether a file that is opened with `flags` is read, and no more.
+pub(crate) fn reads(flags: i32) -> bool {
     let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
-    path == PATH && posix.is_active() && reads && flags & others == 0
+    flags & libc::O_ACCMODE == libc::O_RDONLY && flags & others == 0
 }
 
 /// The program has just opened /etc/resolv.conf as `fd`: puts a file in memory there if the file
@@ -34,16 +38,20 @@ pub fn is_wanted(posix: &'static Posix, path: &CStr, flags: i32) -> bool {
 /// # Errors
 /// Those of memfd_create(2); `fd` is closed then.
 pub fn put_in_place(posix: &'static Posix, fd: i32) -> Result<()> {
-    match file(posix) {
-        None => Ok(()),
-        Some(Ok(file)) => {
+    file(posix).map_or(Ok(()), |file| replace(fd, file))
+}
+
+/// Puts a file in memory, if it could be made, in the place of what was opened as `fd`.
+pub(crate) fn replace(fd: i32, file: Result<i32>) -> Result<()> {
+    match file {
+        Ok(file) => {
             let kept = syscall::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
             let cloexec = kept & libc::FD_CLOEXEC as usize != 0;
             let done = syscall::dup3(file, fd, if cloexec { libc::O_CLOEXEC } else { 0 });
             syscall::close(file);
             done.map_err(Errno)
         }
-        Some(Err(errno)) => {
+        Err(errno) => {
             syscall::close(fd);
             Err(errno)
         }

@@ -18,6 +18,8 @@ use crate::{Errno, Posix, Result, address, interface};
 /// How long a first write on a fresh connection waits for memory to write into, even with
 /// O_NONBLOCK: the engine provides it within a turn. Longer means that memory is short everywhere.
 const MEMORY_PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+/// A patience that is at its end before the engine has had its turn.
+const BRIEF: std::time::Duration = std::time::Duration::from_millis(1);
 /// As many buffers as readv(2) takes (UIO_MAXIOV).
 pub const BUFFERS_MAX: usize = 1024;
 /// UDP_MAX_SEGMENTS: how many datagrams one call makes with UDP_SEGMENT.
@@ -308,7 +310,7 @@ unsafe fn send_stream(
         let lacked = stream::lacks_memory(client, socket);
         let result = match attempt() {
             Err(Error::WouldBlock)
-                if patience.nonblocking && (lacked || stream::lacks_memory(client, socket)) =>
+                if is_brief(patience) && (lacked || stream::lacks_memory(client, socket)) =>
             {
                 wait_for_memory(handle, attempt)
             }
@@ -325,6 +327,12 @@ unsafe fn send_stream(
             return Ok(done);
         }
     }
+}
+
+/// Whether a write may not wait for the engine's turn. A first one does so for memory all the same,
+/// which is no room in the sense of SO_SNDTIMEO.
+fn is_brief(patience: Patience) -> bool {
+    patience.nonblocking || patience.deadline.is_some_and(|deadline| deadline.left() < BRIEF)
 }
 
 fn wait_for_memory<T>(
@@ -418,7 +426,7 @@ unsafe fn send_whole(
     let lacked = stream::lacks_memory(client, socket);
     match attempt() {
         Err(Error::WouldBlock)
-            if patience.nonblocking && (lacked || stream::lacks_memory(client, socket)) =>
+            if is_brief(patience) && (lacked || stream::lacks_memory(client, socket)) =>
         {
             wait_for_memory(handle, attempt)
         }

@@ -1,14 +1,15 @@
-//! Look-ups of names, of which the machine's own leads to the stack.
+//! Look-ups of names: the machine's own leads to the stack, and some where the run was told.
 //!
 //! libc makes the answers: its own functions are asked for the stack's addresses as numbers.
 //! Memory, services and hints are then as in all other answers.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{addrinfo, c_char, c_int, hostent, sockaddr, socklen_t};
-use towpath_posix::names;
+use libc::{addrinfo, c_char, c_int, c_void, hostent, sockaddr, socklen_t, utsname};
+use towpath_posix::given::Hostname;
+use towpath_posix::{given, names};
 
 use crate::{POSIX, real};
 
@@ -31,6 +32,10 @@ pub unsafe extern "C" fn getaddrinfo(
         let mut wanted: Vec<_> = of(family).collect();
         if wanted.is_empty() && family == libc::AF_INET6 && flags & libc::AI_V4MAPPED != 0 {
             wanted = of(libc::AF_INET).collect();
+        }
+        // As where /etc/hosts has none of a family: DNS may have some.
+        if wanted.is_empty() && !names::is_own(&POSIX, CStr::from_ptr(node)) {
+            return real::getaddrinfo(node, service, hints, to);
         }
         let mut list: *mut addrinfo = std::ptr::null_mut();
         let mut result = libc::EAI_NONAME;
@@ -69,7 +74,7 @@ pub unsafe extern "C" fn gethostbyname(name: *const c_char) -> *mut hostent {
     // SAFETY: see `getaddrinfo`.
     unsafe {
         match own_number(name, libc::AF_INET) {
-            Some(number) => renamed(real::gethostbyname(number.as_ptr())),
+            Some(number) => renamed(real::gethostbyname(number.as_ptr()), CStr::from_ptr(name)),
             None => real::gethostbyname(name),
         }
     }
@@ -80,7 +85,9 @@ pub unsafe extern "C" fn gethostbyname2(name: *const c_char, family: c_int) -> *
     // SAFETY: see `getaddrinfo`.
     unsafe {
         match own_number(name, family) {
-            Some(number) => renamed(real::gethostbyname2(number.as_ptr(), family)),
+            Some(number) => {
+                renamed(real::gethostbyname2(number.as_ptr(), family), CStr::from_ptr(name))
+            }
             None => real::gethostbyname2(name, family),
         }
     }
@@ -141,7 +148,7 @@ pub unsafe extern "C" fn getnameinfo(
     unsafe {
         let asks = !host.is_null() && host_len > 0 && flags & libc::NI_NUMERICHOST == 0;
         let ip = if asks { ip_in(addr, len) } else { None };
-        let own = ip.filter(|ip| names::is_own_address(&POSIX, *ip)).and_then(|_| names::own());
+        let own = ip.and_then(|ip| names::of_address(&POSIX, ip));
         let Some(own) = own else {
             return real::getnameinfo(addr, len, host, host_len, service, service_len, flags);
         };
@@ -158,11 +165,125 @@ pub unsafe extern "C" fn getnameinfo(
     }
 }
 
-/// Addresses of the stack, if `name` is the machine's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gethostbyaddr(
+    addr: *const c_void,
+    len: socklen_t,
+    family: c_int,
+) -> *mut hostent {
+    // SAFETY: see `getaddrinfo`.
+    unsafe {
+        match own_name(addr, len, family) {
+            Some((number, name)) => renamed(real::gethostbyname2(number.as_ptr(), family), &name),
+            None => real::gethostbyaddr(addr, len, family),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gethostbyaddr_r(
+    addr: *const c_void,
+    addr_len: socklen_t,
+    family: c_int,
+    to: *mut hostent,
+    buffer: *mut c_char,
+    len: usize,
+    result: *mut *mut hostent,
+    error: *mut c_int,
+) -> c_int {
+    // SAFETY: see `getaddrinfo`.
+    unsafe {
+        match own_name(addr, addr_len, family) {
+            Some((number, name)) => within(name.as_ptr(), (to, buffer, len), |len| {
+                real::gethostbyname2_r(number.as_ptr(), family, to, buffer, len, result, error)
+            }),
+            None => real::gethostbyaddr_r(addr, addr_len, family, to, buffer, len, result, error),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gethostname(to: *mut c_char, len: usize) -> c_int {
+    // SAFETY: see `getaddrinfo`.
+    unsafe {
+        match given::hostname(&POSIX) {
+            Some(name) => put_hostname(&name, to, len),
+            None => real::gethostname(to, len),
+        }
+    }
+}
+
+/// gethostname(2) of programs that were built with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __gethostname_chk(to: *mut c_char, len: usize, room: usize) -> c_int {
+    // SAFETY: see `getaddrinfo`.
+    unsafe {
+        match given::hostname(&POSIX).filter(|_| len <= room) {
+            Some(name) => put_hostname(&name, to, len),
+            None => real::__gethostname_chk(to, len, room),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uname(to: *mut utsname) -> c_int {
+    // SAFETY: see `getaddrinfo`.
+    unsafe { named(real::uname(to), to) }
+}
+
+/// Puts the name that the run was given into an answer of uname(2).
+pub(crate) unsafe fn named(result: c_int, to: *mut utsname) -> c_int {
+    let Some(name) = given::hostname(&POSIX).filter(|_| result == 0) else { return result };
+    // SAFETY: the kernel has written there.
+    let place = unsafe { &mut (*to).nodename };
+    place.fill(0);
+    // The last byte stays NUL: a name is shorter.
+    for (to, from) in place.iter_mut().zip(name.bytes()) {
+        *to = *from as c_char;
+    }
+    result
+}
+
+/// As glibc does it: what fits, and ENAMETOOLONG where the NUL does not.
+unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
+    let name = name.bytes();
+    let copied = name.len().min(len);
+    // SAFETY: the program has `len` bytes there.
+    unsafe {
+        std::ptr::copy_nonoverlapping(name.as_ptr(), to.cast(), copied);
+        if copied == len {
+            crate::answer::set_errno(libc::ENAMETOOLONG);
+            return -1;
+        }
+        *to.add(copied) = 0;
+    }
+    0
+}
+
+/// An address as a text, and the name that the run has for it.
+unsafe fn own_name(
+    addr: *const c_void,
+    len: socklen_t,
+    family: c_int,
+) -> Option<(CString, CString)> {
+    // SAFETY: the caller has `len` bytes of an address there.
+    let ip: IpAddr = unsafe {
+        match (family, len) {
+            _ if addr.is_null() => return None,
+            (libc::AF_INET, 4) => addr.cast::<[u8; 4]>().read_unaligned().into(),
+            (libc::AF_INET6, 16) => addr.cast::<[u8; 16]>().read_unaligned().into(),
+            _ => return None,
+        }
+    };
+    let name = names::of_address(&POSIX, ip)?;
+    Some((number(&ip), CString::new(name).ok()?))
+}
+
+/// Addresses that the run has for a name.
 unsafe fn own_addresses(name: *const c_char) -> Option<Vec<IpAddr>> {
     // SAFETY: the caller has a NUL-terminated text or a null pointer.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
-    names::of_own(&POSIX, name)
+    names::of_name(&POSIX, name)
 }
 
 /// The first of them in a family, as a text.
@@ -195,12 +316,19 @@ unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
 }
 
 /// The same for an answer in libc's own memory.
-unsafe fn renamed(host: *mut hostent) -> *mut hostent {
-    static NAME: OnceLock<Option<CString>> = OnceLock::new();
-    let name = NAME.get_or_init(|| CString::new(names::own()?).ok());
-    // SAFETY: libc's structure, or a null pointer; programs do not write to the name.
-    if let (Some(host), Some(name)) = (unsafe { host.as_mut() }, name) {
-        host.h_name = name.as_ptr().cast_mut();
+///
+/// The text is there until the next answer, as all of libc's.
+unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
+    static NAME: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+    // SAFETY: libc's structure, or a null pointer; the text before is this function's own.
+    unsafe {
+        if let Some(host) = host.as_mut() {
+            host.h_name = name.to_owned().into_raw();
+            let before = NAME.swap(host.h_name, Ordering::AcqRel);
+            if !before.is_null() {
+                drop(CString::from_raw(before));
+            }
+        }
     }
     host
 }

@@ -1,10 +1,10 @@
 //! Opening files: of interest for a few of them, see [`towpath_posix::resolver`] and
-//! [`towpath_posix::proc_net`].
+//! [`towpath_posix::proc_net`] and [`towpath_posix::given`].
 
 use std::ffi::CStr;
 
 use libc::{FILE, c_char, c_int, mode_t};
-use towpath_posix::{proc_net, resolver};
+use towpath_posix::{given, proc_net, resolver};
 
 use crate::{POSIX, answer, real};
 
@@ -21,6 +21,9 @@ pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c
     let path = unsafe { CStr::from_ptr(path) };
     if resolver::is_wanted(&POSIX, path, flags) {
         return answer::int(resolver::put_in_place(&POSIX, fd).map(|()| fd));
+    }
+    if let Some(file) = given::wanted(&POSIX, path, flags) {
+        return answer::int(given::put_in_place(&POSIX, fd, file).map(|()| fd));
     }
     match proc_net::wanted(&POSIX, dir, path, flags) {
         None => fd,

@@ -190,6 +190,14 @@ reals! {
         name: *const c_char, family: c_int, to: *mut hostent, buffer: *mut c_char, len: usize,
         result: *mut *mut hostent, error: *mut c_int,
     ) -> c_int;
+    gethostbyaddr(addr: *const c_void, len: socklen_t, family: c_int) -> *mut hostent;
+    gethostbyaddr_r(
+        addr: *const c_void, len: socklen_t, family: c_int, to: *mut hostent, buffer: *mut c_char,
+        room: size_t, result: *mut *mut hostent, error: *mut c_int,
+    ) -> c_int;
+    gethostname(name: *mut c_char, len: size_t) -> c_int;
+    __gethostname_chk(name: *mut c_char, len: size_t, room: size_t) -> c_int;
+    uname(to: *mut utsname) -> c_int;
     getnameinfo(
         addr: *const sockaddr, len: socklen_t, host: *mut c_char, host_len: socklen_t,
         service: *mut c_char, service_len: socklen_t, flags: c_int,

@@ -36,7 +36,7 @@ static LOOKED_AT: [u64; NUMBERS / 64] = {
     bits
 };
 
-const CALLS: [c_long; 63] = [
+const CALLS: [c_long; 64] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -98,6 +98,7 @@ const CALLS: [c_long; 63] = [
     libc::SYS_splice,
     libc::SYS_statx,
     libc::SYS_tee,
+    libc::SYS_uname,
     libc::SYS_write,
     libc::SYS_writev,
 ];
@@ -372,6 +373,7 @@ unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
             libc::SYS_newfstatat => {
                 files::fstatat_by(fd, b as _, c as _, d as c_int, status).into()
             }
+            libc::SYS_uname => crate::names::named(status(), a as _).into(),
             libc::SYS_statx => files::statx_by(fd, b as _, c as c_int, e as _, status).into(),
             libc::SYS_readlinkat => {
                 files::readlink_by(b as _, c as _, d, || done() as ssize_t) as c_long

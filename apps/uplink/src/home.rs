@@ -277,6 +277,7 @@ mod tests {
             mtu,
             routes,
             resolver: None,
+            names: "web\n10.0.2.15\tweb\n".into(),
             newreno,
             busy_poll_us: 20,
             netem,

@@ -21,6 +21,8 @@ pub struct Namespaced {
     /// Addresses of the forwarder of DNS, one of each family; none where programs are left with
     /// the nameservers that they find.
     pub nameservers: Vec<IpAddr>,
+    /// Lines of hosts(5) for programs.
+    pub hosts: String,
 }
 
 /// Ports of the host that lead into a namespace.
@@ -48,6 +50,7 @@ impl Plan {
         Ok(Namespaced {
             routers: both(config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6)),
             nameservers: both(config.dns_v4.map(IpAddr::V4), config.dns_v6.map(IpAddr::V6)),
+            hosts: self.names.lines(shape.addresses.iter().map(Prefix::addr)),
             addresses: shape.addresses,
             config,
         })

@@ -27,6 +27,7 @@ use crate::counting::{Counted, Counting, PortCounters};
 use crate::facts::facts;
 use crate::home::Outfit;
 use crate::host_routes::{self, HostRoute};
+use crate::names::Names;
 use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
@@ -109,6 +110,8 @@ pub struct Plan {
     pub host_loopback: bool,
     /// Nameserver of the programs; None: not asked for.
     pub dns: Option<Dns>,
+    /// Names beside those of the host.
+    pub names: Names,
     /// NewReno, and not CUBIC, for connections whose program chooses none.
     pub newreno: bool,
     /// Microseconds for which the stack looks for more to do before it sleeps.
@@ -227,6 +230,7 @@ impl Plan {
             ports: Vec::new(),
             host_loopback: true,
             dns: None,
+            names: Names::default(),
             newreno: false,
             busy_poll_us: BUSY_POLL.as_micros() as u32,
             capture: None,
@@ -524,8 +528,18 @@ impl Plan {
     ) -> Shape {
         let (newreno, busy_poll_us) = (self.newreno, self.busy_poll_us);
         let netem = self.netem.clone();
-        let in_process = true;
-        Shape { mac, addresses, mtu, routes, resolver, newreno, busy_poll_us, netem, in_process }
+        Shape {
+            names: self.names.text(&addresses),
+            mac,
+            addresses,
+            mtu,
+            routes,
+            resolver,
+            newreno,
+            busy_poll_us,
+            netem,
+            in_process: true,
+        }
     }
 
     fn open_replay(&self, path: &Path) -> Result<Replay> {

@@ -33,6 +33,8 @@ pub struct Shape {
     pub routes: Vec<Route>,
     /// The nameserver that programs find.
     pub resolver: Option<Resolver>,
+    /// Names that programs find, see [`EngineConfig::names`].
+    pub names: String,
     /// Congestion control of connections whose program chooses none: NewReno, and not CUBIC.
     pub newreno: bool,
     /// How long the stack looks for more to do before it sleeps: see [`EngineConfig::busy_poll`].
@@ -111,6 +113,7 @@ impl Shape {
             mtu,
             routes: Vec::new(),
             resolver: None,
+            names: String::new(),
             newreno: false,
             busy_poll_us: BUSY_POLL.as_micros() as u32,
             netem: None,
@@ -143,6 +146,7 @@ impl Shape {
         config.resolver = self
             .resolver
             .map(|Resolver { address, only_loopback }| ResolverConfig { address, only_loopback });
+        config.names = self.names.as_str().into();
         config.busy_poll = Duration::from_micros(self.busy_poll_us.into());
         config.stack.tcp.congestion =
             if self.newreno { CongestionKind::NewReno } else { CongestionKind::Cubic };

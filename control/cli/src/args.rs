@@ -4,6 +4,7 @@
 
 mod capture;
 mod device;
+mod names;
 mod netem;
 pub mod values;
 
@@ -22,6 +23,7 @@ use crate::error::{ExitCode, Failure};
 
 pub use capture::CaptureArgs;
 pub use device::DeviceArgs;
+pub use names::NameArgs;
 pub use netem::NetemOption;
 pub use values::{Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_seconds};
 use values::{parse_port_range, parse_shards};
@@ -183,6 +185,9 @@ pub struct RunArgs {
     /// With a device, the program finds this nameserver there and must be able to reach it.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
+
+    #[command(flatten)]
+    pub names: NameArgs,
 
     /// Divide the stack among threads: 1, 2, 4, 8, 16 or `auto`
     ///

@@ -145,6 +145,7 @@ fn job(
     Job {
         path: path.to_owned(),
         words: args.program.clone(),
+        hostname: args.names.hostname.clone(),
         way: Way::Library(library.of_program().to_owned()),
         signals: signals.at_start(),
         output_to_error: args.capture.pcap.as_deref().is_some_and(recording::is_output),

@@ -29,6 +29,7 @@ pub fn plan(
     plan.ports.clone_from(&args.ports);
     plan.host_loopback = !args.no_host_loopback;
     plan.dns = args.dns;
+    plan.names = args.names.names();
     plan.newreno = matches!(args.congestion, Congestion::Newreno);
     plan.busy_poll_us = args.busy_poll;
     plan.capture = capture;

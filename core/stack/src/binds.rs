@@ -174,14 +174,29 @@ impl Binds {
     }
 
     /// Gives a socket a port that nobody is in the way of.
-    pub fn hold_any(&self, ephemeral: &mut Ephemeral, hash: u64, holder: &Holder) -> Choice {
+    ///
+    /// As on Linux it is shared with nobody: SO_REUSEADDR and SO_REUSEPORT are for ports that
+    /// the program names. Only where all are taken is it, if it may be `shared`
+    /// (udp_lib_get_port).
+    pub fn hold_any(
+        &self,
+        ephemeral: &mut Ephemeral,
+        hash: u64,
+        holder: &Holder,
+        shared: bool,
+    ) -> Choice {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
-        // As on Linux a chosen port is shared with nobody: SO_REUSEADDR and SO_REUSEPORT are for ports that
-        // the program names.
         let alone = Holder { sharing: Sharing::default(), ..holder };
         let (occupied, count) = self.ports.occupied(|_| true);
-        let choice = ephemeral
-            .choose(hash, &PortSets(&occupied[..count]), |port| !all.conflicts(port, &alone));
+        let mut choose = |holder: &Holder| {
+            let sets = PortSets(&occupied[..count]);
+            ephemeral.choose(hash, &sets, |port| !all.conflicts(port, holder))
+        };
+        let mut choice = choose(&alone);
+        if choice.port.is_none() && shared && holder.sharing != Sharing::default() {
+            let again = choose(&holder);
+            choice = Choice { port: again.port, tried: choice.tried + again.tried };
+        }
         if let Some(port) = choice.port {
             all.holds.hold(port, holder);
         }
@@ -300,6 +315,23 @@ mod tests {
         Holder { socket: 7, addr: BindAddr::AnyV4, sharing, listening: false, device: None }
     }
 
+    #[test]
+    fn a_chosen_port_of_udp_is_shared_when_all_are_taken() {
+        const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
+        let of = |socket, sharing| Holder { socket, ..holder(sharing) };
+        let mut ephemeral = Ephemeral::new(&(100..=101));
+        let binds = &shards(Table::Udp, 1)[0];
+        let mut hold =
+            |holder: Holder, shared| binds.hold_any(&mut ephemeral, 0, &holder, shared).port;
+        let first = hold(of(1, ADDR), true).expect("a free port");
+        let second = hold(of(2, PLAIN), true).expect("a free port");
+        assert_ne!(first, second);
+        assert_eq!(hold(of(3, ADDR), false), None);
+        assert_eq!(hold(of(3, PLAIN), true), None);
+        // Its holder shares it, too.
+        assert_eq!(hold(of(3, ADDR), true), Some(first));
+    }
+
     fn connect(binds: &Binds, ephemeral: &mut Ephemeral) -> Option<u16> {
         binds.use_any(ephemeral, 0, (LOCAL, Some(PLAIN)), false, |_| true).port
     }
@@ -328,7 +360,8 @@ mod tests {
         let mut ephemeral = Ephemeral::new(&(100..=101));
         assert_eq!(connect(&shards[0], &mut ephemeral), Some(100));
         assert!(!shards[1].try_hold(100, &holder(PLAIN)));
-        let chosen = shards[1].hold_any(&mut Ephemeral::new(&(100..=101)), 0, &holder(PLAIN));
+        let chosen =
+            shards[1].hold_any(&mut Ephemeral::new(&(100..=101)), 0, &holder(PLAIN), false);
         assert_eq!(chosen, Choice { port: Some(101), tried: 1 });
         // The port that is held goes to no connection; the other one's may be shared.
         assert_eq!(connect(&shards[0], &mut ephemeral), Some(100));

@@ -340,7 +340,8 @@ impl<H: Host> Stack<H> {
         if !datagram.hears_errors_of(target.flow.remote) {
             return;
         }
-        let reason = SocketError::MessageTooBig(target.route.mtu);
+        let mtu = datagram.lengths.told(target.flow.remote, &target.route);
+        let reason = SocketError::MessageTooBig(mtu);
         // Linux gives the port that the socket is connected to, with IPv4 also where the call names another.
         let port = match target.flow.remote {
             IpAddr::V4(_) => datagram.peer.map_or(0, |peer| peer.remote_port),

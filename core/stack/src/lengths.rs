@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::net::{Fragmenting, Route};
+use crate::net::limits::{LOOPBACK_MTU, LOOPBACK_MTU_TOLD};
+use crate::net::{Fragmenting, IfaceId, Route};
 
 /// What becomes of datagrams that are longer than their path takes: IP_MTU_DISCOVER and
 /// IPV6_MTU_DISCOVER, in the words of Linux's `IP_PMTUDISC_` constants.
@@ -70,5 +71,17 @@ impl Lengths {
         let (mtu, fragmenting) = self.discovery(remote).limit(route);
         let most = self.v6_fragment.filter(|_| remote.is_ipv6()).unwrap_or(mtu);
         (mtu.min(most), fragmenting)
+    }
+
+    /// The MTU that programs are told of a route that [`Self::limit`] has shortened. Linux's
+    /// loopback has a byte more than IP can state, which an IPv4 path has not (IP_MAX_MTU).
+    pub fn told(&self, remote: IpAddr, route: &Route) -> u32 {
+        let Route { iface, mtu, .. } = *route;
+        let of_link = match self.discovery(remote) {
+            MtuDiscovery::Dont | MtuDiscovery::Want | MtuDiscovery::Do => remote.is_ipv6(),
+            MtuDiscovery::Probe | MtuDiscovery::Interface | MtuDiscovery::Omit => true,
+        };
+        let is_whole = iface == IfaceId::LOOPBACK && mtu == LOOPBACK_MTU;
+        if is_whole && of_link { LOOPBACK_MTU_TOLD } else { mtu }
     }
 }

@@ -271,7 +271,7 @@ impl<H: Host> Stack<H> {
         let shard = self.member.as_ref().map_or(0, |member| member.id.0);
         let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
         let mut ephemeral = self.ephemeral.clone();
-        let chosen = self.binds(table).hold_any(&mut ephemeral, hash, holder);
+        let chosen = self.binds(table).hold_any(&mut ephemeral, hash, holder, table == Table::Udp);
         self.ephemeral = ephemeral;
         self.count_choice(chosen)
     }

@@ -133,7 +133,10 @@ fn work_out<H: Host>(
         (None, Some(peer)) => (peer.remote, peer.remote_port, None),
         (None, None) => return Err(SendError::NotConnected),
     };
-    let source = out.local.or(datagram.peer.map(|peer| peer.local)).or(bound.source());
+    // Through a connected IPv6 socket a datagram to an IPv4 host goes as from one without a peer.
+    let chosen = datagram.peer.map(|peer| peer.local);
+    let chosen = chosen.filter(|ip| ip.is_ipv4() == remote.is_ipv4());
+    let source = out.local.or(chosen).or(bound.source());
     let source = source.filter(|ip| addr::is_unicast(*ip) && !net.is_broadcast(*ip));
     let way = datagram.way_to(remote);
     let source = source.or(datagram.source_towards(remote));

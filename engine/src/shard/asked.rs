@@ -37,6 +37,7 @@ impl Shard {
     pub(crate) fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
         match request.call {
             call::RESOLVER => return Ok(self.resolver()),
+            call::NAMES => return Ok(self.names(request.a)),
             call::SOCKETS => return Ok(self.list_sockets(request.a)),
             call::SOCKET_ROWS => return Ok(self.socket_rows(request)),
             call::SOCKET_FIGURES => return self.socket_figures(request.a),
@@ -77,7 +78,7 @@ impl Shard {
         let (own, all) = (self.host.place.own(), self.host.place.all());
         match request.call {
             call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER => return 0,
-            call::TALLY | call::NEIGHBORS => return 0,
+            call::TALLY | call::NEIGHBORS | call::NAMES => return 0,
             call::BIND | call::LISTEN | call::CONNECT | call::GET_OPTION | call::SET_OPTION => {}
             call::ERROR_QUEUE | call::CHECK_LENGTH => {}
             call::OUTSIDE => return all,
@@ -336,6 +337,17 @@ impl Shard {
             addr: RawAddr::new(SocketAddr::new(resolver.address, 0)),
             ..Reply::default()
         })
+    }
+
+    /// As much of the text as fits one message.
+    fn names(&self, from: u32) -> Reply {
+        let rest = self.names.as_bytes().get(from as usize..).unwrap_or_default();
+        let told = &rest[..rest.len().min(DATA_MAX)];
+        let mut reply = Reply::default();
+        reply.data[..told.len()].copy_from_slice(told);
+        reply.len = told.len() as u32;
+        reply.a = if told.len() < rest.len() { from + told.len() as u32 } else { 0 };
+        reply
     }
 
     /// As many as fit one message; the first address of every interface comes before the second of

@@ -194,6 +194,10 @@ pub mod call {
     /// Neighbours: `a` = number of the first to tell. Reply: `data` = [`super::Neighbor`] structs,
     /// `a` = number of the next one, 0 at the end.
     pub const NEIGHBORS: u32 = 26;
+    /// Names that the run was given: `a` = byte of the text to begin with. Reply: `data` = bytes of
+    /// the text, `a` = the next one, 0 at the end. Its first line is the machine's name, empty for
+    /// the kernel's; the others are lines of hosts(5). Without such names it is empty.
+    pub const NAMES: u32 = 27;
 }
 }
 

@@ -182,8 +182,8 @@ pub const OPTIONS: &[SocketOption] = &[
         SOCKET,
         libc::SO_PASSCRED,
         "SO_PASSCRED",
-        Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP },
-        "",
+        refused(libc::EOPNOTSUPP),
+        "as on Linux 6.16 and later",
     ),
     opt(
         SOCKET,

@@ -21,6 +21,7 @@ pub const CASES: &[Case] = &[
     ("the_last_to_connect_hears_the_peer", the_last_to_connect_hears_the_peer),
     ("port_zero", port_zero),
     ("peers_of_the_other_version", peers_of_the_other_version),
+    ("past_the_peer_to_the_other_version", past_the_peer_to_the_other_version),
     ("a_failed_datagram_connect_binds", a_failed_datagram_connect_binds),
 ];
 
@@ -516,6 +517,20 @@ fn port_zero() {
         assert_eq!(datagram.send(), Ok(1), "{ip}");
         datagram.hear();
         assert_eq!(datagram.send(), Err(libc::ECONNREFUSED), "{ip}");
+    }
+}
+
+fn past_the_peer_to_the_other_version() {
+    let heard = UdpSocket::bind((HOST, 0)).unwrap();
+    heard.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    let socket = Socket::of(libc::AF_INET6, UDP);
+    socket.connect("::1", 9).unwrap();
+    let port = heard.local_addr().unwrap().port();
+    // Twice: the second one goes where the first one went.
+    for _ in 0..2 {
+        assert_eq!(socket.send_to("::ffff:127.0.0.1", port), Ok(1));
+        let (len, from) = heard.recv_from(&mut [0; 8]).unwrap();
+        assert_eq!((len, from), (1, SocketAddr::new(HOST.parse().unwrap(), socket.port())));
     }
 }
 

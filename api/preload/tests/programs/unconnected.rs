@@ -16,6 +16,9 @@ pub const CASES: &[Case] = &[
     ("refused_and_then_unconnected", refused_and_then_unconnected),
     ("the_longest_datagram", the_longest_datagram),
     ("urgent_datagrams", urgent_datagrams),
+    ("a_first_datagram_has_room", a_first_datagram_has_room),
+    ("how_long_datagrams_on_loopback_may_be", how_long_datagrams_on_loopback_may_be),
+    ("credentials_are_not_asked_for", credentials_are_not_asked_for),
 ];
 
 fn socket(family: i32, kind: i32) -> OwnedFd {
@@ -340,4 +343,79 @@ fn urgent_datagrams() {
         let n = unsafe { libc::recv(taker.as_raw_fd(), at, 4, libc::MSG_OOB) };
         assert_eq!((n, got[0]), (1, b'u'), "{to}");
     }
+}
+
+/// SO_SNDTIMEO is for a socket that has no room.
+fn a_first_datagram_has_room() {
+    let timeout = libc::timeval { tv_sec: 0, tv_usec: 10 };
+    for _ in 0..100 {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // SAFETY: a timeval.
+        let set = unsafe {
+            let (at, len) = ((&raw const timeout).cast(), size_of_val(&timeout) as u32);
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO, at, len)
+        };
+        assert_eq!(set, 0);
+        let to = socket.local_addr().unwrap();
+        assert_eq!(socket.send_to(b"x", to).map_err(|error| error.raw_os_error()), Ok(1));
+    }
+}
+
+/// The MTU that the error queue tells with each IP_MTU_DISCOVER, from IP_PMTUDISC_DONT on.
+fn how_long_datagrams_on_loopback_may_be() {
+    const V4: [u32; 6] = [65_535, 65_535, 65_535, 65_536, 65_536, 65_536];
+    const V6: [u32; 6] = [65_536; 6];
+    let v4 = (libc::IPPROTO_IP, libc::IP_RECVERR, libc::IP_MTU_DISCOVER);
+    let v6 = (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, libc::IPV6_MTU_DISCOVER);
+    for (ip, (level, errors, discover), wanted) in [("127.0.0.1", v4, V4), ("::1", v6, V6)] {
+        for (how, wanted) in wanted.into_iter().enumerate() {
+            let socket = UdpSocket::bind((ip, 0)).unwrap();
+            let fd = socket.as_raw_fd();
+            crate::sockets::set(fd, level, errors, 1).unwrap();
+            crate::sockets::set(fd, level, discover, how as i32).unwrap();
+            socket.connect((ip, 9)).unwrap();
+            let sent = socket.send(&[0; 65_535]).map_err(|error| error.raw_os_error());
+            assert_eq!(sent, Err(Some(libc::EMSGSIZE)), "{ip} {how}");
+            assert_eq!(told_mtu(fd), wanted, "{ip} {how}");
+        }
+    }
+}
+
+/// ee_info of the oldest error.
+fn told_mtu(fd: RawFd) -> u32 {
+    let mut room = [0u64; 64];
+    // SAFETY: a plain structure; the calls write into memory that is there.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_control = room.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&room) as _;
+        assert_eq!(libc::recvmsg(fd, &raw mut header, libc::MSG_ERRQUEUE), 0);
+        let first = libc::CMSG_FIRSTHDR(&raw const header);
+        assert!(!first.is_null());
+        let error = libc::CMSG_DATA(first).cast::<libc::sock_extended_err>().read_unaligned();
+        assert_eq!(error.ee_errno, libc::EMSGSIZE as u32);
+        error.ee_info
+    }
+}
+
+/// Only AF_UNIX has them. Linux before 6.16 let them be read.
+fn credentials_are_not_asked_for() {
+    for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
+        let socket = socket(libc::AF_INET, kind);
+        let fd = socket.as_raw_fd();
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_PASSCRED);
+        let read = crate::sockets::get(fd, level, name);
+        if read == Ok(0) && kernel() < (6, 16) {
+            continue;
+        }
+        assert_eq!(read, Err(libc::EOPNOTSUPP));
+        assert_eq!(crate::sockets::set(fd, level, name, 1), Err(libc::EOPNOTSUPP));
+    }
+}
+
+/// The kernel's version and patch level.
+fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap())
 }

@@ -42,6 +42,8 @@ pub struct Job {
     /// Sockets that PROGRAM gets from the process that started towpath. None: the variables of its
     /// environment that tell of such sockets stay as they are.
     pub activation: Option<Activation>,
+    /// HOSTNAME of its environment; None: as it is.
+    pub hostname: Option<String>,
 }
 
 /// How the sockets of a program come to the stack.
@@ -118,7 +120,9 @@ impl Job {
             Way::Namespace(namespace) => (NAMESPACE, namespace.encode().into()),
         };
         let activation = self.activation.as_ref().map(Activation::encode).unwrap_or_default();
-        let words = [activation.as_os_str(), OsStr::new(kind), &way, self.path.as_os_str()];
+        let hostname = OsStr::new(self.hostname.as_deref().unwrap_or_default());
+        let words =
+            [activation.as_os_str(), hostname, OsStr::new(kind), &way, self.path.as_os_str()];
         let all = numbers.iter().map(OsString::as_os_str).chain(words);
         let all = all.chain(self.words.iter().map(OsString::as_os_str));
         all.flat_map(|text| [text.as_bytes(), &[0]].concat()).collect()
@@ -134,6 +138,7 @@ impl Job {
             none if none.is_empty() => None,
             some => Some(Activation::decode(some)?),
         };
+        let hostname = Some(parts.next()?.to_str()?.to_owned()).filter(|name| !name.is_empty());
         let (kind, way) = (parts.next()?, parts.next()?);
         let way = match kind.to_str()? {
             LIBRARY => Way::Library(way.into()),
@@ -142,7 +147,7 @@ impl Job {
         };
         let path = parts.next()?.into();
         let words = parts.map(OsString::from).collect();
-        Some(Self { path, words, way, signals, output_to_error, activation })
+        Some(Self { path, words, way, signals, output_to_error, activation, hostname })
     }
 }
 
@@ -189,6 +194,9 @@ impl Received {
             }
             process_id = activation.process_id();
         }
+        if let Some(name) = &job.hostname {
+            put("HOSTNAME", Some(name.into()))?;
+        }
         if let (Way::Library(library), true) = (&job.way, control.is_some()) {
             let before = std::env::var_os("LD_PRELOAD");
             put("LD_PRELOAD", Some(preload::environment(library, before)))?;
@@ -232,6 +240,7 @@ mod tests {
             signals: SignalState { ignored: 1 << 63, blocked: 7 },
             output_to_error: true,
             activation: None,
+            hostname: Some("web".into()),
         };
         assert_eq!(Job::decode(&job.encode()), Some(job.clone()));
         let namespace = Namespace {
@@ -239,13 +248,15 @@ mod tests {
             addresses: vec![("10.0.2.15".parse().unwrap(), 24)],
             routers: vec!["10.0.2.2".parse().unwrap()],
             nameservers: Vec::new(),
+            hostname: Some("web".into()),
+            hosts: "10.0.2.15\tweb\n".into(),
             asked_for_sockets: true,
         };
         let way = Way::Namespace(namespace);
         let activation = Activation::decode(OsStr::new("2:web:"));
         assert!(activation.is_some());
         let words = vec!["".into()];
-        let plain = Job { words, output_to_error: false, way, activation, ..job };
+        let plain = Job { words, output_to_error: false, way, activation, hostname: None, ..job };
         assert_eq!(Job::decode(&plain.encode()), Some(plain));
         assert_eq!(Job::decode(b"1\x002\0"), None);
     }

@@ -19,6 +19,7 @@
 //! orphaned process group, where the kernel allows no job control. See docs/decisions/0006-how-a-run-ends.md.
 
 mod device;
+mod hosts;
 mod job;
 pub mod link;
 pub mod namespace;

@@ -1,11 +1,12 @@
 //! Namespaces of `towpath proxy run`, which the guardian makes before it starts PROGRAM.
 //!
-//! - A user namespace gives the guardian the rights to make the other two.
+//! - A user namespace gives the guardian the rights to make the others.
 //! - A network namespace has a TAP device as its only way out.
-//! - In a mount namespace /etc/resolv.conf is another file.
+//! - In a mount namespace /etc/resolv.conf is another file, and /etc/hosts where it has more hosts.
+//! - In a UTS namespace the machine has another name, where one was asked for.
 //!
 //! PROGRAM gets no rights by them: execve(2) takes capabilities from a user other than root. The
-//! user namespace has one user and one group, so set-user-ID has no effect. All three namespaces
+//! user namespace has one user and one group, so set-user-ID has no effect. All these namespaces
 //! end with their last process and the device's descriptor.
 
 use std::fs;
@@ -22,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use towpath_tap::{Options, Tap, add_default_route, set_up_host};
 
 use super::device::Device;
-use super::resolv_conf;
 use super::sock_diag::SockDiag;
+use super::{hosts, resolv_conf};
 
 /// A network namespace to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,10 @@ pub struct Namespace {
     pub routers: Vec<IpAddr>,
     /// Nameservers that programs find; none: those of the host.
     pub nameservers: Vec<IpAddr>,
+    /// Name of the machine; None: the host's.
+    pub hostname: Option<String>,
+    /// Lines of hosts(5) in front of those of the host.
+    pub hosts: String,
     /// Whether towpath will ask for the sockets of the namespace.
     pub asked_for_sockets: bool,
 }
@@ -61,7 +66,7 @@ impl Namespace {
     /// # Errors
     /// With the sentence for the user.
     pub fn enter(&self) -> Result<Device> {
-        let user = leave()?;
+        let user = leave(self.hostname.is_some())?;
         let device = self.furnish();
         // AppArmor lets the namespace be made, and takes the rights in it away.
         let forbidden = |error: &anyhow::Error| error.chain().any(is_forbidden);
@@ -96,6 +101,12 @@ impl Namespace {
         if !self.nameservers.is_empty() {
             remarks.extend(resolv_conf::replace(&self.nameservers)?);
         }
+        if !self.hosts.is_empty() {
+            remarks.extend(hosts::add(&self.hosts)?);
+        }
+        if let Some(name) = &self.hostname {
+            hosts::name(name)?;
+        }
         // Without it towpath says what that means for the ports.
         let sockets =
             self.asked_for_sockets.then(|| SockDiag::open(tap.name())).and_then(Result::ok);
@@ -116,14 +127,16 @@ fn settings() -> [(&'static str, String); 4] {
     ]
 }
 
-/// Leaves the namespaces of the host; true where a user namespace was needed for that.
-fn leave() -> Result<bool> {
-    let both = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
-    if unshare(both).is_ok() {
+/// Leaves the namespaces of the host, also that of its `name`; true where a user namespace was
+/// needed for that.
+fn leave(name: bool) -> Result<bool> {
+    let mut all = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
+    all.set(CloneFlags::CLONE_NEWUTS, name);
+    if unshare(all).is_ok() {
         return Ok(false);
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    unshare(both | CloneFlags::CLONE_NEWUSER)
+    unshare(all | CloneFlags::CLONE_NEWUSER)
         .map_err(|errno| anyhow::Error::new(Refusal::of_system(Some(errno as i32))))?;
     // A group may be mapped by its own member only where groups cannot be dropped
     // (user_namespaces(7)).

@@ -21,27 +21,37 @@ const FOLDER: &str = "/etc";
 /// The kernel refuses to mount.
 pub fn replace(nameservers: &[IpAddr]) -> Result<Option<String>> {
     let before = fs::read_to_string(PATH).unwrap_or_default();
+    if bind(PATH, contents(nameservers, &before).as_bytes())? {
+        return Ok(None);
+    }
+    let nameservers = nameservers.iter().map(IpAddr::to_string).collect::<Vec<_>>();
+    Ok(Some(format!(
+        "{PATH} is missing: programs do not know that {} resolve names",
+        nameservers.join(" and ")
+    )))
+}
+
+/// Binds a file with these contents over one of /etc, for all processes of this mount namespace;
+/// false where there is none.
+///
+/// # Errors
+/// The kernel refuses to mount.
+pub fn bind(path: &'static str, contents: &[u8]) -> Result<bool> {
     // The end of a link, as systemd-resolved has one there, which stays reachable below the cover.
-    let file = match openat(CWD, PATH, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+    let file = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => file,
-        Err(Errno::NOENT) => {
-            let nameservers = nameservers.iter().map(IpAddr::to_string).collect::<Vec<_>>();
-            return Ok(Some(format!(
-                "{PATH} is missing: programs do not know that {} resolve names",
-                nameservers.join(" and ")
-            )));
-        }
-        Err(error) => return Err(error).context(PATH),
+        Err(Errno::NOENT) => return Ok(false),
+        Err(error) => return Err(error).context(path),
     };
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("towpath", FOLDER, "tmpfs", flags, c"mode=755,size=64k").context("mount a tmpfs")?;
-    let bound = fs::write(PATH, contents(nameservers, &before)).context(PATH).and_then(|()| {
+    mount("towpath", FOLDER, "tmpfs", flags, c"mode=755,size=16m").context("mount a tmpfs")?;
+    let bound = fs::write(path, contents).context(path).and_then(|()| {
         let place = format!("/proc/self/fd/{}", file.as_raw_fd());
-        mount_bind(PATH, place).with_context(|| format!("bind a file to {PATH}"))
+        mount_bind(path, place).with_context(|| format!("bind a file to {path}"))
     });
     // The bound file stays without the folder from which it comes.
     unmount(FOLDER, UnmountFlags::DETACH).context("unmount a tmpfs")?;
-    bound.map(|()| None)
+    bound.map(|()| true)
 }
 
 /// The new file: the nameservers, and what the old one says of names.

@@ -88,12 +88,15 @@ fn within(
         addresses: namespaced.addresses.iter().map(pair).collect(),
         routers: namespaced.routers.clone(),
         nameservers: namespaced.nameservers.clone(),
+        hostname: args.names.hostname.clone(),
+        hosts: namespaced.hosts.clone(),
         asked_for_sockets: !args.publish.is_empty(),
     };
     let job = Job {
         path: path.to_owned(),
         words: args.program.clone(),
         way: Way::Namespace(namespace),
+        hostname: args.names.hostname.clone(),
         signals: signals.at_start(),
         output_to_error: args.capture.pcap.as_deref().is_some_and(recording::is_output),
         activation,
@@ -161,6 +164,7 @@ fn plan(args: &RunArgs, activation: &mut Option<Activation>, messages: &Messages
     plan.mtu = Some(args.mtu);
     plan.host_loopback = !args.no_host_loopback;
     plan.dns = args.dns;
+    plan.names = args.names.names();
     if args.mtu > MTU_MAX {
         let error = PlanError::Mtu { mtu: args.mtu, most: MTU_MAX, link: "a TAP device".into() };
         return Err(in_options(error));

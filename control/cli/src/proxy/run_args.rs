@@ -10,7 +10,7 @@ use towpath_uplink::{Dns, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::activation::PublishArg;
-use crate::args::{CaptureArgs, StatsFormat, parse_dns, parse_mtu, parse_seconds};
+use crate::args::{CaptureArgs, NameArgs, StatsFormat, parse_dns, parse_mtu, parse_seconds};
 
 /// Options of `towpath proxy run`.
 #[derive(Debug, Args)]
@@ -41,6 +41,9 @@ pub struct RunArgs {
     /// the file of this host.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
+
+    #[command(flatten)]
+    pub names: NameArgs,
 
     /// Do not let the program reach services of this host through the gateway address
     #[arg(long)]

@@ -26,7 +26,9 @@ pub const OUTPUT_RESERVE_PACKETS: usize = 512;
 pub const LOOPBACK_LEN_MAX: usize = 4096;
 
 /// The loopback interface takes packets of any length that IP can state, in bytes.
-pub(super) const LOOPBACK_MTU: u32 = 65535;
+pub const LOOPBACK_MTU: u32 = 65535;
+/// The same as programs are told: Linux's, which is more than IP can state.
+pub const LOOPBACK_MTU_TOLD: u32 = 65536;
 
 /// Neighbours that packets of ours go to, all interfaces together: Linux's `gc_thresh3`. Beyond it the least
 /// recently used goes, so that a scan of a large prefix costs a bounded amount of memory (RFC 6583); counter

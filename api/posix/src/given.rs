@@ -1,0 +1,205 @@
+//! The names that a run was given (`--hostname`, `--add-host`): that of the machine, and hosts.
+//!
+//! The engine has them as a text, see [`call::NAMES`]. libc finds them by this library's
+//! look-ups ([`crate::names`]). Programs that read /etc/hosts themselves find them in front of the
+//! host's lines, in a file in memory as /etc/resolv.conf is one ([`crate::resolver`]).
+
+use std::ffi::CStr;
+use std::net::IpAddr;
+
+use towpath_client::syscall::{self, syscall};
+use towpath_shm::control::{Reply, Request, call};
+
+pub use crate::machine_name::Hostname;
+use crate::{Errno, Posix, Result, resolver};
+
+/// Bytes that sendfile(2) moves at most.
+const COPIED_MAX: usize = 1 << 30;
+
+/// The answer of gethostname(2) in this run; None: that of the kernel.
+pub fn hostname(posix: &'static Posix) -> Option<Hostname> {
+    known(posix).filter(|name| !name.bytes().is_empty())
+}
+
+/// The name, which may be empty; None: the run was given no names.
+fn known(posix: &'static Posix) -> Option<Hostname> {
+    if !posix.is_active() {
+        return None;
+    }
+    posix.machine_name.get_or_ask(|| {
+        // Without an engine it is asked again.
+        let reply = part(posix, 0)?;
+        let payload = reply.payload();
+        let line = payload.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        Some((!payload.is_empty()).then(|| Hostname::new(line)))
+    })
+}
+
+fn part(posix: &'static Posix, from: u32) -> Option<Reply> {
+    posix.call(&Request { call: call::NAMES, a: from, ..Request::default() }).ok()
+}
+
+/// Addresses of a host that the run was given, in their order.
+pub fn addresses(posix: &'static Posix, name: &CStr) -> Vec<IpAddr> {
+    addresses_in(&lines(posix), name.to_bytes())
+}
+
+/// The first name of an address that the run was given.
+pub fn name_of(posix: &'static Posix, ip: IpAddr) -> Option<String> {
+    name_in(&lines(posix), ip)
+}
+
+/// Lines of hosts(5).
+fn lines(posix: &'static Posix) -> String {
+    let mut text = Vec::new();
+    if known(posix).is_some() {
+        each_part(posix, |part| text.extend_from_slice(part));
+    }
+    let text = String::from_utf8(text).unwrap_or_default();
+    text.split_once('\n').map(|(_, lines)| lines.to_owned()).unwrap_or_default()
+}
+
+fn each_part(posix: &'static Posix, mut take: impl FnMut(&[u8])) {
+    let mut from = 0;
+    while let Some(reply) = part(posix, from) {
+        take(reply.payload());
+        // A text goes forwards.
+        if reply.a <= from {
+            break;
+        }
+        from = reply.a;
+    }
+}
+
+fn addresses_in(lines: &str, name: &[u8]) -> Vec<IpAddr> {
+    // Names of DNS do not differ by case (RFC 4343).
+    let has = |words: &mut std::str::SplitWhitespace<'_>| {
+        words.any(|word| word.as_bytes().eq_ignore_ascii_case(name))
+    };
+    let entry = |line: &str| {
+        let mut words = line.split_whitespace();
+        let ip = words.next()?.parse().ok()?;
+        has(&mut words).then_some(ip)
+    };
+    let mut all: Vec<IpAddr> = lines.lines().filter_map(entry).collect();
+    all.sort_by_key(|ip| !ip.is_ipv4());
+    all
+}
+
+fn name_in(lines: &str, ip: IpAddr) -> Option<String> {
+    lines.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next()?.parse() == Ok(ip)).then(|| words.next().map(str::to_owned))?
+    })
+}
+
+/// A file of the host in which the names are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum File {
+    /// Hosts, by lines of hosts(5).
+    Hosts,
+    /// The name of the machine alone.
+    Hostname,
+}
+
+/// The file that a call opens with `flags`, if the run was given names for it.
+pub fn wanted(posix: &'static Posix, path: &CStr, flags: i32) -> Option<File> {
+    let file = match path.to_bytes() {
+        b"/etc/hosts" => File::Hosts,
+        b"/etc/hostname" | b"/proc/sys/kernel/hostname" => File::Hostname,
+        _ => return None,
+    };
+    let given = resolver::reads(flags) && known(posix).is_some();
+    (given && (file == File::Hosts || hostname(posix).is_some())).then_some(file)
+}
+
+/// The program has just opened this file as `fd`: puts one in memory there.
+///
+/// # Errors
+/// As of memfd_create(2) and write(2); `fd` is closed then.
+pub fn put_in_place(posix: &'static Posix, fd: i32, file: File) -> Result<()> {
+    let made = match file {
+        File::Hosts => hosts(posix, fd),
+        File::Hostname => in_memory(|to| {
+            let name = hostname(posix);
+            write(to, name.as_ref().map_or(&[][..], Hostname::bytes))?;
+            write(to, b"\n")
+        }),
+    };
+    resolver::replace(fd, made)
+}
+
+/// The lines of the run, then those of the host, whose file is `fd`.
+fn hosts(posix: &'static Posix, fd: i32) -> Result<i32> {
+    in_memory(|to| {
+        let (mut first, mut result) = (true, Ok(()));
+        each_part(posix, |part| {
+            let end = part.iter().position(|byte| *byte == b'\n').filter(|_| first);
+            first = false;
+            let lines = end.map_or(part, |at| &part[at + 1..]);
+            if result.is_ok() {
+                result = write(to, lines);
+            }
+        });
+        result?;
+        loop {
+            let args = [to as usize, fd as usize, 0, COPIED_MAX, 0, 0];
+            // SAFETY: descriptors and a length.
+            match unsafe { syscall(libc::SYS_sendfile as usize, args) } {
+                Ok(0) => return Ok(()),
+                Ok(_) | Err(libc::EINTR) => {}
+                Err(errno) => return Err(Errno(errno)),
+            }
+        }
+    })
+}
+
+/// A file in memory with what `fill` writes.
+fn in_memory(fill: impl FnOnce(i32) -> Result<()>) -> Result<i32> {
+    let args = [c"hosts".as_ptr() as usize, libc::MFD_CLOEXEC as usize, 0, 0, 0, 0];
+    // SAFETY: a name that lives for ever, and flags.
+    let file = unsafe { syscall(libc::SYS_memfd_create as usize, args) }.map_err(Errno)? as i32;
+    let filled = fill(file).and_then(|()| {
+        let args = [file as usize, 0, libc::SEEK_SET as usize, 0, 0, 0];
+        // SAFETY: a descriptor and numbers.
+        unsafe { syscall(libc::SYS_lseek as usize, args) }.map_err(Errno)
+    });
+    match filled {
+        Ok(_) => Ok(file),
+        Err(errno) => {
+            syscall::close(file);
+            Err(errno)
+        }
+    }
+}
+
+fn write(file: i32, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        let args = [file as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
+        // SAFETY: that many bytes are there.
+        match unsafe { syscall(libc::SYS_write as usize, args) } {
+            Ok(n) => bytes = &bytes[n..],
+            Err(libc::EINTR) => {}
+            Err(errno) => return Err(Errno(errno)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_hosts_are() {
+        let lines = "2001:db8::7\tdb\n192.0.2.7\tdb db.example\n192.0.2.8\tDB\n";
+        let ips = |all: &[&str]| -> Vec<IpAddr> {
+            all.iter().map(|ip| ip.parse().expect("an address")).collect()
+        };
+        assert_eq!(addresses_in(lines, b"Db"), ips(&["192.0.2.7", "192.0.2.8", "2001:db8::7"]));
+        assert_eq!(addresses_in(lines, b"db.example"), ips(&["192.0.2.7"]));
+        assert!(addresses_in(lines, b"192.0.2.7").is_empty());
+        assert_eq!(name_in(lines, ips(&["192.0.2.8"])[0]).as_deref(), Some("DB"));
+        assert_eq!(name_in(lines, ips(&["192.0.2.9"])[0]), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Names that a run has beside those of the host (`--hostname`, `--add-host`).
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use towpath_wire::Prefix;
+
+/// Longest name of a machine (`__NEW_UTS_LEN`).
+const HOSTNAME_MAX: usize = 64;
+/// Longest name of DNS, as text (RFC 1035, section 2.3.4).
+const NAME_MAX: usize = 253;
+
+/// The names of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Answer of gethostname(2); None: the kernel's name.
+    pub hostname: Option<String>,
+    /// Further hosts. The first that has a name wins.
+    pub hosts: Vec<HostEntry>,
+}
+
+/// An address with its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostEntry {
+    /// At least one.
+    pub names: Vec<String>,
+    /// Where they lead.
+    pub ip: IpAddr,
+}
+
+impl Names {
+    /// Lines of hosts(5). The machine's own name leads to `own`, unless an entry has it.
+    pub fn lines(&self, own: impl Iterator<Item = IpAddr>) -> String {
+        let mut text = String::new();
+        for HostEntry { names, ip } in &self.hosts {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{ip}\t{}", names.join(" "));
+        }
+        if let Some(name) = self.hostname.as_ref().filter(|name| !self.is_given(name)) {
+            for ip in own {
+                let _ = writeln!(text, "{ip}\t{name}");
+            }
+        }
+        text
+    }
+
+    /// The text that the engine tells programs, for a stack with these addresses.
+    pub fn text(&self, addresses: &[Prefix]) -> String {
+        if *self == Self::default() {
+            return String::new();
+        }
+        let lines = self.lines(addresses.iter().map(Prefix::addr));
+        format!("{}\n{lines}", self.hostname.as_deref().unwrap_or_default())
+    }
+
+    fn is_given(&self, name: &str) -> bool {
+        let mut all = self.hosts.iter().flat_map(|entry| &entry.names);
+        all.any(|given| given.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A name for gethostname(2).
+///
+/// # Errors
+/// With the sentence for the user.
+pub fn parse_hostname(text: &str) -> Result<String, String> {
+    if is_name(text, HOSTNAME_MAX) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "{text:?} is not a name of a machine: 1 to {HOSTNAME_MAX} letters, digits, '-', '_' and '.'"
+    ))
+}
+
+impl std::str::FromStr for HostEntry {
+    type Err = String;
+
+    /// In the grammar of podman(1): names with `;` between them, a colon, and an address.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| {
+            format!(
+                "{text:?}: {why}; expected NAME:ADDRESS, for example db:192.0.2.7 or db:2001:db8::7"
+            )
+        };
+        let (names, address) = text.split_once(':').ok_or_else(|| wrong("there is no address"))?;
+        if address == "host-gateway" {
+            return Err(wrong(
+                "host-gateway is not known here, give the gateway's address, 10.0.2.2",
+            ));
+        }
+        let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let ip = bare.unwrap_or(address).parse();
+        let ip = ip.map_err(|_| wrong(&format!("{address:?} is not an address")))?;
+        let names: Vec<String> = names.split(';').map(str::to_owned).collect();
+        match names.iter().find(|name| !is_name(name, NAME_MAX)) {
+            Some(name) => Err(wrong(&format!("{name:?} is not a name"))),
+            None => Ok(Self { names, ip }),
+        }
+    }
+}
+
+fn is_name(text: &str, most: usize) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=most).contains(&text.len()) && !text.starts_with(['-', '.']) && text.bytes().all(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_written_as_podman_takes_them() {
+        let entry = |text: &str| text.parse::<HostEntry>();
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
+        let v4 = HostEntry { names: names(&["db"]), ip: [192, 0, 2, 7].into() };
+        assert_eq!(entry("db:192.0.2.7"), Ok(v4));
+        let ip: IpAddr = "2001:db8::7".parse().expect("an address");
+        assert_eq!(entry("a;b.c:2001:db8::7"), Ok(HostEntry { names: names(&["a", "b.c"]), ip }));
+        assert_eq!(entry("a:[2001:db8::7]"), Ok(HostEntry { names: names(&["a"]), ip }));
+        for bad in ["db", "db:", ":192.0.2.7", "a;:192.0.2.7", "a b:192.0.2.7", "a#:192.0.2.7"] {
+            assert!(entry(bad).is_err(), "{bad}");
+        }
+        assert!(entry("host:host-gateway").expect_err("unknown").contains("10.0.2.2"));
+    }
+
+    #[test]
+    fn a_name_of_a_machine_is_one_word_of_hosts() {
+        assert_eq!(parse_hostname("web-1.example").as_deref(), Ok("web-1.example"));
+        assert!(parse_hostname(&"a".repeat(HOSTNAME_MAX)).is_ok());
+        let long = "a".repeat(HOSTNAME_MAX + 1);
+        assert!(
+            ["", "a b", "a\n", "-a", ".", &long].iter().all(|bad| parse_hostname(bad).is_err())
+        );
+    }
+
+    #[test]
+    fn the_machines_name_leads_to_the_stack_unless_an_entry_has_it() {
+        let own = ["10.0.2.15/24".parse().expect("a prefix")];
+        assert_eq!(Names::default().text(&own), "");
+        let host = |text: &str| text.parse::<HostEntry>().expect("an entry");
+        let mut names = Names { hostname: None, hosts: vec![host("db:192.0.2.7")] };
+        assert_eq!(names.text(&own), "\n192.0.2.7\tdb\n");
+        names.hostname = Some("web".into());
+        assert_eq!(names.text(&own), "web\n192.0.2.7\tdb\n10.0.2.15\tweb\n");
+        names.hosts.push(host("WEB:192.0.2.8"));
+        assert_eq!(names.text(&own), "web\n192.0.2.7\tdb\n192.0.2.8\tWEB\n");
+    }
+}

@@ -1,0 +1,31 @@
+//! Options of names, which commands with a PROGRAM have.
+
+#![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
+
+use clap::Args;
+use towpath_uplink::{HostEntry, Names, parse_hostname};
+
+/// Names beside those of the host.
+#[derive(Debug, Args)]
+pub struct NameArgs {
+    /// Name of the machine for the program, in the place of this host's
+    ///
+    /// gethostname(2) and uname(2) say it, and it leads to the addresses of the program.
+    /// HOSTNAME in the program's environment is this name, too.
+    #[arg(long, value_name = "NAME", value_parser = parse_hostname)]
+    pub hostname: Option<String>,
+
+    /// A host for the program, as in /etc/hosts: NAME[;NAME...]:ADDRESS, IPv4 or IPv6
+    ///
+    /// May be given several times. The program finds it before all that this host knows of the
+    /// name, also when it reads /etc/hosts by itself.
+    #[arg(long, value_name = "NAME:ADDRESS")]
+    pub add_host: Vec<HostEntry>,
+}
+
+impl NameArgs {
+    /// For a plan.
+    pub fn names(&self) -> Names {
+        Names { hostname: self.hostname.clone(), hosts: self.add_host.clone() }
+    }
+}
