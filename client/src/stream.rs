@@ -242,7 +242,7 @@ pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
 pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     client.slot(socket).map_or((0, 0), |slot| {
         let queued = program_fifo::queued(slot);
-        (queued, queued.saturating_sub(slot.tx_unacked.load(Relaxed)))
+        (queued, program_fifo::unsent_of(slot, queued))
     })
 }
 

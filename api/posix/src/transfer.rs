@@ -547,18 +547,18 @@ fn datagram_header(
 fn ttl_towards(handle: &Handle, remote: &RawAddr) -> u16 {
     let set = match towards(handle, remote) {
         Some(ip) if ip.is_multicast() => None,
-        Some(IpAddr::V4(_)) => Some(handle.slot.ttl.load(Relaxed)).filter(|ttl| *ttl != 0),
+        Some(IpAddr::V4(_)) => Some(handle.slot.ttl.load(Relaxed).into()).filter(|ttl| *ttl != 0),
         Some(IpAddr::V6(_)) => handle.slot.hops.load(Relaxed).checked_sub(1),
         None => None,
     };
-    set.map_or(DatagramHeader::DEFAULT, |ttl| ttl as u16)
+    set.unwrap_or(DatagramHeader::DEFAULT)
 }
 
 /// IP_TOS or IPV6_TCLASS, as the address's family has it.
 fn class_towards(handle: &Handle, remote: &RawAddr) -> u16 {
     match towards(handle, remote) {
         Some(IpAddr::V6(_)) => handle.slot.tclass.load(Relaxed) as u16,
-        _ => handle.slot.tos.load(Relaxed) as u16,
+        _ => handle.slot.tos.load(Relaxed).into(),
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 use towpath_ring::{EngineRecv, EngineSend, Payload, Windows, take_tx_wanted};
-use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, RawAddr, event, flags};
+use towpath_shm::layout::{
+    AcceptRecord, DatagramHeader, Kind, Plain, RawAddr, event, flags, option_bit,
+};
 use towpath_stack::{
     ChildElsewhere, DatagramError, DatagramMeta, EchoMeta, Elsewhere, ListenerName, ListenerNote,
     PendingId, ShardId, SocketError, SocketEvent, SocketId, Stack,
@@ -21,6 +23,7 @@ use crate::report::EngineCounters;
 use crate::shard::channels::Channels;
 use crate::shard::holds::Holds;
 use crate::shard::linux::state;
+use crate::shard::option_bits::has_bit;
 use crate::shard::place::Place;
 use crate::shard::slots::{
     self, AF_INET6, Child, Holders, Rare, Slots, inherit, present, present_on,
@@ -157,6 +160,7 @@ impl Host {
             // begins: programs write to themselves before they read.
             send.set_generous(true);
         }
+        send.set_scarce(has_bit(self.slots.shared(slot), option_bit::NOTSENT_LOWAT));
         if self.windows.is_ample() {
             // A fresh slot: nobody holds its lock. If not, the program asks.
             send.attach();

@@ -5,6 +5,7 @@ use std::num::NonZeroU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use towpath_ring::take_tx_wanted;
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Slot, event, option_bit, setting};
 use towpath_stack::net::{IfaceId, Interface};
@@ -126,6 +127,7 @@ impl Shard {
             setting::SNDBUF => self.set_send_capacity(slot, clamp(value)),
             // Read from the slot by those who wait.
             setting::RCVLOWAT => self.host.slots.post(slot, event::RX),
+            setting::NOTSENT_LOWAT => self.set_notsent_lowat(slot, value != 0),
             // Read from the slot when it matters: at close.
             setting::LINGER => {}
             setting::DEFER_ACCEPT => {
@@ -167,10 +169,10 @@ impl Shard {
             (setting::NODELAY, u32::from(has_bit(shared, option_bit::NODELAY))),
             (setting::KEEPALIVE, u32::from(has_bit(shared, option_bit::KEEPALIVE))),
             (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed)),
-            (setting::TOS, shared.tos.load(Relaxed)),
+            (setting::TOS, shared.tos.load(Relaxed).into()),
             (setting::TRAFFIC_CLASS, shared.tclass.load(Relaxed)),
-            (setting::TTL, shared.ttl.load(Relaxed)),
-            (setting::HOPS, shared.hops.load(Relaxed)),
+            (setting::TTL, shared.ttl.load(Relaxed).into()),
+            (setting::HOPS, shared.hops.load(Relaxed).into()),
         ];
         let kept = self.host.slots.get(slot).map_or((0, 0, 0), |entry| {
             let rare = entry.rare();
@@ -248,6 +250,17 @@ impl Shard {
         if let Some(send) = send {
             send.set_capacity(doubled);
             // As sock_setsockopt, for those who wait for room.
+            self.host.slots.post(slot, event::TX);
+        }
+    }
+
+    /// TCP_NOTSENT_LOWAT, which the slot has: who waits for room may have some by a higher mark.
+    fn set_notsent_lowat(&mut self, slot: u32, is_set: bool) {
+        let id = self.host.slots.get(slot).and_then(|entry| entry.id);
+        if let Some(send) = id.and_then(|id| self.stack.send_buffer(id)) {
+            send.set_scarce(is_set);
+        }
+        if take_tx_wanted(self.host.slots.shared(slot)) {
             self.host.slots.post(slot, event::TX);
         }
     }

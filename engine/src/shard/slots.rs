@@ -606,15 +606,17 @@ fn reset(slot: &Slot) {
         &slot.sndbuf,
         &slot.user_timeout_ms,
         &slot.linger,
-        &slot.tos,
         &slot.tclass,
-        &slot.ttl,
         &slot.connect_asked,
-        &slot.hops,
         &slot.in_flight,
+        &slot.notsent_lowat,
+        &slot.peek_off,
     ] {
         word.store(0, Relaxed);
     }
+    slot.tos.store(0, Relaxed);
+    slot.ttl.store(0, Relaxed);
+    slot.hops.store(0, Relaxed);
     slot.error.store(0, Relaxed);
     slot.owner.store(0, Relaxed);
     slot.state.store(state::CLOSE, Relaxed);
@@ -640,13 +642,16 @@ pub(crate) fn inherit(child: &Slot, listener: &Slot) {
         (&child.keepcnt, &listener.keepcnt),
         (&child.user_timeout_ms, &listener.user_timeout_ms),
         (&child.linger, &listener.linger),
-        (&child.tos, &listener.tos),
         (&child.tclass, &listener.tclass),
-        (&child.ttl, &listener.ttl),
-        (&child.hops, &listener.hops),
+        (&child.notsent_lowat, &listener.notsent_lowat),
+        (&child.peek_off, &listener.peek_off),
     ] {
         to.store(from.load(Relaxed), Relaxed);
     }
+    for (to, from) in [(&child.tos, &listener.tos), (&child.ttl, &listener.ttl)] {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    child.hops.store(listener.hops.load(Relaxed), Relaxed);
 }
 
 #[cfg(test)]

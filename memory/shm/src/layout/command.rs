@@ -125,6 +125,8 @@ pub mod setting {
     /// SO_RCVLOWAT was lowered to b bytes (in the slot): a reader that waits for more may have
     /// enough.
     pub const RCVLOWAT: u32 = 43;
+    /// TCP_NOTSENT_LOWAT, b = bytes, 0: none (in the slot, too).
+    pub const NOTSENT_LOWAT: u32 = 44;
 }
 }
 

@@ -244,7 +244,7 @@ fn header(handle: &Handle, remote: RawAddr, len: u32) -> io::Result<DatagramHead
         len,
         remote,
         tos: DatagramHeader::DEFAULT,
-        ttl: ttl.map_or(DatagramHeader::DEFAULT, |ttl| ttl as u16),
+        ttl: ttl.map_or(DatagramHeader::DEFAULT, u16::from),
         ..DatagramHeader::default()
     })
 }
