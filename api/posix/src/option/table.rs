@@ -260,8 +260,8 @@ pub const OPTIONS: &[SocketOption] = &[
         SOCKET,
         libc::SO_PEEK_OFF,
         "SO_PEEK_OFF",
-        Effect::Only { value: -1, otherwise: libc::EOPNOTSUPP },
-        "",
+        Special,
+        "of TCP and UDP; an empty datagram is shown until it is read",
     ),
     opt(
         SOCKET,

@@ -141,6 +141,7 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
         }
         // struct ucred of nobody.
         libc::SO_PEERCRED => [int(0), int(-1), int(-1)].concat(),
+        libc::SO_PEEK_OFF => int((slot.peek_off.load(Relaxed) as i32).wrapping_sub(1)),
         libc::SO_RCVLOWAT => or(&slot.rcvlowat, 1),
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => timeval(slot.rcvtimeo_us.load(Relaxed)),
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => timeval(slot.sndtimeo_us.load(Relaxed)),
@@ -281,6 +282,12 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
         libc::SO_TIMESTAMPING => set_timestamping(handle, bytes),
         libc::SO_LINGER => set_linger(handle, bytes),
         libc::SO_RCVLOWAT => set_low_water(handle, int_of(libc::SOL_SOCKET, bytes)?),
+        libc::SO_PEEK_OFF => {
+            let offset = int_of(libc::SOL_SOCKET, bytes)?;
+            slot.peek_off.store(offset.wrapping_add(1) as u32, Relaxed);
+            set_bit(handle, option_bit::PEEK_OFF, offset >= 0);
+            Ok(())
+        }
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => set_timeout(&slot.rcvtimeo_us, bytes),
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => set_timeout(&slot.sndtimeo_us, bytes),
         libc::SO_MARK => fail(libc::EPERM),

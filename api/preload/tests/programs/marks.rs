@@ -2,18 +2,20 @@
 //! the kernel too.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 
 use crate::asleep;
 use crate::harness::Case;
-use crate::sockets::{get, pair, set};
+use crate::sockets::{errno, get, pair, set};
 
 pub const CASES: &[Case] = &[
     ("few_bytes_are_unsent", few_bytes_are_unsent),
     ("a_mark_of_unsent_bytes_is_inherited", a_mark_of_unsent_bytes_is_inherited),
     ("who_waits_to_send_goes_on_below_the_mark", who_waits_to_send_goes_on_below_the_mark),
     ("a_higher_mark_wakes_who_waits_to_send", a_higher_mark_wakes_who_waits_to_send),
+    ("looks_go_on_in_datagrams", looks_go_on_in_datagrams),
+    ("looks_go_on_in_a_stream", looks_go_on_in_a_stream),
 ];
 
 const SOCKET: i32 = libc::SOL_SOCKET;
@@ -118,4 +120,87 @@ fn a_higher_mark_wakes_who_waits_to_send() {
         assert_eq!(set(fd, TCP, libc::TCP_NOTSENT_LOWAT, 1 << 20), Ok(()));
         sends.join().unwrap().unwrap();
     });
+}
+
+/// Up to `room` bytes, or the errno.
+fn recv(fd: RawFd, room: usize, flags: i32) -> Result<String, i32> {
+    let mut bytes = vec![0; room];
+    // SAFETY: as many bytes as are there.
+    let n = unsafe { libc::recv(fd, bytes.as_mut_ptr().cast(), room, flags) };
+    if n < 0 {
+        return Err(errno());
+    }
+    bytes.truncate(n as usize);
+    Ok(String::from_utf8(bytes).unwrap())
+}
+
+fn peek_off(fd: RawFd) -> i32 {
+    get(fd, SOCKET, libc::SO_PEEK_OFF).unwrap()
+}
+
+/// As __skb_try_recv_from_queue and sk_peek_offset_bwd.
+fn looks_go_on_in_datagrams() {
+    const PEEK: i32 = libc::MSG_PEEK;
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let fd = socket.as_raw_fd();
+    assert_eq!(peek_off(fd), -1);
+    assert_eq!(set(fd, SOCKET, libc::SO_PEEK_OFF, 0), Ok(()));
+    for datagram in ["abcdef", "ghij"] {
+        socket.send_to(datagram.as_bytes(), socket.local_addr().unwrap()).unwrap();
+    }
+    for (room, flags, seen, then) in [
+        (2, 0, "ab", 2),
+        (2, 0, "cd", 4),
+        (9, 0, "ef", 6),
+        (3, 0, "ghi", 9),
+        (0, libc::MSG_TRUNC, "", 13),
+    ] {
+        let flags = PEEK | flags;
+        // A length that is told and not copied is no text.
+        match room {
+            // SAFETY: no bytes.
+            0 => assert_eq!(unsafe { libc::recv(fd, std::ptr::null_mut(), 0, flags) }, 4),
+            _ => assert_eq!(recv(fd, room, flags).as_deref(), Ok(seen)),
+        }
+        assert_eq!(peek_off(fd), then, "{seen}");
+    }
+    assert_eq!(recv(fd, 9, PEEK | libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+    // A read moves it back by what it gave.
+    assert_eq!(recv(fd, 9, 0).as_deref(), Ok("abcdef"));
+    assert_eq!(peek_off(fd), 7);
+    assert_eq!(set(fd, SOCKET, libc::SO_PEEK_OFF, 3), Ok(()));
+    assert_eq!(recv(fd, 9, PEEK).as_deref(), Ok("j"));
+    assert_eq!(set(fd, SOCKET, libc::SO_PEEK_OFF, -1), Ok(()));
+    for _ in 0..2 {
+        assert_eq!(recv(fd, 9, PEEK).as_deref(), Ok("ghij"));
+    }
+    assert_eq!(peek_off(fd), -1);
+}
+
+/// As tcp_recvmsg_locked.
+fn looks_go_on_in_a_stream() {
+    const PEEK: i32 = libc::MSG_PEEK;
+    let (mut a, b) = pair();
+    let fd = b.as_raw_fd();
+    assert_eq!(set(fd, SOCKET, libc::SO_PEEK_OFF, 0), Ok(()));
+    a.write_all(b"abcdef").unwrap();
+    assert_eq!(recv(fd, 2, PEEK).as_deref(), Ok("ab"));
+    assert_eq!(recv(fd, 9, PEEK).as_deref(), Ok("cdef"));
+    assert_eq!((peek_off(fd), recv(fd, 9, PEEK | libc::MSG_DONTWAIT)), (6, Err(libc::EAGAIN)));
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(move || recv(fd, 9, PEEK));
+        asleep::others();
+        a.write_all(b"gh").unwrap();
+        assert_eq!(looks.join().unwrap().as_deref(), Ok("gh"));
+    });
+    assert_eq!(recv(fd, 3, 0).as_deref(), Ok("abc"));
+    assert_eq!((peek_off(fd), recv(fd, 9, PEEK | libc::MSG_DONTWAIT)), (5, Err(libc::EAGAIN)));
+    // SAFETY: no bytes are written: they are counted.
+    let counted = unsafe {
+        assert_eq!(set(fd, SOCKET, libc::SO_PEEK_OFF, 1), Ok(()));
+        libc::recv(fd, std::ptr::null_mut(), 9, PEEK | libc::MSG_TRUNC)
+    };
+    assert_eq!((counted, peek_off(fd)), (4, 5));
+    assert_eq!(recv(fd, 9, 0).as_deref(), Ok("defgh"));
+    assert_eq!(peek_off(fd), 0);
 }
