@@ -579,6 +579,7 @@ fn datagram_header(
         ttl,
         segment_size,
         reserved: 0,
+        drops: 0,
     })
 }
 

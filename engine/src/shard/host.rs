@@ -550,21 +550,26 @@ impl towpath_stack::Host for Host {
         let Some(entry) = self.slots.get_mut(user) else {
             return false;
         };
+        let (family, owned) = (entry.family, entry.owned.as_deref_mut());
+        let Some((rx, drops)) =
+            owned.and_then(|owned| owned.rx.as_mut().zip(Some(&mut owned.drops)))
+        else {
+            return false;
+        };
         let header = DatagramHeader {
             len: payload.len(),
             ifindex: u32::from(meta.iface.0) + 1,
-            remote: present_on(entry.family, meta.remote, Some(meta.iface)),
-            local: present(entry.family, meta.local),
+            remote: present_on(family, meta.remote, Some(meta.iface)),
+            local: present(family, meta.local),
             time_ns: unix_ns,
             tos: u16::from(meta.tos),
             ttl: u16::from(meta.ttl),
             segment_size: 0,
             reserved: 0,
-        };
-        let Some(rx) = entry.owned.as_deref_mut().and_then(|owned| owned.rx.as_mut()) else {
-            return false;
+            drops: *drops,
         };
         if !rx.push_record(header.as_bytes(), payload) {
+            *drops += 1;
             return false;
         }
         self.watch_memory(user);

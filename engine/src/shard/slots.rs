@@ -194,6 +194,8 @@ pub(crate) struct Owned {
     pub rx: Option<EngineRecv>,
     /// Datagrams.
     pub tx: Option<EngineSend>,
+    /// Datagrams that found no room in `rx`.
+    pub drops: u64,
     /// Reports that the program has not read (IP_RECVERR), oldest first.
     pub errors: VecDeque<DatagramError>,
     /// When datagrams were sent that the program wants to know of, oldest first.

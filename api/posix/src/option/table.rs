@@ -255,7 +255,13 @@ pub const OPTIONS: &[SocketOption] = &[
     opt(SOCKET, libc::SO_MARK, "SO_MARK", Special, "reads 0; setting needs a privilege on Linux"),
     opt(SOCKET, libc::SO_PROTOCOL, "SO_PROTOCOL", Special, "read only"),
     opt(SOCKET, libc::SO_DOMAIN, "SO_DOMAIN", Special, "read only"),
-    opt(SOCKET, libc::SO_RXQ_OVFL, "SO_RXQ_OVFL", only(0), ""),
+    opt(
+        SOCKET,
+        libc::SO_RXQ_OVFL,
+        "SO_RXQ_OVFL",
+        flag(bit::RXQ_OVFL, 0),
+        "counts what found the receive buffer full, not what had a wrong checksum",
+    ),
     opt(
         SOCKET,
         libc::SO_PEEK_OFF,

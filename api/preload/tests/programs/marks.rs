@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use crate::asleep;
 use crate::harness::Case;
 use crate::sockets::{errno, get, pair, set};
+use crate::values::receive;
 
 pub const CASES: &[Case] = &[
     ("few_bytes_are_unsent", few_bytes_are_unsent),
@@ -16,6 +17,7 @@ pub const CASES: &[Case] = &[
     ("a_higher_mark_wakes_who_waits_to_send", a_higher_mark_wakes_who_waits_to_send),
     ("looks_go_on_in_datagrams", looks_go_on_in_datagrams),
     ("looks_go_on_in_a_stream", looks_go_on_in_a_stream),
+    ("lost_datagrams_are_counted", lost_datagrams_are_counted),
 ];
 
 const SOCKET: i32 = libc::SOL_SOCKET;
@@ -203,4 +205,32 @@ fn looks_go_on_in_a_stream() {
     assert_eq!((counted, peek_off(fd)), (4, 5));
     assert_eq!(recv(fd, 9, 0).as_deref(), Ok("defgh"));
     assert_eq!(peek_off(fd), 0);
+}
+
+/// As sock_recv_drops. Each round sends more than there is room for, unless all of them are read
+/// meanwhile.
+fn lost_datagrams_are_counted() {
+    const A_ROUND: usize = 100;
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (fd, at) = (socket.as_raw_fd(), socket.local_addr().unwrap());
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert_eq!(set(fd, SOCKET, libc::SO_RCVBUF, 1), Ok(()));
+    assert_eq!(set(fd, SOCKET, libc::SO_RXQ_OVFL, 1), Ok(()));
+    assert_eq!(get(fd, SOCKET, libc::SO_RXQ_OVFL), Ok(1));
+    let (mut lost, mut told) = (0, Vec::new());
+    while lost == 0 {
+        (0..A_ROUND).for_each(|_| assert_eq!(sender.send_to(&[7; 40], at).unwrap(), 40));
+        lost += A_ROUND;
+        while is_ready(fd, libc::POLLIN, 300) {
+            assert_eq!(receive(fd, 0).0, 40);
+            lost -= 1;
+        }
+        sender.send_to(b"last", at).unwrap();
+        told = receive(fd, 0).1;
+    }
+    let count = (SOCKET, libc::SO_RXQ_OVFL, (lost as u32).to_ne_bytes().to_vec());
+    assert_eq!(told, [count]);
+    assert_eq!(set(fd, SOCKET, libc::SO_RXQ_OVFL, 0), Ok(()));
+    sender.send_to(b"none", at).unwrap();
+    assert_eq!(receive(fd, 0).1, []);
 }
