@@ -109,6 +109,16 @@ impl Shard {
                 self.keep(slot, |rare| rare.syn_retries = retries);
                 SocketOption::SynRetries(retries)
             }
+            setting::MIN_TTL => {
+                let ttl = value.min(255) as u8;
+                self.keep(slot, |rare| rare.min_ttl = ttl);
+                SocketOption::MinTtl(ttl)
+            }
+            setting::MIN_HOPS => {
+                let hops = value.min(255) as u8;
+                self.keep(slot, |rare| rare.min_hops = hops);
+                SocketOption::MinHops(hops)
+            }
             setting::LINGER2 => {
                 let seconds = (value as i32).clamp(-1, 120) as i8;
                 self.keep(slot, |rare| rare.linger2_s = seconds);
@@ -174,14 +184,20 @@ impl Shard {
             (setting::TTL, shared.ttl.load(Relaxed).into()),
             (setting::HOPS, shared.hops.load(Relaxed).into()),
         ];
-        let kept = self.host.slots.get(slot).map_or((0, 0, 0), |entry| {
+        let entry = self.host.slots.get(slot);
+        let kept = entry.map_or((0, 0, 0), |entry| {
             let rare = entry.rare();
             (rare.syn_retries, rare.linger2_s, rare.mss_max)
         });
+        let hops_min = entry.map_or((0, 0), |entry| (entry.rare().min_ttl, entry.rare().min_hops));
         for (what, value) in words {
             if value != 0 {
                 self.set(now, slot, what, u64::from(value));
             }
+        }
+        if hops_min != (0, 0) {
+            self.set(now, slot, setting::MIN_TTL, hops_min.0.into());
+            self.set(now, slot, setting::MIN_HOPS, hops_min.1.into());
         }
         if kept.0 != 0 {
             self.set(now, slot, setting::SYNCNT, kept.0.into());

@@ -68,6 +68,10 @@ pub(crate) struct Rare {
     pub free_bind: bool,
     /// TCP_SYNCNT; 0: never set.
     pub syn_retries: u8,
+    /// IP_MINTTL and IPV6_MINHOPCOUNT.
+    pub min_ttl: u8,
+    /// See `min_ttl`.
+    pub min_hops: u8,
     /// TCP_MAXSEG; 0: what the path carries.
     pub mss_max: u16,
     /// TCP_LINGER2; 0: the default.
@@ -96,6 +100,8 @@ static ORDINARY: Rare = Rare {
     window_clamp: 0,
     free_bind: false,
     syn_retries: 0,
+    min_ttl: 0,
+    min_hops: 0,
     mss_max: 0,
     linger2_s: 0,
     parked: None,

@@ -13,6 +13,8 @@ pub const TCP_INQ: i32 = 36;
 pub const SO_BINDTOIFINDEX: i32 = 62;
 /// As above.
 pub const IPV6_MULTICAST_ALL: i32 = 29;
+/// As above.
+pub const IPV6_MINHOPCOUNT: i32 = 73;
 /// As above, and the three that follow.
 pub const MCAST_JOIN_GROUP: i32 = 42;
 /// See [`MCAST_JOIN_GROUP`].
@@ -386,7 +388,7 @@ pub const OPTIONS: &[SocketOption] = &[
         flag(bit::ORIGDSTADDR, 0),
         "of UDP; nothing redirects, so that it is where the datagram was sent to",
     ),
-    opt(IP, libc::IP_MINTTL, "IP_MINTTL", only(0), ""),
+    opt(IP, libc::IP_MINTTL, "IP_MINTTL", told(setting::MIN_TTL, 0, 255, 0), "of TCP, as on Linux"),
     opt(
         IP,
         libc::IP_BIND_ADDRESS_NO_PORT,
@@ -420,6 +422,13 @@ pub const OPTIONS: &[SocketOption] = &[
         "off before it is set on an AF_INET6 socket",
     ),
     opt(V6, libc::IPV6_UNICAST_HOPS, "IPV6_UNICAST_HOPS", Special, ""),
+    opt(
+        V6,
+        IPV6_MINHOPCOUNT,
+        "IPV6_MINHOPCOUNT",
+        told(setting::MIN_HOPS, 0, 255, 0),
+        "of TCP, as on Linux",
+    ),
     opt(V6, libc::IPV6_MULTICAST_IF, "IPV6_MULTICAST_IF", asked(0), ""),
     opt(
         V6,

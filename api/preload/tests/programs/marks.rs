@@ -2,7 +2,7 @@
 //! the kernel too.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 
 use crate::asleep;
@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("looks_go_on_in_datagrams", looks_go_on_in_datagrams),
     ("looks_go_on_in_a_stream", looks_go_on_in_a_stream),
     ("lost_datagrams_are_counted", lost_datagrams_are_counted),
+    ("segments_from_far_away_are_dropped", segments_from_far_away_are_dropped),
 ];
 
 const SOCKET: i32 = libc::SOL_SOCKET;
@@ -85,7 +86,7 @@ fn few_bytes_are_unsent() {
 }
 
 fn a_mark_of_unsent_bytes_is_inherited() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     assert_eq!(set(listener.as_raw_fd(), TCP, libc::TCP_NOTSENT_LOWAT, LOWAT), Ok(()));
     let _b = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut a = listener.accept().unwrap().0;
@@ -233,4 +234,37 @@ fn lost_datagrams_are_counted() {
     assert_eq!(set(fd, SOCKET, libc::SO_RXQ_OVFL, 0), Ok(()));
     sender.send_to(b"none", at).unwrap();
     assert_eq!(receive(fd, 0).1, []);
+}
+
+/// As tcp_v4_rcv and tcp_v6_rcv: SYNs to a listener, and segments of connections.
+fn segments_from_far_away_are_dropped() {
+    const MINHOPCOUNT: i32 = 73;
+    let v4 = (libc::IPPROTO_IP, libc::IP_TTL, libc::IP_MINTTL);
+    let v6 = (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, MINHOPCOUNT);
+    for (at, (level, hops, least)) in [("127.0.0.1:0", v4), ("[::1]:0", v6)] {
+        let listener = TcpListener::bind(at).unwrap();
+        let fd = listener.as_raw_fd();
+        for wrong in [-1, 256] {
+            assert_eq!(set(fd, level, least, wrong), Err(libc::EINVAL));
+        }
+        assert_eq!((get(fd, level, least), set(fd, level, least, 255)), (Ok(0), Ok(())));
+        let to = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let connects = scope.spawn(move || TcpStream::connect(to).unwrap());
+            assert!(!is_ready(fd, libc::POLLIN, 500), "its SYN has come over hops");
+            assert_eq!(set(fd, level, least, 64), Ok(()));
+            // The next SYN is in time.
+            let (mut near, mut far) = (listener.accept().unwrap().0, connects.join().unwrap());
+            let (near_fd, far_fd) = (near.as_raw_fd(), far.as_raw_fd());
+            assert_eq!(get(near_fd, level, least), Ok(64), "as its listener has");
+            assert_eq!(set(far_fd, level, hops, 63), Ok(()));
+            far.write_all(b"x").unwrap();
+            assert!(!is_ready(near_fd, libc::POLLIN, 300), "too far");
+            // A later copy comes from nearer.
+            assert_eq!(set(far_fd, level, hops, 64), Ok(()));
+            let mut byte = [0];
+            near.read_exact(&mut byte).unwrap();
+            assert_eq!(&byte, b"x");
+        });
+    }
 }

@@ -127,6 +127,10 @@ pub mod setting {
     pub const RCVLOWAT: u32 = 43;
     /// TCP_NOTSENT_LOWAT, b = bytes, 0: none (in the slot, too).
     pub const NOTSENT_LOWAT: u32 = 44;
+    /// IP_MINTTL.
+    pub const MIN_TTL: u32 = 45;
+    /// IPV6_MINHOPCOUNT.
+    pub const MIN_HOPS: u32 = 46;
 }
 }
 
