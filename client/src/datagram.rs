@@ -19,11 +19,14 @@ pub struct Received {
     pub header: DatagramHeader,
     /// Bytes that found room in the buffers.
     pub copied: usize,
+    /// Bytes of it before the first that was copied: looks can begin further on.
+    pub skipped: usize,
 }
 
-/// Takes the next datagram (with `keep`: looks at it). What does not fit `buffers` is lost, as
-/// recv(2) says of datagrams; [`Received::header`] has its whole length. None: shut down for
-/// reading. One attempt.
+/// Takes the next datagram. What does not fit `buffers` is lost, as recv(2) says of datagrams;
+/// [`Received::header`] has its whole length. With `keep` it stays, and so many bytes are passed
+/// over first, by whole datagrams as far as they go (`__skb_try_recv_from_queue`). None: shut down
+/// for reading. One attempt.
 ///
 /// # Errors
 /// - `WouldBlock`: there is none;
@@ -36,7 +39,7 @@ pub unsafe fn recv(
     client: &Client,
     socket: Socket,
     buffers: &[Buffer],
-    keep: bool,
+    keep: Option<u32>,
 ) -> Result<Option<Received>, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
@@ -44,31 +47,33 @@ pub unsafe fn recv(
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     take_error(slot)?;
-    let (header, copied, tell) = loop {
+    let (received, tell) = loop {
         let start = program_fifo::start(slot);
-        let Some(header) = next_header(client, slot) else {
+        let Some((at, skip, header)) = seek(client, slot, keep.unwrap_or(0)) else {
             if slot.shut.load(Relaxed) & shut::READ != 0 {
                 return Ok(None);
             }
             return Err(Error::WouldBlock);
         };
         // SAFETY: the caller's promise.
-        let copied = unsafe { peek(client, slot, HEADER, header.len as usize, buffers) };
-        let taken = if keep {
+        let copied = unsafe {
+            peek(client, slot, at + HEADER + skip, (header.len - skip) as usize, buffers)
+        };
+        let taken = if keep.is_some() {
             program_fifo::peeked_from(slot, start)
         } else {
             program_fifo::consume_from(slot, start, footprint(header.len))
         };
         // None: a signal handler took it from under our hands.
         if let Some(tell) = taken {
-            break (header, copied, tell);
+            break (Received { header, copied, skipped: skip as usize }, tell);
         }
     };
     drop(guard);
     if tell {
         client.socket_command(socket, op::RX_SPACE, 0, 0);
     }
-    Ok(Some(Received { header, copied }))
+    Ok(Some(received))
 }
 
 /// Length of the next datagram, 0 when there is none (FIONREAD).
@@ -139,15 +144,34 @@ pub unsafe fn send(
 }
 
 fn next_header(client: &Client, slot: &Slot) -> Option<DatagramHeader> {
-    let unread = program_fifo::unread(slot);
+    header_at(client, slot, 0)
+}
+
+/// The header that begins `at` bytes behind the start.
+fn header_at(client: &Client, slot: &Slot, at: u32) -> Option<DatagramHeader> {
+    let unread = program_fifo::unread(slot).checked_sub(at)?;
     if unread < HEADER {
         return None;
     }
     let mut bytes = [0; HEADER as usize];
-    program_fifo::peek(client.region(), slot, 0, &mut bytes);
+    program_fifo::peek(client.region(), slot, at, &mut bytes);
     let mut header = DatagramHeader::from_bytes(&bytes);
     header.len = header.len.min(unread - HEADER);
     Some(header)
+}
+
+/// Where the datagram begins in which byte `skip` of all payloads is, that byte in its payload, and
+/// its header.
+fn seek(client: &Client, slot: &Slot, mut skip: u32) -> Option<(u32, u32, DatagramHeader)> {
+    let mut at = 0;
+    loop {
+        let header = header_at(client, slot, at)?;
+        if skip == 0 || skip < header.len {
+            return Some((at, skip, header));
+        }
+        skip -= header.len;
+        at += footprint(header.len);
+    }
 }
 
 fn footprint(len: u32) -> u32 {

@@ -101,15 +101,16 @@ fn readable(slot: &Slot) -> bool {
     unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2
 }
 
-/// sk_stream_is_writeable: free memory is at least half of what is queued. Without memory it is
-/// writable too: the write asks for memory.
+/// sk_stream_is_writeable: free memory is at least half of what is queued, and little is unsent.
+/// Without memory it is writable too: the write asks for memory.
 fn writable(slot: &Slot) -> bool {
-    let (room, queued) = (program_fifo::room(slot), program_fifo::queued(slot));
+    let (room, queued) = (program_fifo::space(slot), program_fifo::queued(slot));
     // `tx_goal` is an offer to sockets that have transmit memory; one without any asks for its
     // first.
     let goal = if slot.tx_cap.load(Acquire) == 0 { 0 } else { slot.tx_goal.load(Relaxed) };
     let more = goal.saturating_sub(queued);
-    lacks_memory(slot) || room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2
+    let has_room = room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2;
+    (lacks_memory(slot) || has_room) && program_fifo::is_below_lowat(slot)
 }
 
 /// Whether a command TX_WINDOW would help: the socket has no transmit memory and was not told that
@@ -123,7 +124,7 @@ pub(crate) fn lacks_memory(slot: &Slot) -> bool {
 pub(crate) fn may_have_more(slot: &Slot) -> bool {
     slot.tx_cap.load(Acquire) != 0
         && slot.tx_goal.load(Acquire) > slot.tx_limit.load(Acquire)
-        && program_fifo::room(slot) == 0
+        && program_fifo::space(slot) == 0
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ pub enum OnError {
     Leave,
 }
 
-/// Reads what is there into `buffers`; with `keep` it stays unread. 0: end of file (or no room in
+/// Reads what is there into `buffers`; with `keep` it stays unread, and that many bytes are passed
+/// over first. 0: end of file (or no room in
 /// `buffers`). One attempt.
 ///
 /// # Errors
@@ -35,7 +36,7 @@ pub unsafe fn recv(
     client: &Client,
     socket: Socket,
     buffers: &[Buffer],
-    keep: bool,
+    keep: Option<u32>,
     on_error: OnError,
 ) -> Result<usize, Error> {
     if client.is_dead() {
@@ -48,11 +49,11 @@ pub unsafe fn recv(
     loop {
         let start = program_fifo::start(slot);
         // SAFETY: the caller's promise.
-        let done = unsafe { peek(client, slot, 0, usize::MAX, buffers) };
+        let done = unsafe { peek(client, slot, keep.unwrap_or(0), usize::MAX, buffers) };
         if done == 0 {
             break;
         }
-        let taken = if keep {
+        let taken = if keep.is_some() {
             program_fifo::peeked_from(slot, start)
         } else {
             program_fifo::consume_from(slot, start, done as u32)
@@ -148,19 +149,19 @@ pub fn discard(
     Ok(n as usize)
 }
 
-/// How many of `n` bytes could be read now, which stay (MSG_PEEK with MSG_TRUNC on a stream). 0:
-/// end of file. One attempt.
+/// How many of `n` bytes behind the first `skip` could be read now, which stay (MSG_PEEK with
+/// MSG_TRUNC on a stream). 0: end of file. One attempt.
 ///
 /// # Errors
 /// As for [`recv`].
-pub fn measure(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
+pub fn measure(client: &Client, socket: Socket, skip: u32, n: usize) -> Result<usize, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let end = End::of(slot);
-    match n.min(program_fifo::unread(slot) as usize) {
+    match n.min(program_fifo::unread(slot).saturating_sub(skip) as usize) {
         0 => why_nothing(slot, end, OnError::Tell),
         n => Ok(n),
     }
@@ -242,7 +243,7 @@ pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
 pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     client.slot(socket).map_or((0, 0), |slot| {
         let queued = program_fifo::queued(slot);
-        (queued, queued.saturating_sub(slot.tx_unacked.load(Relaxed)))
+        (queued, program_fifo::unsent_of(slot, queued))
     })
 }
 

@@ -209,6 +209,10 @@ fn write_times(handle: &Handle, time_ns: u64, out: &mut Writer<'_>) {
 pub(crate) fn write_about_datagram(handle: &Handle, header: &DatagramHeader, out: &mut Writer<'_>) {
     let bits = handle.slot.option_bits.load(Relaxed);
     write_times(handle, header.time_ns, out);
+    // sock_recv_drops: 32 bits, and none before the first loss.
+    if bits & option_bit::RXQ_OVFL != 0 && header.drops != 0 {
+        out.put(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &(header.drops as u32).to_ne_bytes());
+    }
     let (tos, ttl) = (i32::from(header.tos), i32::from(header.ttl));
     let v6_socket = handle.slot.family.load(Relaxed) == address::INET6;
     let shown =

@@ -154,7 +154,7 @@ fn from_socket(
     // Looked at first, taken when the pipe has it: nothing is lost when the pipe is full.
     // SAFETY: the chunk is ours.
     let attempt =
-        || unsafe { stream::recv(handle.client, handle.socket, &[buffer], true, OnError::Tell) };
+        || unsafe { stream::recv(handle.client, handle.socket, &[buffer], Some(0), OnError::Tell) };
     let len = handle.blocking(patience, attempt)?;
     if len == 0 {
         return Ok(0);

@@ -137,10 +137,15 @@ unsafe fn recv_stream(
         _ => wanted,
     };
     if keep {
-        let look = || match truncate {
-            true => stream::measure(client, socket, wanted),
-            // SAFETY: as for this function.
-            false => unsafe { stream::recv(client, socket, buffers, true, OnError::Tell) },
+        let look = || {
+            let skip = peek_offset(handle);
+            match truncate {
+                true => stream::measure(client, socket, skip, wanted),
+                // SAFETY: as for this function.
+                false => unsafe {
+                    stream::recv(client, socket, buffers, Some(skip), OnError::Tell)
+                },
+            }
         };
         let len = handle.blocking(patience, || match look() {
             Ok(n) if n > 0 && n < enough && !ended(handle) => Err(Error::WouldBlock),
@@ -155,12 +160,13 @@ unsafe fn recv_stream(
             // The connection's error: the look that found it has taken it.
             told => Err(told),
         })?;
+        move_peek_offset(handle, keep, len);
         return Ok(Arrival { len, ..Arrival::default() });
     }
     let take = |parts: &[Buffer], n, on_error| match truncate {
         true => stream::discard(client, socket, n, on_error),
         // SAFETY: as for this function; parts of the same buffers.
-        false => unsafe { stream::recv(client, socket, parts, false, on_error) },
+        false => unsafe { stream::recv(client, socket, parts, None, on_error) },
     };
     let mut len = handle.blocking(patience, || take(buffers, wanted, OnError::Tell))?;
     let mut rest: Vec<Buffer> = Vec::new();
@@ -172,7 +178,33 @@ unsafe fn recv_stream(
             Ok(n) => len += n,
         }
     }
+    move_peek_offset(handle, keep, len);
     Ok(Arrival { len, ..Arrival::default() })
+}
+
+/// SO_PEEK_OFF: where a look at what is unread begins.
+fn peek_offset(handle: &Handle) -> u32 {
+    match handle.slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF {
+        0 => 0,
+        _ => handle.slot.peek_off.load(Relaxed).saturating_sub(1),
+    }
+}
+
+/// As sk_peek_offset_fwd and sk_peek_offset_bwd: looks move it on, and reads back.
+fn move_peek_offset(handle: &Handle, keep: bool, len: usize) {
+    let slot = handle.slot;
+    if slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF == 0 {
+        return;
+    }
+    let by = u32::try_from(len).unwrap_or(u32::MAX);
+    let moved = |offset: u32| match keep {
+        true => offset.saturating_add(by).min(i32::MAX as u32),
+        false => offset.saturating_sub(by),
+    };
+    // Switched off meanwhile: it stays so.
+    let _ = slot.peek_off.fetch_update(Relaxed, Relaxed, |word| {
+        (1..=1 << 31).contains(&word).then(|| moved(word - 1) + 1)
+    });
 }
 
 fn ended(handle: &Handle) -> bool {
@@ -188,17 +220,25 @@ unsafe fn recv_datagram(
     patience: Patience,
 ) -> Result<Arrival> {
     let keep = flags & libc::MSG_PEEK != 0;
-    // SAFETY: the caller's promise.
-    let attempt = || unsafe { datagram::recv(handle.client, handle.socket, buffers, keep) };
+    let attempt = || {
+        // ping_recvmsg knows no SO_PEEK_OFF.
+        let skip = if handle.kind() == Kind::Datagram { peek_offset(handle) } else { 0 };
+        let skip = keep.then_some(skip);
+        // SAFETY: the caller's promise.
+        unsafe { datagram::recv(handle.client, handle.socket, buffers, skip) }
+    };
     let Some(received) = handle.blocking(patience, attempt)? else {
         // Shut down for reading: 0 for a call that would wait, as on Linux, and EAGAIN for one that
         // would not.
         return if patience.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
     };
     let whole = received.header.len as usize;
-    let truncated = received.copied < whole;
+    // As udp_recvmsg: behind an offset, too, the whole datagram is what would have to fit.
+    let room = Buffer::total(buffers);
+    let truncated = room <= whole - received.skipped && room < whole;
     let len = if flags & libc::MSG_TRUNC != 0 { whole } else { received.copied };
     let flags = if truncated { libc::MSG_TRUNC } else { 0 };
+    move_peek_offset(handle, keep, len);
     Ok(Arrival { len, header: Some(received.header), flags, report: None })
 }
 
@@ -547,6 +587,7 @@ fn datagram_header(
         ttl,
         segment_size,
         reserved: 0,
+        drops: 0,
     })
 }
 
@@ -555,18 +596,18 @@ fn datagram_header(
 fn ttl_towards(handle: &Handle, remote: &RawAddr) -> u16 {
     let set = match towards(handle, remote) {
         Some(ip) if ip.is_multicast() => None,
-        Some(IpAddr::V4(_)) => Some(handle.slot.ttl.load(Relaxed)).filter(|ttl| *ttl != 0),
+        Some(IpAddr::V4(_)) => Some(handle.slot.ttl.load(Relaxed).into()).filter(|ttl| *ttl != 0),
         Some(IpAddr::V6(_)) => handle.slot.hops.load(Relaxed).checked_sub(1),
         None => None,
     };
-    set.map_or(DatagramHeader::DEFAULT, |ttl| ttl as u16)
+    set.unwrap_or(DatagramHeader::DEFAULT)
 }
 
 /// IP_TOS or IPV6_TCLASS, as the address's family has it.
 fn class_towards(handle: &Handle, remote: &RawAddr) -> u16 {
     match towards(handle, remote) {
         Some(IpAddr::V6(_)) => handle.slot.tclass.load(Relaxed) as u16,
-        _ => handle.slot.tos.load(Relaxed) as u16,
+        _ => handle.slot.tos.load(Relaxed).into(),
     }
 }
 

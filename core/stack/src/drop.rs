@@ -58,6 +58,8 @@ drop_reasons! {
     TcpTooManyRanges = "tcp_too_many_ranges",
     /// Bytes for which the receive FIFO has no room, though the window had.
     TcpNoRoom = "tcp_no_room",
+    /// A TTL or hop limit below what the socket asks for (IP_MINTTL, IPV6_MINHOPCOUNT).
+    TcpMinTtl = "tcp_min_ttl",
     /// A segment in SYN-SENT that is no SYN, and no reset that may refuse the connection.
     TcpUnexpected = "tcp_unexpected",
     /// In-window bytes for which there was no buffer memory.
@@ -208,6 +210,7 @@ impl DropReason {
             | Self::TcpResetIgnored
             | Self::TcpTooManyRanges
             | Self::TcpNoRoom
+            | Self::TcpMinTtl
             | Self::TcpUnexpected
             | Self::TcpNoMemory
             | Self::ListenOverflow

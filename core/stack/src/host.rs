@@ -179,7 +179,7 @@ pub struct ChildElsewhere<R, S> {
 pub enum SocketEvent {
     /// Bytes were committed to the receive buffer.
     Readable,
-    /// Bytes were released from the send buffer.
+    /// Bytes were released from the send buffer, or sent from one of which little may be unsent.
     Writable,
     /// The handshake of a connect is done.
     Connected,

@@ -57,6 +57,10 @@ pub enum SocketOption {
     Tos(u8),
     /// IPV6_TCLASS: the same octet of IPv6 packets.
     TrafficClass(u8),
+    /// IP_MINTTL: segments over IPv4 with a lower TTL are dropped (RFC 5082), by listeners SYNs.
+    MinTtl(u8),
+    /// IPV6_MINHOPCOUNT: the same of the hop limit of IPv6.
+    MinHops(u8),
     /// SO_BROADCAST: without it, as by default, broadcast addresses are refused ([`crate::SendError::Forbidden`],
     /// [`crate::ConnectError::Forbidden`]).
     Broadcast(bool),
@@ -427,6 +431,8 @@ fn set_stream(
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
         //# The TTL value used to send TCP segments MUST be configurable (MUST-49).
+        SocketOption::MinTtl(ttl) => packet.hops_min.v4 = ttl,
+        SocketOption::MinHops(hops) => packet.hops_min.v6 = hops,
         SocketOption::Ttl(ttl) => packet.hops.v4 = ttl,
         SocketOption::UnicastHops(hops) => packet.hops.v6 = hops,
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9

@@ -26,6 +26,9 @@ impl<H: Host> Stack<H> {
             let Some(event) = connection.poll_event() else {
                 let next = connection.next_timeout().map(|(at, _)| at);
                 self.wheel.set(&mut stream.timer, next, TimerOwner::Socket(index));
+                if !orphan && stream.send.is_room_made_by_sending() {
+                    host.event(user, SocketEvent::Writable);
+                }
                 return;
             };
             let told = match event {

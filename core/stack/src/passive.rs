@@ -69,6 +69,12 @@ impl<H: Host> Stack<H> {
                 return Err(DropReason::TcpNoSocket);
             }
             None => Taker::Owner,
+            Some((_, listener))
+                if incoming.local.ttl
+                    < listener.settings.packet.hops_min.from(incoming.flow.remote) =>
+            {
+                return Err(DropReason::TcpMinTtl);
+            }
             Some((_, listener)) if !self.may_come(listener, incoming.local.iface) => {
                 return Err(DropReason::ListenOverflow);
             }

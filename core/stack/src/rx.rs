@@ -146,6 +146,9 @@ impl<H: Host> Stack<H> {
         else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
         };
+        if incoming.local.ttl < stream.packet.hops_min {
+            return self.drop_local(incoming.local, DropReason::TcpMinTtl, pool);
+        }
         let buffers = stream.buffers();
         let Some(connection) = &mut stream.connection else {
             return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool);

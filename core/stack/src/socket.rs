@@ -204,6 +204,23 @@ pub(crate) struct PacketSettings {
     pub classes: Classes,
     /// TCP_MAXSEG: 0 leaves it to the route.
     pub mss_max: u16,
+    pub hops_min: HopsMin,
+}
+
+/// Least TTL or hop limit of received packets, with a value for each family as [`HopLimits`]. Peers
+/// on the link that send with 255 cannot be imitated from further away (RFC 5082).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct HopsMin {
+    /// IP_MINTTL.
+    pub v4: u8,
+    /// IPV6_MINHOPCOUNT.
+    pub v6: u8,
+}
+
+impl HopsMin {
+    pub fn from(&self, remote: IpAddr) -> u8 {
+        if remote.is_ipv4() { self.v4 } else { self.v6 }
+    }
 }
 
 /// How far unicast packets may go. A socket of both families has a limit for each, as on Linux.
@@ -260,6 +277,7 @@ impl PacketSettings {
             ttl: self.hops.towards(remote),
             class: self.classes.towards(remote),
             mss_max: self.mss_max,
+            hops_min: self.hops_min.from(remote),
         }
     }
 }
@@ -271,6 +289,8 @@ pub(crate) struct FlowSettings {
     pub class: u8,
     /// TCP_MAXSEG: 0 leaves it to the route.
     pub mss_max: u16,
+    /// See [`HopsMin`].
+    pub hops_min: u8,
 }
 
 impl FlowSettings {
@@ -280,10 +300,11 @@ impl FlowSettings {
         remote: IpAddr,
         change: impl FnOnce(&mut PacketSettings) -> T,
     ) -> T {
-        let FlowSettings { ttl, class, mss_max } = *self;
+        let FlowSettings { ttl, class, mss_max, hops_min } = *self;
         let hops = HopLimits { v4: ttl.and_then(NonZeroU8::new), v6: ttl };
         let classes = Classes { v4: class, v6: class };
-        let mut settings = PacketSettings { hops, classes, mss_max };
+        let hops_min = HopsMin { v4: hops_min, v6: hops_min };
+        let mut settings = PacketSettings { hops, classes, mss_max, hops_min };
         let result = change(&mut settings);
         *self = settings.towards(remote);
         result

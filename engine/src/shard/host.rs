@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 use towpath_ring::{EngineRecv, EngineSend, Payload, Windows, take_tx_wanted};
-use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, RawAddr, event, flags};
+use towpath_shm::layout::{
+    AcceptRecord, DatagramHeader, Kind, Plain, RawAddr, event, flags, option_bit,
+};
 use towpath_stack::{
     ChildElsewhere, DatagramError, DatagramMeta, EchoMeta, Elsewhere, ListenerName, ListenerNote,
     PendingId, ShardId, SocketError, SocketEvent, SocketId, Stack,
@@ -21,6 +23,7 @@ use crate::report::EngineCounters;
 use crate::shard::channels::Channels;
 use crate::shard::holds::Holds;
 use crate::shard::linux::state;
+use crate::shard::option_bits::has_bit;
 use crate::shard::place::Place;
 use crate::shard::slots::{
     self, AF_INET6, Child, Holders, Rare, Slots, inherit, present, present_on,
@@ -157,6 +160,7 @@ impl Host {
             // begins: programs write to themselves before they read.
             send.set_generous(true);
         }
+        send.set_scarce(has_bit(self.slots.shared(slot), option_bit::NOTSENT_LOWAT));
         if self.windows.is_ample() {
             // A fresh slot: nobody holds its lock. If not, the program asks.
             send.attach();
@@ -546,21 +550,26 @@ impl towpath_stack::Host for Host {
         let Some(entry) = self.slots.get_mut(user) else {
             return false;
         };
+        let (family, owned) = (entry.family, entry.owned.as_deref_mut());
+        let Some((rx, drops)) =
+            owned.and_then(|owned| owned.rx.as_mut().zip(Some(&mut owned.drops)))
+        else {
+            return false;
+        };
         let header = DatagramHeader {
             len: payload.len(),
             ifindex: u32::from(meta.iface.0) + 1,
-            remote: present_on(entry.family, meta.remote, Some(meta.iface)),
-            local: present(entry.family, meta.local),
+            remote: present_on(family, meta.remote, Some(meta.iface)),
+            local: present(family, meta.local),
             time_ns: unix_ns,
             tos: u16::from(meta.tos),
             ttl: u16::from(meta.ttl),
             segment_size: 0,
             reserved: 0,
-        };
-        let Some(rx) = entry.owned.as_deref_mut().and_then(|owned| owned.rx.as_mut()) else {
-            return false;
+            drops: *drops,
         };
         if !rx.push_record(header.as_bytes(), payload) {
+            *drops += 1;
             return false;
         }
         self.watch_memory(user);

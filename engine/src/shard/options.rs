@@ -5,6 +5,7 @@ use std::num::NonZeroU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use towpath_ring::take_tx_wanted;
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Slot, event, option_bit, setting};
 use towpath_stack::net::{IfaceId, Interface};
@@ -108,6 +109,16 @@ impl Shard {
                 self.keep(slot, |rare| rare.syn_retries = retries);
                 SocketOption::SynRetries(retries)
             }
+            setting::MIN_TTL => {
+                let ttl = value.min(255) as u8;
+                self.keep(slot, |rare| rare.min_ttl = ttl);
+                SocketOption::MinTtl(ttl)
+            }
+            setting::MIN_HOPS => {
+                let hops = value.min(255) as u8;
+                self.keep(slot, |rare| rare.min_hops = hops);
+                SocketOption::MinHops(hops)
+            }
             setting::LINGER2 => {
                 let seconds = (value as i32).clamp(-1, 120) as i8;
                 self.keep(slot, |rare| rare.linger2_s = seconds);
@@ -126,6 +137,7 @@ impl Shard {
             setting::SNDBUF => self.set_send_capacity(slot, clamp(value)),
             // Read from the slot by those who wait.
             setting::RCVLOWAT => self.host.slots.post(slot, event::RX),
+            setting::NOTSENT_LOWAT => self.set_notsent_lowat(slot, value != 0),
             // Read from the slot when it matters: at close.
             setting::LINGER => {}
             setting::DEFER_ACCEPT => {
@@ -167,19 +179,25 @@ impl Shard {
             (setting::NODELAY, u32::from(has_bit(shared, option_bit::NODELAY))),
             (setting::KEEPALIVE, u32::from(has_bit(shared, option_bit::KEEPALIVE))),
             (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed)),
-            (setting::TOS, shared.tos.load(Relaxed)),
+            (setting::TOS, shared.tos.load(Relaxed).into()),
             (setting::TRAFFIC_CLASS, shared.tclass.load(Relaxed)),
-            (setting::TTL, shared.ttl.load(Relaxed)),
-            (setting::HOPS, shared.hops.load(Relaxed)),
+            (setting::TTL, shared.ttl.load(Relaxed).into()),
+            (setting::HOPS, shared.hops.load(Relaxed).into()),
         ];
-        let kept = self.host.slots.get(slot).map_or((0, 0, 0), |entry| {
+        let entry = self.host.slots.get(slot);
+        let kept = entry.map_or((0, 0, 0), |entry| {
             let rare = entry.rare();
             (rare.syn_retries, rare.linger2_s, rare.mss_max)
         });
+        let hops_min = entry.map_or((0, 0), |entry| (entry.rare().min_ttl, entry.rare().min_hops));
         for (what, value) in words {
             if value != 0 {
                 self.set(now, slot, what, u64::from(value));
             }
+        }
+        if hops_min != (0, 0) {
+            self.set(now, slot, setting::MIN_TTL, hops_min.0.into());
+            self.set(now, slot, setting::MIN_HOPS, hops_min.1.into());
         }
         if kept.0 != 0 {
             self.set(now, slot, setting::SYNCNT, kept.0.into());
@@ -248,6 +266,17 @@ impl Shard {
         if let Some(send) = send {
             send.set_capacity(doubled);
             // As sock_setsockopt, for those who wait for room.
+            self.host.slots.post(slot, event::TX);
+        }
+    }
+
+    /// TCP_NOTSENT_LOWAT, which the slot has: who waits for room may have some by a higher mark.
+    fn set_notsent_lowat(&mut self, slot: u32, is_set: bool) {
+        let id = self.host.slots.get(slot).and_then(|entry| entry.id);
+        if let Some(send) = id.and_then(|id| self.stack.send_buffer(id)) {
+            send.set_scarce(is_set);
+        }
+        if take_tx_wanted(self.host.slots.shared(slot)) {
             self.host.slots.post(slot, event::TX);
         }
     }

@@ -68,6 +68,10 @@ pub(crate) struct Rare {
     pub free_bind: bool,
     /// TCP_SYNCNT; 0: never set.
     pub syn_retries: u8,
+    /// IP_MINTTL and IPV6_MINHOPCOUNT.
+    pub min_ttl: u8,
+    /// See `min_ttl`.
+    pub min_hops: u8,
     /// TCP_MAXSEG; 0: what the path carries.
     pub mss_max: u16,
     /// TCP_LINGER2; 0: the default.
@@ -96,6 +100,8 @@ static ORDINARY: Rare = Rare {
     window_clamp: 0,
     free_bind: false,
     syn_retries: 0,
+    min_ttl: 0,
+    min_hops: 0,
     mss_max: 0,
     linger2_s: 0,
     parked: None,
@@ -194,6 +200,8 @@ pub(crate) struct Owned {
     pub rx: Option<EngineRecv>,
     /// Datagrams.
     pub tx: Option<EngineSend>,
+    /// Datagrams that found no room in `rx`.
+    pub drops: u64,
     /// Reports that the program has not read (IP_RECVERR), oldest first.
     pub errors: VecDeque<DatagramError>,
     /// When datagrams were sent that the program wants to know of, oldest first.
@@ -606,15 +614,17 @@ fn reset(slot: &Slot) {
         &slot.sndbuf,
         &slot.user_timeout_ms,
         &slot.linger,
-        &slot.tos,
         &slot.tclass,
-        &slot.ttl,
         &slot.connect_asked,
-        &slot.hops,
         &slot.in_flight,
+        &slot.notsent_lowat,
+        &slot.peek_off,
     ] {
         word.store(0, Relaxed);
     }
+    slot.tos.store(0, Relaxed);
+    slot.ttl.store(0, Relaxed);
+    slot.hops.store(0, Relaxed);
     slot.error.store(0, Relaxed);
     slot.owner.store(0, Relaxed);
     slot.state.store(state::CLOSE, Relaxed);
@@ -640,13 +650,16 @@ pub(crate) fn inherit(child: &Slot, listener: &Slot) {
         (&child.keepcnt, &listener.keepcnt),
         (&child.user_timeout_ms, &listener.user_timeout_ms),
         (&child.linger, &listener.linger),
-        (&child.tos, &listener.tos),
         (&child.tclass, &listener.tclass),
-        (&child.ttl, &listener.ttl),
-        (&child.hops, &listener.hops),
+        (&child.notsent_lowat, &listener.notsent_lowat),
+        (&child.peek_off, &listener.peek_off),
     ] {
         to.store(from.load(Relaxed), Relaxed);
     }
+    for (to, from) in [(&child.tos, &listener.tos), (&child.ttl, &listener.ttl)] {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    child.hops.store(listener.hops.load(Relaxed), Relaxed);
 }
 
 #[cfg(test)]

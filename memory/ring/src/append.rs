@@ -20,7 +20,7 @@ use towpath_shm::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use towpath_shm::layout::Slot;
 
 use crate::lock::{Door, is_still, lock_tx};
-use crate::program_fifo::{queued_at, room, take_dirty, want_room};
+use crate::program_fifo::{room, room_at, take_dirty, want_room};
 
 /// Outcome of an attempt to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,8 +188,7 @@ fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Opti
         }
         let end = plan.base.load(Ordering::SeqCst).wrapping_add((state >> 32) as u32);
         let position = end.wrapping_add(state as u32);
-        let most = slot.tx_cap.load(Ordering::Acquire).min(slot.tx_limit.load(Ordering::Relaxed));
-        let n = wanted.given(most.saturating_sub(queued_at(slot, position)));
+        let n = wanted.given(room_at(slot, position));
         if n == 0 {
             return Some(Appended::Interrupting);
         }

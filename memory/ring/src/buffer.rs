@@ -147,6 +147,12 @@ pub trait SendBuffer {
     /// for new ones when no fragments point to it any more.
     fn release(&mut self, n: u32);
 
+    /// Whether who waits for room has to hear of bytes that were sent, too, not of released ones
+    /// alone.
+    fn is_room_made_by_sending(&self) -> bool {
+        false
+    }
+
     /// Hint: the congestion window is `bytes`; grow towards it if memory allows.
     fn want_capacity(&mut self, bytes: u32);
 }

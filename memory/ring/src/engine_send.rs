@@ -11,6 +11,7 @@ use crate::buffer::SendBuffer;
 use crate::fifo::{Geometry, there};
 use crate::lock::{try_lock_engine, unlock_engine};
 use crate::pins::Memory;
+use crate::program_fifo::{is_below_lowat, space};
 use crate::windows::Windows;
 
 /// Reads from a slot's transmit FIFO. Everything is kept here; of the program's words only
@@ -51,8 +52,7 @@ pub struct EngineSend {
     hostile: bool,
     /// The slot is another FIFO's.
     retired: bool,
-    /// Records: the content is sent whole or not at all.
-    is_for_records: bool,
+    content: Content,
 }
 
 /// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
@@ -75,6 +75,17 @@ fn has_least(window: &Window) -> bool {
 /// two, so in time it writes to all of them.
 fn touched_by(limit: u32) -> u32 {
     limit.max(WINDOW_MIN).next_power_of_two()
+}
+
+/// Kinds of content of a transmit FIFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// Bytes.
+    Stream,
+    /// Bytes of which few may be unsent (TCP_NOTSENT_LOWAT): sending them makes room.
+    ScarceStream,
+    /// Records: the content is sent whole or not at all.
+    Records,
 }
 
 /// Outcome of an attempt to attach memory.
@@ -110,7 +121,7 @@ impl EngineSend {
             generous: false,
             hostile: false,
             retired: false,
-            is_for_records: false,
+            content: Content::Stream,
         };
         let shared = send.shared();
         shared.tx_goal.store(0, Ordering::Relaxed);
@@ -126,8 +137,16 @@ impl EngineSend {
     /// there is no more (`windows.rs`), until there is.
     #[must_use]
     pub fn for_records(mut self) -> Self {
-        self.is_for_records = true;
+        self.content = Content::Records;
         self
+    }
+
+    /// TCP_NOTSENT_LOWAT is set, or not any more: sending bytes makes room
+    /// ([`SendBuffer::is_room_made_by_sending`]). How much is in the slot.
+    pub fn set_scarce(&mut self, scarce: bool) {
+        if self.content != Content::Records {
+            self.content = if scarce { Content::ScarceStream } else { Content::Stream };
+        }
     }
 
     /// Takes note of what the program has written since the last call. False: its position is
@@ -203,7 +222,7 @@ impl EngineSend {
             return Attach::Done;
         }
         let touch = touched_by(self.limit);
-        let least = if self.is_for_records { touch } else { LEAST };
+        let least = if self.content == Content::Records { touch } else { LEAST };
         let Some(window) = self.windows().take_first(self.limit, touch, least) else {
             return Attach::NoMemory;
         };
@@ -439,6 +458,10 @@ impl SendBuffer for EngineSend {
         self.publish_free();
     }
 
+    fn is_room_made_by_sending(&self) -> bool {
+        self.content == Content::ScarceStream
+    }
+
     fn want_capacity(&mut self, bytes: u32) {
         // The FIFO began with a page because memory was short. Its peer reads, so it grows to the
         // size of others once there is enough memory.
@@ -467,9 +490,9 @@ impl Drop for EngineSend {
     }
 }
 
-/// Whether the program is to be woken for room, after [`SendBuffer::release`]: it waits, and a
-/// third of its limit is free (as in Linux's `sk_stream_is_writeable`). True: report
-/// [`towpath_shm::layout::event::TX`]; the wish is cleared.
+/// Whether the program is to be woken for room, after [`SendBuffer::release`]. As for Linux's
+/// `sk_stream_is_writeable`, a third of its limit has to be free, and little unsent. True: the
+/// program waits; report [`towpath_shm::layout::event::TX`]. The wish is cleared.
 pub fn take_tx_wanted(slot: &Slot) -> bool {
     // Pairs with `program_fifo::want_room`: either it sees the room, or we see that it wants some.
     fence(Ordering::SeqCst);
@@ -478,7 +501,7 @@ pub fn take_tx_wanted(slot: &Slot) -> bool {
     }
     // A hint, so the program's own words will do.
     let most = slot.tx_limit.load(Ordering::Relaxed).min(slot.tx_cap.load(Ordering::Relaxed));
-    let enough = most != 0 && crate::program_fifo::room(slot) >= most / 3;
+    let enough = most != 0 && space(slot) >= most / 3 && is_below_lowat(slot);
     enough && slot.tx_wanted.swap(0, Ordering::AcqRel) != 0
 }
 

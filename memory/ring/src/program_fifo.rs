@@ -6,10 +6,14 @@
 //! the region counts as no bytes and no room, and never faults.
 
 use towpath_shm::atomic::{Ordering, fence};
-use towpath_shm::layout::Slot;
+use towpath_shm::layout::{Slot, option_bit};
 
 use crate::fifo::Geometry;
 use crate::region::Region;
+
+/// The longest segment that Linux makes (GSO_LEGACY_MAX_SIZE). Below TCP_NOTSENT_LOWAT a send
+/// begins one, and fills it however few bytes the mark allows.
+const SEGMENT_MAX: u32 = 65_536;
 
 /// Bytes to be read. Without the lock: a snapshot.
 pub fn unread(slot: &Slot) -> u32 {
@@ -83,8 +87,47 @@ fn is_wanted(slot: &Slot) -> bool {
 /// Bytes that may be written; 0 also when there is no memory (`tx_cap` 0: send
 /// [`towpath_shm::layout::op::TX_WINDOW`] and wait).
 pub fn room(slot: &Slot) -> u32 {
-    let most = slot.tx_cap.load(Ordering::Acquire).min(slot.tx_limit.load(Ordering::Relaxed));
-    most.saturating_sub(queued(slot))
+    room_at(slot, slot.tx_tail.load(Ordering::Acquire))
+}
+
+/// The same behind bytes that end at `position`, of which the last are not published yet.
+pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
+    let queued = queued_at(slot, position);
+    let space = most(slot).saturating_sub(queued);
+    match notsent_lowat(slot) {
+        None => space,
+        Some(lowat) => match lowat.checked_sub(unsent_of(slot, queued)) {
+            None | Some(0) => 0,
+            Some(left) => space.min(left.max(SEGMENT_MAX)),
+        },
+    }
+}
+
+/// Bytes for which there is memory, whatever TCP_NOTSENT_LOWAT says.
+pub fn space(slot: &Slot) -> u32 {
+    most(slot).saturating_sub(queued(slot))
+}
+
+fn most(slot: &Slot) -> u32 {
+    slot.tx_cap.load(Ordering::Acquire).min(slot.tx_limit.load(Ordering::Relaxed))
+}
+
+/// Whether those who wait for room have it by TCP_NOTSENT_LOWAT: less than half of that is unsent,
+/// as in Linux's `tcp_stream_memory_free` for who sleeps.
+pub fn is_below_lowat(slot: &Slot) -> bool {
+    notsent_lowat(slot).is_none_or(|lowat| unsent_of(slot, queued(slot)) < lowat.div_ceil(2))
+}
+
+fn notsent_lowat(slot: &Slot) -> Option<u32> {
+    // The bits are in the line that every send writes to.
+    let is_set = slot.option_bits.load(Ordering::Relaxed) & option_bit::NOTSENT_LOWAT != 0;
+    // Switched off meanwhile: none.
+    is_set.then(|| slot.notsent_lowat.load(Ordering::Relaxed)).filter(|lowat| *lowat != 0)
+}
+
+/// The number of `queued` bytes that were not sent yet (SIOCOUTQNSD).
+pub fn unsent_of(slot: &Slot, queued: u32) -> u32 {
+    queued.saturating_sub(slot.tx_unacked.load(Ordering::Relaxed))
 }
 
 /// Bytes written and not yet acknowledged (stream) or taken (datagrams), or to which packets still

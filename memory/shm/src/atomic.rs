@@ -2,10 +2,14 @@
 //! above them under every interleaving (`RUSTFLAGS="--cfg loom"`).
 
 #[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+pub use std::sync::atomic::{
+    AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
+};
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+pub use loom::sync::atomic::{
+    AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+};
 
 /// A model has no signal handlers, and its compiler moves nothing.
 #[cfg(loom)]

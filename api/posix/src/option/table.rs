@@ -13,6 +13,8 @@ pub const TCP_INQ: i32 = 36;
 pub const SO_BINDTOIFINDEX: i32 = 62;
 /// As above.
 pub const IPV6_MULTICAST_ALL: i32 = 29;
+/// As above.
+pub const IPV6_MINHOPCOUNT: i32 = 73;
 /// As above, and the three that follow.
 pub const MCAST_JOIN_GROUP: i32 = 42;
 /// See [`MCAST_JOIN_GROUP`].
@@ -255,13 +257,19 @@ pub const OPTIONS: &[SocketOption] = &[
     opt(SOCKET, libc::SO_MARK, "SO_MARK", Special, "reads 0; setting needs a privilege on Linux"),
     opt(SOCKET, libc::SO_PROTOCOL, "SO_PROTOCOL", Special, "read only"),
     opt(SOCKET, libc::SO_DOMAIN, "SO_DOMAIN", Special, "read only"),
-    opt(SOCKET, libc::SO_RXQ_OVFL, "SO_RXQ_OVFL", only(0), ""),
+    opt(
+        SOCKET,
+        libc::SO_RXQ_OVFL,
+        "SO_RXQ_OVFL",
+        flag(bit::RXQ_OVFL, 0),
+        "counts what found the receive buffer full, not what had a wrong checksum",
+    ),
     opt(
         SOCKET,
         libc::SO_PEEK_OFF,
         "SO_PEEK_OFF",
-        Effect::Only { value: -1, otherwise: libc::EOPNOTSUPP },
-        "",
+        Special,
+        "of TCP and UDP; an empty datagram is shown until it is read",
     ),
     opt(
         SOCKET,
@@ -336,7 +344,13 @@ pub const OPTIONS: &[SocketOption] = &[
         Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP },
         "",
     ),
-    opt(TCP, libc::TCP_NOTSENT_LOWAT, "TCP_NOTSENT_LOWAT", only(0), ""),
+    opt(
+        TCP,
+        libc::TCP_NOTSENT_LOWAT,
+        "TCP_NOTSENT_LOWAT",
+        Special,
+        "honoured by send, poll, select and epoll; below it a send may fill a segment of 64 KiB",
+    ),
     opt(TCP, 27, "TCP_SAVE_SYN", only(0), ""),
     opt(TCP, TCP_ULP, "TCP_ULP", Special, "reads none; setting: ENOENT, no kernel TLS"),
     opt(TCP, TCP_INQ, "TCP_INQ", kept(0, 1, 0), ""),
@@ -374,7 +388,7 @@ pub const OPTIONS: &[SocketOption] = &[
         flag(bit::ORIGDSTADDR, 0),
         "of UDP; nothing redirects, so that it is where the datagram was sent to",
     ),
-    opt(IP, libc::IP_MINTTL, "IP_MINTTL", only(0), ""),
+    opt(IP, libc::IP_MINTTL, "IP_MINTTL", told(setting::MIN_TTL, 0, 255, 0), "of TCP, as on Linux"),
     opt(
         IP,
         libc::IP_BIND_ADDRESS_NO_PORT,
@@ -408,6 +422,13 @@ pub const OPTIONS: &[SocketOption] = &[
         "off before it is set on an AF_INET6 socket",
     ),
     opt(V6, libc::IPV6_UNICAST_HOPS, "IPV6_UNICAST_HOPS", Special, ""),
+    opt(
+        V6,
+        IPV6_MINHOPCOUNT,
+        "IPV6_MINHOPCOUNT",
+        told(setting::MIN_HOPS, 0, 255, 0),
+        "of TCP, as on Linux",
+    ),
     opt(V6, libc::IPV6_MULTICAST_IF, "IPV6_MULTICAST_IF", asked(0), ""),
     opt(
         V6,

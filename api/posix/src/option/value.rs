@@ -87,14 +87,20 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(&slot.keepcnt, 9),
         (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => set_before(0),
         (libc::IPPROTO_TCP, libc::TCP_LINGER2) => set_before(LINGER2_DEFAULT),
+        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
+            int(slot.notsent_lowat.load(Relaxed) as i32)
+        }
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             int(slot.user_timeout_ms.load(Relaxed) as i32)
         }
-        (libc::IPPROTO_IP, libc::IP_TOS) => int(slot.tos.load(Relaxed) as i32),
+        (libc::IPPROTO_IP, libc::IP_TOS) => int(slot.tos.load(Relaxed).into()),
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => int(slot.tclass.load(Relaxed) as i32),
-        (libc::IPPROTO_IP, libc::IP_TTL) => or(&slot.ttl, TTL_DEFAULT),
+        (libc::IPPROTO_IP, libc::IP_TTL) => match slot.ttl.load(Relaxed) {
+            0 => int(TTL_DEFAULT as i32),
+            set => int(set.into()),
+        },
         (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
-            int(slot.hops.load(Relaxed).checked_sub(1).unwrap_or(TTL_DEFAULT) as i32)
+            int(slot.hops.load(Relaxed).checked_sub(1).map_or(TTL_DEFAULT as i32, i32::from))
         }
         (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
         (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS)
@@ -135,6 +141,7 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
         }
         // struct ucred of nobody.
         libc::SO_PEERCRED => [int(0), int(-1), int(-1)].concat(),
+        libc::SO_PEEK_OFF => int((slot.peek_off.load(Relaxed) as i32).wrapping_sub(1)),
         libc::SO_RCVLOWAT => or(&slot.rcvlowat, 1),
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => timeval(slot.rcvtimeo_us.load(Relaxed)),
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => timeval(slot.sndtimeo_us.load(Relaxed)),
@@ -275,6 +282,12 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
         libc::SO_TIMESTAMPING => set_timestamping(handle, bytes),
         libc::SO_LINGER => set_linger(handle, bytes),
         libc::SO_RCVLOWAT => set_low_water(handle, int_of(libc::SOL_SOCKET, bytes)?),
+        libc::SO_PEEK_OFF => {
+            let offset = int_of(libc::SOL_SOCKET, bytes)?;
+            slot.peek_off.store(offset.wrapping_add(1) as u32, Relaxed);
+            set_bit(handle, option_bit::PEEK_OFF, offset >= 0);
+            Ok(())
+        }
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => set_timeout(&slot.rcvtimeo_us, bytes),
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => set_timeout(&slot.sndtimeo_us, bytes),
         libc::SO_MARK => fail(libc::EPERM),
@@ -481,6 +494,12 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             tell(setting::USER_TIMEOUT, value);
             Ok(())
         }
+        libc::TCP_NOTSENT_LOWAT => {
+            slot.notsent_lowat.store(value as u32, Relaxed);
+            set_bit(handle, option_bit::NOTSENT_LOWAT, value != 0);
+            tell(setting::NOTSENT_LOWAT, value);
+            Ok(())
+        }
         libc::TCP_LINGER2 => {
             // Linux: less than nothing does not linger, and 0 is the default.
             let value = value.clamp(-1, LINGER2_MAX);
@@ -521,7 +540,7 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_TOS) => {
             let value = (int_of(level, bytes)? & 0xff & tos_mask) as u32;
-            slot.tos.store(value, Relaxed);
+            slot.tos.store(value as u8, Relaxed);
             tell(setting::TOS, value);
         }
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
@@ -537,14 +556,14 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
                 check_range(value, 1, 255)?;
             }
             let value = value.max(0) as u32;
-            slot.ttl.store(value, Relaxed);
+            slot.ttl.store(value as u8, Relaxed);
             tell(setting::TTL, value);
         }
         (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
             let value = int_of(level, bytes)?;
             check_range(value, -1, 255)?;
             let value = (value + 1) as u32;
-            slot.hops.store(value, Relaxed);
+            slot.hops.store(value as u16, Relaxed);
             tell(setting::HOPS, value);
         }
         (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}

@@ -22,6 +22,7 @@ mod hosts;
 #[path = "../library/mod.rs"]
 mod library;
 mod looking;
+mod marks;
 mod netlink;
 mod numbers;
 mod polling;
@@ -51,6 +52,7 @@ fn main() -> std::process::ExitCode {
         hosts::CASES,
         ports::CASES,
         values::CASES,
+        marks::CASES,
         cancel::CASES,
         numbers::CASES,
         streams::CASES,
@@ -85,7 +87,7 @@ const TOWPATHS_OWN: &[Own] = &[
     #[cfg(not(debug_assertions))]
     ("a_thread_that_ends_anywhere_leaves_no_lock", "there are no locks of ours"),
     ("options", "TCP_CONGESTION is what the machine's administrator chose"),
-    ("option_refusals", "there are SO_ZEROCOPY, TCP_FASTOPEN and TCP_NOTSENT_LOWAT"),
+    ("option_refusals", "there are SO_ZEROCOPY and TCP_FASTOPEN"),
     ("netlink_shows_the_stack", "the machine has other interfaces"),
     ("netlink_is_a_socket_like_others", "whoever may connect to a group may connect to process 1"),
     ("netlink_changes_nothing", "root can add addresses"),

@@ -237,7 +237,6 @@ fn option_refusals() {
         (libc::SOL_SOCKET, 9999, 1, libc::ENOPROTOOPT),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 128, libc::EINVAL),
         (libc::IPPROTO_TCP, libc::TCP_FASTOPEN, 1, libc::EOPNOTSUPP),
-        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 1, libc::ENOPROTOOPT),
         (libc::IPPROTO_IP, libc::IP_TRANSPARENT, 1, libc::EPERM),
         (libc::IPPROTO_IP, libc::IP_TTL, 0, libc::EINVAL),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, libc::ENOPROTOOPT),

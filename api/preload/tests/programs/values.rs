@@ -412,7 +412,7 @@ fn no_checksums() {
 
 /// What came with a datagram, or from the error queue: its length, and level, type and data of
 /// each.
-fn receive(fd: RawFd, flags: i32) -> (isize, Told) {
+pub fn receive(fd: RawFd, flags: i32) -> (isize, Told) {
     let (mut data, mut control) = ([0u8; 64], [0u64; 64]);
     let mut buffer = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
     // SAFETY: integers and null pointers.

@@ -89,7 +89,7 @@ impl Handle {
     pub(super) fn ttl(&self) -> io::Result<u32> {
         match self.slot()?.ttl.load(Relaxed) {
             0 => Ok(TTL_DEFAULT),
-            ttl => Ok(ttl),
+            ttl => Ok(ttl.into()),
         }
     }
 
@@ -100,7 +100,7 @@ impl Handle {
             1..=255 => ttl,
             _ => return fail(Errno::INVAL),
         };
-        self.change(|slot| slot.ttl.store(ttl, Relaxed))?;
+        self.change(|slot| slot.ttl.store(ttl as u8, Relaxed))?;
         self.setting(setting::TTL, ttl.into());
         Ok(())
     }

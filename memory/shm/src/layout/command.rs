@@ -125,6 +125,12 @@ pub mod setting {
     /// SO_RCVLOWAT was lowered to b bytes (in the slot): a reader that waits for more may have
     /// enough.
     pub const RCVLOWAT: u32 = 43;
+    /// TCP_NOTSENT_LOWAT, b = bytes, 0: none (in the slot, too).
+    pub const NOTSENT_LOWAT: u32 = 44;
+    /// IP_MINTTL.
+    pub const MIN_TTL: u32 = 45;
+    /// IPV6_MINHOPCOUNT.
+    pub const MIN_HOPS: u32 = 46;
 }
 }
 

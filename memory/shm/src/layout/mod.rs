@@ -53,7 +53,7 @@ use std::sync::atomic;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this folder or in `control.rs` does. Both sides come from one
 /// build: they must agree.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 14;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -182,7 +182,7 @@ const _: () = {
     assert!(size_of::<Command>() == 32);
     assert!(size_of::<RawAddr>() == 24);
     assert!(size_of::<AcceptRecord>() == 64);
-    assert!(size_of::<DatagramHeader>() == 72);
+    assert!(size_of::<DatagramHeader>() == 80);
     assert!(size_of::<ChannelHeader>() == 192);
     assert!(size_of::<Status>() == STATUS_LEN && std::mem::offset_of!(Status, sleep_epoch) == 16);
     assert!(std::mem::offset_of!(Status, lives) == 64 && size_of::<Life>() == size_of::<usize>());

@@ -155,6 +155,9 @@ pub struct DatagramHeader {
     pub segment_size: u16,
     /// 0.
     pub reserved: u16,
+    /// Datagrams that were lost before it because the socket's queue was full (SO_RXQ_OVFL); 0 in
+    /// transmission.
+    pub drops: u64,
 }
 
 impl DatagramHeader {

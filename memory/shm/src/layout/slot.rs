@@ -1,7 +1,7 @@
 //! A socket's shared state, and what its words mean.
 
 use super::SharedAddr;
-use crate::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use crate::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// A socket, as both sides see it: 256 bytes, four cache lines.
 ///
@@ -135,15 +135,19 @@ pub struct Slot {
     /// SO_LINGER: 0 off, else seconds + 1. Program.
     pub linger: AtomicU32,
     /// IP_TOS and IP_TTL as set (0: default). Program.
-    pub tos: AtomicU32,
+    pub tos: AtomicU8,
     /// See `tos`.
-    pub ttl: AtomicU32,
+    pub ttl: AtomicU8,
+    /// IPV6_UNICAST_HOPS: 0 default, else hops + 1. Program.
+    pub hops: AtomicU16,
     /// Protocol of the socket (6, 17, 1, 58). Engine.
     pub protocol: AtomicU32,
     /// 1: connect(2) has not told how the connect ended that it started. Program.
     pub connect_asked: AtomicU32,
-    /// IPV6_UNICAST_HOPS: 0 default, else hops + 1. Program.
-    pub hops: AtomicU32,
+    /// TCP_NOTSENT_LOWAT, 0: none. Looked at where [`option_bit::NOTSENT_LOWAT`] is set. Program.
+    pub notsent_lowat: AtomicU32,
+    /// SO_PEEK_OFF + 1, 0: off. Looked at where [`option_bit::PEEK_OFF`] is set. Program.
+    pub peek_off: AtomicU32,
 }
 
 /// Kinds of slots.
@@ -231,6 +235,8 @@ pub mod option_bit {
     pub const RECVTOS: u32 = 512;
     /// SO_TIMESTAMP.
     pub const TIMESTAMP: u32 = 1024;
+    /// TCP_NOTSENT_LOWAT is not 0.
+    pub const NOTSENT_LOWAT: u32 = 2048;
     /// IP_RECVERR as set.
     pub const RECVERR: u32 = 4096;
     /// SO_OOBINLINE.
@@ -249,6 +255,10 @@ pub mod option_bit {
     pub const UDP_CORK: u32 = 524_288;
     /// IPV6_RECVERR as set.
     pub const RECVERR_V6: u32 = 1_048_576;
+    /// SO_PEEK_OFF is not negative.
+    pub const PEEK_OFF: u32 = 1 << 21;
+    /// SO_RXQ_OVFL.
+    pub const RXQ_OVFL: u32 = 1 << 22;
     /// IPV6_MTU is set: datagrams may be too long that every link takes.
     pub const FRAGMENT_SIZE: u32 = 1 << 25;
     /// IPV6_MTU_DISCOVER refuses datagrams that are too long, as [`REFUSE_LONG`].

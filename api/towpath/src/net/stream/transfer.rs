@@ -47,7 +47,8 @@ impl TcpStream {
         let handle = &*self.handle;
         let (client, socket) = (handle.client(), handle.socket);
         // SAFETY: the caller's promise.
-        let attempt = || unsafe { stream::recv(client, socket, buffers, keep, OnError::Tell) };
+        let attempt =
+            || unsafe { stream::recv(client, socket, buffers, keep.then_some(0), OnError::Tell) };
         handle.blocking(handle.recv_patience(), attempt).map_err(io_error)
     }
 

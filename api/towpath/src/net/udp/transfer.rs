@@ -140,7 +140,7 @@ impl UdpSocket {
         let room = room(buf);
         let attempt = || {
             // SAFETY: the room of `buf`, which is borrowed mutably for the time of the call.
-            unsafe { datagram::recv(handle.client(), handle.socket, &room, keep) }
+            unsafe { datagram::recv(handle.client(), handle.socket, &room, keep.then_some(0)) }
         };
         let received = handle.blocking(handle.recv_patience(), attempt).map_err(io_error)?;
         // None is of a socket that was shut down for reading, which has no method here.
@@ -244,7 +244,7 @@ fn header(handle: &Handle, remote: RawAddr, len: u32) -> io::Result<DatagramHead
         len,
         remote,
         tos: DatagramHeader::DEFAULT,
-        ttl: ttl.map_or(DatagramHeader::DEFAULT, |ttl| ttl as u16),
+        ttl: ttl.map_or(DatagramHeader::DEFAULT, u16::from),
         ..DatagramHeader::default()
     })
 }
