@@ -91,6 +91,19 @@ fn a_running_router_is_shown_and_changed() {
 }
 
 #[test]
+fn a_route_of_ipv6_has_the_metric_that_is_shown() {
+    let Some(it) = Named::new("metric", &["--route", "fd00:6::/48@fd00:2::2"]) else { return };
+    assert!(it.ip("-6 route").contains("fd00:6::/48 via fd00:2::2 dev wan metric 1024"));
+    // The same network by another metric is another route; by the same one it is there.
+    let again = it.command("ip", "route add fd00:6::/48 via fd00:2::3 metric 1024");
+    assert_eq!((again.code(), again.stderr.as_str()), (2, "towpath: Error: File exists\n"));
+    it.ip("route del fd00:6::/48 metric 1024");
+    assert!(!it.ip("-6 route").contains("fd00:6::/48"));
+    let Named { router, .. } = it;
+    end(router);
+}
+
+#[test]
 fn rules_are_shown_and_changed_while_packets_flow() {
     let Some(it) = Named::new("rules", &[]) else { return };
     assert_eq!(it.command("acl", "show").ok().stdout, "");
