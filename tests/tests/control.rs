@@ -480,8 +480,30 @@ fn counters_of_a_running_stack_grow() {
         let of = |stats: &Value| stats[&dev][name].as_u64().expect("a counter");
         assert!(of(&after) > of(&before), "{name}");
     }
+    // The device tells its own counters while it runs.
+    let frames = |stats: &Value| stats["tap"]["rx_frames"].as_u64().expect("a counter");
+    assert!(frames(&after) > frames(&before), "{before} {after}");
     let text = lab.command("stats", "").ok().stdout;
     assert!(text.contains("net.echoes_answered"), "{text}");
+}
+
+#[test]
+fn a_run_has_a_port() {
+    let Some(lab) = Lab::new(Mode::Rootless, "port", &["sleep", "100"]) else { return };
+    let port =
+        || -> Value { serde_json::from_str(&lab.command("port", "-j").ok().stdout).expect("JSON") };
+    let before = port();
+    assert_eq!(before.as_array().map(Vec::len), Some(1), "{before}");
+    let facts = ["name", "driver", "link"].map(|key| before[0][key].as_str().expect("a word"));
+    assert_eq!(facts, ["eth0", "gateway", "unknown"]);
+    assert_eq!(before[0]["mtu"], 16384);
+    let counters = before[0]["counters"].as_object().expect("counters");
+    assert!(counters.contains_key("udp_flows"), "{before}");
+    let text = lab.command("port", "show eth0").ok().stdout;
+    assert!(text.starts_with("eth0: gateway, link unknown, mtu 16384\n    rx "), "{text}");
+    let wrong = lab.command("port", "eth1");
+    assert_eq!(wrong.code(), 1);
+    assert_eq!(wrong.stderr, "towpath: there is no port \"eth1\"; there are eth0\n");
 }
 
 #[test]

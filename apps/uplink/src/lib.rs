@@ -34,7 +34,7 @@ mod tap_network;
 mod uplink;
 
 pub use address::{other_host, parse_cidr, station_mac};
-pub use counting::{Counted, Counting, Layer, PortCounters, layers};
+pub use counting::{Counted, Counting, Layer, PortCounters, Tally, layers};
 pub use home::{Asked, Home, Outfit, Said};
 pub use namespace::{BoundPorts, Namespaced};
 pub use netem::NetemSpec;

@@ -49,6 +49,9 @@ pub enum Command {
     /// Show and change the access list of a running router or run
     #[command(long_about = crate::acl::ABOUT, after_long_help = crate::acl::AFTER)]
     Acl(crate::acl::AclArgs),
+    /// Show the ports of a running router or run
+    #[command(long_about = crate::port::ABOUT, after_long_help = crate::port::AFTER)]
+    Port(crate::port::PortArgs),
     /// Show the counters of a running stack
     #[command(long_about = STATS_ABOUT)]
     Stats(crate::counters::StatsArgs),
@@ -402,7 +405,7 @@ Examples:
 
 const STATS_ABOUT: &str = "\
 Show the counters of a running stack: of its layers, as `towpath run --stats` prints them at the end, and of \
-its interfaces. Counters of devices and of the rootless gateway are known at the end only.
+its interfaces, and of devices and the rootless gateway.
 
   towpath stats                   what is not zero
   towpath stats -j | jq .drops    every counter
