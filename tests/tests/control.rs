@@ -507,6 +507,30 @@ fn a_run_has_a_port() {
 }
 
 #[test]
+fn a_shell_completes_names_of_live_runs() {
+    let Some(lab) = Lab::new(Mode::Rootless, "completed", &["sleep", "100"]) else { return };
+    let towpath = towpath();
+    let completed = |words: &str| {
+        let script = format!(
+            "source <({towpath} completions bash); COMP_WORDS=({towpath} {words}); \
+             COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _towpath_live {towpath} "${{COMP_WORDS[-1]}}"; \
+             printf '%s\n' \"${{COMPREPLY[@]}}\""
+        );
+        lab.ns.run(&["bash", "-c", &script]).ok().stdout
+    };
+    for command in ["ip", "acl", "port", "stats"] {
+        let found = completed(&format!("{command} --name completed_"));
+        assert!(found.lines().any(|name| name == lab.name), "{command}: {found}");
+    }
+    let pid = lab.run.id().to_string();
+    for words in ["ip --run ''", "ss ''"] {
+        let found = completed(words);
+        assert!(found.lines().any(|known| known == pid), "{words}: {found}");
+    }
+    assert_eq!(completed("ip --js"), "--json\n", "options are completed as before");
+}
+
+#[test]
 fn a_name_is_one_runs_and_one_that_nobody_has_is_an_error() {
     let Some(lab) = Lab::new(Mode::Rootless, "name", &["sleep", "100"]) else { return };
     let again = [&towpath(), "run", "--name", &lab.name, "--", "true"];

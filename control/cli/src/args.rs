@@ -69,10 +69,7 @@ pub enum Command {
     Router(crate::router::RouterArgs),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
-    Completions {
-        /// Shell to generate for
-        shell: clap_complete::Shell,
-    },
+    Completions(crate::completions::CompletionsArgs),
     /// Print a manual page
     #[command(long_about = MAN_ABOUT)]
     Man {
@@ -471,7 +468,8 @@ Print a manual page to standard output: of towpath, or of one of its commands.
   towpath man run > ~/.local/share/man/man1/towpath-run.1";
 
 const COMPLETIONS_ABOUT: &str = "\
-Print a completion script for a shell to standard output.
+Print a completion script for a shell to standard output. With it, bash, fish and zsh complete the \
+names of live runs for --name and their process ids for --run, of ip, acl, port and stats.
 
   bash  ~/.local/share/bash-completion/completions/towpath
   fish  ~/.config/fish/completions/towpath.fish

@@ -17,6 +17,7 @@ mod acl;
 mod activation;
 mod args;
 mod child;
+mod completions;
 mod counters;
 mod error;
 mod guardian;
@@ -43,7 +44,7 @@ mod stats;
 mod supervise;
 mod uplink;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use args::{Cli, Command};
 
@@ -63,11 +64,7 @@ fn main() -> std::process::ExitCode {
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),
         Command::Man { command } => man::man(&command).map(|()| 0),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
-            output::write(&script).map(|()| 0)
-        }
+        Command::Completions(args) => completions::completions(&args).map(|()| 0),
     };
     let code = result.unwrap_or_else(|error| {
         messages::error(&format!("{error:#}"));
