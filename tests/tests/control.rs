@@ -480,8 +480,54 @@ fn counters_of_a_running_stack_grow() {
         let of = |stats: &Value| stats[&dev][name].as_u64().expect("a counter");
         assert!(of(&after) > of(&before), "{name}");
     }
+    // The device tells its own counters while it runs.
+    let frames = |stats: &Value| stats["tap"]["rx_frames"].as_u64().expect("a counter");
+    assert!(frames(&after) > frames(&before), "{before} {after}");
     let text = lab.command("stats", "").ok().stdout;
     assert!(text.contains("net.echoes_answered"), "{text}");
+}
+
+#[test]
+fn a_run_has_a_port() {
+    let Some(lab) = Lab::new(Mode::Rootless, "port", &["sleep", "100"]) else { return };
+    let port =
+        || -> Value { serde_json::from_str(&lab.command("port", "-j").ok().stdout).expect("JSON") };
+    let before = port();
+    assert_eq!(before.as_array().map(Vec::len), Some(1), "{before}");
+    let facts = ["name", "driver", "link"].map(|key| before[0][key].as_str().expect("a word"));
+    assert_eq!(facts, ["eth0", "gateway", "unknown"]);
+    assert_eq!(before[0]["mtu"], 16384);
+    let counters = before[0]["counters"].as_object().expect("counters");
+    assert!(counters.contains_key("udp_flows"), "{before}");
+    let text = lab.command("port", "show eth0").ok().stdout;
+    assert!(text.starts_with("eth0: gateway, link unknown, mtu 16384\n    rx "), "{text}");
+    let wrong = lab.command("port", "eth1");
+    assert_eq!(wrong.code(), 1);
+    assert_eq!(wrong.stderr, "towpath: there is no port \"eth1\"; there are eth0\n");
+}
+
+#[test]
+fn a_shell_completes_names_of_live_runs() {
+    let Some(lab) = Lab::new(Mode::Rootless, "completed", &["sleep", "100"]) else { return };
+    let towpath = towpath();
+    let completed = |words: &str| {
+        let script = format!(
+            "source <({towpath} completions bash); COMP_WORDS=({towpath} {words}); \
+             COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _towpath_live {towpath} "${{COMP_WORDS[-1]}}"; \
+             printf '%s\n' \"${{COMPREPLY[@]}}\""
+        );
+        lab.ns.run(&["bash", "-c", &script]).ok().stdout
+    };
+    for command in ["ip", "acl", "port", "stats"] {
+        let found = completed(&format!("{command} --name completed_"));
+        assert!(found.lines().any(|name| name == lab.name), "{command}: {found}");
+    }
+    let pid = lab.run.id().to_string();
+    for words in ["ip --run ''", "ss ''"] {
+        let found = completed(words);
+        assert!(found.lines().any(|known| known == pid), "{words}: {found}");
+    }
+    assert_eq!(completed("ip --js"), "--json\n", "options are completed as before");
 }
 
 #[test]

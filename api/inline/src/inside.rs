@@ -1,13 +1,13 @@
 //! The engine as who turns it has it.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use libc::c_int;
 use towpath_client::wheel::{self, Next};
 use towpath_engine::Engine;
-use towpath_uplink::{Home, PortCounters, Said, layers};
+use towpath_uplink::{Home, Said, Tally, layers};
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
@@ -19,7 +19,7 @@ const CANCEL_DISABLE: c_int = 1;
 /// What there is to do with it in the end.
 pub struct State {
     home: Home,
-    ports: Arc<Mutex<PortCounters>>,
+    ports: Arc<Tally>,
 }
 
 /// An engine in this process.
@@ -30,7 +30,7 @@ pub struct Inside {
 
 impl State {
     /// The counters go home; `ports` are those of the ports.
-    pub fn new(home: Home, ports: Arc<Mutex<PortCounters>>) -> Self {
+    pub fn new(home: Home, ports: Arc<Tally>) -> Self {
         Self { home, ports }
     }
 }
@@ -74,8 +74,7 @@ impl wheel::Engine for Inside {
         let _whole = Whole::new();
         let Self { engine, state: State { home, ports } } = *self;
         let report = engine.finish();
-        let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
-        home.mention(&Said::Counters(layers(&report.counters, &ports)));
+        home.mention(&Said::Counters(layers(&report.counters, &ports.counted())));
     }
 }
 

@@ -8,6 +8,9 @@ use towpath_stack::IfaceId;
 use towpath_stack::net::{NewRoute, RouteChange, RouteKind};
 use towpath_wire::{Prefix, addr};
 
+/// Metric of an IPv6 route for which none is given: IP6_RT_PRIO_USER in Linux's ipv6_route.h.
+const METRIC_V6: u32 = 1024;
+
 /// A port: its name and the addresses that the router has on its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedPort {
@@ -227,8 +230,9 @@ impl Plan {
             if !prefixes.insert((prefix.addr(), prefix.len())) {
                 return Err(PlanError::RouteTaken { prefix });
             }
+            let metric = if prefix.addr().is_ipv4() { 0 } else { METRIC_V6 };
             let mut add = |next_hop, iface, kind| {
-                let route = NewRoute { prefix, next_hop, iface, metric: 0, kind };
+                let route = NewRoute { prefix, next_hop, iface, metric, kind };
                 changes.push(RouteChange::Add(route));
             };
             let hops = match &route.target {
@@ -367,6 +371,21 @@ mod tests {
             let error = with_route(office(), prefix, target).unwrap_err();
             assert!(error.contains(wanted), "{error}");
         }
+    }
+
+    #[test]
+    fn an_ipv6_route_has_the_metric_of_linux() {
+        let mut plan = office();
+        let route = |prefix: &str| PlannedRoute {
+            prefix: prefix.parse().unwrap(),
+            target: Target::Kind(RouteKind::Blackhole),
+        };
+        plan.routes = vec![route("10.6.0.0/16"), route("fd06::/16")];
+        let metrics = plan.route_changes().unwrap().into_iter().map(|change| match change {
+            RouteChange::Add(route) => route.metric,
+            RouteChange::Remove { .. } => unreachable!("a plan only adds"),
+        });
+        assert_eq!(metrics.collect::<Vec<_>>(), [0, 1024]);
     }
 
     #[test]

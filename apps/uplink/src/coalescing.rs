@@ -32,6 +32,10 @@ impl<P: Counted> Counted for Coalescing<P> {
         all.push(("gro", self.counters.iter().collect()));
         all
     }
+
+    fn device(&self) -> Option<String> {
+        self.port.device()
+    }
 }
 
 impl<P: Port> Port for Coalescing<P> {

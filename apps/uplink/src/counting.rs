@@ -1,10 +1,11 @@
 //! What ports count.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use towpath_engine::Counters;
-use towpath_pool::Port;
+use towpath_pool::{Batch, Pool, Port};
 use towpath_shape::Shaped;
 
 /// Names and values of one layer.
@@ -36,6 +37,11 @@ pub fn layers(counters: &Counters, ports: &PortCounters) -> Vec<Layer> {
 pub trait Counted: Send {
     /// Kinds of counters, and what was counted.
     fn counted(&self) -> Vec<(&'static str, List)>;
+
+    /// Name of the host's device behind it, if there is one.
+    fn device(&self) -> Option<String> {
+        None
+    }
 }
 
 impl Counted for towpath_gateway::Gateway {
@@ -52,11 +58,19 @@ impl Counted for towpath_tap::Tap {
         };
         vec![(name, self.counters().iter().collect())]
     }
+
+    fn device(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
 }
 
 impl Counted for towpath_packet::PacketSocket {
     fn counted(&self) -> Vec<(&'static str, List)> {
         vec![("packet", self.counters().iter().collect())]
+    }
+
+    fn device(&self) -> Option<String> {
+        Some(self.interface().name.clone())
     }
 }
 
@@ -75,6 +89,10 @@ impl Counted for towpath_bridge::Bridge {
 impl Counted for towpath_xdp::XdpSocket {
     fn counted(&self) -> Vec<(&'static str, List)> {
         vec![("xdp", self.counters().iter().collect())]
+    }
+
+    fn device(&self) -> Option<String> {
+        Some(self.interface().name.clone())
     }
 }
 
@@ -116,33 +134,99 @@ fn add(all: &mut PortCounters, (kind, list): (&'static str, List)) {
     }
 }
 
-/// A port that leaves its counters behind: the engine takes ports and never gives them back.
+/// Counters of several ports, for other threads than those that have the ports.
+///
+/// A port writes its counters here in the first turn after [`Tally::ask`], and when it goes.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// How often somebody asked.
+    asked: AtomicU64,
+    ports: Mutex<Vec<Told>>,
+}
+
+/// Counters of one port.
+#[derive(Debug)]
+struct Told {
+    device: Option<String>,
+    counters: PortCounters,
+}
+
+impl Tally {
+    /// Wants the counters as they are now, which the next turn of each port brings.
+    pub fn ask(&self) {
+        self.asked.fetch_add(1, Relaxed);
+    }
+
+    /// Counters that the ports told, those of one kind summed.
+    pub fn counted(&self) -> PortCounters {
+        let mut all = Vec::new();
+        let ports = self.ports();
+        let told = ports.iter().flat_map(|told| &told.counters);
+        told.for_each(|counted| add(&mut all, counted.clone()));
+        all
+    }
+
+    /// Name of the host's device behind the first port that has one.
+    pub fn device(&self) -> Option<String> {
+        self.ports().iter().find_map(|told| told.device.clone())
+    }
+
+    fn ports(&self) -> MutexGuard<'_, Vec<Told>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A port that tells its counters: the engine takes ports and never gives them back.
 pub struct Counting<P: Counted> {
     port: P,
-    to: Arc<Mutex<PortCounters>>,
+    to: Arc<Tally>,
+    /// Place of the port in the tally.
+    place: usize,
+    /// [`Tally::asked`] when it told them last.
+    told: u64,
 }
 
 impl<P: Counted> Counting<P> {
-    /// Writes the counters of `port` to `to` in the end.
-    pub fn new(port: P, to: &Arc<Mutex<PortCounters>>) -> Self {
-        Self { port, to: Arc::clone(to) }
+    /// Writes the counters of `port` to `to`, when it is asked and in the end.
+    pub fn new(port: P, to: &Arc<Tally>) -> Self {
+        let told = Told { device: port.device(), counters: port.counted() };
+        let mut ports = to.ports();
+        ports.push(told);
+        let place = ports.len() - 1;
+        Self { port, to: Arc::clone(to), place, told: 0 }
+    }
+
+    fn tell(&self) {
+        self.to.ports()[self.place].counters = self.port.counted();
     }
 }
 
 impl<P: Counted> Drop for Counting<P> {
     fn drop(&mut self) {
-        let mut all = self.to.lock().unwrap_or_else(PoisonError::into_inner);
-        self.port.counted().into_iter().for_each(|counted| add(&mut all, counted));
+        self.tell();
     }
 }
 
 impl<P: Port + Counted> Port for Counting<P> {
-    towpath_pool::forward_port!(port: poll, submit, offloads, link_type, wake_fd, looked, blocked);
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let asked = self.to.asked.load(Relaxed);
+        if asked != self.told {
+            self.told = asked;
+            self.tell();
+        }
+        self.port.poll(now_ns, pool, out, max)
+    }
+
+    towpath_pool::forward_port!(port: submit, offloads, link_type, wake_fd, looked, blocked);
     towpath_pool::forward_port!(port: is_gone, next_timeout_ns, undelivered, undelivered_of_ended);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::BorrowedFd;
+
+    use towpath_pool::{LinkType, Offloads};
+
     use super::*;
 
     /// Each shard has a port.
@@ -153,5 +237,58 @@ mod tests {
         add(&mut all, ("tap", vec![("rx_frames", 10), ("tx_frames", 20)]));
         let sums = vec![("rx_frames", 11), ("tx_frames", 22)];
         assert_eq!(all, [("tap", sums), ("gateway", vec![("udp_flows", 4)])]);
+    }
+
+    /// Counts how often it was polled.
+    struct Polled(u64);
+
+    impl Counted for Polled {
+        fn counted(&self) -> Vec<(&'static str, List)> {
+            vec![("polled", vec![("polls", self.0)])]
+        }
+
+        fn device(&self) -> Option<String> {
+            Some("veth0".to_owned())
+        }
+    }
+
+    impl Port for Polled {
+        fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+            self.0 += 1;
+            0
+        }
+
+        fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
+            0
+        }
+
+        fn offloads(&self) -> Offloads {
+            Offloads::default()
+        }
+
+        fn link_type(&self) -> LinkType {
+            LinkType::Ip
+        }
+
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn counters_are_told_when_asked_and_in_the_end() {
+        let tally = Arc::new(Tally::default());
+        let (mut pool, mut out) = (Pool::default(), Batch::new());
+        let mut ports = [Counting::new(Polled(1), &tally), Counting::new(Polled(10), &tally)];
+        let mut poll = |port: &mut Counting<Polled>| port.poll(0, &mut pool, &mut out, 1);
+        let sum = |polls| vec![("polled", vec![("polls", polls)])];
+        assert_eq!((tally.counted(), tally.device()), (sum(11), Some("veth0".to_owned())));
+        ports.iter_mut().for_each(|port| drop(poll(port)));
+        assert_eq!(tally.counted(), sum(11), "nobody asked");
+        tally.ask();
+        poll(&mut ports[0]);
+        assert_eq!(tally.counted(), sum(12), "before the second poll of the first");
+        drop(ports);
+        assert_eq!(tally.counted(), sum(14), "three polls were counted");
     }
 }

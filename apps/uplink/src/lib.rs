@@ -35,7 +35,7 @@ mod tap_network;
 mod uplink;
 
 pub use address::{other_host, parse_cidr, station_mac};
-pub use counting::{Counted, Counting, Layer, PortCounters, layers};
+pub use counting::{Counted, Counting, Layer, PortCounters, Tally, layers};
 pub use home::{Asked, Home, Outfit, Said};
 pub use names::{HostEntry, Names, parse_hostname};
 pub use namespace::{BoundPorts, Namespaced};

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_bpf::PortRange;
 use towpath_engine::{BUSY_POLL, EngineConfig};
@@ -23,7 +23,7 @@ use towpath_tap::{OpenError, Parts, Steering, Tap};
 use towpath_wire::Prefix;
 
 use crate::address::{forwarder, other_host};
-use crate::counting::{Counted, Counting, PortCounters};
+use crate::counting::{Counted, Counting, PortCounters, Tally};
 use crate::facts::facts;
 use crate::home::Outfit;
 use crate::host_routes::{self, HostRoute};
@@ -131,8 +131,8 @@ pub struct Plan {
     pub netem: Option<NetemSpec>,
     /// Descriptors that the gateway may count on for flows; None: all that the process may have.
     pub descriptors: Option<u32>,
-    /// Counters of the ports, which are added here at their end.
-    pub port_counters: Arc<Mutex<PortCounters>>,
+    /// Counters of the ports.
+    pub port_counters: Arc<Tally>,
 }
 
 /// An engine to be whose link is open.
@@ -666,7 +666,7 @@ impl Plan {
 
     /// Counters of the ports; complete once these are gone.
     pub fn port_counters(&self) -> PortCounters {
-        self.port_counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.port_counters.counted()
     }
 }
 

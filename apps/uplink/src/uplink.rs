@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::slice;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::EngineConfig;
@@ -16,7 +16,7 @@ use towpath_tap::{Parts, Tap};
 use towpath_xdp::{Parts as XdpParts, XdpSocket};
 
 use crate::coalescing::Coalescing;
-use crate::counting::{Counting, PortCounters};
+use crate::counting::{Counting, Tally};
 use crate::home::{Home, Outfit, Said};
 use crate::replay::StartWatch;
 use crate::shape::Link;
@@ -28,7 +28,7 @@ pub struct Uplink {
     /// Of its interface.
     pub port: Box<dyn Port + Send>,
     /// What the port counts is here when it is gone.
-    pub counters: Arc<Mutex<PortCounters>>,
+    pub counters: Arc<Tally>,
 }
 
 impl Outfit {
@@ -99,7 +99,7 @@ impl Outfit {
     fn joined(
         &self,
         port: impl Port + Send + 'static,
-        counters: &Arc<Mutex<PortCounters>>,
+        counters: &Arc<Tally>,
     ) -> io::Result<Box<dyn Port + Send>> {
         let Some(netem) = &self.shape.netem else { return Ok(Box::new(port)) };
         Ok(Box::new(Counting::new(netem.shaped(port)?, counters)))

@@ -51,6 +51,9 @@ pub enum Command {
     /// Show and change the access list of a running router or run
     #[command(long_about = crate::acl::ABOUT, after_long_help = crate::acl::AFTER)]
     Acl(crate::acl::AclArgs),
+    /// Show the ports of a running router or run
+    #[command(long_about = crate::port::ABOUT, after_long_help = crate::port::AFTER)]
+    Port(crate::port::PortArgs),
     /// Show the counters of a running stack
     #[command(long_about = STATS_ABOUT)]
     Stats(crate::counters::StatsArgs),
@@ -68,10 +71,7 @@ pub enum Command {
     Router(crate::router::RouterArgs),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
-    Completions {
-        /// Shell to generate for
-        shell: clap_complete::Shell,
-    },
+    Completions(crate::completions::CompletionsArgs),
     /// Print a manual page
     #[command(long_about = MAN_ABOUT)]
     Man {
@@ -427,7 +427,7 @@ Examples:
 
 const STATS_ABOUT: &str = "\
 Show the counters of a running stack: of its layers, as `towpath run --stats` prints them at the end, and of \
-its interfaces. Counters of devices and of the rootless gateway are known at the end only.
+its interfaces, and of devices and the rootless gateway.
 
   towpath stats                   what is not zero
   towpath stats -j | jq .drops    every counter
@@ -493,7 +493,8 @@ Print a manual page to standard output: of towpath, or of one of its commands.
   towpath man run > ~/.local/share/man/man1/towpath-run.1";
 
 const COMPLETIONS_ABOUT: &str = "\
-Print a completion script for a shell to standard output.
+Print a completion script for a shell to standard output. With it, bash, fish and zsh complete the \
+names of live runs for --name and their process ids for --run, of ip, acl, port and stats.
 
   bash  ~/.local/share/bash-completion/completions/towpath
   fish  ~/.config/fish/completions/towpath.fish

@@ -7,7 +7,7 @@
 //!
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace.
 //! `router` forwards packets between networks (`apps/router`).
-//! `ss`, `ip`, `acl` and `stats` ask running ones over
+//! `ss`, `ip`, `acl`, `port` and `stats` ask running ones over
 //! the sockets of `towpath-model`, which `served` answers. `load` measures servers, `sim` simulates networks. Files lie in folders that
 //! are this user's alone (`towpath_model::folder`); messages go by way of `messages`, which nothing waits for.
 
@@ -17,6 +17,7 @@ mod acl;
 mod activation;
 mod args;
 mod child;
+mod completions;
 mod counters;
 mod error;
 mod guardian;
@@ -28,6 +29,7 @@ mod man;
 mod messages;
 mod output;
 mod outsiders;
+mod port;
 mod preload;
 mod program;
 mod proxy;
@@ -42,7 +44,7 @@ mod stats;
 mod supervise;
 mod uplink;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use args::{Cli, Command};
 
@@ -57,15 +59,12 @@ fn main() -> std::process::ExitCode {
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
         Command::Ip(args) => unprivileged().and_then(|()| ip::ip(&args)),
         Command::Acl(args) => unprivileged().and_then(|()| acl::acl(&args)).map(|()| 0),
+        Command::Port(args) => unprivileged().and_then(|()| port::port(&args)).map(|()| 0),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),
         Command::Man { command } => man::man(&command).map(|()| 0),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
-            output::write(&script).map(|()| 0)
-        }
+        Command::Completions(args) => completions::completions(&args).map(|()| 0),
     };
     let code = result.unwrap_or_else(|error| {
         messages::error(&format!("{error:#}"));
@@ -84,7 +83,7 @@ fn parse() -> Cli {
         let of_run = (word == "run" || is_proxys) && error.use_stderr();
         let code = match word.to_str() {
             _ if of_run => error::ExitCode::Failed as i32,
-            Some("ip" | "acl") if error.use_stderr() => error::ExitCode::IpUsage as i32,
+            Some("ip" | "acl" | "port") if error.use_stderr() => error::ExitCode::IpUsage as i32,
             _ => error.exit_code(),
         };
         if error.kind() == ErrorKind::InvalidSubcommand && program::exists(&word) {

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -23,10 +24,11 @@ use crate::inline::{self, Desk};
 use crate::messages::Messages;
 use crate::outsiders::Gate;
 use crate::preload::{self, Library};
+use crate::served::{self, OfRun};
 use crate::signals::{self, Signals};
 use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::{in_options, plan};
-use crate::{program, recording, served, stats};
+use crate::{program, recording, stats};
 
 /// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same one here.
 pub fn run(args: &RunArgs) -> Result<u8> {
@@ -63,7 +65,7 @@ fn run_beside(
     let (lifeline, keep) = lifeline()?;
     let stack = begin_stack(args, &plan, &messages, lifeline, library)?;
     let host = stack.host.clone();
-    let instance = serve(host.clone(), args, &messages)?;
+    let instance = serve(host.clone(), args, &messages, &plan)?;
 
     let job = job(args, path, library, (signals, activation));
     let child = {
@@ -382,7 +384,7 @@ impl Observer for RunObserver<'_> {
 }
 
 /// Answers requests about the run from now on, with its name if it has one.
-fn serve(host: Host, args: &RunArgs, messages: &Messages) -> Result<Option<Instance>> {
+fn serve(host: Host, args: &RunArgs, messages: &Messages, plan: &Plan) -> Result<Option<Instance>> {
     let words = args.program.iter().map(|word| word.to_string_lossy().into_owned());
     let program: Vec<String> = words.collect();
     let listening = match Instance::open(args.name.clone()) {
@@ -395,11 +397,18 @@ fn serve(host: Host, args: &RunArgs, messages: &Messages) -> Result<Option<Insta
             return Ok(None);
         }
     };
-    let answer = move |call, reply: &mut Reply| match &host {
-        Host::Here(remote) => served::answer(remote, call, reply),
-        Host::There(desk) => desk.answer(&call, reply),
+    let instance = match host {
+        Host::Here(remote) => {
+            let stack = OfRun { remote, tally: Arc::clone(&plan.port_counters) };
+            listening.serve(RunKind::Run, program, move |call, reply: &mut Reply| {
+                served::answer(&stack, call, reply);
+            })
+        }
+        Host::There(desk) => {
+            listening.serve(RunKind::Run, program, move |call, reply| desk.answer(&call, reply))
+        }
     };
-    Ok(Some(listening.serve(RunKind::Run, program, answer).context("a thread for answers")?))
+    Ok(Some(instance.context("a thread for answers")?))
 }
 
 /// The limit of descriptors (RLIMIT_NOFILE), raised to the hard limit for the gateway, which needs one per flow.

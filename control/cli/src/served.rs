@@ -6,14 +6,16 @@ use towpath_engine::{Applied, Gone, InterfaceState, NetState, Refused, Remote, S
 use towpath_filter::Rules;
 use towpath_model::{
     Address, AddressState, Call, Change, Fault, How, Interface, Kind, Layer, Neighbor,
-    NeighborState, Net, Origin, Proto, Reply, Route, RouteKind, Socket, Traffic, Word,
+    NeighborState, Net, Origin, Port, Proto, Reply, Route, RouteKind, Socket, Traffic, Word,
 };
 use towpath_pool::LinkType;
 use towpath_stack::net::{self, IfaceId};
 use towpath_tcp::Instant;
+use towpath_uplink::{Shape, Tally};
 use towpath_wire::MacAddr;
 
-use crate::acl;
+use crate::port::{Device, OfTally};
+use crate::{acl, port};
 
 /// A running stack, on whatever thread.
 pub trait Stack {
@@ -21,6 +23,8 @@ pub trait Stack {
     fn sockets(&self) -> Result<Vec<SocketEntry>, Gone>;
     /// Its interfaces, routes and neighbours.
     fn net(&self) -> Result<NetState, Gone>;
+    /// Its ports, each with what the device counted.
+    fn ports(&self) -> Result<Vec<Device>, Gone>;
     /// Its counters since it began.
     fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone>;
     /// Makes all of several changes, or none of them.
@@ -33,29 +37,55 @@ pub trait Stack {
     const LOGS: bool;
 }
 
-impl Stack for Remote {
+/// The stack of `towpath run`, with the counters of its port.
+pub struct OfRun {
+    /// The stack.
+    pub remote: Remote,
+    /// Counters of its port, of which each shard has a part.
+    pub tally: Arc<Tally>,
+}
+
+impl OfRun {
+    /// Counters of the stack, after the port has told its own.
+    fn counters(&self) -> Result<towpath_engine::Counters, Gone> {
+        self.tally.ask();
+        // Each shard answers both, and turns in between: ports tell their counters then.
+        self.remote.counters()?;
+        self.remote.counters()
+    }
+}
+
+impl Stack for OfRun {
     fn sockets(&self) -> Result<Vec<SocketEntry>, Gone> {
-        Self::sockets(self)
+        self.remote.sockets()
     }
 
     fn net(&self) -> Result<NetState, Gone> {
-        Self::net(self)
+        self.remote.net()
+    }
+
+    fn ports(&self) -> Result<Vec<Device>, Gone> {
+        self.counters()?;
+        let OfTally { driver, device, counters } = OfTally::from(&*self.tally);
+        let (name, links) = (Shape::INTERFACE_NAME.to_owned(), device.iter().cloned().collect());
+        Ok(vec![Device { name, driver, device, links, counters }])
     }
 
     fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone> {
-        Ok(towpath_uplink::layers(&self.counters()?, &Vec::new()))
+        let counters = self.counters()?;
+        Ok(towpath_uplink::layers(&counters, &self.tally.counted()))
     }
 
     fn apply(&self, changes: Vec<net::Change>) -> Result<Result<Applied, Refused>, Gone> {
-        Self::apply(self, changes)
+        self.remote.apply(changes)
     }
 
     fn rules(&self) -> Result<Option<Arc<net::RuleSet>>, Gone> {
-        Self::rules(self)
+        self.remote.rules()
     }
 
     fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
-        Self::set_rules(self, rules)
+        self.remote.set_rules(rules)
     }
 
     const LOGS: bool = false;
@@ -70,6 +100,7 @@ pub fn answer(stack: &impl Stack, call: Call, reply: &mut Reply) {
         }),
         Call::Net => stack.net().map_err(gone).map(|state| reply.net = Some(shown(&state))),
         Call::Counters => counters(stack).map(|layers| reply.counters = Some(layers)),
+        Call::Ports => ports(stack).map(|ports| reply.ports = Some(ports)),
         Call::Apply { changes } => apply(stack, &changes).map(|applied| {
             reply.applied = Some(applied.changes);
         }),
@@ -89,6 +120,12 @@ pub fn gone(_: Gone) -> Fault {
 /// As on Linux a socket that is nowhere is not listed: a program may not even have opened it yet.
 pub fn is_somewhere(socket: &Socket) -> bool {
     socket.local.is_some() || socket.remote.is_some()
+}
+
+fn ports(stack: &impl Stack) -> Result<Vec<Port>, Fault> {
+    let devices = stack.ports().map_err(gone)?;
+    let interfaces = shown(&stack.net().map_err(gone)?).interfaces;
+    Ok(port::shown(devices, &interfaces))
 }
 
 fn counters(stack: &impl Stack) -> Result<Vec<Layer>, Fault> {

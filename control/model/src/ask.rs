@@ -25,6 +25,8 @@ pub enum NoAnswer {
     Stranger,
     /// The run did not take the question, or stopped in its answer, for two seconds.
     Silent,
+    /// The run did not say within eight seconds that it made a change.
+    SilentChange,
     /// All answers together exceeded 256 MiB, or ten seconds.
     TooLong,
     /// The folder has more than 256 runs.
@@ -39,6 +41,10 @@ impl fmt::Display for NoAnswer {
             Self::Stranger => f.write_str("is served by another user"),
             Self::Silent => {
                 write!(f, "did not answer within {} s; is it stopped?", PATIENCE.as_secs())
+            }
+            Self::SilentChange => {
+                let seconds = CHANGE_PATIENCE.as_secs();
+                write!(f, "did not answer within {seconds} s; the change may be made later")
             }
             Self::TooLong => {
                 write!(
@@ -68,6 +74,9 @@ const RUNS_MAX: usize = 256;
 const ANSWERS_LEN_MAX: usize = 256 << 20;
 /// Limit on the time in which all runs of one folder answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Limit on the wait for a change: a list of some hundred thousand rules is compiled meanwhile.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(8);
 
 /// A run's process id, and its answer.
 pub type Told = (u32, Result<Vec<u8>, NoAnswer>);
@@ -103,14 +112,20 @@ pub(crate) fn ask_those(wanted: impl Fn(&Run) -> bool, call: &Call) -> Vec<Told>
     // Numbers, words and addresses can all be written as JSON.
     let mut line = serde_json::to_vec(&request).unwrap_or_default();
     line.push(b'\n');
+    let changes = matches!(call, Call::Apply { .. } | Call::ApplyAcl { .. });
     let folders = folder::existing();
     let mut told: Vec<_> =
-        folders.iter().flat_map(|folder| ask_folder(folder, &wanted, &line)).collect();
+        folders.iter().flat_map(|folder| ask_folder(folder, &wanted, &line, changes)).collect();
     told.sort_by_key(|(pid, _)| *pid);
     told
 }
 
-fn ask_folder(folder: &Folder, wanted: &impl Fn(&Run) -> bool, line: &[u8]) -> Vec<Told> {
+fn ask_folder(
+    folder: &Folder,
+    wanted: &impl Fn(&Run) -> bool,
+    line: &[u8],
+    changes: bool,
+) -> Vec<Told> {
     let mut told = Vec::new();
     let mut questions = Vec::new();
     let runs = runs_in(folder).into_iter();
@@ -130,7 +145,7 @@ fn ask_folder(folder: &Folder, wanted: &impl Fn(&Run) -> bool, line: &[u8]) -> V
             Err(why) => told.push((number, Err(why))),
         }
     }
-    hear(&mut questions);
+    hear(&mut questions, changes);
     told.extend(questions.into_iter().map(|(number, question)| (number, question.outcome())));
     told
 }
@@ -218,16 +233,20 @@ impl<'a> Question<'a> {
 }
 
 /// Reads all answers at the same time, so that the waits for slow runs do not add up.
-fn hear(questions: &mut [(u32, Question<'_>)]) {
+fn hear(questions: &mut [(u32, Question<'_>)], changes: bool) {
     let until = Instant::now() + ANSWERS_WITHIN;
     let mut room = ANSWERS_LEN_MAX;
     loop {
         let now = Instant::now();
         let mut next = until;
         for (_, question) in questions.iter_mut().filter(|(_, question)| question.end.is_none()) {
-            let deadline = question.silent_from + PATIENCE;
+            // A run that takes no question does not begin a change either.
+            let is_taken = changes && question.unsent.is_empty();
+            let patience = if is_taken { CHANGE_PATIENCE } else { PATIENCE };
+            let deadline = question.silent_from + patience;
             if deadline <= now {
-                question.end = Some(Err(NoAnswer::Silent));
+                let why = if is_taken { NoAnswer::SilentChange } else { NoAnswer::Silent };
+                question.end = Some(Err(why));
             }
             next = next.min(deadline);
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::acl::{Acl, AclChange};
 use crate::ask::{NoAnswer, Run, ask_those, runs};
 use crate::net::{Change, Net};
+use crate::ports::Port;
 use crate::request::{Call, Fault, Layer, Reply, RunKind};
 use crate::server::is_name;
 use crate::sockets::Socket;
@@ -187,6 +188,14 @@ impl Client {
     /// As [`Client::net`].
     pub fn counters(&self) -> Result<Vec<Layer>, Error> {
         self.ask(&Call::Counters)?.counters.ok_or(Error::Unreadable(self.run.pid))
+    }
+
+    /// Its ports, each with its device, its interface and its counters.
+    ///
+    /// # Errors
+    /// As [`Client::net`].
+    pub fn ports(&self) -> Result<Vec<Port>, Error> {
+        self.ask(&Call::Ports)?.ports.ok_or(Error::Unreadable(self.run.pid))
     }
 
     /// Makes all of several changes, for each packet at one moment, and returns their number.

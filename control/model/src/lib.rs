@@ -31,8 +31,8 @@
 //! }
 //! ```
 //!
-//! Reading order: `request`, `net` and `acl` (the types), `client`; then `server` (the run's end),
-//! `ask` (several runs at once), `folder` (where their sockets lie).
+//! Reading order: `request`, `net`, `ports` and `acl` (the types), `client`; then `server` (the
+//! run's end), `ask` (several runs at once), `folder` (where their sockets lie).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -42,6 +42,7 @@ mod ask;
 mod client;
 pub mod folder;
 mod net;
+mod ports;
 mod request;
 mod server;
 mod sockets;
@@ -55,6 +56,7 @@ pub use net::{
     Address, AddressState, Change, How, Interface, Kind, Neighbor, NeighborState, Net, Origin,
     Route, RouteKind, Traffic,
 };
+pub use ports::Port;
 pub use request::{Call, Fault, Layer, Reply, RunKind, VERSION};
 pub use server::{Instance, Listening, NoInstance, is_name};
 pub use sockets::{Answer, FlowFigures, Proto, Socket, Word};

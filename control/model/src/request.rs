@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::acl::{Acl, AclChange};
 use crate::net::{Change, Net};
+use crate::ports::Port;
 use crate::sockets::{Socket, Word};
 
 /// Version of the protocol. A run refuses requests of another version.
@@ -30,6 +31,8 @@ pub enum Call {
     Net,
     /// Its counters.
     Counters,
+    /// Its ports, each with its device, its interface and its counters.
+    Ports,
     /// All of these changes, or none.
     Apply {
         /// Changes, in order.
@@ -68,6 +71,9 @@ pub struct Reply {
     /// To [`Call::Counters`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Vec<Layer>>,
+    /// To [`Call::Ports`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Vec<Port>>,
     /// To [`Call::Acl`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acl: Option<Acl>,
@@ -132,6 +138,7 @@ impl Reply {
             sockets: None,
             net: None,
             counters: None,
+            ports: None,
             acl: None,
             applied: None,
             error: None,

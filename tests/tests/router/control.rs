@@ -91,6 +91,64 @@ fn a_running_router_is_shown_and_changed() {
 }
 
 #[test]
+fn ports_are_shown_with_counters_of_their_devices() {
+    let Some(it) = Named::new("ports", &["--port", "dmz=vlan:lan.7,10.7.0.1/24"]) else { return };
+    let ports = it.json("port", "-j");
+    let facts = |port: &Value| {
+        let word = |key: &str| port[key].as_str().unwrap_or("none").to_owned();
+        ["name", "driver", "device", "link"].map(word)
+    };
+    let all: Vec<_> = ports.as_array().expect("ports").iter().map(facts).collect();
+    let wanted = [
+        ["lan", "packet", "l1", "up"],
+        ["wan", "packet", "w1", "up"],
+        ["dmz", "vlan", "lan.7", "up"],
+    ];
+    assert_eq!(all, wanted);
+    assert_eq!(ports[0]["mtu"], 1500);
+    let link = it.json("ip", "-j link show lan");
+    assert_eq!(ports[0]["mac"], link[0]["address"]);
+    // Five packets more, by the stack and by the device, while it runs.
+    assert!(it.lab.left.run(&["ping", "-c5", "-i0.01", "-W5", "10.2.0.2"]).success());
+    let after = it.json("port", "-j show wan");
+    let grown = |now: &Value, before: &Value| now.as_u64().zip(before.as_u64()).map(|(n, b)| n - b);
+    for key in ["rx_packets", "tx_packets"] {
+        assert!(grown(&after[0][key], &ports[1][key]) >= Some(5), "{key}: {after}");
+    }
+    for key in ["rx_frames", "tx_frames"] {
+        let (now, before) = (&after[0]["counters"][key], &ports[1]["counters"][key]);
+        assert!(grown(now, before) >= Some(5), "{key}: {after}");
+    }
+    let text = it.command("port", "wan").ok().stdout;
+    assert!(text.starts_with("wan: packet w1, link up, mtu 1500, mac "), "{text}");
+    assert!(text.contains("\n    rx_frames: "), "{text}");
+    let stats = it.json("stats", "-j");
+    assert!(stats["port"]["wan.rx_frames"].as_u64() >= after[0]["counters"]["rx_frames"].as_u64());
+    let right = it.lab.right.name().expect("root");
+    super::ip(&format!("ip -n {right} link set w0 down"));
+    towpath_tests::eventually("the link is down", || {
+        it.json("port", "-j show wan")[0]["link"] == "down"
+    });
+    let wrong = it.command("port", "show wam");
+    assert_eq!((wrong.code(), wrong.stderr.contains("there are lan, wan, dmz")), (1, true));
+    let Named { router, .. } = it;
+    end(router);
+}
+
+#[test]
+fn a_route_of_ipv6_has_the_metric_that_is_shown() {
+    let Some(it) = Named::new("metric", &["--route", "fd00:6::/48@fd00:2::2"]) else { return };
+    assert!(it.ip("-6 route").contains("fd00:6::/48 via fd00:2::2 dev wan metric 1024"));
+    // The same network by another metric is another route; by the same one it is there.
+    let again = it.command("ip", "route add fd00:6::/48 via fd00:2::3 metric 1024");
+    assert_eq!((again.code(), again.stderr.as_str()), (2, "towpath: Error: File exists\n"));
+    it.ip("route del fd00:6::/48 metric 1024");
+    assert!(!it.ip("-6 route").contains("fd00:6::/48"));
+    let Named { router, .. } = it;
+    end(router);
+}
+
+#[test]
 fn rules_are_shown_and_changed_while_packets_flow() {
     let Some(it) = Named::new("rules", &[]) else { return };
     assert_eq!(it.command("acl", "show").ok().stdout, "");

@@ -36,12 +36,13 @@ pub fn change<S: Stack>(stack: &S, changes: &[AclChange]) -> Result<usize, Fault
     }
     if let Some(rule) = list.iter().find(|rule| rule.log.is_some() && !S::LOGS) {
         let why = format!("rule {}: a run has nobody to tell of packets; leave log out", rule.id);
-        return Err(Fault::new("refused", why));
+        let at = place_of(changes, rule.id);
+        return Err(Fault { at, ..Fault::new("refused", why) });
     }
     let is_empty = list.is_empty() && Hook::ALL.iter().all(|hook| is_open(&list, *hook));
     let rules = match is_empty {
         true => None,
-        false => Some(compile(stack, &list)?),
+        false => Some(compile(stack, &list, changes)?),
     };
     stack.set_rules(rules).map_err(gone)?;
     if let (Some(before), Some(now)) = (before, stack.rules().map_err(gone)?) {
@@ -96,18 +97,31 @@ pub fn default_of(hooks: &[&str], action: &str) -> Result<(Hooks, Action), Strin
     Ok((all, action?))
 }
 
-fn compile(stack: &impl Stack, list: &RuleList) -> Result<Rules, Fault> {
+/// The change that a rule of the list comes from; none if it was there before.
+fn place_of(changes: &[AclChange], id: u32) -> Option<usize> {
+    let brings = |change: &AclChange| match change {
+        AclChange::AddRule { rule } | AclChange::ReplaceRule { rule } => {
+            rule.parse::<Rule>().is_ok_and(|rule| rule.id == id)
+        }
+        // A rule that no later change brings is of this list: no earlier one is left.
+        AclChange::Load { .. } => true,
+        _ => false,
+    };
+    changes.iter().rposition(brings)
+}
+
+fn compile(stack: &impl Stack, list: &RuleList, changes: &[AclChange]) -> Result<Rules, Fault> {
     let interfaces = stack.net().map_err(gone)?.interfaces;
     let number = |name: &str| Some(interfaces.iter().find(|link| link.name == name)?.id.0);
     Rules::compile(list, number).map_err(|error| {
         let names: Vec<_> = interfaces.iter().map(|link| link.name.as_str()).collect();
-        let why = match error {
-            CompileError::UnknownInterface { .. } => {
-                format!("{error}; there are {}", names.join(", "))
+        let (at, why) = match error {
+            CompileError::UnknownInterface { id, .. } => {
+                (place_of(changes, id), format!("{error}; there are {}", names.join(", ")))
             }
-            error => error.to_string(),
+            error => (None, error.to_string()),
         };
-        Fault::new("refused", why)
+        Fault { at, ..Fault::new("refused", why) }
     })
 }
 
@@ -117,5 +131,24 @@ pub fn action_word(action: Action) -> &'static str {
         Action::Accept => "accept",
         Action::Drop => "drop",
         Action::Reject => "reject",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_of_a_rule_is_one_of_the_last_change_that_brought_it() {
+        let rule = |id| format!("id {id} in lan action drop");
+        let changes = [
+            AclChange::Load { text: format!("acl add {}", rule(7)) },
+            AclChange::AddRule { rule: rule(10) },
+            AclChange::ReplaceRule { rule: rule(10) },
+            AclChange::DeleteRule { id: 9 },
+        ];
+        assert_eq!(place_of(&changes, 10), Some(2));
+        assert_eq!(place_of(&changes, 7), Some(0));
+        assert_eq!(place_of(&changes[1..], 7), None);
     }
 }

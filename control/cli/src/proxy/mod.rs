@@ -17,13 +17,13 @@ mod worker;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use towpath_gateway::{Ended, Gateway, GatewayConfig, Joint, Nameserver, Outer, Runner};
 use towpath_pcap::CaptureFile;
-use towpath_uplink::{Counting, Layer, PortCounters, now_ns, random};
+use towpath_uplink::{Counting, Layer, Tally, now_ns, random};
 use towpath_wire::MacAddr;
 
 use args::{Command, Proxy, ProxyArgs};
@@ -177,10 +177,9 @@ fn put_stats(
     args: &ProxyArgs,
     messages: &Messages,
     layers: Vec<Layer>,
-    ports: &Arc<Mutex<PortCounters>>,
+    ports: &Tally,
 ) -> Result<()> {
     let Some(format) = args.stats else { return Ok(()) };
-    let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
-    messages.put(stats::render(format, &with_ports(layers, &ports))?);
+    messages.put(stats::render(format, &with_ports(layers, &ports.counted()))?);
     Ok(())
 }

@@ -8,9 +8,9 @@ use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -205,8 +205,7 @@ fn turn(
     let layers = layers_of(runner.gateway());
     // The device vanishes here, and leaves its counters behind.
     drop(runner);
-    let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
-    with_ports(layers, &ports)
+    with_ports(layers, &ports.counted())
 }
 
 fn join(work: Work) -> Result<Runner<dyn Port + Send>> {

@@ -138,6 +138,18 @@ pub enum Device {
     },
 }
 
+impl Device {
+    /// Its kind, and what it stands on.
+    pub fn words(&self) -> (&'static str, String) {
+        match self {
+            Self::Packet(interface) => ("packet", interface.clone()),
+            Self::Tap(name) => ("tap", name.clone()),
+            Self::Vlan(parent, id) => ("vlan", format!("{parent}.{id}")),
+            Self::Bridge { members, .. } => ("bridge", members.join("+")),
+        }
+    }
+}
+
 /// Longest name of an interface (IFNAMSIZ, without the zero), and of a port.
 const NAME_LEN_MAX: usize = 15;
 

@@ -77,6 +77,20 @@ pub fn check(ports: &[PortWords]) -> Result<(), String> {
     Ok(())
 }
 
+/// Interfaces of the host that a port stands on, directly or by others.
+pub fn kernel_interfaces(ports: &[PortWords], port: &PortWords) -> Vec<String> {
+    let below = |name: &String| ports.iter().find(|port| port.name == *name);
+    let through = |names: &[String]| -> Vec<String> {
+        let ports_below = names.iter().filter_map(below);
+        ports_below.flat_map(|port| kernel_interfaces(ports, port)).collect()
+    };
+    match &port.device {
+        Device::Packet(name) | Device::Tap(name) => vec![name.clone()],
+        Device::Vlan(parent, _) => through(std::slice::from_ref(parent)),
+        Device::Bridge { members, .. } => through(members),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +111,14 @@ mod tests {
     fn bridge(name: &str, members: &[&str]) -> PortWords {
         let members = members.iter().map(|name| (*name).to_owned()).collect();
         port(name, Device::Bridge { members, ageing: None, addresses: None }, true)
+    }
+
+    #[test]
+    fn the_interfaces_below_are_the_hosts() {
+        let below = |ports: &[PortWords]| kernel_interfaces(ports, &ports[0]);
+        let tap = port("b", Device::Tap("t0".into()), false);
+        assert_eq!(below(&[bridge("br", &["a", "b"]), packet("a", false), tap]), ["eth0", "t0"]);
+        assert_eq!(below(&[vlan("office", "lan", 10), packet("lan", false)]), ["eth0"]);
     }
 
     #[test]

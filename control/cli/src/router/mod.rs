@@ -100,7 +100,7 @@ fn forward(
     let router = Router::new(plan, &settings, ports, random()?, now_ns())
         .map_err(|error| Failure::error(ExitCode::Usage, error.to_string()))?;
     let mut runner = Runner::new(router).context("epoll")?;
-    let instance = served::serve(listening, runner.remote())?;
+    let instance = served::serve(listening, runner.remote(), &args.port, &counters)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
     let ended = runner.run(&[signals.fd().as_fd()], |woken, router| {
         if let Some(capture) = capture {

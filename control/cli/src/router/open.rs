@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use towpath_bpf::Claim;
@@ -12,7 +12,7 @@ use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
 use towpath_tap::{Options, Tap, set_up_host};
-use towpath_uplink::{Counting, PortCounters, station_mac};
+use towpath_uplink::{Counting, Tally, station_mac};
 use towpath_vlan::Vlan;
 use towpath_wire::Prefix;
 
@@ -23,8 +23,8 @@ use crate::error::{ExitCode, Failure};
 /// Longest packet of an Ethernet, which TAP devices have.
 const TAP_MTU: u32 = 1500;
 
-/// Counters of a port, there once the port has gone.
-pub type Left = Arc<Mutex<PortCounters>>;
+/// Counters of a port, for others than the router, and when the port has gone.
+pub type Left = Arc<Tally>;
 
 /// Ports in order, and where each leaves its counters.
 pub struct Opened {

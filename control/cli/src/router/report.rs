@@ -1,7 +1,6 @@
 //! Words of a router: its plan in a line, its counters, and packets that rules log.
 
 use std::net::SocketAddr;
-use std::sync::PoisonError;
 
 use towpath_filter::{Fields, Hook};
 use towpath_router::{Plan, PlannedPort, Router};
@@ -11,6 +10,7 @@ use towpath_uplink::Layer;
 use super::args::PortWords;
 use super::open::Left;
 use crate::acl::action_word;
+use crate::port::OfTally;
 
 /// The plan in a line.
 pub fn summary(plan: &Plan) -> String {
@@ -64,9 +64,7 @@ fn rule_layer(router: &Router) -> Layer {
 /// Layers with those of the ports, each by its name.
 pub fn with_ports(mut layers: Vec<Layer>, ports: &[PortWords], counters: &[Left]) -> Vec<Layer> {
     for (port, left) in ports.iter().zip(counters) {
-        let left = left.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = left.iter().flat_map(|(_, list)| list);
-        let counters = all.map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let counters = OfTally::from(&**left).counters;
         layers.push(Layer { name: format!("port.{}", port.name), counters });
     }
     layers

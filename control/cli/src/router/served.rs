@@ -10,13 +10,29 @@ use towpath_router::Remote;
 use towpath_stack::net::{Change, RuleSet};
 use towpath_uplink::{Layer, now_ns};
 
-use super::report;
+use super::args::PortWords;
+use super::open::Left;
+use super::{layers, report};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
+use crate::port::{Device, OfTally};
 use crate::served::{self, Stack};
 
 /// A router that is asked from the thread of the control socket.
-struct Host(Remote);
+struct Host {
+    remote: Remote,
+    ports: Vec<PortWords>,
+    counters: Vec<Left>,
+}
+
+impl Host {
+    /// Wants the counters of all ports, and returns when each has told its own.
+    fn ask_ports(&self) -> Result<(), Gone> {
+        self.counters.iter().for_each(|port| port.ask());
+        // The router turns between two jobs: ports tell their counters then.
+        (0..2).try_for_each(|_| self.remote.ask(|_| ()).map_err(|_| Gone))
+    }
+}
 
 impl Stack for Host {
     /// A router has no programs: it answers ARP, neighbour discovery and ping by itself.
@@ -28,26 +44,43 @@ impl Stack for Host {
         let look = |router: &mut towpath_router::Router| {
             NetState::of(&router.stack().net, towpath_stack::Instant(now_ns()))
         };
-        self.0.ask(look).map_err(|_| Gone)
+        self.remote.ask(look).map_err(|_| Gone)
     }
 
     fn layers(&self) -> Result<Vec<Layer>, Gone> {
-        self.0.ask(|router| report::layers(router)).map_err(|_| Gone)
+        self.ask_ports()?;
+        let layers = self.remote.ask(|router| report::layers(router)).map_err(|_| Gone)?;
+        Ok(report::with_ports(layers, &self.ports, &self.counters))
+    }
+
+    fn ports(&self) -> Result<Vec<Device>, Gone> {
+        self.ask_ports()?;
+        let ports = self.ports.iter().zip(&self.counters).map(|(port, left)| {
+            let (driver, device) = port.device.words();
+            Device {
+                name: port.name.clone(),
+                driver: driver.to_owned(),
+                device: Some(device),
+                links: layers::kernel_interfaces(&self.ports, port),
+                counters: OfTally::from(&**left).counters,
+            }
+        });
+        Ok(ports.collect())
     }
 
     fn apply(&self, changes: Vec<Change>) -> Result<Result<Applied, Refused>, Gone> {
         let applied = Applied { changes: changes.len() };
         let apply = move |router: &mut towpath_router::Router| router.apply(now_ns(), &changes);
-        let made = self.0.ask(apply).map_err(|_| Gone)?;
+        let made = self.remote.ask(apply).map_err(|_| Gone)?;
         Ok(made.map(|()| applied))
     }
 
     fn rules(&self) -> Result<Option<Arc<RuleSet>>, Gone> {
-        self.0.ask(|router| router.rules().cloned()).map_err(|_| Gone)
+        self.remote.ask(|router| router.rules().cloned()).map_err(|_| Gone)
     }
 
     fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
-        self.0.ask(|router| router.set_rules(rules)).map_err(|_| Gone)
+        self.remote.ask(|router| router.set_rules(rules)).map_err(|_| Gone)
     }
 
     const LOGS: bool = true;
@@ -75,9 +108,14 @@ pub fn open(name: Option<Word>, messages: &Messages) -> Result<Option<Listening>
 ///
 /// # Errors
 /// There is no thread to be had.
-pub fn serve(listening: Option<Listening>, remote: Remote) -> Result<Option<Instance>> {
+pub fn serve(
+    listening: Option<Listening>,
+    remote: Remote,
+    ports: &[PortWords],
+    counters: &[Left],
+) -> Result<Option<Instance>> {
     let Some(listening) = listening else { return Ok(None) };
-    let host = Host(remote);
+    let host = Host { remote, ports: ports.to_vec(), counters: counters.to_vec() };
     let answer = move |call, reply: &mut Reply| served::answer(&host, call, reply);
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let served = listening.serve(RunKind::Router, words.collect(), answer);

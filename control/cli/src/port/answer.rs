@@ -1,0 +1,104 @@
+//! The ports of a stack, as requests see them.
+
+use nix::net::if_::InterfaceFlags;
+use towpath_model::{Interface, Port, Word};
+use towpath_uplink::{PortCounters, Tally};
+
+/// A port as its owner knows it.
+#[derive(Debug, Clone)]
+pub struct Device {
+    /// Name of the port.
+    pub name: String,
+    /// Kind of the device.
+    pub driver: String,
+    /// The host's device, or the ports that this one stands on.
+    pub device: Option<String>,
+    /// The kernel's interfaces below, of which one has to have a link; empty: there are none.
+    pub links: Vec<String>,
+    /// Counters of the device.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// A tally's view of a port: the kind and name of its device, and its counters.
+pub struct OfTally {
+    /// Kind of the device.
+    pub driver: String,
+    /// Name of the host's device.
+    pub device: Option<String>,
+    /// Counters, with their layer in front where that is not the device's own.
+    pub counters: Vec<(String, u64)>,
+}
+
+impl From<&Tally> for OfTally {
+    fn from(tally: &Tally) -> Self {
+        let layers = tally.counted();
+        let driver = layers.first().map_or("none", |(kind, _)| kind).to_owned();
+        Self { driver, device: tally.device(), counters: named(&layers) }
+    }
+}
+
+fn named(layers: &PortCounters) -> Vec<(String, u64)> {
+    let mut all = Vec::new();
+    for (place, (kind, list)) in layers.iter().enumerate() {
+        let name = |name: &str| match place {
+            0 => name.to_owned(),
+            _ => format!("{kind}_{name}"),
+        };
+        all.extend(list.iter().map(|(counter, value)| (name(counter), *value)));
+    }
+    all
+}
+
+/// The ports as the protocol has them, each with its interface.
+pub fn shown(devices: Vec<Device>, interfaces: &[Interface]) -> Vec<Port> {
+    let running = running();
+    let word = |name: String| Word::try_from(name).ok();
+    let shown = devices.into_iter().filter_map(|device| {
+        let is_running = |name: &String| running.contains(name);
+        let link = (!device.links.is_empty()).then(|| device.links.iter().any(is_running));
+        let is_its = |interface: &&Interface| interface.name.as_str() == device.name;
+        let counters = device.counters.into_iter();
+        Some(Port {
+            interface: interfaces.iter().find(is_its).cloned(),
+            name: word(device.name)?,
+            driver: word(device.driver)?,
+            device: device.device.and_then(word),
+            link,
+            counters: counters.filter_map(|(name, value)| Some((word(name)?, value))).collect(),
+        })
+    });
+    shown.collect()
+}
+
+/// The kernel's interfaces that have a link.
+fn running() -> Vec<String> {
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let running = all.filter(|known| known.flags.contains(InterfaceFlags::IFF_RUNNING));
+    running.map(|known| known.interface_name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_other_layers_have_these_in_front() {
+        let layers = vec![("packet", vec![("rx_frames", 1)]), ("vlan", vec![("rx_foreign", 2)])];
+        let wanted = [("rx_frames".to_owned(), 1), ("vlan_rx_foreign".to_owned(), 2)];
+        assert_eq!(named(&layers), wanted);
+    }
+
+    #[test]
+    fn a_link_is_that_of_one_interface_below() {
+        let device = |links: &[&str]| Device {
+            name: "x".to_owned(),
+            driver: "bridge".to_owned(),
+            device: None,
+            links: links.iter().map(|link| (*link).to_owned()).collect(),
+            counters: Vec::new(),
+        };
+        let link = |links: &[&str]| shown(vec![device(links)], &[])[0].link;
+        assert_eq!(link(&[]), None);
+        assert_eq!(link(&["no such one"]), Some(false));
+    }
+}
