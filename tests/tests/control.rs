@@ -513,7 +513,8 @@ fn a_shell_completes_names_of_live_runs() {
     let completed = |words: &str| {
         let script = format!(
             "source <({towpath} completions bash); COMP_WORDS=({towpath} {words}); \
-             COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _towpath_live {towpath} "${{COMP_WORDS[-1]}}"; \
+             COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); \
+             _towpath_live {towpath} \"${{COMP_WORDS[-1]}}\"; \
              printf '%s\n' \"${{COMPREPLY[@]}}\""
         );
         lab.ns.run(&["bash", "-c", &script]).ok().stdout
