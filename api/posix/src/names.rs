@@ -9,6 +9,7 @@
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use towpath_client::syscall::syscall;
 use towpath_shm::layout::RawAddr;
 
 use crate::{Posix, given, interface};
@@ -45,13 +46,13 @@ fn own(posix: &'static Posix) -> Option<String> {
     if let Some(given) = given::hostname(posix) {
         return String::from_utf8(given.bytes().to_vec()).ok();
     }
-    // SAFETY: a plain structure, for which zero is a value, that the call fills in.
-    let known = unsafe {
-        let mut known: libc::utsname = std::mem::zeroed();
-        (libc::uname(&raw mut known) == 0).then_some(known)
-    };
+    // SAFETY: a plain structure, for which zero is a value.
+    let mut known: libc::utsname = unsafe { std::mem::zeroed() };
+    let args = [&raw mut known as usize, 0, 0, 0, 0, 0];
+    // SAFETY: the call fills in the structure. (libc's uname may be this library's.)
+    unsafe { syscall(libc::SYS_uname as usize, args) }.ok()?;
     // SAFETY: uname(2) ends each text with NUL.
-    let name = unsafe { CStr::from_ptr(known.as_ref()?.nodename.as_ptr()) };
+    let name = unsafe { CStr::from_ptr(known.nodename.as_ptr()) };
     name.to_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use calls::{Allowed, Library, does_not_call_itself, output, reached};
 
 /// Who may call what after all: part of a name, the symbols, and why.
-const ALLOWED: [Allowed; 3] = [
+const ALLOWED: [Allowed; 4] = [
     // futex(2), which our syscall(2) hands to the kernel without a look.
     ("3std3sys4sync", &["syscall"]),
     // getrandom(2), likewise; the rest is for a kernel that has none (before Linux 3.17), where
@@ -15,6 +15,8 @@ const ALLOWED: [Allowed; 3] = [
     ("6random5linux9getrandom", &["syscall", "open64", "close", "poll", "read"]),
     // Of a message's descriptors that nobody took: recv_reply takes all.
     ("Ancillary", &["close", "fcntl"]),
+    // Results whose descriptor was taken have nothing left to drop.
+    ("Result$LT$std..os..fd..owned..OwnedFd", &["close", "fcntl"]),
 ];
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| Library::of("towpath-preload"));
