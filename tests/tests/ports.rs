@@ -85,6 +85,8 @@ impl Run {
 fn is_refused<T>(result: std::io::Result<T>) -> bool {
     match result {
         Ok(_) => false,
+        // The listener was shut while it let the client in.
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => true,
         Err(error) => panic!("neither let in nor refused: {error}"),
     }
