@@ -149,12 +149,20 @@ pub struct Tally {
 struct Told {
     device: Option<String>,
     counters: PortCounters,
+    /// [`Tally::asked`] of the counters; the last ones answer all that is asked.
+    answers: u64,
 }
 
 impl Tally {
-    /// Wants the counters as they are now, which the next turn of each port brings.
-    pub fn ask(&self) {
-        self.asked.fetch_add(1, Relaxed);
+    /// Wants the counters as they are now, which the next turn of each port brings. The number
+    /// is for [`Self::is_told`].
+    pub fn ask(&self) -> u64 {
+        self.asked.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Whether each port has told its counters since `asked`.
+    pub fn is_told(&self, asked: u64) -> bool {
+        self.ports().iter().all(|told| told.answers >= asked)
     }
 
     /// Counters that the ports told, those of one kind summed.
@@ -189,21 +197,23 @@ pub struct Counting<P: Counted> {
 impl<P: Counted> Counting<P> {
     /// Writes the counters of `port` to `to`, when it is asked and in the end.
     pub fn new(port: P, to: &Arc<Tally>) -> Self {
-        let told = Told { device: port.device(), counters: port.counted() };
+        let told = Told { device: port.device(), counters: port.counted(), answers: 0 };
         let mut ports = to.ports();
         ports.push(told);
         let place = ports.len() - 1;
         Self { port, to: Arc::clone(to), place, told: 0 }
     }
 
-    fn tell(&self) {
-        self.to.ports()[self.place].counters = self.port.counted();
+    fn tell(&self, answers: u64) {
+        let told = &mut self.to.ports()[self.place];
+        told.counters = self.port.counted();
+        told.answers = answers;
     }
 }
 
 impl<P: Counted> Drop for Counting<P> {
     fn drop(&mut self) {
-        self.tell();
+        self.tell(u64::MAX);
     }
 }
 
@@ -212,7 +222,7 @@ impl<P: Port + Counted> Port for Counting<P> {
         let asked = self.to.asked.load(Relaxed);
         if asked != self.told {
             self.told = asked;
-            self.tell();
+            self.tell(asked);
         }
         self.port.poll(now_ns, pool, out, max)
     }
@@ -285,10 +295,12 @@ mod tests {
         assert_eq!((tally.counted(), tally.device()), (sum(11), Some("veth0".to_owned())));
         ports.iter_mut().for_each(|port| assert_eq!(poll(port), 0));
         assert_eq!(tally.counted(), sum(11), "nobody asked");
-        tally.ask();
-        poll(&mut ports[0]);
+        let asked = tally.ask();
+        assert_eq!(poll(&mut ports[0]), 0);
         assert_eq!(tally.counted(), sum(12), "before the second poll of the first");
+        assert!(!tally.is_told(asked), "the second has not told");
         drop(ports);
+        assert!(tally.is_told(asked));
         assert_eq!(tally.counted(), sum(14), "three polls were counted");
     }
 }

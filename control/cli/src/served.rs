@@ -48,11 +48,21 @@ pub struct OfRun {
 impl OfRun {
     /// Counters of the stack, after the port has told its own.
     fn counters(&self) -> Result<towpath_engine::Counters, Gone> {
-        self.tally.ask();
-        // Each shard answers both, and turns in between: ports tell their counters then.
-        self.remote.counters()?;
+        let asked = self.tally.ask();
+        until_told(|| self.tally.is_told(asked), || self.remote.counters().map(drop))?;
         self.remote.counters()
     }
+}
+
+/// Most turns that are waited for: a port that is not polled tells nothing.
+const TURNS_MAX: usize = 100;
+
+/// Has the stack `turn` until the ports have told their counters.
+pub fn until_told(
+    is_told: impl Fn() -> bool,
+    mut turn: impl FnMut() -> Result<(), Gone>,
+) -> Result<(), Gone> {
+    (0..TURNS_MAX).take_while(|_| !is_told()).try_for_each(|_| turn())
 }
 
 impl Stack for OfRun {

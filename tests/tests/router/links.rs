@@ -81,7 +81,7 @@ fn vlans_of_one_interface_are_ports() {
     // No port has this VLAN.
     assert!(!lab.left.run(&["ping", "-c1", "-W1", "10.30.0.1"]).success());
     let stats = end(router);
-    assert!(counter(&stats, "port.lan", "rx_foreign") > 0, "{stats}");
+    assert!(counter(&stats, "port.lan", "vlan_rx_foreign") > 0, "{stats}");
 }
 
 /// `right` serves a file, and `left` gets it whole.
@@ -122,7 +122,7 @@ fn a_bridge_of_two_interfaces_is_a_port() {
     ip(&format!("ip -n {right} addr add 10.40.0.3/24 dev w0"));
     assert!(!lab.left.run(&["ping", "-c1", "-W1", "10.40.0.3"]).success());
     let stats = end(router);
-    assert!(counter(&stats, "port.a", "rx_foreign") > 0, "{stats}");
+    assert!(counter(&stats, "port.a", "vlan_rx_foreign") > 0, "{stats}");
     assert!(counter(&stats, "port.br", "forwarded") > 100, "{stats}");
     assert!(counter(&stats, "port.br", "addresses") >= 2, "{stats}");
     assert_eq!(counter(&stats, "port.br", "own_address"), 0, "{stats}");

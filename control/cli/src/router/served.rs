@@ -28,9 +28,12 @@ struct Host {
 impl Host {
     /// Wants the counters of all ports, and returns when each has told its own.
     fn ask_ports(&self) -> Result<(), Gone> {
-        self.counters.iter().for_each(|port| port.ask());
-        // The router turns between two jobs: ports tell their counters then.
-        (0..2).try_for_each(|_| self.remote.ask(|_| ()).map_err(|_| Gone))
+        let asked: Vec<_> = self.counters.iter().map(|port| (port, port.ask())).collect();
+        // The router may do several jobs between two turns, in which ports tell their counters.
+        served::until_told(
+            || asked.iter().all(|(port, asked)| port.is_told(*asked)),
+            || self.remote.ask(|_| ()).map_err(|_| Gone),
+        )
     }
 }
 
