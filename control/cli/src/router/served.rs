@@ -29,7 +29,7 @@ impl Host {
     /// Wants the counters of all ports, and returns when each has told its own.
     fn ask_ports(&self) -> Result<(), Gone> {
         let asked: Vec<_> = self.counters.iter().map(|port| (port, port.ask())).collect();
-        // The router may do several jobs between two turns, in which ports tell their counters.
+        // The router turns between two jobs: ports tell their counters then.
         served::until_told(
             || asked.iter().all(|(port, asked)| port.is_told(*asked)),
             || self.remote.ask(|_| ()).map_err(|_| Gone),
