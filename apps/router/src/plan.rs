@@ -5,11 +5,8 @@ use std::net::IpAddr;
 
 use towpath_filter::{CompileError, RuleList, Rules};
 use towpath_stack::IfaceId;
-use towpath_stack::net::{NewRoute, RouteChange, RouteKind};
+use towpath_stack::net::{NewRoute, RouteChange, RouteKind, metric_unless_given};
 use towpath_wire::{Prefix, addr};
-
-/// Metric of an IPv6 route for which none is given: IP6_RT_PRIO_USER in Linux's ipv6_route.h.
-const METRIC_V6: u32 = 1024;
 
 /// A port: its name and the addresses that the router has on its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,7 +227,7 @@ impl Plan {
             if !prefixes.insert((prefix.addr(), prefix.len())) {
                 return Err(PlanError::RouteTaken { prefix });
             }
-            let metric = if prefix.addr().is_ipv4() { 0 } else { METRIC_V6 };
+            let metric = metric_unless_given(prefix);
             let mut add = |next_hop, iface, kind| {
                 let route = NewRoute { prefix, next_hop, iface, metric, kind };
                 changes.push(RouteChange::Add(route));

@@ -10,7 +10,7 @@ use towpath_gateway::limits::DESCRIPTORS_USED_MAX;
 use towpath_gateway::{Forward, GatewayConfig};
 use towpath_interface::Interface;
 use towpath_pool::{LinkType, Port};
-use towpath_stack::net::InterfaceConfig;
+use towpath_stack::net::{InterfaceConfig, metric_unless_given};
 use towpath_tcp::CongestionKind;
 use towpath_wire::{MacAddr, Prefix};
 
@@ -18,8 +18,6 @@ use crate::netem::NetemSpec;
 
 /// The name that programs see; what they expect on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
-/// Metric of an IPv6 route for which none is given: IP6_RT_PRIO_USER in Linux's ipv6_route.h.
-const METRIC_V6: u32 = 1024;
 
 /// A stack with one interface.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -156,7 +154,7 @@ impl Shape {
             prefix,
             next_hop,
             interface: 0,
-            metric: if prefix.addr().is_ipv4() { 0 } else { METRIC_V6 },
+            metric: metric_unless_given(prefix),
         }));
         config.interfaces.push(InterfaceConfig {
             name: INTERFACE_NAME.into(),

@@ -85,7 +85,7 @@ pub use layer::Net;
 pub use received::{Echo, IcmpError, Local, Looped, Received};
 pub use route::{
     HopId, NewRoute, Route, RouteChange, RouteEntry, RouteError, RouteKind, RouteRefusal,
-    RoutesRefused,
+    RoutesRefused, metric_unless_given,
 };
 pub use rule_set::{Logged, RuleSet};
 pub use snapshot::Link as Interface;

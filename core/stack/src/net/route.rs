@@ -7,6 +7,12 @@ use towpath_wire::Prefix;
 
 use super::iface::{IfaceId, Origin};
 
+/// Metric of a route to `prefix` for which none is given: that of Linux, IP6_RT_PRIO_USER
+/// (ipv6_route.h) for IPv6.
+pub fn metric_unless_given(prefix: Prefix) -> u32 {
+    if prefix.addr().is_ipv4() { 0 } else { 1024 }
+}
+
 /// The way to a destination, to be kept by a connection while [`Route::generation`] is that of
 /// [`super::Net::route_generation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

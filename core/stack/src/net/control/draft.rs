@@ -13,11 +13,8 @@ use super::tables::Control;
 use crate::net::changes::{Change, Fault, How, RouteSpec};
 use crate::net::iface::{IfaceId, Origin};
 use crate::net::limits::{ADDRESSES_OWN_MAX, NEIGHBORS_PERMANENT_MAX};
-use crate::net::route::{RouteEntry, RouteKind};
+use crate::net::route::{RouteEntry, RouteKind, metric_unless_given};
 use crate::net::told::HopKey;
-
-/// Metric of an IPv6 route for which none is given: IP6_RT_PRIO_USER in Linux's ipv6_route.h.
-const METRIC_V6: u32 = 1024;
 
 /// The host after a list of changes, as far as the list was taken.
 #[derive(Debug)]
@@ -232,8 +229,7 @@ impl<'a> Draft<'a> {
             Some(hop) => self.link_of(hop, iface).ok_or(Fault::GatewayUnreachable)?,
             None => iface.ok_or(Fault::NoInterface)?,
         };
-        let default = if prefix.addr().is_ipv4() { 0 } else { METRIC_V6 };
-        let metric = metric.unwrap_or(default);
+        let metric = metric.unwrap_or(metric_unless_given(prefix));
         Ok(RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static, kind })
     }
 
