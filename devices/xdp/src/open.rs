@@ -187,6 +187,35 @@ const WAKEUPS_MAX: u32 = SIZES[1] / 32;
 /// Time after which frames are offered to the kernel once more that it did not take.
 const RETRY_NS: u64 = 1_000_000;
 
+/// Binds the socket to the first queue. Whether a frame may have several buffers.
+fn bind(socket: BorrowedFd<'_>, interface: &Interface) -> Result<bool, OpenError> {
+    if sys::bind(socket, interface.index, 0, true).is_ok() {
+        return Ok(true);
+    }
+    // Before Linux 6.6, and where the driver has one buffer for a frame.
+    let bound = sys::bind(socket, interface.index, 0, false);
+    bound.map(|()| false).map_err(|source| match source.raw_os_error() {
+        Some(libc::EBUSY) => OpenError::Taken { name: interface.name.clone() },
+        _ => named(&interface.name, "bind an XDP socket", source),
+    })
+}
+
+/// Attaches the program to the interface. The link, and whether the program is in the driver.
+fn attach(program: BorrowedFd<'_>, interface: &Interface) -> Result<(Fd, bool), OpenError> {
+    let attach = |mode| towpath_bpf::attach_xdp(program, interface.index, mode);
+    match attach(XdpMode::Driver) {
+        Ok(link) => Ok((link, true)),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            Err(OpenError::Taken { name: interface.name.clone() })
+        }
+        // The driver has no place for a program, or none with this MTU.
+        Err(_) => match attach(XdpMode::Generic) {
+            Ok(link) => Ok((link, false)),
+            Err(source) => Err(named(&interface.name, "attach an XDP program", source)),
+        },
+    }
+}
+
 impl XdpSocket {
     /// Opens the interface `name` for a stack. `claim` says which frames are the stack's, once
     /// the interface is known. Promiscuous mode lets those of a station in.
@@ -218,33 +247,13 @@ impl XdpSocket {
             _ => named(name, "give frames to an XDP socket", source),
         })?;
         sys::set_send_queue(fd.as_fd(), QUEUE_BYTES);
-        let several = match sys::bind(fd.as_fd(), interface.index, 0, true) {
-            Ok(()) => true,
-            // Before Linux 6.6, and where the driver has one buffer for a frame.
-            Err(_) => {
-                let bound = sys::bind(fd.as_fd(), interface.index, 0, false);
-                bound.map_err(|source| match source.raw_os_error() {
-                    Some(libc::EBUSY) => OpenError::Taken { name: name.into() },
-                    _ => named(name, "bind an XDP socket", source),
-                })?;
-                false
-            }
-        };
+        let several = bind(fd.as_fd(), &interface)?;
         let map = SocketMap::new(1).map_err(failed("make a map of sockets"))?;
         map.set(0, fd.as_fd()).map_err(failed("put a socket into its map"))?;
         let claim = claim(&interface);
         let program = towpath_bpf::load(Kind::Xdp, &claim.redirect(&map));
         let program = program.map_err(failed("load an XDP program"))?;
-        let attach = |mode| towpath_bpf::attach_xdp(program.as_fd(), interface.index, mode);
-        let (link, in_driver) = match attach(XdpMode::Driver) {
-            Ok(link) => (link, true),
-            // The driver has no place for a program, or none with this MTU.
-            Err(error) if error.raw_os_error() != Some(libc::EBUSY) => {
-                let attached = attach(XdpMode::Generic);
-                (attached.map_err(failed("attach an XDP program"))?, false)
-            }
-            Err(_) => return Err(OpenError::Taken { name: name.into() }),
-        };
+        let (link, in_driver) = attach(program.as_fd(), &interface)?;
         let has_copies = matches!(claim, Claim::Ports { .. });
         if has_copies {
             let program = towpath_bpf::load(Kind::SocketFilter, &Claim::copies());
