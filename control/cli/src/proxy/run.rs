@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use towpath_pcap::CaptureFile;
-use towpath_uplink::{LinkKind, Plan, PlanError, Remark, Tell};
+use towpath_uplink::{LinkKind, Namespaced, Plan, PlanError, Remark, Tell};
 use towpath_wire::Prefix;
 
 use super::run_args::RunArgs;
@@ -82,20 +82,10 @@ fn within(
     let namespaced = plan.namespaced().map_err(in_options)?;
     let published = plan.bind(&namespaced).map_err(in_options)?;
     let facts = published.facts.clone();
-    let pair = |own: &Prefix| (own.addr(), own.len());
-    let namespace = Namespace {
-        mtu: args.mtu,
-        addresses: namespaced.addresses.iter().map(pair).collect(),
-        routers: namespaced.routers.clone(),
-        nameservers: namespaced.nameservers.clone(),
-        hostname: args.names.hostname.clone(),
-        hosts: namespaced.hosts.clone(),
-        asked_for_sockets: !args.publish.is_empty(),
-    };
     let job = Job {
         path: path.to_owned(),
         words: args.program.clone(),
-        way: Way::Namespace(namespace),
+        way: Way::Namespace(namespace(args, &namespaced)),
         hostname: args.names.hostname.clone(),
         signals: signals.at_start(),
         output_to_error: args.capture.pcap.as_deref().is_some_and(recording::is_output),
@@ -148,6 +138,20 @@ fn within(
 fn words(args: &RunArgs) -> Vec<String> {
     let program = args.program.iter().map(|word| word.to_string_lossy().into_owned());
     ["proxy", "run", "--"].map(str::to_owned).into_iter().chain(program).collect()
+}
+
+/// The namespace of PROGRAM.
+fn namespace(args: &RunArgs, namespaced: &Namespaced) -> Namespace {
+    let pair = |own: &Prefix| (own.addr(), own.len());
+    Namespace {
+        mtu: args.mtu,
+        addresses: namespaced.addresses.iter().map(pair).collect(),
+        routers: namespaced.routers.clone(),
+        nameservers: namespaced.nameservers.clone(),
+        hostname: args.names.hostname.clone(),
+        hosts: namespaced.hosts.clone(),
+        asked_for_sockets: !args.publish.is_empty(),
+    }
 }
 
 /// Checks options against each other.
