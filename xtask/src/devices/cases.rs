@@ -1,12 +1,14 @@
 //! The measurements, the same for each device.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::world::{SERVER, World};
+use super::world::{READY, SERVER, World};
 use crate::bench::cpu;
+use crate::interrupt;
 use crate::running::Running;
 
 /// A server, and a client that measures it.
@@ -104,11 +106,18 @@ impl Case {
     pub fn measure(&self, world: &World, server: &mut Running, seconds: u64) -> Result<Figure> {
         let line = (self.client)(seconds);
         let pid = server.0.id();
-        let (used, all) = (cpu::of_tree(pid)?, cpu::busy()?);
-        let begun = std::time::Instant::now();
-        let output = world.client(&line).output().context("the client")?;
-        let elapsed = begun.elapsed().as_secs_f64();
-        let (used, all) = (cpu::of_tree(pid)? - used, cpu::busy()? - all);
+        let patience = Instant::now() + READY;
+        let (output, elapsed, used, all) = loop {
+            let (used, all, begun) = (cpu::of_tree(pid)?, cpu::busy()?, Instant::now());
+            let output = world.client(&line).output().context("the client")?;
+            let elapsed = begun.elapsed().as_secs_f64();
+            // Between two clients, the first of which looked for its port, iperf3 does not listen.
+            let is_refused = String::from_utf8_lossy(&output.stdout).contains("Connection refused");
+            if !is_refused || Instant::now() > patience {
+                break (output, elapsed, cpu::of_tree(pid)? - used, cpu::busy()? - all);
+            }
+            interrupt::sleep(Duration::from_millis(50))?;
+        };
         let said = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
         let rate = (self.rate)(&said).with_context(|| format!("{line:?} said: {said}"))?;

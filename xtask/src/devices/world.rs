@@ -25,7 +25,7 @@ pub const CLIENT_END: &str = "va";
 /// End of the cable with the server.
 pub const SERVER_END: &str = "vb";
 /// Time until a server is there.
-const READY: Duration = Duration::from_secs(15);
+pub const READY: Duration = Duration::from_secs(15);
 
 /// Both hosts, gone on drop, and a folder for files of servers.
 pub struct World {
