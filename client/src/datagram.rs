@@ -23,10 +23,10 @@ pub struct Received {
     pub skipped: usize,
 }
 
-/// Takes the next datagram. What does not fit `buffers` is lost, as recv(2) says of datagrams;
-/// [`Received::header`] has its whole length. With `keep` it stays, and so many bytes are passed
-/// over first, by whole datagrams as far as they go (`__skb_try_recv_from_queue`). None: shut down
-/// for reading. One attempt.
+/// Takes the next datagram, in one attempt. Bytes that do not fit `buffers` are lost, as recv(2)
+/// says of datagrams; [`Received::header`] has its whole length. With `keep` it stays, and so many
+/// bytes are passed over first, by whole datagrams as far as they go
+/// (`__skb_try_recv_from_queue`). None: shut down for reading.
 ///
 /// # Errors
 /// - `WouldBlock`: there is none;
@@ -87,8 +87,8 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
     next_header(client, slot).map_or(0, |header| header.len as usize)
 }
 
-/// Queues one datagram (or, with `header.segment_size`, several in one), all of it or nothing.
-/// `header.len` bytes of `buffers` are its payload. One attempt. Gives `header.len`.
+/// Queues one datagram (or, with `header.segment_size`, several in one), all of it or nothing, in
+/// one attempt. `header.len` bytes of `buffers` are its payload. Gives `header.len`.
 ///
 /// # Errors
 /// - `WouldBlock`: there is no room now. An event tells when there is;

@@ -19,9 +19,8 @@ pub enum OnError {
     Leave,
 }
 
-/// Reads what is there into `buffers`; with `keep` it stays unread, and that many bytes are passed
-/// over first. 0: end of file (or no room in
-/// `buffers`). One attempt.
+/// Reads what is there into `buffers`, in one attempt; with `keep` it stays unread, and that many
+/// bytes are passed over first. 0: end of file (or no room in `buffers`).
 ///
 /// # Errors
 /// - `WouldBlock`: nothing is unread, and more may come;
@@ -115,8 +114,8 @@ fn why_nothing(slot: &Slot, end: End, on_error: OnError) -> Result<usize, Error>
     Err(Error::WouldBlock)
 }
 
-/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)); gives
-/// how many. 0: end of file. One attempt.
+/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)), in
+/// one attempt; gives how many. 0: end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -150,7 +149,7 @@ pub fn discard(
 }
 
 /// How many of `n` bytes behind the first `skip` could be read now, which stay (MSG_PEEK with
-/// MSG_TRUNC on a stream). 0: end of file. One attempt.
+/// MSG_TRUNC on a stream), in one attempt. 0: end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -173,8 +172,8 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
 }
 
 /// Queues bytes `skip..` of `buffers`, as many as there is room for. `more`: further bytes follow
-/// at once, do not send a short segment for these. One attempt. Gives how many bytes were queued:
-/// at least one, if there was one to be queued.
+/// at once, do not send a short segment for these. Gives how many bytes the one attempt queued: at
+/// least one, if there was one to be queued.
 ///
 /// # Errors
 /// - `WouldBlock`: there is no room, or a connect is under way. An event tells when that has

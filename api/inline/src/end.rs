@@ -1,5 +1,5 @@
-//! What the end of the process waits for: that peers have what it has written. The kernel would go
-//! on to send that after exit(3), _exit(2), and a signal whose default action ends the process.
+//! The end of the process, which waits until peers have all that it has written. The kernel would
+//! go on to send after exit(3), _exit(2), and a signal whose default action ends the process.
 //!
 //! It takes as long as it does while some of that moves, as after a program that ends beside an
 //! engine elsewhere. Towpath hears that it has begun, tells the user, and stops the engine when the
@@ -53,17 +53,17 @@ unsafe extern "C" {
     fn at_quick_exit(function: extern "C" fn()) -> c_int;
 }
 
-/// exit(3). Of a child that was forked it is none of the engine's.
+/// exit(3). A forked child's exit does not concern the engine, which is the parent's.
 pub fn end() {
     let is_ours = |engine: &Engine| engine.posix.client().is_ok_and(|it| it.wheel().is_some());
     if ENGINE.get().is_some_and(is_ours) {
-        // What streams hold back would be written after this.
+        // Streams of stdio would write the bytes in their buffers only after the delivery.
         towpath_symbols::write_out_streams();
         deliver();
     }
 }
 
-/// The end of this process, by whatever.
+/// The end of this process, by any of the ways above.
 extern "C" fn deliver() {
     let Some(Engine { posix, wheel, remote, home }) = ENGINE.get() else { return };
     let Ok(client) = posix.client() else { return };
