@@ -11,7 +11,7 @@ use towpath_client::syscall::{self, syscall};
 use towpath_shm::control::{Reply, Request, call};
 
 pub use crate::machine_name::Hostname;
-use crate::{Errno, Posix, Result, resolver};
+use crate::{Errno, Posix, Result, memory_file, resolver};
 
 /// Bytes that sendfile(2) moves at most.
 const COPIED_MAX: usize = 1 << 30;
@@ -156,9 +156,7 @@ fn hosts(posix: &'static Posix, fd: i32) -> Result<i32> {
 
 /// A file in memory with what `fill` writes.
 fn in_memory(fill: impl FnOnce(i32) -> Result<()>) -> Result<i32> {
-    let args = [c"hosts".as_ptr() as usize, libc::MFD_CLOEXEC as usize, 0, 0, 0, 0];
-    // SAFETY: a name that lives for ever, and flags.
-    let file = unsafe { syscall(libc::SYS_memfd_create as usize, args) }.map_err(Errno)? as i32;
+    let file = memory_file::create(c"hosts")?;
     let filled = fill(file).and_then(|()| {
         let args = [file as usize, 0, libc::SEEK_SET as usize, 0, 0, 0];
         // SAFETY: a descriptor and numbers.

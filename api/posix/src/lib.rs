@@ -58,6 +58,7 @@ mod library;
 pub mod limit;
 mod listing;
 mod machine_name;
+mod memory_file;
 pub mod message;
 pub mod names;
 pub mod netlink;

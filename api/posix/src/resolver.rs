@@ -36,7 +36,7 @@ pub(crate) fn reads(flags: i32) -> bool {
 /// names a nameserver that the program cannot reach.
 ///
 /// # Errors
-/// Those of memfd_create(2); `fd` is closed then.
+/// Errors of memfd_create(2); `fd` is closed then.
 pub fn put_in_place(posix: &'static Posix, fd: i32) -> Result<()> {
     file(posix).map_or(Ok(()), |file| replace(fd, file))
 }
@@ -151,17 +151,14 @@ impl Text {
     }
 
     fn into_file(self) -> Result<i32> {
-        let flags = libc::MFD_CLOEXEC as usize;
-        let args = [c"resolv.conf".as_ptr() as usize, flags, 0, 0, 0, 0];
-        // SAFETY: a name that lives for ever, and flags.
-        let fd = unsafe { syscall(libc::SYS_memfd_create as usize, args) }.map_err(Errno)?;
-        let args = [fd, self.bytes.as_ptr() as usize, self.len, 0, 0, 0];
+        let fd = crate::memory_file::create(c"resolv.conf")?;
+        let args = [fd as usize, self.bytes.as_ptr() as usize, self.len, 0, 0, 0];
         // SAFETY: that many bytes are there. At position 0, so that reading begins there.
         if let Err(errno) = unsafe { syscall(libc::SYS_pwrite64 as usize, args) } {
-            syscall::close(fd as i32);
+            syscall::close(fd);
             return Err(Errno(errno));
         }
-        Ok(fd as i32)
+        Ok(fd)
     }
 }
 

@@ -3,6 +3,8 @@
 //! The stack counts both families of IP together, and some of Linux's counters not at all: these
 //! are 0 here (docs/posix.md).
 
+use towpath_shm::control::Tally;
+
 use super::file::Text;
 use crate::{Posix, Result, listing};
 
@@ -42,7 +44,15 @@ pub(super) fn snmp(posix: &'static Posix, to: &mut Text) -> Result<()> {
         established += u64::from(row.protocol == 6 && open);
         Ok(())
     })?;
-    let ip = [
+    ip(to, &all)?;
+    icmp(to, &all)?;
+    tcp(to, &all, established)?;
+    datagrams(to, "Udp", all.udp_received, all.udp_sent)?;
+    datagrams(to, "UdpLite", 0, 0)
+}
+
+fn ip(to: &mut Text, all: &Tally) -> Result<()> {
+    let pairs = [
         // A host, not a router.
         ("Forwarding", if all.ip_forwarded > 0 { 1 } else { 2 }),
         ("DefaultTTL", 64),
@@ -64,9 +74,12 @@ pub(super) fn snmp(posix: &'static Posix, to: &mut Text) -> Result<()> {
         ("FragFails", 0),
         ("FragCreates", 0),
     ];
-    put(to, "Ip", &ip)?;
+    put(to, "Ip", &pairs)
+}
+
+fn icmp(to: &mut Text, all: &Tally) -> Result<()> {
     let (errors, echoes) = (all.icmp_errors_received, all.echoes_answered);
-    let icmp = [
+    let pairs = [
         ("InMsgs", errors + echoes + all.echo_received),
         ("InErrors", 0),
         ("InCsumErrors", 0),
@@ -95,8 +108,11 @@ pub(super) fn snmp(posix: &'static Posix, to: &mut Text) -> Result<()> {
         ("OutAddrMasks", 0),
         ("OutAddrMaskReps", 0),
     ];
-    put(to, "Icmp", &icmp)?;
-    let tcp = [
+    put(to, "Icmp", &pairs)
+}
+
+fn tcp(to: &mut Text, all: &Tally, established: u64) -> Result<()> {
+    let pairs = [
         ("RtoAlgorithm", 1),
         ("RtoMin", 200),
         ("RtoMax", 120_000),
@@ -113,9 +129,7 @@ pub(super) fn snmp(posix: &'static Posix, to: &mut Text) -> Result<()> {
         ("OutRsts", all.tcp_resets_sent),
         ("InCsumErrors", 0),
     ];
-    put(to, "Tcp", &tcp)?;
-    datagrams(to, "Udp", all.udp_received, all.udp_sent)?;
-    datagrams(to, "UdpLite", 0, 0)
+    put(to, "Tcp", &pairs)
 }
 
 fn datagrams(to: &mut Text, layer: &str, received: u64, sent: u64) -> Result<()> {

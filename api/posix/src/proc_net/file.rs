@@ -4,7 +4,7 @@ use std::fmt;
 
 use towpath_client::syscall::{self, syscall};
 
-use crate::{Errno, Result};
+use crate::{Errno, Result, memory_file};
 
 /// Longest line: that of a header.
 const LINE_MAX: usize = 512;
@@ -22,10 +22,7 @@ pub(super) struct Text {
 
 impl Text {
     pub fn new() -> Result<Self> {
-        let flags = libc::MFD_CLOEXEC as usize;
-        let args = [c"net".as_ptr() as usize, flags, 0, 0, 0, 0];
-        // SAFETY: a name that lives for ever, and flags.
-        let fd = unsafe { syscall(libc::SYS_memfd_create as usize, args) }.map_err(Errno)? as i32;
+        let fd = memory_file::create(c"net")?;
         Ok(Self { fd, bytes: [0; 4096], len: 0, written: 0, line: 0 })
     }
 

@@ -113,7 +113,7 @@ fn folder_of(dir: i32, to: &mut [u8]) -> Option<usize> {
 /// network namespace than the run's the kernel's stays.
 ///
 /// # Errors
-/// Those of memfd_create(2) and of the engine; `fd` is closed then.
+/// Errors of memfd_create(2) and of the engine; `fd` is closed then.
 pub fn put_in_place(posix: &'static Posix, fd: i32, file: File) -> Result<()> {
     if netlink::is_elsewhere(posix) {
         return Ok(());

@@ -84,7 +84,7 @@ fn streams(posix: &'static Posix, to: &mut Text, family: u32, width: usize) -> R
     })
 }
 
-/// Those that have a port.
+/// Datagram sockets that have a port.
 fn datagrams(posix: &'static Posix, to: &mut Text, kind: (u32, u32), width: usize) -> Result<()> {
     let uid = rustix::process::getuid().as_raw();
     listing::sockets(posix, |row| {
