@@ -568,6 +568,7 @@ fn several_runs_have_to_be_told_apart() {
         ask --name second
         ask --run $two --name second
         kill -STOP $one
+        while grep -L '^State:.T' /proc/$one/task/*/status | grep -q .; do sleep 0.01; done
         ask
         {towpath} ip addr add 10.99.0.1/32 dev lo; echo \"change $?\"
         kill -CONT $one

@@ -357,7 +357,12 @@ fn a_program_that_is_stopped_or_killed_is_said_to_be() {
         start(&ns, Mode::Rootless, &[], &["--stats"], &["python3", "-m", "http.server", "8115"]);
     wait_for_listener(&run, 8115);
     let process = holder(&run, 8115).to_string();
-    ns.run(&["kill", "-STOP", &process]).ok();
+    // The signal reaches each thread by itself.
+    let stop = format!(
+        "kill -STOP {process}
+        while grep -L '^State:.T' /proc/{process}/task/*/status | grep -q .; do sleep 0.01; done"
+    );
+    ns.run(&["sh", "-c", &stop]).ok();
     let why = sockets_of(&run).stderr;
     assert!(why.contains(&format!("process {process}, which is stopped")), "{why}");
     ns.run(&["kill", "-CONT", &process]).ok();
