@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use towpath_pool::{Batch, Checksum, Pool};
 use towpath_shm::Mapping;
 use towpath_virtio::HEADER_LEN;
-use towpath_xdp::{CHUNK, Chunks, Layout, Queue, Ring};
+use towpath_xdp::{CHUNK, Chunks, Counters, Layout, Queue, Ring};
 
 use crate::input::Input;
 
@@ -141,6 +141,8 @@ impl Kernel {
         let back = queue.taken_back();
         assert_eq!(out - back, held as u64, "{out} handed out, {back} taken back");
         assert!(held <= RECEIVE + SEND, "{held} chunks");
+        let Counters { tx_bytes, tx_completed_bytes, .. } = queue.counters();
+        assert!(tx_completed_bytes <= tx_bytes, "{tx_completed_bytes} of {tx_bytes} bytes");
     }
 }
 

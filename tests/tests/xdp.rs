@@ -49,6 +49,8 @@ fn a_stack_has_its_frames_and_the_kernel_all_others() {
     let xdp = |name: &str| counter(&output.stderr, "xdp", name);
     assert_eq!((xdp("in_driver"), xdp("zero_copy")), (1, 0), "{}", output.stderr);
     assert!(xdp("rx_bytes") > 16 << 20 && xdp("tx_bytes") > 16 << 20, "{}", output.stderr);
+    let completed = 16 << 20..=xdp("tx_bytes");
+    assert!(completed.contains(&xdp("tx_completed_bytes")), "{}", output.stderr);
     assert_eq!((xdp("rx_malformed"), xdp("tx_malformed")), (0, 0), "{}", output.stderr);
     assert_ne!(counter(&output.stderr, "gro", "merged"), 0, "{}", output.stderr);
 }

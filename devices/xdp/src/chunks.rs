@@ -21,8 +21,8 @@ pub struct Chunks {
 #[derive(Debug)]
 struct Part {
     first: usize,
-    /// Whether the kernel has the chunk.
-    away: Vec<bool>,
+    /// Bytes to be sent of the chunk, while the kernel has it.
+    away: Vec<Option<u32>>,
     /// Chunks that it does not have.
     idle: Vec<usize>,
     /// Chunks that came back so far.
@@ -42,7 +42,7 @@ impl Chunks {
 
     /// Address of a chunk that the kernel receives into.
     pub fn fill(&mut self) -> Option<u64> {
-        self.receive.hand_out()
+        self.receive.hand_out(0)
     }
 
     /// Takes back the chunk of a received frame; gives the place of its bytes, which stay there
@@ -59,16 +59,17 @@ impl Chunks {
         Ok(address as usize)
     }
 
-    /// Address of a chunk for a frame that is to be sent.
-    pub fn take(&mut self) -> Option<u64> {
-        self.send.hand_out()
+    /// Address of a chunk for `len` bytes that are to be sent.
+    pub fn take(&mut self, len: u32) -> Option<u64> {
+        self.send.hand_out(len)
     }
 
-    /// Takes back the chunk of a frame that was sent.
+    /// Takes back the chunk of a frame that was sent, and returns its bytes. Byte queue limits
+    /// (`towpath_qdisc::QueueLimits`) rest on them.
     ///
     /// # Errors
     /// The address is malformed.
-    pub fn sent(&mut self, address: u64) -> Result<(), Malformed> {
+    pub fn sent(&mut self, address: u64) -> Result<u32, Malformed> {
         self.send.take_back(address)
     }
 
@@ -90,25 +91,23 @@ impl Chunks {
 
 impl Part {
     fn new(first: usize, count: usize) -> Self {
-        Self { first, away: vec![false; count], idle: (0..count).rev().collect(), taken_back: 0 }
+        Self { first, away: vec![None; count], idle: (0..count).rev().collect(), taken_back: 0 }
     }
 
-    fn hand_out(&mut self) -> Option<u64> {
+    fn hand_out(&mut self, len: u32) -> Option<u64> {
         let n = self.idle.pop()?;
-        self.away[n] = true;
+        self.away[n] = Some(len);
         Some(((self.first + n) * CHUNK) as u64)
     }
 
-    fn take_back(&mut self, address: u64) -> Result<(), Malformed> {
+    fn take_back(&mut self, address: u64) -> Result<u32, Malformed> {
         let chunk = usize::try_from(address / CHUNK as u64).map_err(|_| Malformed)?;
         let n = chunk.checked_sub(self.first).ok_or(Malformed)?;
         let away = self.away.get_mut(n).ok_or(Malformed)?;
-        if !std::mem::take(away) {
-            return Err(Malformed);
-        }
+        let len = away.take().ok_or(Malformed)?;
         self.idle.push(n);
         self.taken_back += 1;
-        Ok(())
+        Ok(len)
     }
 }
 
@@ -134,9 +133,9 @@ mod tests {
     fn chunks_of_each_way_are_apart() {
         let mut chunks = Chunks::new(1, 1);
         let page = CHUNK as u64;
-        assert_eq!((chunks.take(), chunks.take()), (Some(page), None));
+        assert_eq!((chunks.take(60), chunks.take(60)), (Some(page), None));
         assert_eq!((chunks.sent(0), chunks.received(page, 1)), (Err(Malformed), Err(Malformed)));
-        assert_eq!((chunks.sent(page), chunks.sent(page)), (Ok(()), Err(Malformed)));
+        assert_eq!((chunks.sent(page), chunks.sent(page)), (Ok(60), Err(Malformed)));
         assert_eq!(chunks.free(), 1);
     }
 }

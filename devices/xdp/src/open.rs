@@ -94,6 +94,8 @@ towpath_pool::counters! {
         tx_frames,
         /// Bytes of sent frames.
         tx_bytes,
+        /// Bytes of sent frames that the kernel has done with: it holds the rest of `tx_bytes`.
+        tx_completed_bytes,
         /// Drops of frames that are longer than the kernel takes.
         tx_too_long,
         /// Reports of sent frames that name none which was being sent.
@@ -286,7 +288,7 @@ impl XdpSocket {
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().ok_or(io::ErrorKind::InvalidData);
         let (fd, memory) = (next()?, next()?);
-        let memory = Mapping::from_file(memory.into_owned(), Chunks::len(RECEIVE, SEND))?;
+        let memory = Mapping::from_file(memory, Chunks::len(RECEIVE, SEND))?;
         let layouts = sys::layouts(fd.as_fd())?;
         let mut rings = Vec::with_capacity(4);
         for (n, (layout, size)) in layouts.iter().zip(SIZES).enumerate() {

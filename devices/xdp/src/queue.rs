@@ -3,7 +3,7 @@
 use towpath_pool::{Batch, Packet, Pool};
 use towpath_shm::Mapping;
 
-use crate::chunks::{CHUNK, Chunks};
+use crate::chunks::{CHUNK, Chunks, Malformed};
 use crate::left_out;
 use crate::open::Counters;
 use crate::ring::{Descriptor, Ring};
@@ -199,7 +199,7 @@ impl Queue {
         self.counters.tx_bytes += packet.len() as u64;
         let len = packet.len();
         if count == 1 {
-            let address = self.chunks.take().expect("there is one");
+            let address = self.chunks.take(len as u32).expect("there is one");
             let (place, linear) = (address as usize, packet.linear());
             self.memory.write(place, linear);
             let mut at = place + linear.len();
@@ -214,7 +214,7 @@ impl Queue {
         for start in (0..len).step_by(CHUNK) {
             let part = &mut bytes[..CHUNK.min(len - start)];
             packet.copy_to(start, part);
-            let address = self.chunks.take().expect("there are enough");
+            let address = self.chunks.take(part.len() as u32).expect("there are enough");
             self.memory.write(address as usize, part);
             let goes_on = start + part.len() < len;
             let descriptor = Descriptor { address, len: part.len() as u32, goes_on };
@@ -227,8 +227,9 @@ impl Queue {
         let count = self.sent.available();
         for _ in 0..count {
             let address = self.sent.take_address();
-            if self.chunks.sent(address).is_err() {
-                self.counters.tx_malformed += 1;
+            match self.chunks.sent(address) {
+                Ok(len) => self.counters.tx_completed_bytes += u64::from(len),
+                Err(Malformed) => self.counters.tx_malformed += 1,
             }
         }
         if count > 0 {

@@ -91,7 +91,7 @@ impl Mapping {
     /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS).
     /// Further errors are those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of
     /// address space (RLIMIT_AS).
-    pub fn from_file(file: OwnedFd, len: usize) -> std::io::Result<Self> {
+    pub fn from_file(file: impl Into<Fd>, len: usize) -> std::io::Result<Self> {
         Self::received(file.into(), len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
@@ -100,7 +100,7 @@ impl Mapping {
     ///
     /// # Errors
     /// As for [`Mapping::from_file`].
-    pub fn read_only(file: OwnedFd, len: usize) -> std::io::Result<Self> {
+    pub fn read_only(file: impl Into<Fd>, len: usize) -> std::io::Result<Self> {
         Self::received(file.into(), len, ProtFlags::READ)
     }
 
