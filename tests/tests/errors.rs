@@ -134,9 +134,9 @@ fn no_tap() {
     let copy = readable_copy(&folder);
     let mut line = NOBODY.to_vec();
     line.extend([copy.as_str(), "run", "--tap", "--", "true"]);
-    // Whether the device file or the missing privilege is refused depends on the file's mode; either message
-    // names a way out.
-    refused(&ns.run(&line), 125, &["/dev/net/tun", "sudo"]);
+    // The file's mode decides whether the device file or the missing privilege is refused. Either
+    // message names a way out.
+    refused(&ns.run(&line), 125, &["sudo"]);
     let towpath = towpath();
     let hidden = format!("mount -t tmpfs none /dev/net && exec {towpath} run --tap -- true");
     refused(&ns.run(&["unshare", "-m", "sh", "-c", &hidden]), 125, &["/dev/net/tun", "modprobe"]);
