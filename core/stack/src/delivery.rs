@@ -36,8 +36,8 @@ impl<H: Host> Stack<H> {
         echo: bool,
     ) -> Option<Taker> {
         let (keys, sockets) = (self.keys.table, &self.sockets);
-        let mut connected = self.peers.connected(keys, sockets, hash, flow, iface, echo);
-        if let Some(socket) = connected.next() {
+        let connected = self.peers.first_connected(keys, sockets, hash, flow, iface, echo);
+        if let Some(socket) = connected {
             return Some(Taker { socket, connected: true });
         }
         let binds = if echo { &self.echo_binds } else { &self.udp_binds };

@@ -50,8 +50,7 @@ pub(crate) fn arrival(now: Instant, local: &Local) -> Instant {
 /// Whether its sender forbade to fragment it, which IPv6 does not let one say.
 pub(crate) fn dont_fragment(local: &Local) -> bool {
     let header = local.packet.linear().get(local.ip_offset..);
-    let header = header.and_then(|bytes| ipv4::Header::parse_quoted(bytes).ok());
-    header.is_some_and(|(header, _)| header.dont_fragment)
+    header.is_some_and(ipv4::forbids_fragments)
 }
 
 /// How many segments of the wire it was merged of.

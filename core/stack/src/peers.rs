@@ -113,6 +113,23 @@ impl Peers {
         })
     }
 
+    /// The first that [`Peers::connected`] gives, without a look where no socket has a peer.
+    #[inline]
+    pub fn first_connected<H: Host>(
+        &self,
+        keys: Keyed,
+        sockets: &Sockets<H>,
+        hash: u64,
+        flow: &Flow,
+        iface: IfaceId,
+        echo: bool,
+    ) -> Option<u32> {
+        if self.table.len() == 0 {
+            return None;
+        }
+        self.connected(keys, sockets, hash, flow, iface, echo).next()
+    }
+
     fn find<H: Host>(&self, sockets: &Sockets<H>, hash: u64, peer: Peer) -> Option<u32> {
         let found = self.table.find(on_device(hash, peer.device), |at| match at {
             FlowRef::Socket(index) => peer_of(sockets, index) == Some(peer),

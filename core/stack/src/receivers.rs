@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Slot;
 
 use crate::bind_addr::{BindAddr, Sharing, Table};
 use crate::flow::on_device;
@@ -26,6 +27,8 @@ pub(crate) struct Receivers {
     members: Lines<Member>,
     /// How many members are bound to a device: without any nobody looks for them.
     on_device: usize,
+    /// How many groups are bound to an address, to all of IPv4, to all of IPv6 alone, and to both.
+    bound: [usize; 4],
     /// Members so far.
     joined: u64,
     /// Groups compared so far: the work done by look-ups.
@@ -126,6 +129,7 @@ impl Receivers {
             groups: HashTable::new(),
             members: Lines::default(),
             on_device: 0,
+            bound: [0; 4],
             joined: 0,
             compared: Cell::new(0),
         }
@@ -157,6 +161,7 @@ impl Receivers {
             sharing: BTreeMap::new(),
             willing: BTreeSet::new(),
         };
+        self.bound[Self::class(addr)] += usize::from(matches!(entry, Slot::Vacant(_)));
         let group = entry.or_insert_with(new).into_mut();
         let number = self.joined;
         self.joined += 1;
@@ -198,6 +203,7 @@ impl Receivers {
         self.on_device -= usize::from(device.is_some());
         if group.newest.is_none() {
             entry.remove();
+            self.bound[Self::class(addr)] -= 1;
             return;
         }
         group.willing.remove(&(gone.number, socket));
@@ -224,21 +230,40 @@ impl Receivers {
     /// Those bound to the address before those bound to its family before those bound to everything; among equals
     /// those bound to the device. With UDP the device counts for more than the family, as on Linux
     /// (`compute_score`); with TCP for as much.
-    fn candidates(&self, addr: IpAddr, port: u16, iface: IfaceId) -> impl Iterator<Item = &Group> {
+    #[inline]
+    fn candidates(&self, addr: IpAddr, port: u16, iface: IfaceId) -> Candidates<'_> {
         let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
-        let (here, dual) = (Some(iface), BindAddr::AnyDual);
-        let wild = match self.of {
+        let (here, exact, dual) = (Some(iface), BindAddr::Ip(addr), BindAddr::AnyDual);
+        let wanted = match self.of {
             Table::Udp => [(any, here), (dual, here), (any, None), (dual, None)],
             Table::Tcp | Table::Echo => [(any, here), (any, None), (dual, here), (dual, None)],
         };
-        let exact = [here, None].map(|device| (BindAddr::Ip(addr), device));
-        let wanted = exact.into_iter().chain(wild);
-        let wanted = wanted.filter(|(_, device)| device.is_none() || self.on_device > 0);
-        wanted.filter_map(move |(addr, device)| {
-            self.groups.find(self.hash(addr, port, device), |group| {
-                self.compared.set(self.compared.get() + 1);
-                group.is(addr, port, device)
-            })
+        let wanted = [(exact, here), (exact, None), wanted[0], wanted[1], wanted[2], wanted[3]];
+        Candidates { receivers: self, port, wanted, next: 0 }
+    }
+
+    /// Whether sockets may be bound so: where there is none, no look-up is made.
+    #[inline]
+    fn may_have(&self, addr: BindAddr, device: Option<IfaceId>) -> bool {
+        self.bound[Self::class(addr)] > 0 && (device.is_none() || self.on_device > 0)
+    }
+
+    /// Place in `bound` of what a socket is bound to.
+    #[inline]
+    fn class(addr: BindAddr) -> usize {
+        match addr {
+            BindAddr::Ip(_) => 0,
+            BindAddr::AnyV4 => 1,
+            BindAddr::AnyV6 => 2,
+            BindAddr::AnyDual => 3,
+        }
+    }
+
+    #[inline]
+    fn group(&self, addr: BindAddr, port: u16, device: Option<IfaceId>) -> Option<&Group> {
+        self.groups.find(self.hash(addr, port, device), |group| {
+            self.compared.set(self.compared.get() + 1);
+            group.is(addr, port, device)
         })
     }
 
@@ -251,6 +276,32 @@ impl Receivers {
             BindAddr::AnyDual => self.key.addr(IpAddr::from([0; 16]), port | 1 << 16),
         };
         on_device(hash, device)
+    }
+}
+
+/// Groups that take a packet, most specific first.
+struct Candidates<'a> {
+    receivers: &'a Receivers,
+    port: u16,
+    /// Binds that are looked for, in this order.
+    wanted: [(BindAddr, Option<IfaceId>); 6],
+    next: usize,
+}
+
+impl<'a> Iterator for Candidates<'a> {
+    type Item = &'a Group;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Group> {
+        while let Some((addr, device)) = self.wanted.get(self.next).copied() {
+            self.next += 1;
+            if self.receivers.may_have(addr, device)
+                && let Some(group) = self.receivers.group(addr, self.port, device)
+            {
+                return Some(group);
+            }
+        }
+        None
     }
 }
 

@@ -166,6 +166,16 @@ pub fn checksum_ok(header: &[u8]) -> bool {
     checksum::finish(checksum::sum(header, 0)) == 0
 }
 
+/// Whether a packet is of IPv4 and its header forbids fragments. The header may be malformed.
+#[inline]
+#[must_use]
+pub fn forbids_fragments(packet: &[u8]) -> bool {
+    match head::<HEADER_LEN>(packet) {
+        Ok(h) => h[0] >> 4 == 4 && be16(h[6], h[7]) & DONT_FRAGMENT != 0,
+        Err(_) => false,
+    }
+}
+
 /// The options of an IPv4 header: up to 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {

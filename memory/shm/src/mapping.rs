@@ -487,7 +487,16 @@ impl Fragments {
     ///
     /// # Panics
     /// When it has fewer bytes than that.
+    #[inline]
     pub fn slice(&self, skip: u32, len: u32) -> Self {
+        // Small packets have no bytes here.
+        match len {
+            0 => Self::empty(),
+            len => self.slice_of_some(skip, len),
+        }
+    }
+
+    fn slice_of_some(&self, skip: u32, len: u32) -> Self {
         let (mut offsets, mut lens) = ([0; 2], [0; 2]);
         let (mut skip, mut left, mut n) = (skip, len, 0);
         for part in self.iter() {
