@@ -46,7 +46,7 @@ const PEERS: &[Peer] = &[
     Peer { name: "gVisor", cases: &["write"], build: gvisor, program: "gvisor" },
     Peer {
         name: "smoltcp",
-        cases: &["emit", "parse"],
+        cases: &["echo", "emit", "parse"],
         build: smoltcp,
         program: "release/towpath-peer-smoltcp",
     },

@@ -19,6 +19,9 @@ pub const SRC_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// Over IPv6.
 pub const DST_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 
+/// Bytes of payload of an echo: the frame has 64, with the checksum of Ethernet.
+pub const ECHO_PAYLOAD: usize = 18;
+
 /// A kind of packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {

@@ -29,7 +29,9 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 pub use allocator::Counting;
-pub use headers::{DST_PORT, DST_V4, DST_V6, Kind, SEQ, SRC_PORT, SRC_V4, SRC_V6, WINDOW, digest};
+pub use headers::{
+    DST_PORT, DST_V4, DST_V6, ECHO_PAYLOAD, Kind, SEQ, SRC_PORT, SRC_V4, SRC_V6, WINDOW, digest,
+};
 
 /// Arguments of a program, and the figures of its last case.
 pub struct Run {

@@ -1,9 +1,13 @@
 //! Cost of a packet in Towpath's core: the side of `cargo xtask packets` that is ours.
 //!
-//! Reading order: `write` sends datagrams into a device that drops them, `headers` emits and parses
-//! headers. [`towpath_bench_measure`] says how they are measured and what is printed.
+//! Reading order: `device` is a device in memory, `write` sends datagrams into it, `echo` sends
+//! back those that come from it. `headers` emits and parses headers.
+//!
+//! [`towpath_bench_measure`] says how they are measured and what is printed.
 #![forbid(unsafe_code)]
 
+mod device;
+mod echo;
 mod headers;
 mod write;
 
@@ -17,5 +21,6 @@ static ALLOCATOR: Counting = Counting;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut run = Run::from_arguments()?;
     write::measure(&mut run)?;
+    echo::measure(&mut run)?;
     headers::measure(&mut run)
 }

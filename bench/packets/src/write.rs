@@ -6,27 +6,21 @@
 
 use std::error::Error;
 use std::hint::black_box;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use towpath_bench_measure::Run;
-use towpath_pool::{Batch, Checksum, Fragments, LinkType, Offloads, Packet, Pool, Port};
+use towpath_pool::{Checksum, Fragments, Pool};
 use towpath_ring::{HeapRecv, HeapSend, Payload};
-use towpath_stack::net::InterfaceConfig;
 use towpath_stack::{
     Budget, DatagramMeta, DatagramOut, Family, Host, Instant, MtuDiscovery, SocketEvent, SocketId,
     SocketKind, SocketOption, Stack, StackConfig,
 };
-use towpath_wire::{IpProtocol, MacAddr, arp, checksum, ethernet, ipv4, udp};
+use towpath_wire::{IpProtocol, checksum, ethernet, ipv4, udp};
 
-const OURS: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 1);
-const PEER: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 2);
+use crate::device::{Memory, PEER, PEER_MAC, interface};
+
 const PORT: u16 = 8080;
-const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
-/// The longest packet that IPv4 can state.
-const MTU: u32 = 65_535;
 /// Datagrams of a turn where an engine is busy.
 const TURN: u64 = 32;
 /// Payload lengths in bytes.
@@ -56,7 +50,7 @@ pub fn measure(run: &mut Run) -> Result<(), Box<dyn Error>> {
 struct Sender {
     stack: Stack<Nobody>,
     pool: Pool,
-    ports: [Box<Null>; 1],
+    ports: [Box<Memory>; 1],
     socket: SocketId,
     now: Instant,
     sent: u64,
@@ -65,23 +59,9 @@ struct Sender {
 impl Sender {
     fn new(is_offloaded: bool) -> Result<Self, Box<dyn Error>> {
         let now = Instant(1_000_000_000);
-        let port = Null { is_offloaded, ..Null::default() };
+        let port = Memory { is_offloaded, ..Memory::default() };
         let mut stack = Stack::new(StackConfig::default(), [7; 32], now);
-        stack.net.add_interface(
-            now,
-            InterfaceConfig {
-                name: "eth0".to_owned(),
-                link: LinkType::Ethernet,
-                mac: OUR_MAC,
-                mtu: MTU,
-                offloads: port.offloads(),
-                addresses: vec![format!("{OURS}/24").parse()?],
-                slaac: false,
-                any_address: false,
-                kernel_cuts: false,
-                in_process: false,
-            },
-        );
+        stack.net.add_interface(now, interface(&port)?);
         let socket = stack.open(SocketKind::Datagram, Family::V4, 0)?;
         stack.set_option(socket, SocketOption::MtuDiscover(MtuDiscovery::Dont))?;
         stack.connect_datagram(now, socket, SocketAddr::from((PEER, PORT)))?;
@@ -91,11 +71,11 @@ impl Sender {
         sender.send(&[], 1)?;
         sender.turn();
         sender.turn();
-        let null = &mut sender.ports[0];
-        if null.taken == 0 {
+        let device = &mut sender.ports[0];
+        if device.taken == 0 {
             return Err("the neighbour was not found".into());
         }
-        null.is_ready = true;
+        device.is_ready = true;
         Ok(sender)
     }
 
@@ -120,12 +100,11 @@ impl Sender {
 
     /// Whether the last frame carries what was sent. Returns what all senders have in common of it.
     fn check(&mut self, payload: &[u8], is_offloaded: bool) -> Result<String, Box<dyn Error>> {
-        let null = &mut self.ports[0];
-        null.keeps = true;
+        self.ports[0].keeps = true;
         self.send(payload, 1)?;
-        let null = &mut self.ports[0];
-        null.keeps = false;
-        let frame = null.kept.take().ok_or("no frame came")?;
+        let device = &mut self.ports[0];
+        device.keeps = false;
+        let frame = device.kept.take().ok_or("no frame came")?;
         let (link, at) = ethernet::Header::parse(frame.linear())?;
         let bytes = &frame.linear()[at..];
         let (ip, data) = ipv4::Header::parse(bytes)?;
@@ -156,83 +135,6 @@ impl Sender {
             return Err(format!("{taken} of {} datagrams reached the device", self.sent).into());
         }
         Ok(())
-    }
-}
-
-/// A device that takes everything and sends it nowhere. Before it is ready it answers who asks for
-/// the neighbour.
-#[derive(Default)]
-struct Null {
-    is_offloaded: bool,
-    is_ready: bool,
-    answers: Batch,
-    keeps: bool,
-    kept: Option<Packet>,
-    /// Frames that carry IP.
-    taken: u64,
-}
-
-impl Null {
-    /// The neighbour's answer to a frame, if that is a question.
-    fn answer(&self, frame: &Packet, pool: &mut Pool) -> Option<Packet> {
-        let (_, at) = ethernet::Header::parse(frame.linear()).ok()?;
-        let (asked, _) = arp::Packet::parse(frame.linear().get(at..)?).ok()?;
-        let answer = arp::Packet {
-            op: arp::Op::Reply,
-            sender_mac: PEER_MAC,
-            sender_ip: PEER,
-            target_mac: asked.sender_mac,
-            target_ip: asked.sender_ip,
-        };
-        let mut packet = pool.take(ethernet::HEADER_LEN + arp::PACKET_LEN);
-        let bytes = packet.push_back(ethernet::HEADER_LEN + arp::PACKET_LEN)?;
-        let ethertype = ethernet::EtherType::ARP;
-        let link = ethernet::Header { dst: OUR_MAC, src: PEER_MAC, vlan: None, ethertype };
-        let at = link.emit(bytes);
-        answer.emit(&mut bytes[at..]);
-        Some(packet)
-    }
-}
-
-impl Port for Null {
-    fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, _: usize) -> usize {
-        if self.answers.is_empty() {
-            return 0;
-        }
-        let count = self.answers.len();
-        out.append(&mut self.answers);
-        count
-    }
-
-    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let count = batch.len();
-        for packet in batch.drain(..) {
-            if !self.is_ready
-                && let Some(answer) = self.answer(&packet, pool)
-            {
-                self.answers.push_back(answer);
-                pool.give(packet);
-                continue;
-            }
-            self.taken += 1;
-            match self.keeps {
-                true => self.kept = Some(packet),
-                false => pool.give(packet),
-            }
-        }
-        count
-    }
-
-    fn offloads(&self) -> Offloads {
-        Offloads { checksum: self.is_offloaded, ..Offloads::default() }
-    }
-
-    fn link_type(&self) -> LinkType {
-        LinkType::Ethernet
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

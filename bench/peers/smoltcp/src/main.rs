@@ -1,5 +1,8 @@
 //! Cost of headers in smoltcp: the peer of `bench/packets/src/headers.rs`, with the same packets.
+//! `echo` is the peer of its `echo.rs`.
 #![forbid(unsafe_code)]
+
+mod echo;
 
 use std::error::Error;
 use std::hint::black_box;
@@ -19,6 +22,7 @@ const TCP_HEADER_LEN: usize = 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut run = Run::from_arguments()?;
+    echo::measure(&mut run)?;
     for kind in Kind::all() {
         let ends: (IpAddress, IpAddress) = match kind.is_v6 {
             false => (SRC_V4.into(), DST_V4.into()),
