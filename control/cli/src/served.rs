@@ -211,7 +211,7 @@ fn spec(
         RouteKind::Prohibit => net::RouteKind::Prohibit,
     });
     let (prefix, next_hop, metric) = (route.to, route.via, route.metric);
-    Ok(net::RouteSpec { prefix, next_hop, iface, metric, kind })
+    Ok(net::RouteSpec { prefix, next_hop, iface, metric, kind, on_link: false })
 }
 
 fn kind(how: How) -> net::How {

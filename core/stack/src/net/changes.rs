@@ -36,7 +36,8 @@ pub enum Change {
     },
     /// Adds or replaces a route.
     SetRoute(RouteSpec, How),
-    /// Removes the best route that has everything that is given.
+    /// Removes the best route that has everything that is given. Without a router given, those
+    /// that share its flows go as well: they are one route in the words of ip-route(8).
     RemoveRoute(RouteSpec),
     /// Says where a neighbour is, for ever: it is asked for no more.
     SetNeighbor {
@@ -86,6 +87,16 @@ pub struct RouteSpec {
     pub metric: Option<u32>,
     /// Fate of packets that take it; `None`: unicast, or any. Any but unicast leads nowhere.
     pub kind: Option<RouteKind>,
+    /// The router is on the link of `iface`, whatever the routes say (`onlink` of ip-route(8)).
+    pub on_link: bool,
+}
+
+impl RouteSpec {
+    /// The route to a network of which nothing more is said.
+    pub const fn to(prefix: Prefix) -> Self {
+        let (next_hop, iface, metric, kind) = (None, None, None, None);
+        Self { prefix, next_hop, iface, metric, kind, on_link: false }
+    }
 }
 
 /// Meaning of an entry that is there already.
@@ -93,6 +104,8 @@ pub struct RouteSpec {
 pub enum How {
     /// A fault: the entry is to be a new one.
     Add,
+    /// The entry is one more beside those. Routes of one metric through routers share the flows.
+    Append,
     /// The entry is replaced.
     Replace,
     /// The entry is replaced, and a fault if it is not there.

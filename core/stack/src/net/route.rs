@@ -92,57 +92,16 @@ pub enum RouteKind {
     Prohibit,
 }
 
-/// A route that an operator makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewRoute {
-    /// Destinations that it is for.
-    pub prefix: Prefix,
-    /// The router; `None` when the destinations are on the link, or for a kind other than unicast.
-    pub next_hop: Option<IpAddr>,
-    /// The interface that packets leave by; the loopback interface for a kind other than unicast.
-    pub iface: IfaceId,
-    /// Rank among routes to equal prefixes: the smallest is used.
-    pub metric: u32,
-    /// Fate of packets that take it.
-    pub kind: RouteKind,
-}
-
-/// A change of routes that takes effect together with others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RouteChange {
-    /// Adds a route; the same one again replaces its metric.
-    Add(NewRoute),
-    /// Removes an operator's routes to a prefix, all or those through `next_hop`.
-    Remove {
-        /// Destinations of the routes.
-        prefix: Prefix,
-        /// The router of those that go; `None` for all.
-        next_hop: Option<IpAddr>,
-    },
-}
-
-/// Why none of several changes of routes was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoutesRefused {
-    /// Place of the change that is to blame.
-    pub nth: usize,
-    /// The fault.
-    pub why: RouteRefusal,
-}
-
-/// Fault of a change of routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RouteRefusal {
-    /// The router is of the other family.
-    OtherFamily,
-    /// There is no such interface.
-    NoInterface,
-    /// There may be no more routers ([`super::limits::GATEWAYS_MAX`]).
-    TooManyRouters,
-}
-
 impl RouteEntry {
+    /// Whether packets to the same network are shared out between both: through routers, and of one
+    /// metric.
+    pub fn shares_with(&self, other: &Self) -> bool {
+        let leads_on = |route: &Self| route.kind == RouteKind::Unicast && route.next_hop.is_some();
+        (self.prefix, self.metric, self.origin) == (other.prefix, other.metric, other.origin)
+            && leads_on(self)
+            && leads_on(other)
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.prefix == other.prefix
             && self.next_hop == other.next_hop

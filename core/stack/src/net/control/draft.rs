@@ -176,19 +176,18 @@ impl<'a> Draft<'a> {
     fn set_route(&mut self, spec: RouteSpec, how: How) -> Result<(), Fault> {
         let entry = self.route(spec)?;
         let routes = self.to(entry.prefix);
-        let rival = routes.iter().find(|route| route.metric == entry.metric).copied();
         // A way has one metric: a second route by the same way would take the first one's place.
         let same = routes.iter().find(|route| is_same_way(route, &entry)).copied();
-        match (how, rival) {
-            (How::Add, Some(_)) => return Err(Fault::Exists),
-            (How::Add, None) if same.is_some() => return Err(Fault::Exists),
-            (How::Change, None) => return Err(Fault::NoRoute),
-            _ => {}
-        }
-        let gone: Vec<_> = if rival == same {
-            rival.into_iter().collect()
-        } else {
-            rival.into_iter().chain(same).collect()
+        let rivals = rivals(routes, entry.metric);
+        let gone = match how {
+            How::Add if !rivals.is_empty() => return Err(Fault::Exists),
+            How::Add | How::Append if same.is_some() => return Err(Fault::Exists),
+            How::Change if rivals.is_empty() => return Err(Fault::NoRoute),
+            How::Add | How::Append => Vec::new(),
+            How::Replace | How::Change => {
+                let other = same.filter(|same| !rivals.contains(same));
+                rivals.into_iter().chain(other).collect()
+            }
         };
         let hop = entry.next_hop.map(|hop| (entry.iface, hop));
         if let Some(hop) = hop.filter(|hop| !self.control.routes.leads_through(hop)) {
@@ -207,7 +206,7 @@ impl<'a> Draft<'a> {
 
     /// The route that an operator names, in full.
     fn route(&mut self, spec: RouteSpec) -> Result<RouteEntry, Fault> {
-        let RouteSpec { prefix, next_hop, iface, metric, kind } = spec;
+        let RouteSpec { prefix, next_hop, iface, metric, kind, on_link } = spec;
         let kind = kind.unwrap_or_default();
         if next_hop.is_some_and(|hop| hop.is_ipv4() != prefix.addr().is_ipv4()) {
             return Err(Fault::Invalid);
@@ -226,6 +225,7 @@ impl<'a> Draft<'a> {
                 false => IfaceId::LOOPBACK,
             },
             Some(hop) if !addr::is_unicast(hop) => return Err(Fault::GatewayUnreachable),
+            Some(_) if on_link => iface.ok_or(Fault::NoInterface)?,
             Some(hop) => self.link_of(hop, iface).ok_or(Fault::GatewayUnreachable)?,
             None => iface.ok_or(Fault::NoInterface)?,
         };
@@ -245,9 +245,13 @@ impl<'a> Draft<'a> {
                 && spec.metric.is_none_or(|metric| route.metric == metric)
                 && spec.kind.is_none_or(|kind| route.kind == kind)
         };
-        let at = routes.iter().position(is_it).ok_or(Fault::NoRoute)?;
-        let entry = routes.remove(at);
-        self.steps.push(Step::RemoveRoute(entry));
+        let best = routes.iter().find(|route| is_it(route)).copied().ok_or(Fault::NoRoute)?;
+        let goes = |route: &RouteEntry| match spec.next_hop {
+            None => *route == best || is_it(route) && route.shares_with(&best),
+            Some(_) => *route == best,
+        };
+        let gone: Vec<_> = routes.extract_if(.., |route| goes(route)).collect();
+        self.steps.extend(gone.into_iter().map(Step::RemoveRoute));
         Ok(())
     }
 
@@ -265,6 +269,8 @@ impl<'a> Draft<'a> {
         match (how, self.knows(&key)) {
             (How::Add, true) => return Err(Fault::Exists),
             (How::Change, false) => return Err(Fault::NoNeighbor),
+            // A neighbour is at one place.
+            (How::Append, _) => return Err(Fault::Invalid),
             _ => {}
         }
         let known = &self.control.neighbors;
@@ -350,6 +356,13 @@ fn link_route(iface: IfaceId, prefix: Prefix) -> RouteEntry {
     let prefix = prefix.trunc();
     let (origin, kind) = (Origin::Link, RouteKind::Unicast);
     RouteEntry { prefix, next_hop: None, iface, metric: 0, origin, kind }
+}
+
+/// The route of a metric, with those that share its flows.
+fn rivals(routes: &[RouteEntry], metric: u32) -> Vec<RouteEntry> {
+    let Some(first) = routes.iter().find(|route| route.metric == metric) else { return Vec::new() };
+    let is_rival = |route: &&RouteEntry| *route == first || route.shares_with(first);
+    routes.iter().filter(is_rival).copied().collect()
 }
 
 /// Puts a route behind those that are as good, as [`super::routes::RouteTable::add`] does.

@@ -170,11 +170,8 @@ impl Data {
         if check == SourceCheck::Off {
             return true;
         }
-        let choice = self.snapshot.fib.best(src);
-        choice.is_some_and(|back| {
-            let is_way = back.way.kind == RouteKind::Unicast;
-            is_way && (check == SourceCheck::Loose || back.way.iface == iface)
-        })
+        let by = (check == SourceCheck::Strict).then_some(iface);
+        self.snapshot.fib.leads_back(src, by)
     }
 
     #[cold]

@@ -86,7 +86,7 @@ impl Data {
             return Err(RouteError::BadDestination);
         }
         let iface = iface.or_else(|| self.interface_of_source(src?, dst));
-        let FirstHop { iface: out, next_hop, avoids } = self.first_hop(dst, iface)?;
+        let FirstHop { iface: out, next_hop, avoids } = self.first_hop(src, dst, iface)?;
         let link = self.link(out);
         // The routes of an interface that is down are gone, but a group needs none.
         if link.down {
@@ -157,13 +157,19 @@ impl Data {
     }
 
     /// Out of which interface, and to which neighbour.
-    fn first_hop(&self, dst: IpAddr, iface: Option<IfaceId>) -> Result<FirstHop, RouteError> {
+    fn first_hop(
+        &self,
+        src: Option<IpAddr>,
+        dst: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<FirstHop, RouteError> {
         let on_link = dst.is_multicast() || addr::is_link_local(dst) || is_limited_broadcast(dst);
         let direct = |iface| FirstHop { iface, next_hop: dst, avoids: false };
         if let Some(iface) = iface.filter(|_| on_link) {
             return Ok(direct(iface));
         }
-        if let Some(Choice { way, avoids }) = self.snapshot.fib.lookup(dst, iface) {
+        let near = || self.here().locals.anywhere(src?).owner;
+        if let Some(Choice { way, avoids }) = self.snapshot.fib.lookup(dst, iface, near) {
             refuse_by_kind(way.kind)?;
             return Ok(match way.next_hop {
                 Some(next_hop) if !on_link => FirstHop { iface: way.iface, next_hop, avoids },
@@ -214,17 +220,18 @@ impl Data {
         self.mtus.least().limit(self.here().mtu_min)
     }
 
-    /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
-    /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs. Returns the way that it
+    /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given,
+    /// get through with `mtu` bytes only. For transports that checked that the report quotes a
+    /// packet of theirs. Returns the way that it
     /// is about and what is known of that, if other shards have to be told.
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
-        dst: IpAddr,
+        (src, dst): (IpAddr, IpAddr),
         iface: Option<IfaceId>,
         mtu: u32,
     ) -> Option<(HopKey, u32)> {
-        let FirstHop { iface: out, .. } = self.first_hop(dst, iface).ok()?;
+        let FirstHop { iface: out, .. } = self.first_hop(Some(src), dst, iface).ok()?;
         let way = (out, dst);
         self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
     }

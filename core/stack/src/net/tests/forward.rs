@@ -238,10 +238,9 @@ fn a_packet_without_a_way_is_told_by_the_kind_of_its_route() {
         ("2001:db9:3::/48", RouteKind::Prohibit),
     ];
     let changes = routes.map(|(to, kind)| {
-        let (prefix, iface) = (prefix(to), IfaceId::LOOPBACK);
-        RouteChange::Add(NewRoute { prefix, next_hop: None, iface, metric: 0, kind })
+        Change::SetRoute(RouteSpec { kind: Some(kind), ..RouteSpec::to(prefix(to)) }, How::Add)
     });
-    router.net.change_routes(&changes).unwrap();
+    router.net.apply(router.now, &changes).unwrap();
     let cases = [
         (to_v4("198.51.100.1"), DropReason::TransitNoRoute, Some([3, 0])),
         (to_v4("203.0.113.1"), DropReason::TransitBlackhole, None),
@@ -610,24 +609,23 @@ fn errors_are_limited_but_for_those_about_sizes() {
 fn changes_of_routes_take_effect_together_or_not_at_all() {
     let mut router = router();
     let add = |to: &str, hop: Option<&str>, iface| {
-        let (prefix, next_hop) = (prefix(to), hop.map(ip));
-        let kind = RouteKind::Unicast;
-        RouteChange::Add(NewRoute { prefix, next_hop, iface, metric: 0, kind })
+        let (next_hop, iface) = (hop.map(ip), Some(iface));
+        Change::SetRoute(RouteSpec { next_hop, iface, ..RouteSpec::to(prefix(to)) }, How::Add)
     };
     let before: Vec<_> = router.net.routes().collect();
     let refusals = [
-        (add("198.51.100.0/24", None, IfaceId(9)), RouteRefusal::NoInterface),
-        (add("198.51.100.0/24", Some("fd01::2"), TUN), RouteRefusal::OtherFamily),
+        (add("198.51.100.0/24", None, IfaceId(9)), Fault::NoInterface),
+        (add("198.51.100.0/24", Some("fd01::2"), TUN), Fault::Invalid),
     ];
     for (bad, why) in refusals {
         let changes = [add("203.0.113.0/24", Some("10.1.0.3"), TUN), bad];
-        assert_eq!(router.net.change_routes(&changes), Err(RoutesRefused { nth: 1, why }));
+        assert_eq!(router.net.apply(router.now, &changes), Err(Refused { at: 1, why }));
         assert_eq!(router.net.routes().collect::<Vec<_>>(), before);
     }
     let generation = router.net.route_generation();
-    let remove = RouteChange::Remove { prefix: prefix("192.0.2.0/24"), next_hop: None };
+    let remove = Change::RemoveRoute(RouteSpec::to(prefix("192.0.2.0/24")));
     let changes = [remove, add("203.0.113.0/24", Some("10.1.0.3"), TUN)];
-    router.net.change_routes(&changes).unwrap();
+    router.net.apply(router.now, &changes).unwrap();
     assert!(router.net.route_generation() > generation);
     router.transit(&from_to(&v4(9, 8, |_| {}), "10.0.0.2", "203.0.113.1"));
     assert_eq!(router.out().len(), 1);
@@ -641,23 +639,24 @@ fn a_list_of_more_routes_than_there_may_be_routers_is_made() {
     let count = limits::GATEWAYS_MAX as u32 + 1000;
     let add = |n: u32, hop: IpAddr| {
         let prefix = Prefix::new(IpAddr::from((0x1400_0000 + (n << 8)).to_be_bytes()), 24).unwrap();
-        let kind = RouteKind::Unicast;
-        RouteChange::Add(NewRoute { prefix, next_hop: Some(hop), iface: TUN, metric: 0, kind })
+        let (next_hop, iface, on_link) = (Some(hop), Some(TUN), true);
+        let route = RouteSpec { next_hop, iface, on_link, ..RouteSpec::to(prefix) };
+        Change::SetRoute(route, How::Append)
     };
     let before = router.net.routes().count();
     let changes: Vec<_> =
         (0..count).map(|n| add(n, IpAddr::from([10, 1, 0, 10 + (n % 4) as u8]))).collect();
-    router.net.change_routes(&changes).unwrap();
+    router.net.apply(router.now, &changes).unwrap();
     assert_eq!(router.net.routes().count(), before + count as usize);
     router.transit(&from_to(&v4(9, 8, |_| {}), "10.0.0.2", "21.3.7.1"));
     assert_eq!(router.out().len(), 1);
     // A router for each is too many, and none is made.
     let changes: Vec<_> =
         (0..count).map(|n| add(n, IpAddr::from((0x0a02_0000 + n).to_be_bytes()))).collect();
-    let refused = router.net.change_routes(&changes).unwrap_err();
-    assert_eq!(refused.why, RouteRefusal::TooManyRouters);
+    let refused = router.net.apply(router.now, &changes).unwrap_err();
+    assert_eq!(refused.why, Fault::Full);
     // Routers that routes lead through already: four of this test's, and one of each family.
-    assert_eq!(refused.nth, limits::GATEWAYS_MAX - 6);
+    assert_eq!(refused.at, limits::GATEWAYS_MAX - 6);
     assert_eq!(router.net.routes().count(), before + count as usize);
 }
 
