@@ -89,13 +89,15 @@ pub struct RouteSpec {
     pub kind: Option<RouteKind>,
     /// The router is on the link of `iface`, whatever the routes say (`onlink` of ip-route(8)).
     pub on_link: bool,
+    /// Longest IP packet in bytes that takes it; `None`: as long as the link takes, or any.
+    pub mtu: Option<u32>,
 }
 
 impl RouteSpec {
     /// The route to a network of which nothing more is said.
     pub const fn to(prefix: Prefix) -> Self {
         let (next_hop, iface, metric, kind) = (None, None, None, None);
-        Self { prefix, next_hop, iface, metric, kind, on_link: false }
+        Self { prefix, next_hop, iface, metric, kind, on_link: false, mtu: None }
     }
 }
 
@@ -145,6 +147,8 @@ pub enum Fault {
     HostBits,
     /// The MTU is above what the interface began with, or below 1280 bytes (EINVAL).
     Mtu,
+    /// The MTU of a route is below 68 bytes, of IPv6 below 1280, or above 65535 (EINVAL).
+    RouteMtu,
     /// The interface has no neighbours: it is no Ethernet interface (EINVAL).
     NoNeighbors,
     /// The loopback interface stays as it is (EPERM).
@@ -167,6 +171,7 @@ impl fmt::Display for Fault {
             Self::Invalid => "Invalid argument",
             Self::HostBits => "Invalid prefix for given prefix length",
             Self::Mtu => "MTU out of range: expected 1280 to what the interface began with",
+            Self::RouteMtu => "MTU of a route out of range: expected 68 (IPv6: 1280) to 65535",
             Self::NoNeighbors => "Device does not have neighbors",
             Self::Loopback => "Operation not permitted on the loopback interface",
             Self::Full => "No space left on device",

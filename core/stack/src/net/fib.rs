@@ -32,12 +32,20 @@ pub(super) struct Way {
     pub kind: RouteKind,
     pub metric: u32,
     pub gateway: Option<GatewayId>,
+    /// As of [`RouteEntry::mtu`].
+    pub mtu: Option<u16>,
 }
 
 impl Way {
     pub(super) fn of(entry: &RouteEntry, gateway: Option<GatewayId>) -> Self {
-        let RouteEntry { next_hop, iface, metric, kind, .. } = *entry;
-        Self { iface, next_hop, kind, metric, gateway }
+        let RouteEntry { next_hop, iface, metric, kind, mtu, .. } = *entry;
+        Self { iface, next_hop, kind, metric, gateway, mtu }
+    }
+
+    /// Longest IP packet in bytes that goes this way over a link which takes `link_mtu`.
+    #[inline]
+    pub(super) fn limit(&self, link_mtu: u32) -> u32 {
+        self.mtu.map_or(link_mtu, |mtu| link_mtu.min(mtu.into()))
     }
 
     /// Leads through a router that others with the same metric may share packets with.
@@ -61,12 +69,14 @@ pub(super) struct Fib {
     weights: Keyed,
     /// Routers that do not answer.
     pub failures: Arc<Failures>,
+    /// No route has a smaller MTU, in bytes.
+    pub mtu_least: u16,
 }
 
 impl Fib {
     pub(super) fn new(weights: Keyed) -> Self {
         let (v4, v6) = (Networks::default(), Networks::default());
-        Self { v4, v6, weights, failures: Arc::default() }
+        Self { v4, v6, weights, failures: Arc::default(), mtu_least: u16::MAX }
     }
 
     /// The best route for packets of this host to `dst`, only through `iface` when one is given.

@@ -25,7 +25,7 @@ pub struct Route {
     pub src: IpAddr,
     /// Longest IP packet in bytes that gets through, as far as datagrams know.
     pub mtu: u32,
-    /// Longest IP packet in bytes that the link takes.
+    /// Longest IP packet in bytes that the link takes, and the route.
     pub link_mtu: u32,
     /// A link of the path takes less than packets are cut to: routers have to do it, and DF stays clear.
     pub needs_fragments: bool,
@@ -76,6 +76,8 @@ pub struct RouteEntry {
     pub origin: Origin,
     /// Fate of packets that take it.
     pub kind: RouteKind,
+    /// Longest IP packet in bytes that takes it, where that is less than the link's.
+    pub mtu: Option<u16>,
 }
 
 /// Fate of packets to the destinations of a route. The kinds are those of ip-route(8).
@@ -102,6 +104,7 @@ impl RouteEntry {
             && leads_on(other)
     }
 
+    /// Whether both are one route, which may have another metric or MTU.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.prefix == other.prefix
             && self.next_hop == other.next_hop

@@ -115,6 +115,7 @@ impl Control {
                 metric: 0,
                 origin: Origin::Link,
                 kind: RouteKind::Unicast,
+                mtu: None,
             });
         }
     }
@@ -157,7 +158,15 @@ impl Control {
             return false;
         }
         let (origin, kind) = (Origin::Static, RouteKind::Unicast);
-        let added = self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin, kind });
+        let added = self.routes.add(RouteEntry {
+            prefix,
+            next_hop,
+            iface,
+            metric,
+            origin,
+            kind,
+            mtu: None,
+        });
         self.publish();
         added
     }

@@ -37,6 +37,8 @@ pub(super) struct RouteTable {
     /// Ways that networks in `fib` have, and how many networks have each.
     ways: BTreeMap<Ways, u32>,
     gateways: Gateways,
+    /// MTUs of routes that have one, each with the number of these.
+    mtus: BTreeMap<u16, u32>,
     /// Routes added so far.
     added: u64,
     generation: u64,
@@ -52,6 +54,7 @@ impl RouteTable {
             ways: BTreeMap::new(),
             fib: Fib::new(keys),
             gateways: Gateways::new(keys),
+            mtus: BTreeMap::new(),
             added: 0,
             generation: 0,
             changed: false,
@@ -66,6 +69,7 @@ impl RouteTable {
     pub(super) fn fib(&self) -> Fib {
         let mut fib = self.fib.clone();
         fib.failures = Arc::clone(self.gateways.failures());
+        fib.mtu_least = self.mtus.keys().next().copied().unwrap_or(u16::MAX);
         fib
     }
 
@@ -90,6 +94,7 @@ impl RouteTable {
             return true;
         }
         let known = known.map(|at| routes.remove(at));
+        let mtu_before = known.and_then(|known| known.entry.mtu);
         let (nth, gateway) = match known {
             Some(Stored { nth, gateway, .. }) => (nth, gateway),
             None => {
@@ -102,6 +107,8 @@ impl RouteTable {
                 (self.added, gateway.flatten())
             }
         };
+        release_mtu(&mut self.mtus, mtu_before);
+        entry.mtu.into_iter().for_each(|mtu| *self.mtus.entry(mtu).or_insert(0) += 1);
         let place = routes.partition_point(|route| route.entry.metric <= entry.metric);
         routes.insert(place, Stored { entry, gateway, nth });
         self.set(entry.prefix, routes);
@@ -124,6 +131,7 @@ impl RouteTable {
             if gone {
                 Arc::make_mut(&mut self.list).remove(&route.nth);
                 route.gateway.into_iter().for_each(|gateway| self.gateways.release(gateway));
+                release_mtu(&mut self.mtus, route.entry.mtu);
             }
             !gone
         });
@@ -221,6 +229,15 @@ impl RouteTable {
     }
 }
 
+/// A route with this MTU has gone.
+fn release_mtu(mtus: &mut BTreeMap<u16, u32>, mtu: Option<u16>) {
+    let Some((mtu, count)) = mtu.and_then(|mtu| Some((mtu, mtus.get_mut(&mtu)?))) else { return };
+    *count -= 1;
+    if *count == 0 {
+        mtus.remove(&mtu);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use core::net::IpAddr;
@@ -239,6 +256,7 @@ mod tests {
             metric,
             origin: Origin::Static,
             kind: RouteKind::Unicast,
+            mtu: None,
         }
     }
 
@@ -441,6 +459,7 @@ mod tests {
                 metric,
                 origin: Origin::Static,
                 kind: RouteKind::Unicast,
+                mtu: None,
             }
         })
     }

@@ -194,6 +194,46 @@ fn an_interface_that_is_down_has_no_routes_and_is_back_with_those_of_its_links()
     assert!(!a.sent().is_empty(), "its IPv4 address is announced again");
 }
 
+#[test]
+fn a_route_has_an_mtu_for_what_the_host_sends() {
+    let mut a = Host::a().settled();
+    let mtu = |to: &str, via: &str, mtu, how| {
+        let route = RouteSpec { mtu, ..route(to, Some(via)) };
+        Change::SetRoute(RouteSpec { iface: Some(ETH), ..route }, how)
+    };
+    for (to, via, wrong) in
+        [("0.0.0.0/0", "10.0.0.7", 67), ("0.0.0.0/0", "10.0.0.7", 65536), ("::/0", "fe80::7", 1279)]
+    {
+        let change = mtu(to, via, Some(wrong), How::Add);
+        assert_eq!(apply(&mut a, &[change]), Err((0, Fault::RouteMtu)), "{wrong}");
+    }
+    let hole = RouteSpec { kind: Some(RouteKind::Blackhole), mtu: Some(1300), ..route(FAR, None) };
+    assert_eq!(apply(&mut a, &[Change::SetRoute(hole, How::Add)]), Err((0, Fault::Invalid)));
+    let found = |a: &Host| {
+        let way = a.net.route(a.now, None, ip("192.0.2.1"), None).expect("a route");
+        (way.mtu, way.link_mtu, a.net.path_mtu_least())
+    };
+    for (given, how, expected) in [
+        (Some(1300), How::Add, (1300, 1300, 1300)),
+        (Some(100), How::Replace, (100, 100, 100)),
+        (Some(9000), How::Replace, (1500, 1500, 1500)),
+        (Some(1300), How::Change, (1300, 1300, 1300)),
+    ] {
+        assert_eq!(apply(&mut a, &[mtu(FAR, "10.0.0.7", given, how)]), Ok(()));
+        assert_eq!(found(&a), expected, "{given:?}");
+    }
+    assert_eq!(a.net.routes().last().and_then(|route| route.mtu), Some(1300));
+    // A report lowers it further.
+    a.net.set_path_mtu(a.now, (ip("10.0.0.1"), ip("192.0.2.1")), None, 1200);
+    assert_eq!(found(&a), (1200, 1300, 1200));
+    let remove = |mtu| Change::RemoveRoute(RouteSpec { mtu, ..route(FAR, None) });
+    assert_eq!(apply(&mut a, &[remove(Some(1400))]), Err((0, Fault::NoRoute)));
+    assert_eq!(apply(&mut a, &[remove(Some(1300))]), Ok(()));
+    assert_eq!(a.net.data.snapshot.fib.mtu_least, u16::MAX);
+}
+
+const FAR: &str = "192.0.2.0/24";
+
 /// Routers of the routes to a network, in order.
 fn routers(host: &Host, to: &str) -> Vec<String> {
     let routes = host.net.routes().filter(|route| route.prefix == prefix(to));

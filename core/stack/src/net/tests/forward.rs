@@ -351,6 +351,37 @@ fn what_is_too_big_is_told_with_the_mtu_of_the_link() {
     assert_eq!(router.out().len(), 2);
 }
 
+#[test]
+fn the_mtu_of_a_route_is_told_like_that_of_a_link() {
+    let mut router = router();
+    let narrow = |to: &str, hop: &str, mtu| {
+        let (next_hop, mtu) = (Some(ip(hop)), Some(mtu));
+        let spec = RouteSpec { next_hop, mtu, ..RouteSpec::to(prefix(to)) };
+        Change::SetRoute(spec, How::Replace)
+    };
+    let changes =
+        [narrow("192.0.2.0/24", "10.1.0.2", 900), narrow("2001:db8::/32", "fd01::2", 1290)];
+    router.net.apply(router.now, &changes).unwrap();
+    let (reason, error) = router.refused(&v4(9, 881, |header| header.dont_fragment = true));
+    assert_eq!((reason, &error.unwrap()[4..]), (DropReason::TransitTooBig, &[0, 0, 3, 132][..]));
+    let (reason, error) = router.refused(&v6(9, IpProtocol::UDP, &pattern(1251)));
+    assert_eq!((reason, &error.unwrap()[4..]), (DropReason::TransitTooBig, &[0, 0, 5, 10][..]));
+    router.transit(&v4(9, 880, |header| header.dont_fragment = true));
+    router.transit(&v6(9, IpProtocol::UDP, &pattern(1250)));
+    assert_eq!(router.out().len(), 2);
+    router.transit(&v4(9, 1200, |_| {}));
+    let fragments = router.out();
+    assert_eq!((fragments.len(), joined(&fragments)), (2, pattern(1200)));
+    assert!(fragments.iter().all(|packet| packet.len() <= 900));
+    // Large packets are cut by it as well, which the device would do by the size in them.
+    let mut router = router_with(Forwarding::default(), ALL);
+    router.net.apply(router.now, &changes).unwrap();
+    let packet = large_tcp(&mut router, false, 1000, 3000, false);
+    assert!(router.net.receive(router.now, ETH, packet, &mut router.pool).is_none());
+    let sent = router.out();
+    assert!(sent.len() > 3 && sent.iter().all(|packet| packet.len() <= 900));
+}
+
 /// Puts fragments together by their offsets; the headers are checked.
 fn joined(fragments: &[Packet]) -> Vec<u8> {
     let mut whole = Vec::new();
