@@ -101,7 +101,7 @@ impl Data {
         if !self.may_come_by(iface, ip.src) {
             return Err(Refusal::silent(DropReason::TransitSource));
         }
-        //= https://www.rfc-editor.org/rfc/rfc1812#section-5.2.7.1
+        //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.3.1
         //# If a router
         //# cannot forward a packet because it has no routes at all (including no
         //# default route) to the destination specified in the packet, then the
@@ -268,7 +268,7 @@ impl Data {
 
     /// Tells the sender of a packet that waited for its next hop that this does not answer. False
     /// when this host itself is the sender.
-    //= https://www.rfc-editor.org/rfc/rfc1812#section-5.2.7.1
+    //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.3.1
     //# If a packet is to be forwarded to a host on a network that is
     //# directly connected to the router (i.e., the router is the last-hop
     //# router) and the router has ascertained that there is no path to the
