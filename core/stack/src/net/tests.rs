@@ -23,6 +23,7 @@ mod changes;
 mod forward;
 mod groups;
 mod hooks;
+mod many_neighbors;
 mod neighbors;
 mod next_hops;
 mod routers;

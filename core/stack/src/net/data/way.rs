@@ -260,8 +260,8 @@ impl Data {
     }
 }
 
-/// Out of which interface a packet goes, to which neighbour, whether a better one does not answer, and
-/// the MTU of the route if it has one.
+/// Out of which interface a packet goes, to which neighbour, and whether a better one does not
+/// answer. With the MTU of the route, if it has one.
 struct FirstHop {
     iface: IfaceId,
     next_hop: IpAddr,
