@@ -95,8 +95,7 @@ mod tests {
 
     fn route(to: &str, via: &str) -> Change {
         let next_hop = Some(via.parse().expect("an address"));
-        let route =
-            RouteSpec { prefix: prefix(to), next_hop, iface: None, metric: None, kind: None };
+        let route = RouteSpec { next_hop, ..RouteSpec::to(prefix(to)) };
         Change::SetRoute(route, How::Add)
     }
 

@@ -177,6 +177,11 @@ while True: server.accept()[0].send(b'hello')";
     lab.ip("route del 10.8.0.0/16").ok();
     assert_eq!(connect(), NO_ROUTE);
     assert!(!program.tell("shell('ip route')").contains("10.8.0.0"));
+    lab.ip("route add 10.8.0.0/16 mtu 1300 nexthop via 10.77.0.1 nexthop via 10.77.0.7").ok();
+    let seen = program.tell("shell('ip route')");
+    for part in ["10.8.0.0/16 mtu 1300 ", "nexthop via 10.77.0.1 ", "nexthop via 10.77.0.7 "] {
+        assert!(seen.contains(part), "{part:?} in {seen}");
+    }
 }
 
 #[test]
@@ -306,6 +311,17 @@ fn the_output_is_that_of_ip() {
         "neigh add fd00:77::3 lladdr 02:00:00:00:00:04 dev eth0",
         "neigh replace 10.77.0.3 lladdr 02:00:00:00:00:05 dev eth0",
         "route replace 10.9.0.0/24 via 10.77.0.9",
+        "route add 10.20.0.0/16 metric 4 nexthop via 10.77.0.7 dev eth0 nexthop via 10.77.0.8",
+        "-6 route add fd00:b::/64 nexthop via fd00:77::7 nexthop via fd00:77::8 dev eth0 weight 1",
+        "route add 10.21.0.0/16 via 10.77.0.7 metric 9 mtu 1300",
+        "-6 route append fd00:9::/64 via fd00:77::a mtu 1290",
+        "route add 10.22.0.0/16 mtu 1300 nexthop via 10.77.0.7 nexthop via 10.77.0.8",
+        "route add 10.23.0.0/16 nexthop via 10.77.0.7 nexthop via 10.77.0.8",
+        "route replace 10.23.0.0/16 via 10.77.0.9",
+        "route add 10.24.0.0/16 nexthop via 10.77.0.7 nexthop via 10.77.0.8",
+        "route del 10.24.0.0/16",
+        "-6 route add fd00:c::/64 nexthop via fd00:77::7 nexthop via fd00:77::8",
+        "-6 route del fd00:c::/64 via fd00:77::7",
         "link set eth0 mtu 1400",
     ];
     let kernels = |line: &str| {
@@ -328,6 +344,9 @@ fn the_output_is_that_of_ip() {
         "route list dev eth0",
         "-6 route show fd00:9::/64",
         "-6 route show fd00:a::/64",
+        "-6 route show fd00:b::/64",
+        "-6 route show fd00:c::/64",
+        "route show via 10.77.0.7",
         "neigh show 10.77.0.3",
         "neigh show dev eth0 nud permanent",
         "-br link show eth0",
@@ -347,9 +366,15 @@ fn the_output_is_that_of_ip() {
         assert_eq!(of(ours), of(theirs), "ip {line}");
     }
     // The keys of JSON: whatever a stack says, ip says under the same name.
-    for line in
-        ["addr show eth0", "link show eth0", "route", "neigh", "-br addr", "-s link show eth0"]
-    {
+    for line in [
+        "addr show eth0",
+        "link show eth0",
+        "route",
+        "-6 route",
+        "neigh",
+        "-br addr",
+        "-s link show eth0",
+    ] {
         let ours = lab.json(line);
         let theirs: Value =
             serde_json::from_str(&kernels(&format!("-j {line}")).ok().stdout).expect("JSON");
@@ -367,6 +392,10 @@ fn the_output_is_that_of_ip() {
         "route add 10.60.0.0/33 dev eth0",
         "route add 10.60.0.0/16",
         "route del 10.60.0.0/16",
+        "route append 10.8.0.0/16 via 10.77.0.7 metric 7",
+        "route add 10.60.0.0/16 nexthop via 10.77.0.7 nexthop via 10.61.0.1",
+        "route add 10.60.0.0/16 nexthop",
+        "-6 route add fd00:d::/64 via fd00:77::7 mtu 99999999999",
         "route change 10.60.0.0/16 via 10.77.0.1",
         "neigh del 10.77.0.99 dev eth0",
         "neigh add 10.77.0.3 lladdr 02:00:00:00:00:03 dev eth0",

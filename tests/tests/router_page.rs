@@ -77,6 +77,32 @@ fn the_office_works_as_the_page_says() {
 }
 
 #[test]
+fn the_office_in_a_file_is_the_one_of_the_options() {
+    let folder = Scratch::new();
+    let block = |title: &str, kind: &str| blocks(title, kind).swap_remove(0);
+    folder.write("office.acl", block("A small office", "acl"));
+    let file = folder.write("office.toml", block("In a file", "toml"));
+    let towpath = towpath();
+    let check = |words: &str| {
+        let mut line = vec![&*towpath, "router", "--check"];
+        line.extend(words.split_whitespace());
+        Process::spawn(&line).wait(PATIENCE)
+    };
+    let of_options = blocks("A small office", "sh");
+    let of_options = of_options.iter().find(|block| block.contains("--check")).expect("a check");
+    let acl = folder.path().join("office.acl");
+    let words = of_options.replace('\\', "").replace("towpath router --check", "");
+    let words = words.replace("office.acl", acl.to_str().expect("plain"));
+    let found = check(&format!("--config {file}")).ok().stdout;
+    assert_eq!(found, check(&words).ok().stdout);
+    assert!(found.starts_with("in order: lan 10.1.0.1/24, dmz"), "{found}");
+    let wrong = folder.write("wrong.toml", block("In a file", "toml").replace("acl =", "akl ="));
+    let refused = check(&format!("--config {wrong}"));
+    assert_eq!(refused.code(), 2, "{}", refused.stderr);
+    assert!(refused.stderr.contains("wrong.toml: line 2: unknown key `akl`; did you mean `acl`?"));
+}
+
+#[test]
 fn the_ipv6_office_works_as_the_page_says() {
     run(
         "The same with IPv6",

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use towpath_filter::{CompileError, RuleList, Rules};
 use towpath_stack::IfaceId;
-use towpath_stack::net::{NewRoute, RouteChange, RouteKind, metric_unless_given};
+use towpath_stack::net::{Fault, RouteKind, RouteSpec};
 use towpath_wire::{Prefix, addr};
 
 /// A port: its name and the addresses that the router has on its link.
@@ -155,6 +155,14 @@ pub enum PlanError {
         /// The next hop.
         hop: IpAddr,
     },
+    /// The stack refuses a route.
+    #[error("the route to {prefix} cannot be made: {why}")]
+    Route {
+        /// Destinations of the route.
+        prefix: Prefix,
+        /// The fault.
+        why: Fault,
+    },
     /// The rules do not fit the ports.
     #[error("{0}; the ports are {1}")]
     Rules(CompileError, String),
@@ -167,7 +175,7 @@ impl Plan {
     /// The first that does not.
     pub fn check(&self) -> Result<(), PlanError> {
         self.check_ports()?;
-        self.route_changes()?;
+        self.route_specs()?;
         self.compiled().map(drop)
     }
 
@@ -219,22 +227,22 @@ impl Plan {
     ///
     /// # Errors
     /// A next hop is in no port's network, or two routes lead to one network.
-    pub fn route_changes(&self) -> Result<Vec<RouteChange>, PlanError> {
-        let mut changes = Vec::with_capacity(self.routes.len());
+    pub fn route_specs(&self) -> Result<Vec<RouteSpec>, PlanError> {
+        let mut specs = Vec::with_capacity(self.routes.len());
         let mut prefixes = std::collections::BTreeSet::new();
         for route in &self.routes {
             let prefix = route.prefix.trunc();
             if !prefixes.insert((prefix.addr(), prefix.len())) {
                 return Err(PlanError::RouteTaken { prefix });
             }
-            let metric = metric_unless_given(prefix);
-            let mut add = |next_hop, iface, kind| {
-                let route = NewRoute { prefix, next_hop, iface, metric, kind };
-                changes.push(RouteChange::Add(route));
+            // The port of a router may have been named: nothing is looked up.
+            let mut add = |next_hop: Option<IpAddr>, iface, kind| {
+                let on_link = next_hop.is_some();
+                specs.push(RouteSpec { next_hop, iface, kind, on_link, ..RouteSpec::to(prefix) });
             };
             let hops = match &route.target {
                 Target::Kind(kind) => {
-                    add(None, IfaceId::LOOPBACK, *kind);
+                    add(None, None, Some(*kind));
                     continue;
                 }
                 Target::Via(hops) => hops,
@@ -245,10 +253,10 @@ impl Plan {
                 if !known.insert((*hop, iface.0)) {
                     return Err(PlanError::HopTaken { prefix, hop: *hop });
                 }
-                add(Some(*hop), iface, RouteKind::Unicast);
+                add(Some(*hop), Some(iface), None);
             }
         }
-        Ok(changes)
+        Ok(specs)
     }
 
     fn interface_of_hop(
@@ -368,21 +376,6 @@ mod tests {
             let error = with_route(office(), prefix, target).unwrap_err();
             assert!(error.contains(wanted), "{error}");
         }
-    }
-
-    #[test]
-    fn an_ipv6_route_has_the_metric_of_linux() {
-        let mut plan = office();
-        let route = |prefix: &str| PlannedRoute {
-            prefix: prefix.parse().unwrap(),
-            target: Target::Kind(RouteKind::Blackhole),
-        };
-        plan.routes = vec![route("10.6.0.0/16"), route("fd06::/16")];
-        let metrics = plan.route_changes().unwrap().into_iter().map(|change| match change {
-            RouteChange::Add(route) => route.metric,
-            RouteChange::Remove { .. } => unreachable!("a plan only adds"),
-        });
-        assert_eq!(metrics.collect::<Vec<_>>(), [0, 1024]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use towpath_direct::{Node, NodeConfig};
 use towpath_filter::Rules;
 use towpath_pool::Port;
 use towpath_stack::net::{
-    Change, Forwarding, InterfaceConfig, Logged, NetConfig, Refused, RuleSet, SourceCheck,
+    Change, Forwarding, How, InterfaceConfig, Logged, NetConfig, Refused, RuleSet, SourceCheck,
 };
 use towpath_stack::{Budget, Instant, Stack, StackConfig, Turn};
 use towpath_wire::MacAddr;
@@ -80,10 +80,12 @@ impl Router {
             };
             node.add_interface(config, open.port);
         }
-        let changes = plan.route_changes()?;
-        // The plan was checked: interfaces and families are right, and there is room for all
-        // routers.
-        let _ = node.stack.net.change_routes(&changes);
+        let specs = plan.route_specs()?;
+        // Appended, so that next hops of one network share the flows.
+        let changes: Vec<_> =
+            specs.iter().map(|spec| Change::SetRoute(*spec, How::Append)).collect();
+        let made = node.stack.net.apply(Instant(now_ns), &changes);
+        made.map_err(|Refused { at, why }| PlanError::Route { prefix: specs[at].prefix, why })?;
         node.stack.net.set_rules(plan.compiled()?);
         Ok(Self { node })
     }

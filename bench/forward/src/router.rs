@@ -7,9 +7,7 @@ use std::time::Instant as Clock;
 use towpath_direct::{Node, NodeConfig};
 use towpath_filter::Rules;
 use towpath_pool::{LinkType, Offloads, Port};
-use towpath_stack::net::{
-    Change, Forwarding, How, InterfaceConfig, NetConfig, NewRoute, RouteChange, RouteKind,
-};
+use towpath_stack::net::{Change, Forwarding, How, InterfaceConfig, NetConfig, RouteSpec};
 use towpath_stack::{Budget, IfaceId, Instant, StackConfig};
 use towpath_wire::{MacAddr, Prefix};
 
@@ -18,6 +16,9 @@ use crate::table::ROUTERS;
 
 /// Frames of a turn, as `apps/router` takes them.
 pub const BURST: usize = 32;
+
+/// Routes of one list at the beginning: a list costs memory until it is made.
+const ROUTES_AT_ONCE: usize = 50_000;
 
 const OUT: IfaceId = IfaceId(2);
 
@@ -33,9 +34,9 @@ fn beside(number: u32) -> IpAddr {
 }
 
 /// The route to a network by a router of this number.
-pub fn route((prefix, router): (Prefix, u32)) -> NewRoute {
-    let next_hop = Some(beside(router % ROUTERS));
-    NewRoute { prefix, next_hop, iface: OUT, metric: 0, kind: RouteKind::Unicast }
+pub fn route((prefix, router): (Prefix, u32)) -> Change {
+    let (next_hop, iface) = (Some(beside(router % ROUTERS)), Some(OUT));
+    Change::SetRoute(RouteSpec { next_hop, iface, ..RouteSpec::to(prefix) }, How::Append)
 }
 
 impl Router {
@@ -80,18 +81,17 @@ impl Router {
         let refused = |why: &dyn std::fmt::Debug| format!("refused: {why:?}");
         node.stack.net.apply(Instant(1), &neighbors).map_err(|why| refused(&why))?;
         let mut router = Self { node, begun };
-        router.change(routes.iter().copied().map(|it| RouteChange::Add(route(it))))?;
+        for part in routes.chunks(ROUTES_AT_ONCE) {
+            router.change(part.iter().copied().map(route))?;
+        }
         router.node.stack.net.set_rules(rules);
         Ok(router)
     }
 
     /// Changes routes.
-    pub fn change(
-        &mut self,
-        changes: impl Iterator<Item = RouteChange>,
-    ) -> Result<(), Box<dyn Error>> {
+    pub fn change(&mut self, changes: impl Iterator<Item = Change>) -> Result<(), Box<dyn Error>> {
         let changes: Vec<_> = changes.collect();
-        let result = self.node.stack.net.change_routes(&changes);
+        let result = self.node.stack.net.apply(Instant(1), &changes);
         result.map_err(|why| format!("routes are refused: {why:?}").into())
     }
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use towpath_stack::net::RouteChange;
+use towpath_stack::net::{Change, RouteSpec};
 use towpath_wire::Prefix;
 
 use crate::router::{Router, route};
@@ -42,8 +42,8 @@ pub fn run(
             let change = |n: u64| {
                 let (prefix, hop) = routes[((n / 2 * 7919) % routes.len() as u64) as usize];
                 match n % 2 {
-                    0 => RouteChange::Remove { prefix, next_hop: None },
-                    _ => RouteChange::Add(route((prefix, hop + (n / 2) as u32))),
+                    0 => Change::RemoveRoute(RouteSpec::to(prefix)),
+                    _ => route((prefix, hop + (n / 2) as u32)),
                 }
             };
             router.change((changes..changes + CHANGES_AT_ONCE).map(change))?;

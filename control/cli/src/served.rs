@@ -210,13 +210,14 @@ fn spec(
         RouteKind::Unreachable => net::RouteKind::Unreachable,
         RouteKind::Prohibit => net::RouteKind::Prohibit,
     });
-    let (prefix, next_hop, metric) = (route.to, route.via, route.metric);
-    Ok(net::RouteSpec { prefix, next_hop, iface, metric, kind })
+    let (prefix, next_hop, metric, mtu) = (route.to, route.via, route.metric, route.mtu);
+    Ok(net::RouteSpec { prefix, next_hop, iface, metric, kind, on_link: false, mtu })
 }
 
 fn kind(how: How) -> net::How {
     match how {
         How::Add => net::How::Add,
+        How::Append => net::How::Append,
         How::Replace => net::How::Replace,
         How::Change => net::How::Change,
     }
@@ -235,6 +236,7 @@ fn shown(state: &NetState) -> Net {
             dev: Some(name(entry.iface)?),
             metric: Some(entry.metric),
             kind: Some(route_kind(entry.kind)),
+            mtu: entry.mtu.map(u32::from),
             origin: origin(entry.origin),
         })
     });

@@ -132,6 +132,9 @@ pub struct Route {
     /// have neither a router nor an interface.
     #[serde(default)]
     pub kind: Option<RouteKind>,
+    /// Longest IP packet in bytes that takes it; none: that of the link, or, to delete, any.
+    #[serde(default)]
+    pub mtu: Option<u32>,
     /// The maker of a route that is there. Changes do not look at it.
     #[serde(default)]
     pub origin: Origin,
@@ -141,7 +144,20 @@ pub struct Route {
 impl Default for Route {
     fn default() -> Self {
         let (to, origin) = (Prefix::ALL_V4, Origin::Static);
-        Self { to, via: None, dev: None, metric: None, kind: None, origin }
+        Self { to, via: None, dev: None, metric: None, kind: None, mtu: None, origin }
+    }
+}
+
+impl Route {
+    /// Whether packets to the same network are shared out between both, so that ip-route(8) shows
+    /// them as one route with several next hops.
+    pub fn shares_with(&self, other: &Self) -> bool {
+        let is_routed = |route: &Self| {
+            route.via.is_some() && route.kind.is_none_or(|kind| kind == RouteKind::Unicast)
+        };
+        (self.to, self.metric, self.origin) == (other.to, other.metric, other.origin)
+            && is_routed(self)
+            && is_routed(other)
     }
 }
 
@@ -224,7 +240,8 @@ pub enum Change {
         /// Meaning of a route to the same network with the same metric that is there.
         how: How,
     },
-    /// Deletes the best route that has everything that is given.
+    /// Deletes the best route that has everything that is given. Without a router given, those
+    /// that share its flows go as well.
     DeleteRoute {
         /// As much as is known of it.
         route: Route,
@@ -270,6 +287,8 @@ pub enum Change {
 pub enum How {
     /// A fault.
     Add,
+    /// The route is one more beside those: routes of one metric through routers share the flows.
+    Append,
     /// The entry is replaced.
     Replace,
     /// The entry is replaced, and a fault if it is missing.

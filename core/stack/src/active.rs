@@ -199,8 +199,10 @@ impl<H: Host> Stack<H> {
         let (mtu_send, mtu_recv) = match route {
             Ok(route) => {
                 let interface = self.net.interfaces().get(route.iface.index());
-                let mtu_recv = interface.map_or(route.link_mtu, |interface| interface.mtu());
-                (route.link_mtu, mtu_recv)
+                // As on Linux the MTU of a route holds for both directions, unlike that which
+                // routers of the link advertise.
+                let wider = interface.filter(|link| link.mtu_for(flow.remote) <= route.link_mtu);
+                (route.link_mtu, wider.map_or(route.link_mtu, |link| link.mtu()))
             }
             // There is no route now. Every IPv4 host takes 576 bytes (RFC 1122 §3.3.2), and an Ethernet 1500.
             Err(_) => (576, 1500),

@@ -142,7 +142,7 @@ impl<H: Host> Stack<H> {
                 let discovery = datagram.lengths.discovery(error.dst);
                 let way = datagram.way_to(error.dst);
                 if discovery.believes_reports() {
-                    self.net.set_path_mtu(now, error.dst, way, mtu);
+                    self.net.set_path_mtu(now, (error.src, error.dst), way, mtu);
                 }
                 if !discovery.tells_reports(error.dst) {
                     return true;

@@ -401,6 +401,7 @@ impl Shard {
                     Origin::Link => route_origin::LINK,
                     Origin::Router => route_origin::ROUTER,
                 },
+                mtu: entry.mtu.map_or(0, u32::from),
             };
             to.copy_from_slice(route.as_bytes());
             count += 1;

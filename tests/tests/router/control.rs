@@ -91,6 +91,34 @@ fn a_running_router_is_shown_and_changed() {
 }
 
 #[test]
+fn a_route_has_an_mtu_and_several_next_hops() {
+    let Some(it) = Named::new("paths", &[]) else { return };
+    let right = it.lab.right.name().expect("root");
+    for address in ["10.5.0.1/32", "fd00:5::1/128"] {
+        super::ip(&format!("ip -n {right} addr add {address} dev w0"));
+    }
+    it.ip("route add 10.5.0.0/16 via 10.2.0.2 mtu 1300");
+    it.ip("-6 route add fd00:5::/64 via fd00:2::2 mtu 1290");
+    for (to, mtu) in [("10.5.0.1", 1300), ("fd00:5::1", 1290)] {
+        let output = it.lab.left.run(&["tracepath", "-n", to]).ok().stdout;
+        assert!(output.contains(&format!("Resume: pmtu {mtu} hops 2 back 2")), "{output}");
+    }
+    // The second address belongs to no host: its flows go by the first when it has not answered.
+    it.ip("route replace 10.5.0.0/16 nexthop via 10.2.0.2 dev wan nexthop via 10.2.0.77");
+    let shown = it.ip("route show 10.5.0.0/16");
+    let hop = |via: &str| format!("\tnexthop via {via} dev wan weight 1 \n");
+    let expected = format!("10.5.0.0/16 \n{}{}", hop("10.2.0.2"), hop("10.2.0.77"));
+    assert_eq!(shown, expected);
+    let json = it.json("ip", "-j route show 10.5.0.0/16");
+    assert_eq!(json[0]["nexthops"][1]["gateway"], "10.2.0.77", "{json}");
+    let answers = || it.lab.pings("10.5.0.1");
+    towpath_tests::eventually("a next hop answers", answers);
+    it.ip("route del 10.5.0.0/16 via 10.2.0.77");
+    assert_eq!(it.ip("route show 10.5.0.0/16"), "10.5.0.0/16 via 10.2.0.2 dev wan \n");
+    end(it.router);
+}
+
+#[test]
 fn ports_are_shown_with_counters_of_their_devices() {
     let Some(it) = Named::new("ports", &["--port", "dmz=vlan:lan.7,10.7.0.1/24"]) else { return };
     let ports = it.json("port", "-j");

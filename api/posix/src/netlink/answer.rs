@@ -207,11 +207,41 @@ fn routes(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
             && (table == 0 || table == way.table())
             && index.is_none_or(|index| index == way.index)
     };
-    for way in ways(stack).filter(fits) {
+    for (nth, way) in ways(stack).enumerate().filter(|(_, way)| fits(way)) {
+        // Routers that share the flows to a network are one route with several next hops.
+        let sharing = || ways(stack).filter(|other| fits(other) && way.shares_with(other));
+        let before = ways(stack).take(nth).filter(|other| fits(other) && way.shares_with(other));
+        let place = before.count();
+        if place % NEXT_HOPS_MAX > 0 {
+            continue;
+        }
         out.begin(libc::RTM_NEWROUTE)?;
-        put_route(&mut out.datagram, stack, &way);
+        match sharing().count() - place {
+            0 | 1 => put_route(&mut out.datagram, stack, &way),
+            _ => put_multipath(&mut out.datagram, &way, sharing().skip(place)),
+        }
     }
     Ok(Ok(()))
+}
+
+/// Next hops of one message: it is bounded. Further ones are in a message of their own.
+const NEXT_HOPS_MAX: usize = 16;
+
+/// A route with several next hops.
+fn put_multipath(to: &mut Datagram, way: &Way, hops: impl Iterator<Item = Way>) {
+    begin_way(to, way, false);
+    to.nested(libc::RTA_MULTIPATH, |to| {
+        for hop in hops.take(NEXT_HOPS_MAX) {
+            let gateway = octets(&hop.gateway);
+            // struct rtnexthop: length, flags, weight less one, index of the interface.
+            let len = 8 + 4 + gateway.len() as u16;
+            to.put(&len.to_ne_bytes());
+            to.put(&[0, 0]);
+            to.put(&hop.index.to_ne_bytes());
+            to.attribute(libc::RTA_GATEWAY, gateway);
+        }
+    });
+    end_way(to, way);
 }
 
 /// RTM_GETROUTE, one: the way to an address.
@@ -253,10 +283,18 @@ struct Way {
     index: u32,
     metric: u32,
     origin: u32,
+    mtu: u32,
     local: bool,
 }
 
 impl Way {
+    /// Whether packets are shared out between both.
+    fn shares_with(&self, other: &Self) -> bool {
+        let key = |way: &Self| (way.dst, way.prefix_len, way.metric, way.origin, way.local);
+        let is_routed = |way: &Self| way.gateway.family != 0;
+        key(self) == key(other) && is_routed(self) && is_routed(other)
+    }
+
     fn table(&self) -> u32 {
         u32::from(if self.local { libc::RT_TABLE_LOCAL } else { libc::RT_TABLE_MAIN })
     }
@@ -271,8 +309,8 @@ fn ways(stack: Stack<'_>) -> impl Iterator<Item = Way> {
         !stack.interfaces.iter().any(|interface| loopback(&interface))
     });
     let routed = routed.map(|route| {
-        let Route { dst, prefix_len, gateway, index, metric, origin, .. } = *route;
-        Way { dst, prefix_len, gateway, index, metric, origin, local: false }
+        let Route { dst, prefix_len, gateway, index, metric, origin, mtu } = *route;
+        Way { dst, prefix_len, gateway, index, metric, origin, mtu, local: false }
     });
     let has_address = move |interface: &&Interface| [v4, v6].contains(&interface.addr.family);
     let local = stack.interfaces.iter().filter(has_address).map(move |interface| {
@@ -287,7 +325,7 @@ fn ways(stack: Stack<'_>) -> impl Iterator<Item = Way> {
         }
         let gateway = RawAddr::default();
         let (index, origin) = (interface.index, route_origin::LINK);
-        Way { dst, prefix_len, gateway, index, metric: 0, origin, local: true }
+        Way { dst, prefix_len, gateway, index, metric: 0, origin, mtu: 0, local: true }
     });
     routed.chain(local)
 }
@@ -304,6 +342,19 @@ fn put_route(to: &mut Datagram, stack: Stack<'_>, way: &Way) {
 
 /// `looked_up`: the answer is about one address, of which the kernel says no scope.
 fn put_way(to: &mut Datagram, way: &Way, source: Option<&RawAddr>, looked_up: bool) {
+    begin_way(to, way, looked_up);
+    if way.gateway.family != 0 {
+        to.attribute(libc::RTA_GATEWAY, octets(&way.gateway));
+    }
+    if let Some(source) = source {
+        to.attribute(libc::RTA_PREFSRC, octets(source));
+    }
+    to.number(libc::RTA_OIF, way.index);
+    end_way(to, way);
+}
+
+/// The part of a route in front of its next hops.
+fn begin_way(to: &mut Datagram, way: &Way, looked_up: bool) {
     let linked = way.gateway.family == 0;
     let v4 = i32::from(way.dst.family) == libc::AF_INET;
     let scope = match (way.local, linked && v4) {
@@ -327,15 +378,17 @@ fn put_way(to: &mut Datagram, way: &Way, source: Option<&RawAddr>, looked_up: bo
     if way.prefix_len > 0 {
         to.attribute(libc::RTA_DST, octets(&way.dst));
     }
-    if !linked {
-        to.attribute(libc::RTA_GATEWAY, octets(&way.gateway));
-    }
-    if let Some(source) = source {
-        to.attribute(libc::RTA_PREFSRC, octets(source));
-    }
-    to.number(libc::RTA_OIF, way.index);
+}
+
+/// The part of a route behind its next hops.
+fn end_way(to: &mut Datagram, way: &Way) {
+    /// RTAX_MTU of rtnetlink.h.
+    const MTU: u16 = 2;
     if way.metric > 0 {
         to.number(libc::RTA_PRIORITY, way.metric);
+    }
+    if way.mtu > 0 {
+        to.nested(libc::RTA_METRICS, |to| to.number(MTU, way.mtu));
     }
     to.end();
 }

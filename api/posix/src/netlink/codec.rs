@@ -107,6 +107,15 @@ impl Datagram {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
+    /// An attribute that consists of what `fill` puts.
+    pub(super) fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
+        let start = self.len;
+        self.attribute(kind, &[]);
+        fill(self);
+        let len = (self.len - start) as u16;
+        self.bytes[start..][..2].copy_from_slice(&len.to_ne_bytes());
+    }
+
     /// A text with its NUL.
     pub(super) fn text(&mut self, kind: u16, value: &[u8]) {
         let mut padded = [0; 16];

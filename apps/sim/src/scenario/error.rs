@@ -1,4 +1,4 @@
-//! Mistakes in a scenario, with their line and what to do.
+//! Mistakes in a file of TOML, as a scenario, with their line and what to do.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl std::error::Error for ScenarioError {}
 
 impl ScenarioError {
     /// A mistake at a byte of the file.
-    pub(crate) fn at(text: &str, byte: usize, message: impl Into<String>) -> Self {
+    pub fn at(text: &str, byte: usize, message: impl Into<String>) -> Self {
         let line = 1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count();
         Self { line: Some(line), message: message.into() }
     }
@@ -35,7 +35,7 @@ impl ScenarioError {
     }
 
     /// A message of the parser, with the nearest name where one is unknown.
-    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+    pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
         let message = plainly(error.message());
         match error.span() {
             Some(span) => Self::at(text, span.start, message),

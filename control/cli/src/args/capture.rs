@@ -10,7 +10,7 @@ use towpath_pcap::SNAPLEN_DEFAULT;
 use super::values::{parse_size, parse_snaplen};
 
 /// File of a capture, and its limits.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct CaptureArgs {
     /// Write the packets to a pcapng file; "-" is standard output
     ///

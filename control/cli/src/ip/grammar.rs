@@ -83,6 +83,11 @@ impl<'a> Words<'a> {
         self.0.next().copied()
     }
 
+    /// The next word, which stays there.
+    fn peek(&self) -> Option<&'a str> {
+        self.0.clone().next().copied()
+    }
+
     /// The value of a word.
     fn value(&mut self) -> Result<&'a str, String> {
         self.next().ok_or_else(|| "Command line is not complete. Try option \"help\"".to_owned())
@@ -172,19 +177,30 @@ fn addresses(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -
 }
 
 fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
-    let verb = verb(word, &["add", "change", "chg", "replace", "delete"], "route")?;
+    let verb = verb(word, &["add", "append", "change", "chg", "replace", "delete"], "route")?;
     let mut route = Route::default();
     let (mut to, mut via, mut metric) = (None, None, None);
     let mut dev: Option<&str> = None;
     let mut default = false;
+    let mut hops = Vec::new();
     while let Some(word) = words.next() {
         match word {
-            "via" => {
-                let mut text = words.value()?;
-                if ["inet", "inet6"].contains(&text) {
-                    text = words.value()?;
+            "via" => set(&mut via, router(&mut words)?)?,
+            "nexthop" if verb != "show" => hops.push(next_hop(&mut words)?),
+            _ if !hops.is_empty() => {
+                return Err(format!(
+                    "\"nexthop\" or end of line is expected instead of \"{word}\""
+                ));
+            }
+            "mtu" if verb != "show" => {
+                let text = words.value()?;
+                if text == "lock" {
+                    return Err(
+                        "mtu lock: path MTU discovery cannot be locked; leave \"lock\" out"
+                            .to_owned(),
+                    );
                 }
-                set(&mut via, address(text)?)?;
+                set(&mut route.mtu, text.parse().map_err(|_| wrong("mtu", text))?)?;
             }
             "dev" | "oif" => set(&mut dev, words.value()?)?,
             "metric" | "priority" | "preference" if verb != "show" => {
@@ -199,14 +215,15 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
             "to" | "exact" => {}
             "default" | "any" | "all" => default = true,
             "proto" | "scope" | "table" | "src" | "mtu" | "onlink" | "nexthop" | "nhid"
-            | "append" | "root" | "match" | "type" => {
+            | "root" | "match" | "type" => {
                 return Err(format!("\"{word}\" is not among what `towpath ip route` knows"));
             }
             text => set(&mut to, prefix(text, family)?)?,
         }
     }
     if default {
-        let v6 = family == Some(Family::V6) || via.is_some_and(|via: IpAddr| via.is_ipv6());
+        let first = via.or(hops.first().and_then(|hop: &Hop| hop.via));
+        let v6 = family == Some(Family::V6) || first.is_some_and(|via: IpAddr| via.is_ipv6());
         set(&mut to, if v6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 })?;
     }
     if verb == "show" {
@@ -218,13 +235,81 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
     route.dev = dev.map(device).transpose()?;
     // Linux takes 0 for the default of IPv6.
     route.metric = metric.filter(|metric| *metric > 0 || route.to.addr().is_ipv4());
-    let change = match verb {
-        "add" => Change::SetRoute { route, how: How::Add },
-        "replace" => Change::SetRoute { route, how: How::Replace },
-        "delete" => Change::DeleteRoute { route },
-        _ => Change::SetRoute { route, how: How::Change },
+    if hops.is_empty() {
+        return Ok(Command::Change(vec![route_change(verb, route, true)]));
+    }
+    if via.is_some() || route.dev.is_some() {
+        return Err("\"via\" and \"dev\" belong to each \"nexthop\", not in front of them".into());
+    }
+    let changes = hops.into_iter().enumerate().map(|(nth, Hop { via, dev })| {
+        let dev = dev.map(device).transpose()?;
+        Ok(route_change(verb, Route { via, dev, ..route.clone() }, nth == 0))
+    });
+    changes.collect::<Parsed<Vec<_>>>().map(Command::Change)
+}
+
+/// The change of a verb. Next hops after the first join the route that the first makes.
+fn route_change(verb: &str, route: Route, is_first: bool) -> Change {
+    let how = match verb {
+        "delete" => return Change::DeleteRoute { route },
+        "append" => How::Append,
+        _ if !is_first => How::Append,
+        "add" => How::Add,
+        "replace" => How::Replace,
+        _ => How::Change,
     };
-    Ok(Command::Change(vec![change]))
+    Change::SetRoute { route, how }
+}
+
+/// Part of a route with several next hops.
+struct Hop<'a> {
+    via: Option<IpAddr>,
+    dev: Option<&'a str>,
+}
+
+/// The words of a next hop, up to the next one.
+fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<Hop<'a>> {
+    let (mut via, mut dev, mut weight) = (None, None, None);
+    while let Some(word) = words.peek() {
+        match word {
+            "via" => {
+                words.next();
+                set(&mut via, router(words)?)?;
+            }
+            "dev" | "oif" => {
+                words.next();
+                set(&mut dev, words.value()?)?;
+            }
+            "weight" => {
+                words.next();
+                let text = words.value()?;
+                let number = text.parse().ok().filter(|weight| (1..=256).contains(weight));
+                match set(&mut weight, number.ok_or_else(|| wrong("weight", text))?)? {
+                    () if weight == Some(1u32) => {}
+                    () => {
+                        return Err(format!(
+                            "weight {text}: next hops of a stack have equal shares; \
+                             leave the weight out"
+                        ));
+                    }
+                }
+            }
+            _ => break,
+        }
+    }
+    match via {
+        None => Err("\"via\" and an address are expected after \"nexthop\"".to_owned()),
+        via => Ok(Hop { via, dev }),
+    }
+}
+
+/// The address behind `via`, whose family may stand in front of it.
+fn router(words: &mut Words<'_>) -> Parsed<IpAddr> {
+    let mut text = words.value()?;
+    if ["inet", "inet6"].contains(&text) {
+        text = words.value()?;
+    }
+    address(text)
 }
 
 fn neighbors(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
@@ -378,6 +463,38 @@ mod tests {
     }
 
     #[test]
+    fn each_next_hop_after_the_first_joins_its_route() {
+        let changes = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let Ok(Command::Change(changes)) = parse(&words, None) else { panic!("{line}") };
+            let hop = |change: &Change| match change {
+                Change::SetRoute { route, how } => (route.clone(), Some(*how)),
+                Change::DeleteRoute { route } => (route.clone(), None),
+                other => panic!("{other:?}"),
+            };
+            changes.iter().map(hop).collect::<Vec<_>>()
+        };
+        let two = "default metric 5 mtu 1400 nexthop via fe80::1 dev a weight 1 \
+                   nexthop via inet6 fe80::2 dev b";
+        for (verb, hows) in [
+            ("add", [Some(How::Add), Some(How::Append)]),
+            ("append", [Some(How::Append), Some(How::Append)]),
+            ("replace", [Some(How::Replace), Some(How::Append)]),
+            ("change", [Some(How::Change), Some(How::Append)]),
+            ("del", [None, None]),
+        ] {
+            let found = changes(&format!("route {verb} {two}"));
+            assert_eq!(found.iter().map(|(_, how)| *how).collect::<Vec<_>>(), hows, "{verb}");
+            for ((route, _), (via, dev)) in found.iter().zip([("fe80::1", "a"), ("fe80::2", "b")]) {
+                assert_eq!((route.to, route.via), (Prefix::ALL_V6, via.parse().ok()));
+                assert_eq!(route.dev.as_ref().map(Word::as_str), Some(dev));
+                assert_eq!((route.metric, route.mtu), (Some(5), Some(1400)));
+            }
+        }
+        assert_eq!(changes("r ap 10.9.0.0/16 via 10.0.0.1")[0].1, Some(How::Append));
+    }
+
+    #[test]
     fn words_that_mean_nothing_here_are_refused_by_name() {
         for (line, wanted) in [
             ("addr add 10.0.0.1/24 dev eth0 scope link", "\"scope\""),
@@ -385,6 +502,13 @@ mod tests {
             ("addr change 10.0.0.1/24 dev eth0", "use add and del"),
             ("route add 10.0.0.0/8 via 10.0.0.1 src 10.0.0.2", "\"src\""),
             ("route add 10.0.0.0/8 metric x", "argument \"x\" is wrong"),
+            ("route add 10.0.0.0/8 nexthop via 10.0.0.1 weight 2", "equal shares"),
+            ("route add 10.0.0.0/8 nexthop via 10.0.0.1 weight 0", "argument \"0\" is wrong"),
+            ("route add 10.0.0.0/8 nexthop dev eth0", "expected after \"nexthop\""),
+            ("route add 10.0.0.0/8 nexthop via 10.0.0.1 mtu 1400", "instead of \"mtu\""),
+            ("route add 10.0.0.0/8 via 10.0.0.1 nexthop via 10.0.0.2", "to each \"nexthop\""),
+            ("route add 10.0.0.0/8 via 10.0.0.1 mtu lock 1400", "mtu lock"),
+            ("route add 10.0.0.0/8 via 10.0.0.1 mtu x", "argument \"x\" is wrong"),
             ("route get 10.0.0.1", "Command \"get\" is unknown"),
             ("neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev eth0 nud stale", "nud stale"),
             ("neigh add 10.0.0.1 dev eth0", "\"lladdr\""),

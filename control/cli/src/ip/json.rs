@@ -22,8 +22,8 @@ pub fn document(look: &Look, net: &Net, shape: Shape) -> Result<String> {
             rows.map(|interface| link(interface, shape, true).into()).collect()
         }
         Look::Routes { .. } => {
-            let rows = text::routes_of(look, net, shape).into_iter();
-            rows.map(|it| route(it, look, net)).collect()
+            let routes = text::routes_of(look, net, shape);
+            text::next_hops(&routes).filter_map(|hops| route(hops, look, net)).collect()
         }
         Look::Neighbors { .. } => {
             let rows = text::neighbors_of(look, net, shape).into_iter();
@@ -119,17 +119,20 @@ fn full_address(address: &Address, interface: &Interface) -> Value {
     row.into()
 }
 
-fn route(route: &Route, look: &Look, net: &Net) -> Value {
+/// A route with one next hop, or with several.
+fn route(hops: &[&Route], look: &Look, net: &Net) -> Option<Value> {
+    let route = hops.first()?;
+    let is_one = hops.len() == 1;
     let mut row = Map::new();
     let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));
     if let Some(kind) = text::kind(route) {
         put("type", kind.into());
     }
     put("dst", text::destination(route.to).into());
-    if let Some(via) = route.via {
+    if let Some(via) = text::gateway(hops, look) {
         put("gateway", via.to_string().into());
     }
-    if let (Some(dev), None) = (text::device(route), look.dev()) {
+    if let (true, Some(dev), None) = (is_one, text::device(route), look.dev()) {
         put("dev", dev.into());
     }
     if let Some(protocol) = text::protocol(route) {
@@ -145,10 +148,20 @@ fn route(route: &Route, look: &Look, net: &Net) -> Value {
         put("metric", text::metric(route).into());
     }
     put("flags", Value::Array(Vec::new()));
+    if let Some(mtu) = route.mtu {
+        put("metrics", json!([{ "mtu": mtu }]));
+    }
     if let Some(preference) = text::preference(route) {
         put("pref", preference.into());
     }
-    row.into()
+    if !is_one {
+        put("nexthops", hops.iter().map(|hop| next_hop(hop)).collect());
+    }
+    Some(row.into())
+}
+
+fn next_hop(hop: &Route) -> Value {
+    json!({"gateway": hop.via, "dev": text::device(hop), "weight": 1, "flags": []})
 }
 
 fn neighbor(known: &Neighbor, look: &Look, shape: Shape) -> Value {

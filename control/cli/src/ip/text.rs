@@ -43,7 +43,8 @@ pub fn document(look: &Look, net: &Net, shape: Shape) -> String {
             }
         }
         Look::Routes { .. } => {
-            routes_of(look, net, shape).iter().for_each(|it| route(&mut out, it, look, net));
+            let routes = routes_of(look, net, shape);
+            next_hops(&routes).for_each(|hops| route(&mut out, hops, look, net));
         }
         Look::Neighbors { .. } => {
             for known in neighbors_of(look, net, shape) {
@@ -93,16 +94,39 @@ pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a 
     let routes = net.routes.iter().filter(|route| {
         route.to.addr().is_ipv6() == v6
             && !is_of_loopback(route, net)
-            && route.dev.as_ref().is_none_or(|dev| is_asked(dev.as_str(), look))
             && to.is_none_or(|to| to == route.to)
-            && via.is_none_or(|via| route.via == Some(via))
     });
     let mut routes: Vec<_> = routes.collect();
     // Linux shows the IPv4 default route first, that of IPv6 last.
     routes.sort_by_key(|route| {
         (v6 && route.to.len() == 0, route.to.network(), route.to.len(), metric(route))
     });
-    routes
+    if look.dev().is_none() && via.is_none() {
+        return routes;
+    }
+    // ip(8) finds no route with several next hops by one of them.
+    let alone = next_hops(&routes).filter_map(|hops| match hops {
+        [route] => Some(*route),
+        _ => None,
+    });
+    let is_wanted = |route: &&Route| {
+        route.dev.as_ref().is_none_or(|dev| is_asked(dev.as_str(), look))
+            && via.is_none_or(|via| route.via == Some(via))
+    };
+    alone.filter(is_wanted).collect()
+}
+
+/// Routes, each with all routes that share its flows.
+pub(super) fn next_hops<'a, 'b>(routes: &'b [&'a Route]) -> impl Iterator<Item = &'b [&'a Route]> {
+    routes.chunk_by(|one, next| one.shares_with(next))
+}
+
+/// The router of a route with one, unless it was asked for by that.
+pub(super) fn gateway(hops: &[&Route], look: &Look) -> Option<IpAddr> {
+    match (hops, look) {
+        ([route], Look::Routes { via: None, .. }) => route.via,
+        _ => None,
+    }
 }
 
 /// Whether a route is that of an address of the loopback interface: Linux has it in the table `local`.
@@ -363,15 +387,18 @@ fn statistics(out: &mut String, interface: &Interface) {
     }
 }
 
-fn route(out: &mut String, route: &Route, look: &Look, net: &Net) {
+/// A route with one next hop, or with several in lines of their own.
+fn route(out: &mut String, hops: &[&Route], look: &Look, net: &Net) {
+    let Some(route) = hops.first() else { return };
+    let is_one = hops.len() == 1;
     if let Some(kind) = kind(route) {
         let _ = write!(out, "{kind} ");
     }
     let _ = write!(out, "{} ", destination(route.to));
-    if let Some(via) = route.via {
+    if let Some(via) = gateway(hops, look) {
         let _ = write!(out, "via {via} ");
     }
-    if let (Some(dev), None) = (device(route), look.dev()) {
+    if let (true, Some(dev), None) = (is_one, device(route), look.dev()) {
         let _ = write!(out, "dev {dev} ");
     }
     if let Some(protocol) = protocol(route) {
@@ -386,10 +413,23 @@ fn route(out: &mut String, route: &Route, look: &Look, net: &Net) {
     if metric(route) > 0 {
         let _ = write!(out, "metric {} ", metric(route));
     }
+    if let Some(mtu) = route.mtu {
+        let _ = write!(out, "mtu {mtu} ");
+    }
     if let Some(preference) = preference(route) {
         let _ = write!(out, "pref {preference}");
     }
     out.push('\n');
+    for hop in hops.iter().filter(|_| !is_one) {
+        out.push_str("\tnexthop ");
+        if let Some(via) = hop.via {
+            let _ = write!(out, "via {via} ");
+        }
+        if let Some(dev) = device(hop) {
+            let _ = write!(out, "dev {dev} ");
+        }
+        out.push_str("weight 1 \n");
+    }
 }
 
 fn neighbor(out: &mut String, known: &Neighbor, look: &Look) {

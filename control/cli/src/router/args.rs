@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+use serde::Deserialize;
 use towpath_model::Word;
 use towpath_router::{Hop, PlannedRoute, Target};
 use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
@@ -16,8 +17,16 @@ use towpath_wire::Prefix;
 use crate::args::{CaptureArgs, StatsFormat, parse_name};
 
 /// Options of `towpath router`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct RouterArgs {
+    /// A file with ports, routes and the like, instead of the options of these names
+    ///
+    /// TOML, with the keys name, routes, acl, source-check and neighbors, and a table [[port]] with
+    /// name, device and addresses for each port. docs/router.md has an example.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(conflicts_with_all = ["port", "name", "route", "acl", "source_check", "neighbors"])]
+    pub config: Option<PathBuf>,
+
     /// A port: NAME=packet:INTERFACE,CIDR[,CIDR], or of tap:DEVICE, vlan:PORT.ID, bridge:PORT+PORT
     ///
     /// NAME is for rules, routes and counters. packet is an Ethernet interface of this host, which
@@ -32,7 +41,7 @@ pub struct RouterArgs {
     /// bridge joins other ports to one link; these have no CIDR. A host's place is forgotten
     /// ageing=SECONDS (300) after its last frame. Each port has room for addresses=NUMBER (4096).
     /// Both stand in front of the CIDR: lan=bridge:a+b,ageing=60,10.1.0.1/24.
-    #[arg(long, value_name = "PORT", required = true, value_parser = parse_port)]
+    #[arg(long, value_name = "PORT", required_unless_present = "config", value_parser = parse_port)]
     pub port: Vec<PortWords>,
 
     /// Name of the router, for `towpath ip --name` and the like
@@ -57,14 +66,17 @@ pub struct RouterArgs {
 
     /// Check of each packet's source by the route to it: off, loose or strict
     ///
-    /// strict: the route to the source leads out of the port that the packet came in by. loose:
-    /// there is a route to the source. (RFC 3704; rp_filter of Linux)
+    /// strict: the route to the source, or one of several equal ones, leads out of the port that
+    /// the packet came in by. loose: there is a route to the source. (RFC 3704; rp_filter of Linux)
     #[arg(long, value_name = "CHECK", value_enum, default_value_t = SourceCheckWord::Off)]
     pub source_check: SourceCheckWord,
 
     /// Neighbours that the router remembers, all ports together
+    ///
+    /// Beyond that the router forgets the neighbour that packets went to longest ago, and asks for
+    /// it again when it is needed.
     #[arg(long, value_name = "NUMBER", default_value_t = NEIGHBORS_MAX as u32)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=NEIGHBORS_MOST as i64))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(*NEIGHBORS_RANGE.end())))]
     pub neighbors: u32,
 
     /// Check options and rules, and do nothing
@@ -86,8 +98,12 @@ pub struct RouterArgs {
     pub quiet: bool,
 }
 
+/// Values of `--neighbors`.
+pub const NEIGHBORS_RANGE: std::ops::RangeInclusive<u32> = 1..=NEIGHBORS_MOST as u32;
+
 /// `--source-check`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SourceCheckWord {
     /// No check
     Off,
@@ -153,7 +169,7 @@ impl Device {
 /// Longest name of an interface (IFNAMSIZ, without the zero), and of a port.
 const NAME_LEN_MAX: usize = 15;
 
-fn parse_port(text: &str) -> Result<PortWords, String> {
+pub fn parse_port(text: &str) -> Result<PortWords, String> {
     let form =
         "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
     let (name, rest) = text.split_once('=').ok_or(form)?;
@@ -226,7 +242,7 @@ fn parse_bridge(text: &str, options: &[&str]) -> Result<Device, String> {
     Ok(Device::Bridge { members, ageing, addresses })
 }
 
-fn parse_route(text: &str) -> Result<PlannedRoute, String> {
+pub fn parse_route(text: &str) -> Result<PlannedRoute, String> {
     let form = "expected NETWORK@NEXTHOP or blackhole NETWORK, for example 0.0.0.0/0@192.0.2.1";
     if let Some((word, network)) = text.trim().split_once(char::is_whitespace) {
         let kind = match word {
@@ -307,6 +323,8 @@ Examples:
       Join two networks, record all packets, and count
   towpath router --check --port lan=packet:eth1,10.1.0.1/24 --acl rules.txt
       Look only whether options and rules are in order
+  sudo towpath router --config edge.toml
+      Take ports, routes and the rest from a file (docs/router.md)
   sudo towpath router --port trunk=packet:eth1 --port office=vlan:trunk.10,10.10.0.1/24 \\
       --port guests=vlan:trunk.20,10.20.0.1/24
       Route between two VLANs of one interface

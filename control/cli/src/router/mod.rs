@@ -1,11 +1,13 @@
 //! `towpath router`: ports, routes and rules of the command line, on one thread until a signal
 //! comes.
 //!
-//! `args` has the words, and `layers` checks which ports stand on others. `open` opens the devices,
-//! `report` says what was counted and logged, `served` answers `towpath ip` and the like. The
-//! router itself is `apps/router`. The kernel undoes all: sockets and devices end with the process.
+//! `args` has the words, `config` reads them from a file, and `layers` checks which ports stand on
+//! others. `open` opens the devices, `report` says what was counted and logged, `served` answers
+//! `towpath ip` and the like. The router itself is `apps/router`. The kernel undoes all: sockets
+//! and devices end with the process.
 
 mod args;
+mod config;
 mod layers;
 mod open;
 mod report;
@@ -38,6 +40,8 @@ const PORTS_MAX: usize = 64;
 /// # Errors
 /// With the sentence for the user.
 pub fn router(args: &RouterArgs) -> Result<()> {
+    let of_file = args.config.as_deref().map(|path| config::read(path, args)).transpose()?;
+    let args = of_file.as_ref().unwrap_or(args);
     let plan = plan(args)?;
     plan.check().map_err(|error| Failure::error(ExitCode::Usage, error.to_string()))?;
     if args.check {

@@ -36,7 +36,8 @@ pub enum Change {
     },
     /// Adds or replaces a route.
     SetRoute(RouteSpec, How),
-    /// Removes the best route that has everything that is given.
+    /// Removes the best route that has everything that is given. Without a router given, those
+    /// that share its flows go as well: they are one route in the words of ip-route(8).
     RemoveRoute(RouteSpec),
     /// Says where a neighbour is, for ever: it is asked for no more.
     SetNeighbor {
@@ -86,6 +87,18 @@ pub struct RouteSpec {
     pub metric: Option<u32>,
     /// Fate of packets that take it; `None`: unicast, or any. Any but unicast leads nowhere.
     pub kind: Option<RouteKind>,
+    /// The router is on the link of `iface`, whatever the routes say (`onlink` of ip-route(8)).
+    pub on_link: bool,
+    /// Longest IP packet in bytes that takes it; `None`: as long as the link takes, or any.
+    pub mtu: Option<u32>,
+}
+
+impl RouteSpec {
+    /// The route to a network of which nothing more is said.
+    pub const fn to(prefix: Prefix) -> Self {
+        let (next_hop, iface, metric, kind) = (None, None, None, None);
+        Self { prefix, next_hop, iface, metric, kind, on_link: false, mtu: None }
+    }
 }
 
 /// Meaning of an entry that is there already.
@@ -93,6 +106,8 @@ pub struct RouteSpec {
 pub enum How {
     /// A fault: the entry is to be a new one.
     Add,
+    /// The entry is one more beside those. Routes of one metric through routers share the flows.
+    Append,
     /// The entry is replaced.
     Replace,
     /// The entry is replaced, and a fault if it is not there.
@@ -132,6 +147,8 @@ pub enum Fault {
     HostBits,
     /// The MTU is above what the interface began with, or below 1280 bytes (EINVAL).
     Mtu,
+    /// The MTU of a route is below 68 bytes, of IPv6 below 1280, or above 65535 (EINVAL).
+    RouteMtu,
     /// The interface has no neighbours: it is no Ethernet interface (EINVAL).
     NoNeighbors,
     /// The loopback interface stays as it is (EPERM).
@@ -154,6 +171,7 @@ impl fmt::Display for Fault {
             Self::Invalid => "Invalid argument",
             Self::HostBits => "Invalid prefix for given prefix length",
             Self::Mtu => "MTU out of range: expected 1280 to what the interface began with",
+            Self::RouteMtu => "MTU of a route out of range: expected 68 (IPv6: 1280) to 65535",
             Self::NoNeighbors => "Device does not have neighbors",
             Self::Loopback => "Operation not permitted on the loopback interface",
             Self::Full => "No space left on device",

@@ -32,12 +32,20 @@ pub(super) struct Way {
     pub kind: RouteKind,
     pub metric: u32,
     pub gateway: Option<GatewayId>,
+    /// As of [`RouteEntry::mtu`].
+    pub mtu: Option<u16>,
 }
 
 impl Way {
     pub(super) fn of(entry: &RouteEntry, gateway: Option<GatewayId>) -> Self {
-        let RouteEntry { next_hop, iface, metric, kind, .. } = *entry;
-        Self { iface, next_hop, kind, metric, gateway }
+        let RouteEntry { next_hop, iface, metric, kind, mtu, .. } = *entry;
+        Self { iface, next_hop, kind, metric, gateway, mtu }
+    }
+
+    /// Longest IP packet in bytes that goes this way over a link which takes `link_mtu`.
+    #[inline]
+    pub(super) fn limit(&self, link_mtu: u32) -> u32 {
+        self.mtu.map_or(link_mtu, |mtu| link_mtu.min(mtu.into()))
     }
 
     /// Leads through a router that others with the same metric may share packets with.
@@ -61,31 +69,48 @@ pub(super) struct Fib {
     weights: Keyed,
     /// Routers that do not answer.
     pub failures: Arc<Failures>,
+    /// No route has a smaller MTU, in bytes.
+    pub mtu_least: u16,
 }
 
 impl Fib {
     pub(super) fn new(weights: Keyed) -> Self {
         let (v4, v6) = (Networks::default(), Networks::default());
-        Self { v4, v6, weights, failures: Arc::default() }
+        Self { v4, v6, weights, failures: Arc::default(), mtu_least: u16::MAX }
     }
 
-    /// The best route to `dst`, only through `iface` when one is given.
-    pub(super) fn lookup(&self, dst: IpAddr, iface: Option<IfaceId>) -> Option<Choice> {
-        if iface.is_none() {
-            return self.best(dst);
-        }
-        self.matching(dst).find_map(|ways| self.choose(ways, iface))
-    }
-
-    /// The best route to `dst`, through any interface: some route of the smallest network leads on.
+    /// The best route for packets of this host to `dst`, only through `iface` when one is given.
+    /// A destination has one of several equal routes, so that all look-ups for a connection find
+    /// the same. Routes through the interface `near` come first: the packets' source is an address of it.
     #[inline]
-    pub(super) fn best(&self, dst: IpAddr) -> Option<Choice> {
+    pub(super) fn lookup(
+        &self,
+        dst: IpAddr,
+        iface: Option<IfaceId>,
+        near: impl Fn() -> Option<IfaceId>,
+    ) -> Option<Choice> {
+        let share = |ways: &[Way]| self.share(ways, (dst, dst), iface, near());
+        if iface.is_some() {
+            return self.matching(dst).find_map(share);
+        }
         let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
         match &**networks.longest(left_aligned(dst))? {
             // Without another one it is the best, whether its router answers or not.
             [way] => Some(Choice { way: *way, avoids: false }),
-            ways => self.choose(ways, None),
+            ways => share(ways),
         }
+    }
+
+    /// Whether the best route to `src`, or one that is equal, leads out of `iface`; without one, whether
+    /// it leads on at all.
+    pub(super) fn leads_back(&self, src: IpAddr, iface: Option<IfaceId>) -> bool {
+        let Some(ways) = self.matching(src).next() else { return false };
+        let Some(best) = self.choose(ways, None) else { return false };
+        ways.iter().any(|way| {
+            way.metric == best.way.metric
+                && way.kind == RouteKind::Unicast
+                && iface.is_none_or(|iface| way.iface == iface)
+        })
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.6
@@ -117,22 +142,35 @@ impl Fib {
         let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
         match &**networks.longest(left_aligned(dst))? {
             [way] => Some(Choice { way: *way, avoids: false }),
-            ways => self.share(ways, src, dst),
+            ways => self.share(ways, (src, dst), None, None),
         }
     }
 
     /// By the highest random weight (RFC 2991 section 4): a way that goes moves its own flows.
     /// The hash-threshold of RFC 2992 would move others as well. Addresses alone are hashed, as
     /// Linux does by default: fragments go the way of their flow.
-    fn share(&self, ways: &[Way], src: IpAddr, dst: IpAddr) -> Option<Choice> {
-        let first = self.choose(ways, None)?;
+    fn share(
+        &self,
+        ways: &[Way],
+        ends: (IpAddr, IpAddr),
+        iface: Option<IfaceId>,
+        near: Option<IfaceId>,
+    ) -> Option<Choice> {
+        let first = self.choose(ways, iface)?;
         if !first.way.is_shared() {
             return Some(first);
         }
-        let equal =
-            || ways.iter().filter(|way| way.metric == first.way.metric && way.is_shared()).copied();
-        let weight = |way: &Way| self.weights.hash_one((src, dst, way.iface.0, way.next_hop));
-        let best = equal().filter(|way| !self.has_failed(way)).max_by_key(weight);
+        let is_by = |way: &Way, iface: Option<IfaceId>| iface.is_none_or(|it| it == way.iface);
+        let equal = || {
+            let equal = ways.iter().filter(|way| way.metric == first.way.metric && way.is_shared());
+            equal.filter(|way| is_by(way, iface)).copied()
+        };
+        let weight = |way: &Way| self.weights.hash_one((ends, way.iface.0, way.next_hop));
+        let best_by = |iface| {
+            let answer = equal().filter(|way| !self.has_failed(way) && is_by(way, iface));
+            answer.max_by_key(weight)
+        };
+        let best = near.and_then(|near| best_by(Some(near))).or_else(|| best_by(None));
         // Without one that answers it is that which failed longest ago.
         let Some(way) = best else { return Some(first) };
         let avoids = first.avoids || equal().any(|way| self.has_failed(&way));

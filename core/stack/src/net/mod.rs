@@ -83,10 +83,7 @@ pub use ip::{Fragmenting, Ip};
 pub use keys::Keys;
 pub use layer::Net;
 pub use received::{Echo, IcmpError, Local, Looped, Received};
-pub use route::{
-    HopId, NewRoute, Route, RouteChange, RouteEntry, RouteError, RouteKind, RouteRefusal,
-    RoutesRefused, metric_unless_given,
-};
+pub use route::{HopId, Route, RouteEntry, RouteError, RouteKind, metric_unless_given};
 pub use rule_set::{Logged, RuleSet};
 pub use snapshot::Link as Interface;
 pub(crate) use told::{HopKey, News, ToControl};

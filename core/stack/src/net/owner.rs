@@ -13,7 +13,7 @@ use towpath_wire::Prefix;
 use super::control::{Control, Neighbor};
 use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
-use super::route::{RouteChange, RouteEntry, RoutesRefused};
+use super::route::RouteEntry;
 use super::rule_set::{Logged, RuleSet};
 use super::seat::Seat;
 use super::snapshot::Link;
@@ -62,14 +62,6 @@ impl Net {
         metric: u32,
     ) -> bool {
         self.decide(|control| control.add_route(prefix, next_hop, iface, metric))
-    }
-
-    /// Makes all of several changes of routes, for packets at one moment.
-    ///
-    /// # Errors
-    /// None of them was made: one cannot be, or there might be too many routers.
-    pub fn change_routes(&mut self, changes: &[RouteChange]) -> Result<(), RoutesRefused> {
-        self.decide(|control| control.change_routes(changes))
     }
 
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.

@@ -25,7 +25,7 @@ pub struct Route {
     pub src: IpAddr,
     /// Longest IP packet in bytes that gets through, as far as datagrams know.
     pub mtu: u32,
-    /// Longest IP packet in bytes that the link takes.
+    /// Longest IP packet in bytes that the link takes, and the route.
     pub link_mtu: u32,
     /// A link of the path takes less than packets are cut to: routers have to do it, and DF stays clear.
     pub needs_fragments: bool,
@@ -76,6 +76,8 @@ pub struct RouteEntry {
     pub origin: Origin,
     /// Fate of packets that take it.
     pub kind: RouteKind,
+    /// Longest IP packet in bytes that takes it, where that is less than the link's.
+    pub mtu: Option<u16>,
 }
 
 /// Fate of packets to the destinations of a route. The kinds are those of ip-route(8).
@@ -92,57 +94,17 @@ pub enum RouteKind {
     Prohibit,
 }
 
-/// A route that an operator makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewRoute {
-    /// Destinations that it is for.
-    pub prefix: Prefix,
-    /// The router; `None` when the destinations are on the link, or for a kind other than unicast.
-    pub next_hop: Option<IpAddr>,
-    /// The interface that packets leave by; the loopback interface for a kind other than unicast.
-    pub iface: IfaceId,
-    /// Rank among routes to equal prefixes: the smallest is used.
-    pub metric: u32,
-    /// Fate of packets that take it.
-    pub kind: RouteKind,
-}
-
-/// A change of routes that takes effect together with others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RouteChange {
-    /// Adds a route; the same one again replaces its metric.
-    Add(NewRoute),
-    /// Removes an operator's routes to a prefix, all or those through `next_hop`.
-    Remove {
-        /// Destinations of the routes.
-        prefix: Prefix,
-        /// The router of those that go; `None` for all.
-        next_hop: Option<IpAddr>,
-    },
-}
-
-/// Why none of several changes of routes was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoutesRefused {
-    /// Place of the change that is to blame.
-    pub nth: usize,
-    /// The fault.
-    pub why: RouteRefusal,
-}
-
-/// Fault of a change of routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RouteRefusal {
-    /// The router is of the other family.
-    OtherFamily,
-    /// There is no such interface.
-    NoInterface,
-    /// There may be no more routers ([`super::limits::GATEWAYS_MAX`]).
-    TooManyRouters,
-}
-
 impl RouteEntry {
+    /// Whether packets to the same network are shared out between both: through routers, and of one
+    /// metric.
+    pub fn shares_with(&self, other: &Self) -> bool {
+        let leads_on = |route: &Self| route.kind == RouteKind::Unicast && route.next_hop.is_some();
+        (self.prefix, self.metric, self.origin) == (other.prefix, other.metric, other.origin)
+            && leads_on(self)
+            && leads_on(other)
+    }
+
+    /// Whether both are one route, which may have another metric or MTU.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.prefix == other.prefix
             && self.next_hop == other.next_hop

@@ -128,7 +128,7 @@ impl Link {
     }
 
     /// Longest IP packet in bytes that may be sent to `dst`: routers may ask for less with IPv6.
-    pub(super) fn mtu_for(&self, dst: IpAddr) -> u32 {
+    pub(crate) fn mtu_for(&self, dst: IpAddr) -> u32 {
         if dst.is_ipv6() { self.mtu_v6 } else { self.mtu }
     }
 }

@@ -23,6 +23,7 @@ mod changes;
 mod forward;
 mod groups;
 mod hooks;
+mod many_neighbors;
 mod neighbors;
 mod next_hops;
 mod routers;
@@ -509,7 +510,7 @@ fn a_device_that_can_gets_the_whole_packet_with_offsets_from_its_first_byte() {
 #[test]
 fn segments_shrink_to_a_path_mtu_but_datagrams_do_not() {
     let (mut a, _) = pair(NONE);
-    a.net.set_path_mtu(a.now, ip("10.0.0.2"), None, 1000);
+    a.net.set_path_mtu(a.now, (ip("10.0.0.1"), ip("10.0.0.2")), None, 1000);
     let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
     assert_eq!(route.mtu, 1000);
     let packet = tcp_packet(&mut a.pool, &pattern(3000), 1460, 3000, Protocol::Tcp4);
@@ -766,7 +767,7 @@ fn too_big_is_told_with_its_size_and_believed_when_the_transport_says_so() {
 
     let (routes, mtus) = (a.net.route_generation(), a.net.path_mtu_generation());
     assert_eq!(a.net.path_mtu(a.now, ip("8.8.8.8")), 1500);
-    a.net.set_path_mtu(a.now, ip("8.8.8.8"), None, 1400);
+    a.net.set_path_mtu(a.now, (error.src, error.dst), None, 1400);
     assert!(a.net.path_mtu_generation() > mtus);
     assert_eq!(a.net.route_generation(), routes, "no connection has to look up its route again");
     assert_eq!(a.net.path_mtu(a.now, ip("8.8.8.8")), 1400);
@@ -1605,7 +1606,7 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
                 assert!(echo.data_offset + echo.data_len <= echo.local.packet.linear().len());
             }
             Some(Received::IcmpError(error)) => {
-                host.net.set_path_mtu(host.now, error.dst, None, 1);
+                host.net.set_path_mtu(host.now, (error.src, error.dst), None, 1);
             }
             None => {}
         }

@@ -58,10 +58,17 @@ impl Net {
         self.data.path_mtu_least()
     }
 
-    /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
-    /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs.
-    pub fn set_path_mtu(&mut self, now: Instant, dst: IpAddr, iface: Option<IfaceId>, mtu: u32) {
-        if let Some((way, mtu)) = self.data.set_path_mtu(now, dst, iface, mtu) {
+    /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given, get
+    /// through with `mtu` bytes only. For transports that checked that the report quotes a packet of
+    /// theirs.
+    pub fn set_path_mtu(
+        &mut self,
+        now: Instant,
+        ends: (IpAddr, IpAddr),
+        iface: Option<IfaceId>,
+        mtu: u32,
+    ) {
+        if let Some((way, mtu)) = self.data.set_path_mtu(now, ends, iface, mtu) {
             self.share_path_mtu(now, way, mtu);
         }
     }

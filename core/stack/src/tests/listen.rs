@@ -114,6 +114,24 @@ fn a_syn_ack_leaves_by_the_listeners_device() {
 }
 
 #[test]
+fn the_mtu_of_a_route_is_in_both_segment_sizes_of_a_connection() {
+    let mut w = World::new(WorldConfig::default());
+    let to = "11.0.0.0/8".parse().unwrap();
+    let (iface, mtu) = (Some(IfaceId(1)), Some(900));
+    let route = crate::net::RouteSpec { iface, mtu, ..crate::net::RouteSpec::to(to) };
+    let change = crate::net::Change::SetRoute(route, crate::net::How::Add);
+    let now = w.now();
+    w.b.stack.net.apply(now, &[change]).unwrap();
+    w.b.listen("0.0.0.0:80", 10);
+    w.keep_seen();
+    w.inject(&syn(0x0b00_0001, 80));
+    w.b.turn();
+    let seen = w.take_seen();
+    let answer = seen.iter().find(|packet| is_syn_ack(packet)).expect("an answer");
+    assert_eq!(header(answer).options.mss, Some(860));
+}
+
+#[test]
 fn a_listener_says_how_often_its_syn_acks_are_sent() {
     for retries in [1, 3] {
         let mut w = World::new(WorldConfig::default());

@@ -49,6 +49,7 @@ fn routes() -> Vec<Route> {
         index: 2,
         metric,
         origin,
+        mtu: 0,
     };
     let direct = RawAddr::default();
     vec![
@@ -56,6 +57,9 @@ fn routes() -> Vec<Route> {
         via("fe80::", 64, direct, 0, route_origin::LINK),
         via("0.0.0.0", 0, addr("10.77.0.1"), 0, route_origin::STATIC),
         via("::", 0, addr("fe80::1"), 1024, route_origin::ROUTER),
+        Route { mtu: 1300, ..via("10.9.0.0", 16, addr("10.77.0.1"), 5, route_origin::STATIC) },
+        Route { index: 3, ..via("10.9.0.0", 16, addr("10.78.0.1"), 5, route_origin::STATIC) },
+        via("10.9.0.0", 16, addr("10.77.0.3"), 6, route_origin::STATIC),
     ]
 }
 
@@ -173,7 +177,7 @@ fn table(body: &[u8]) -> u8 {
 fn routes_are_in_the_main_table_and_own_addresses_in_the_local_one() {
     let all = dump(libc::RTM_GETROUTE, |to| to.put(&[libc::AF_INET as u8, 0, 0, 0]));
     let main: Vec<_> = all.iter().filter(|body| table(body) == libc::RT_TABLE_MAIN).collect();
-    assert_eq!((main.len(), all.len()), (2, 4));
+    assert_eq!((main.len(), all.len()), (4, 6));
     let link = &main[0][RTMSG_LEN..];
     assert_eq!(attribute(link, libc::RTA_DST), Some(&[10, 77, 0, 0][..]));
     assert_eq!(attribute(link, libc::RTA_PREFSRC), Some(&[10, 77, 0, 2][..]));
@@ -192,6 +196,30 @@ fn routes_are_in_the_main_table_and_own_addresses_in_the_local_one() {
         attribute(&v6[1][RTMSG_LEN..], libc::RTA_PRIORITY),
         Some(&1024u32.to_ne_bytes()[..])
     );
+}
+
+#[test]
+fn equal_routes_are_one_with_several_next_hops() {
+    let all = dump(libc::RTM_GETROUTE, |to| to.put(&[libc::AF_INET as u8, 0, 0, 0]));
+    let to_it =
+        |body: &&Vec<u8>| attribute(&body[RTMSG_LEN..], libc::RTA_DST) == Some(&[10, 9, 0, 0][..]);
+    let [both, one] = all.iter().filter(to_it).collect::<Vec<_>>()[..] else { panic!("two") };
+    let (both, one) = (&both[RTMSG_LEN..], &one[RTMSG_LEN..]);
+    let hop = |index: u32, gateway: [u8; 4]| {
+        let mut hop = vec![16, 0, 0, 0];
+        hop.extend(index.to_ne_bytes());
+        hop.extend([8, 0, libc::RTA_GATEWAY as u8, 0]);
+        hop.extend(gateway);
+        hop
+    };
+    let hops = [hop(2, [10, 77, 0, 1]), hop(3, [10, 78, 0, 1])].concat();
+    assert_eq!(attribute(both, libc::RTA_MULTIPATH), Some(&hops[..]));
+    assert_eq!(attribute(both, libc::RTA_GATEWAY), None);
+    assert_eq!(attribute(both, libc::RTA_PRIORITY), Some(&5u32.to_ne_bytes()[..]));
+    let metrics = attribute(both, libc::RTA_METRICS).unwrap();
+    assert_eq!(attribute(metrics, 2), Some(&1300u32.to_ne_bytes()[..]));
+    assert_eq!(attribute(one, libc::RTA_GATEWAY), Some(&[10, 77, 0, 3][..]));
+    assert_eq!(attribute(one, libc::RTA_METRICS), None);
 }
 
 #[test]

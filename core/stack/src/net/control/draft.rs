@@ -176,19 +176,18 @@ impl<'a> Draft<'a> {
     fn set_route(&mut self, spec: RouteSpec, how: How) -> Result<(), Fault> {
         let entry = self.route(spec)?;
         let routes = self.to(entry.prefix);
-        let rival = routes.iter().find(|route| route.metric == entry.metric).copied();
         // A way has one metric: a second route by the same way would take the first one's place.
-        let same = routes.iter().find(|route| is_same_way(route, &entry)).copied();
-        match (how, rival) {
-            (How::Add, Some(_)) => return Err(Fault::Exists),
-            (How::Add, None) if same.is_some() => return Err(Fault::Exists),
-            (How::Change, None) => return Err(Fault::NoRoute),
-            _ => {}
-        }
-        let gone: Vec<_> = if rival == same {
-            rival.into_iter().collect()
-        } else {
-            rival.into_iter().chain(same).collect()
+        let same = routes.iter().find(|route| route.is_same(&entry)).copied();
+        let rivals = rivals(routes, entry.metric);
+        let gone = match how {
+            How::Add if !rivals.is_empty() => return Err(Fault::Exists),
+            How::Add | How::Append if same.is_some() => return Err(Fault::Exists),
+            How::Change if rivals.is_empty() => return Err(Fault::NoRoute),
+            How::Add | How::Append => Vec::new(),
+            How::Replace | How::Change => {
+                let other = same.filter(|same| !rivals.contains(same));
+                rivals.into_iter().chain(other).collect()
+            }
         };
         let hop = entry.next_hop.map(|hop| (entry.iface, hop));
         if let Some(hop) = hop.filter(|hop| !self.control.routes.leads_through(hop)) {
@@ -207,7 +206,7 @@ impl<'a> Draft<'a> {
 
     /// The route that an operator names, in full.
     fn route(&mut self, spec: RouteSpec) -> Result<RouteEntry, Fault> {
-        let RouteSpec { prefix, next_hop, iface, metric, kind } = spec;
+        let RouteSpec { prefix, next_hop, iface, metric, kind, on_link, mtu } = spec;
         let kind = kind.unwrap_or_default();
         if next_hop.is_some_and(|hop| hop.is_ipv4() != prefix.addr().is_ipv4()) {
             return Err(Fault::Invalid);
@@ -221,16 +220,20 @@ impl<'a> Draft<'a> {
             return Err(Fault::Down);
         }
         let iface = match next_hop {
-            hop if kind != RouteKind::Unicast => match hop.is_some() || iface.is_some() {
-                true => return Err(Fault::Invalid),
-                false => IfaceId::LOOPBACK,
-            },
+            hop if kind != RouteKind::Unicast => {
+                match hop.is_some() || iface.is_some() || mtu.is_some() {
+                    true => return Err(Fault::Invalid),
+                    false => IfaceId::LOOPBACK,
+                }
+            }
             Some(hop) if !addr::is_unicast(hop) => return Err(Fault::GatewayUnreachable),
+            Some(_) if on_link => iface.ok_or(Fault::NoInterface)?,
             Some(hop) => self.link_of(hop, iface).ok_or(Fault::GatewayUnreachable)?,
             None => iface.ok_or(Fault::NoInterface)?,
         };
         let metric = metric.unwrap_or(metric_unless_given(prefix));
-        Ok(RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static, kind })
+        let mtu = mtu.map(|mtu| route_mtu(prefix, mtu)).transpose()?;
+        Ok(RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static, kind, mtu })
     }
 
     fn remove_route(&mut self, spec: RouteSpec) -> Result<(), Fault> {
@@ -244,10 +247,15 @@ impl<'a> Draft<'a> {
                 && spec.iface.is_none_or(|iface| route.iface == iface)
                 && spec.metric.is_none_or(|metric| route.metric == metric)
                 && spec.kind.is_none_or(|kind| route.kind == kind)
+                && spec.mtu.is_none_or(|mtu| route.mtu.map(u32::from) == Some(mtu))
         };
-        let at = routes.iter().position(is_it).ok_or(Fault::NoRoute)?;
-        let entry = routes.remove(at);
-        self.steps.push(Step::RemoveRoute(entry));
+        let best = routes.iter().find(|route| is_it(route)).copied().ok_or(Fault::NoRoute)?;
+        let goes = |route: &RouteEntry| match spec.next_hop {
+            None => *route == best || is_it(route) && route.shares_with(&best),
+            Some(_) => *route == best,
+        };
+        let gone: Vec<_> = routes.extract_if(.., |route| goes(route)).collect();
+        self.steps.extend(gone.into_iter().map(Step::RemoveRoute));
         Ok(())
     }
 
@@ -265,6 +273,8 @@ impl<'a> Draft<'a> {
         match (how, self.knows(&key)) {
             (How::Add, true) => return Err(Fault::Exists),
             (How::Change, false) => return Err(Fault::NoNeighbor),
+            // A neighbour is at one place.
+            (How::Append, _) => return Err(Fault::Invalid),
             _ => {}
         }
         let known = &self.control.neighbors;
@@ -349,7 +359,14 @@ impl<'a> Draft<'a> {
 fn link_route(iface: IfaceId, prefix: Prefix) -> RouteEntry {
     let prefix = prefix.trunc();
     let (origin, kind) = (Origin::Link, RouteKind::Unicast);
-    RouteEntry { prefix, next_hop: None, iface, metric: 0, origin, kind }
+    RouteEntry { prefix, next_hop: None, iface, metric: 0, origin, kind, mtu: None }
+}
+
+/// The route of a metric, with those that share its flows.
+fn rivals(routes: &[RouteEntry], metric: u32) -> Vec<RouteEntry> {
+    let Some(first) = routes.iter().find(|route| route.metric == metric) else { return Vec::new() };
+    let is_rival = |route: &&RouteEntry| *route == first || route.shares_with(first);
+    routes.iter().filter(is_rival).copied().collect()
 }
 
 /// Puts a route behind those that are as good, as [`super::routes::RouteTable::add`] does.
@@ -358,7 +375,12 @@ fn insert(routes: &mut Vec<RouteEntry>, entry: RouteEntry) {
     routes.insert(place, entry);
 }
 
-/// Whether routes differ by their metrics alone.
-fn is_same_way(one: &RouteEntry, other: &RouteEntry) -> bool {
-    RouteEntry { metric: other.metric, ..*one } == *other
+/// The MTU of a route, if packets of `mtu` bytes can be.
+fn route_mtu(prefix: Prefix, mtu: u32) -> Result<u16, Fault> {
+    //= https://www.rfc-editor.org/rfc/rfc791#section-3.2
+    //# Every internet module must be able to forward a datagram of 68
+    //# octets without further fragmentation.
+    const LEAST_V4: u16 = 68;
+    let least = if prefix.addr().is_ipv4() { LEAST_V4 } else { ipv6::MTU_MIN as u16 };
+    u16::try_from(mtu).ok().filter(|mtu| *mtu >= least).ok_or(Fault::RouteMtu)
 }

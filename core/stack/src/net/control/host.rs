@@ -1,7 +1,7 @@
 //! What this host is: interfaces, addresses and routes, as its owner makes them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use towpath_pool::{LinkType, Offloads};
@@ -14,13 +14,10 @@ use super::tables::{Changed, Control};
 use crate::net::iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 use crate::net::limits::LOOPBACK_MTU;
 use crate::net::locals::Roles;
-use crate::net::route::{
-    NewRoute, RouteChange, RouteEntry, RouteKind, RouteRefusal, RoutesRefused,
-};
+use crate::net::route::{RouteEntry, RouteKind};
 use crate::net::rule_set::RuleSet;
 use crate::net::snapshot::{Host, Snapshot};
 use crate::net::source;
-use crate::net::told::HopKey;
 
 impl Control {
     /// Adds the loopback interface, the first one.
@@ -118,6 +115,7 @@ impl Control {
                 metric: 0,
                 origin: Origin::Link,
                 kind: RouteKind::Unicast,
+                mtu: None,
             });
         }
     }
@@ -155,64 +153,22 @@ impl Control {
         iface: IfaceId,
         metric: u32,
     ) -> bool {
-        let route = NewRoute { prefix, next_hop, iface, metric, kind: RouteKind::Unicast };
-        self.change_routes(&[RouteChange::Add(route)]).is_ok()
-    }
-
-    /// Makes all of several changes of routes, for packets at one moment; or none of them.
-    pub(in crate::net) fn change_routes(
-        &mut self,
-        changes: &[RouteChange],
-    ) -> Result<(), RoutesRefused> {
-        let mut new_routers = BTreeSet::new();
-        for (nth, change) in changes.iter().enumerate() {
-            let checked = self.check_change(change, &mut new_routers);
-            checked.map_err(|why| RoutesRefused { nth, why })?;
+        let is_of_family = |hop: IpAddr| hop.is_ipv4() == prefix.addr().is_ipv4();
+        if !next_hop.is_none_or(is_of_family) || iface.index() >= self.ifaces.len() {
+            return false;
         }
-        for change in changes {
-            match *change {
-                RouteChange::Add(NewRoute { prefix, next_hop, iface, metric, kind }) => {
-                    let origin = Origin::Static;
-                    let added = self.routes.add(RouteEntry {
-                        prefix,
-                        next_hop,
-                        iface,
-                        metric,
-                        origin,
-                        kind,
-                    });
-                    debug_assert!(added, "there was room for all routers");
-                }
-                RouteChange::Remove { prefix, next_hop } => {
-                    self.remove_static(prefix, next_hop);
-                }
-            }
-        }
+        let (origin, kind) = (Origin::Static, RouteKind::Unicast);
+        let added = self.routes.add(RouteEntry {
+            prefix,
+            next_hop,
+            iface,
+            metric,
+            origin,
+            kind,
+            mtu: None,
+        });
         self.publish();
-        Ok(())
-    }
-
-    /// Whether a change can be made beside those that lead through `new_routers`.
-    fn check_change(
-        &self,
-        change: &RouteChange,
-        new_routers: &mut BTreeSet<HopKey>,
-    ) -> Result<(), RouteRefusal> {
-        let RouteChange::Add(route) = change else { return Ok(()) };
-        if route.next_hop.is_some_and(|hop| hop.is_ipv4() != route.prefix.addr().is_ipv4()) {
-            return Err(RouteRefusal::OtherFamily);
-        }
-        if route.iface.index() >= self.ifaces.len() {
-            return Err(RouteRefusal::NoInterface);
-        }
-        let hop = route.next_hop.map(|hop| (route.iface, hop));
-        if let Some(hop) = hop.filter(|hop| !self.routes.leads_through(hop))
-            && new_routers.insert(hop)
-            && new_routers.len() > self.routes.room_for_routers()
-        {
-            return Err(RouteRefusal::TooManyRouters);
-        }
-        Ok(())
+        added
     }
 
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.

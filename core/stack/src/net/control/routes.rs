@@ -37,6 +37,8 @@ pub(super) struct RouteTable {
     /// Ways that networks in `fib` have, and how many networks have each.
     ways: BTreeMap<Ways, u32>,
     gateways: Gateways,
+    /// MTUs of routes that have one, each with the number of these.
+    mtus: BTreeMap<u16, u32>,
     /// Routes added so far.
     added: u64,
     generation: u64,
@@ -52,6 +54,7 @@ impl RouteTable {
             ways: BTreeMap::new(),
             fib: Fib::new(keys),
             gateways: Gateways::new(keys),
+            mtus: BTreeMap::new(),
             added: 0,
             generation: 0,
             changed: false,
@@ -66,6 +69,7 @@ impl RouteTable {
     pub(super) fn fib(&self) -> Fib {
         let mut fib = self.fib.clone();
         fib.failures = Arc::clone(self.gateways.failures());
+        fib.mtu_least = self.mtus.keys().next().copied().unwrap_or(u16::MAX);
         fib
     }
 
@@ -90,6 +94,7 @@ impl RouteTable {
             return true;
         }
         let known = known.map(|at| routes.remove(at));
+        let mtu_before = known.and_then(|known| known.entry.mtu);
         let (nth, gateway) = match known {
             Some(Stored { nth, gateway, .. }) => (nth, gateway),
             None => {
@@ -102,6 +107,8 @@ impl RouteTable {
                 (self.added, gateway.flatten())
             }
         };
+        release_mtu(&mut self.mtus, mtu_before);
+        entry.mtu.into_iter().for_each(|mtu| *self.mtus.entry(mtu).or_insert(0) += 1);
         let place = routes.partition_point(|route| route.entry.metric <= entry.metric);
         routes.insert(place, Stored { entry, gateway, nth });
         self.set(entry.prefix, routes);
@@ -124,6 +131,7 @@ impl RouteTable {
             if gone {
                 Arc::make_mut(&mut self.list).remove(&route.nth);
                 route.gateway.into_iter().for_each(|gateway| self.gateways.release(gateway));
+                release_mtu(&mut self.mtus, route.entry.mtu);
             }
             !gone
         });
@@ -221,6 +229,15 @@ impl RouteTable {
     }
 }
 
+/// A route with this MTU has gone.
+fn release_mtu(mtus: &mut BTreeMap<u16, u32>, mtu: Option<u16>) {
+    let Some((mtu, count)) = mtu.and_then(|mtu| Some((mtu, mtus.get_mut(&mtu)?))) else { return };
+    *count -= 1;
+    if *count == 0 {
+        mtus.remove(&mtu);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use core::net::IpAddr;
@@ -239,6 +256,7 @@ mod tests {
             metric,
             origin: Origin::Static,
             kind: RouteKind::Unicast,
+            mtu: None,
         }
     }
 
@@ -247,16 +265,19 @@ mod tests {
     }
 
     fn hop(table: &RouteTable, dst: &str) -> Option<(u16, u32)> {
-        let found = table.fib().lookup(dst.parse().unwrap(), None);
+        let found = table.fib().lookup(dst.parse().unwrap(), None, || None);
         found.map(|found| (found.way.iface.0, found.way.metric))
     }
 
-    /// Ways of pairs of addresses, a hundred from one source to hosts of one network.
+    /// Ways of fifty pairs of addresses of others, and of the host itself to fifty destinations.
     fn spread(table: &RouteTable) -> Vec<Way> {
         let fib = table.fib();
         let src = "198.51.100.7".parse().unwrap();
-        let to = |n: u8| fib.best_between(src, IpAddr::from([203, 0, 113, n])).unwrap().way;
-        (0..100).map(to).collect()
+        let to = |n: u8| {
+            let dst = IpAddr::from([203, 0, 113, n]);
+            [fib.best_between(src, dst), fib.lookup(dst, None, || None)].map(|way| way.unwrap().way)
+        };
+        (0..50).flat_map(to).collect()
     }
 
     #[test]
@@ -273,11 +294,6 @@ mod tests {
             assert!((10..45).contains(&count), "{hop}: {count} of 100");
         }
         assert!(ways.iter().all(|way| way.metric == 5));
-        // Packets of the host itself keep the first.
-        assert_eq!(
-            table.fib().best("203.0.113.1".parse().unwrap()).unwrap().way.next_hop,
-            Some([10, 0, 0, 1].into())
-        );
         // Without an answer a router has no flows, and is asked whether it answers again.
         table.on_hop_failed(Instant(1), &router("10.0.0.3"));
         let (src, dst) = ("198.51.100.7".parse().unwrap(), "203.0.113.1".parse().unwrap());
@@ -289,6 +305,53 @@ mod tests {
             table.on_hop_failed(Instant(2), &router(&format!("10.0.0.{n}")));
         }
         assert!(spread(&table).iter().all(|way| way.metric == 6));
+    }
+
+    #[test]
+    fn a_host_has_one_way_to_each_destination_by_the_interface_of_its_source() {
+        let mut table = table();
+        for (hop, iface) in [("10.0.0.1", 1), ("10.0.0.2", 1), ("10.9.0.1", 2), ("10.9.0.2", 2)] {
+            table.add(entry("0.0.0.0/0", Some(hop), iface, 5));
+        }
+        let fib = table.fib();
+        let mut counts = std::collections::BTreeMap::new();
+        for n in 0..200u8 {
+            let dst = IpAddr::from([203, 0, 113, n]);
+            let way = |near, iface| fib.lookup(dst, iface, || near).unwrap().way;
+            let first = way(None, None);
+            *counts.entry(first.next_hop).or_insert(0) += 1;
+            // The source follows from the first look-up; later ones have it.
+            assert_eq!(way(Some(first.iface), None), first);
+            assert_eq!(way(None, Some(first.iface)), first);
+            let other = IfaceId(3 - first.iface.0);
+            assert_eq!(way(Some(other), None).iface, other);
+            assert_eq!(way(Some(other), None), way(None, Some(other)));
+            assert_eq!(way(Some(IfaceId(7)), None), first, "a source that is nowhere is no reason");
+        }
+        assert!(counts.len() == 4 && counts.values().all(|n| (25..85).contains(n)), "{counts:?}");
+        // A connection whose interface has no router that answers leaves by another one.
+        for (iface, hop) in [(1, "10.0.0.1"), (1, "10.0.0.2")] {
+            table.on_hop_failed(Instant(1), &(IfaceId(iface), hop.parse().unwrap()));
+        }
+        let dst = "203.0.113.1".parse().unwrap();
+        let found = table.fib().lookup(dst, None, || Some(IfaceId(1))).unwrap();
+        assert_eq!((found.way.iface, found.avoids), (IfaceId(2), true));
+    }
+
+    #[test]
+    fn sources_are_behind_each_of_equal_routes() {
+        let mut table = table();
+        table.add(entry("10.0.0.0/8", Some("192.0.2.1"), 1, 5));
+        table.add(entry("10.0.0.0/8", Some("198.51.100.1"), 2, 5));
+        table.add(entry("10.0.0.0/8", Some("203.0.113.1"), 3, 6));
+        let hole = RouteEntry { kind: RouteKind::Blackhole, ..entry("10.9.0.0/16", None, 0, 0) };
+        table.add(hole);
+        let fib = table.fib();
+        let leads = |src: &str, iface| fib.leads_back(src.parse().unwrap(), iface);
+        for (iface, expected) in [(1, true), (2, true), (3, false), (4, false)] {
+            assert_eq!(leads("10.1.1.1", Some(IfaceId(iface))), expected, "{iface}");
+        }
+        assert!(leads("10.1.1.1", None) && !leads("10.9.1.1", None) && !leads("11.1.1.1", None));
     }
 
     /// Whether a way is that of a route, apart from its router's number.
@@ -314,7 +377,8 @@ mod tests {
         assert_eq!(hop(&table, "10.1.0.1"), Some((4, 6)));
         assert_eq!(hop(&table, "10.1.1.1"), Some((5, 1)));
         assert_eq!(hop(&table, "2001:db8::1"), Some((6, 1)));
-        let through = table.fib().lookup("10.1.0.1".parse().unwrap(), Some(IfaceId(1))).unwrap();
+        let through =
+            table.fib().lookup("10.1.0.1".parse().unwrap(), Some(IfaceId(1)), || None).unwrap();
         assert_eq!(through.way.iface, IfaceId(1));
         let metrics: Vec<_> = table.list.values().map(|entry| entry.metric).collect();
         assert_eq!(metrics, [5, 9, 7, 6, 1, 1]);
@@ -349,7 +413,7 @@ mod tests {
         let dst = "8.8.8.8".parse().unwrap();
         let mut turns = Vec::new();
         for n in 0..7 {
-            let found = table.fib().lookup(dst, None).unwrap();
+            let found = table.fib().lookup(dst, None, || None).unwrap();
             turns.push((found.way.metric, found.avoids));
             table.on_hop_failed(Instant(n), &(IfaceId(1), found.way.next_hop.unwrap()));
         }
@@ -395,6 +459,7 @@ mod tests {
                 metric,
                 origin: Origin::Static,
                 kind: RouteKind::Unicast,
+                mtu: None,
             }
         })
     }
@@ -427,7 +492,7 @@ mod tests {
                     }).collect();
                     let rank = |route: &RouteEntry| (u8::MAX - route.prefix.len(), route.metric);
                     let best = matching.iter().map(|route| rank(route)).min();
-                    let found = fib.lookup(dst, iface).map(|choice| choice.way);
+                    let found = fib.lookup(dst, iface, || None).map(|choice| choice.way);
                     prop_assert_eq!(found.is_some(), best.is_some());
                     let is_it = |route: &&RouteEntry| {
                         Some(rank(route)) == best && found.is_some_and(|way| is_by(&way, route))
@@ -536,16 +601,28 @@ mod tests {
                         r.next_hop.and_then(|hop| failed.get(&(r.iface, hop)).copied())
                     };
                     let works = matching.iter().position(|(_, r)| at(r).is_none());
-                    let expected = match works {
-                        Some(place) => Some((matching[place].1, place > 0)),
-                        None => matching.iter().min_by_key(|(_, r)| at(r)).map(|(_, r)| (*r, false)),
-                    };
-                    let found = fib.lookup(dst, None).map(|found| (found.way, found.avoids));
-                    let is_expected = match (found, expected) {
-                        (Some((way, avoids)), Some((route, avoided))) => {
-                            is_by(&way, &route) && avoids == avoided
+                    let (expected, avoided) = match works {
+                        Some(place) => {
+                            let first = matching[place].1;
+                            let equal = matching.iter().map(|(_, r)| *r);
+                            let equal = equal.filter(|r| r.shares_with(&first));
+                            let (answer, not): (Vec<_>, Vec<_>) =
+                                equal.partition(|r| at(r).is_none());
+                            let one = if answer.is_empty() { vec![first] } else { answer };
+                            (one, place > 0 || !not.is_empty())
                         }
-                        (found, expected) => found.is_none() && expected.is_none(),
+                        None => {
+                            let oldest = matching.iter().min_by_key(|(_, r)| at(r));
+                            (oldest.iter().map(|(_, r)| *r).collect(), false)
+                        }
+                    };
+                    let found = fib.lookup(dst, None, || None);
+                    let found = found.map(|found| (found.way, found.avoids));
+                    let is_expected = match found {
+                        Some((way, avoids)) => {
+                            expected.iter().any(|route| is_by(&way, route)) && avoids == avoided
+                        }
+                        None => expected.is_empty(),
                     };
                     prop_assert!(is_expected, "to {}: {:?}, not {:?}", dst, found, expected);
                     if n % 7 == 0 && old.len() < 20 {
@@ -553,7 +630,7 @@ mod tests {
                     }
                 }
                 for (fib, dst, found) in &old {
-                    prop_assert_eq!(fib.lookup(*dst, None).map(|found| found.way), *found);
+                    prop_assert_eq!(fib.lookup(*dst, None, || None).map(|found| found.way), *found);
                 }
             }
         }

@@ -358,6 +358,7 @@ impl Control {
             metric,
             origin,
             kind: RouteKind::Unicast,
+            mtu: None,
         }) {
             self.ifaces[iface.index()].discovery.learnt.forget((prefix, router));
             self.counters.router_routes_refused += 1;

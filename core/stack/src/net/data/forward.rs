@@ -68,10 +68,10 @@ impl Data {
     ) {
         packet.truncate(ip.end);
         let way = refuse_options(&packet, ip, problem).and_then(|()| self.way_on(now, iface, ip));
-        let sized = way.and_then(|hop| {
-            fit(&packet, ip, self.link(hop.0).mtu_for(ip.dst)).map(|longest| (hop, longest))
+        let sized = way.and_then(|(hop, mtu)| {
+            fit(&packet, ip, mtu).map(|longest| (hop, (longest, mtu as usize)))
         });
-        let (hop, longest) = match sized {
+        let (hop, lens) = match sized {
             Ok(sized) => sized,
             Err(refusal) => return self.refuse_transit(now, iface, ip, refusal, packet, pool),
         };
@@ -87,16 +87,21 @@ impl Data {
             let own = self.own_address_v4(hop);
             option_stamp::stamp(packet.linear_mut(), transport, own, now);
         }
-        self.send_on(now, hop, (packet, ip), longest, pool);
+        self.send_on(now, hop, (packet, ip), lens, pool);
     }
 
-    /// The interface and next hop that a packet goes to.
-    fn way_on(&mut self, now: Instant, iface: IfaceId, ip: &IpPacket) -> Result<HopKey, Refusal> {
+    /// The interface and next hop that a packet goes to, and the MTU of link and route.
+    fn way_on(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        ip: &IpPacket,
+    ) -> Result<(HopKey, u32), Refusal> {
         let is_v4 = ip.src.is_ipv4();
         if !self.may_come_by(iface, ip.src) {
             return Err(Refusal::silent(DropReason::TransitSource));
         }
-        //= https://www.rfc-editor.org/rfc/rfc1812#section-5.2.7.1
+        //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.3.1
         //# If a router
         //# cannot forward a packet because it has no routes at all (including no
         //# default route) to the destination specified in the packet, then the
@@ -130,7 +135,8 @@ impl Data {
         {
             self.next_hops.on_avoided(now, asked);
         }
-        Ok((out, router.unwrap_or(ip.dst)))
+        let mtu = choice.way.limit(self.link(out).mtu_for(ip.dst));
+        Ok(((out, router.unwrap_or(ip.dst)), mtu))
     }
 
     /// Looks routes up for a batch of packets before the first is forwarded. Look-ups that do not
@@ -170,11 +176,8 @@ impl Data {
         if check == SourceCheck::Off {
             return true;
         }
-        let choice = self.snapshot.fib.best(src);
-        choice.is_some_and(|back| {
-            let is_way = back.way.kind == RouteKind::Unicast;
-            is_way && (check == SourceCheck::Loose || back.way.iface == iface)
-        })
+        let by = (check == SourceCheck::Strict).then_some(iface);
+        self.snapshot.fib.leads_back(src, by)
     }
 
     #[cold]
@@ -205,17 +208,16 @@ impl Data {
     }
 
     /// Makes packets that device and link take of one that starts with its IP header. Its longest
-    /// packet on the wire has `longest` bytes.
+    /// packet on the wire has `longest` bytes, of `mtu` that link and route take.
     fn send_on(
         &mut self,
         now: Instant,
         hop: HopKey,
         (mut packet, ip): (Packet, &IpPacket),
-        longest: usize,
+        (longest, mtu): (usize, usize),
         pool: &mut Pool,
     ) {
         let offloads = self.link(hop.0).offloads;
-        let mtu = self.link(hop.0).mtu_for(ip.dst) as usize;
         let fits = longest <= mtu;
         if let Some(how) = packet.meta.segmentation {
             let device = match how.protocol {
@@ -266,7 +268,7 @@ impl Data {
 
     /// Tells the sender of a packet that waited for its next hop that this does not answer. False
     /// when this host itself is the sender.
-    //= https://www.rfc-editor.org/rfc/rfc1812#section-5.2.7.1
+    //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.3.1
     //# If a packet is to be forwarded to a host on a network that is
     //# directly connected to the router (i.e., the router is the last-hop
     //# router) and the router has ascertained that there is no path to the

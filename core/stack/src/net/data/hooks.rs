@@ -316,8 +316,8 @@ fn is_discovery(fields: &Fields, ip: &IpPacket) -> bool {
 }
 
 /// Whether a fragment of TCP hides a part of the header from rules, or could write over it.
-//= https://www.rfc-editor.org/rfc/rfc3128#section-2
-//# if FO=1 and PROTOCOL=TCP then
+//= https://www.rfc-editor.org/rfc/rfc1858#section-3.2.2
+//# IF FO=1 and PROTOCOL=TCP then
 //# DROP PACKET
 fn hides_header(packet: &Packet, ip: &IpPacket) -> bool {
     let Some(piece) = ip.fragment.filter(|_| ip.protocol == IpProtocol::TCP) else {

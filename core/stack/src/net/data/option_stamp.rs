@@ -14,9 +14,8 @@ const NO_OPERATION: u8 = 1;
 
 /// Leaves the address `own`, or the time, in the options of a packet that asks for it and has room.
 /// `packet` starts with its IPv4 header of `header_len` bytes, whose options are well-formed.
-//= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.13.4
-//# Routers MUST support the Record Route option in packets forwarded by
-//# the router.
+//= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.13.5
+//# Routers MUST support the Record Route option in forwarded packets.
 pub(super) fn stamp(packet: &mut [u8], header_len: usize, own: Option<Ipv4Addr>, now: Instant) {
     let (Some(header), Some(own)) = (packet.get_mut(..header_len), own) else { return };
     let options = &mut header[ipv4::HEADER_LEN..];
@@ -54,9 +53,8 @@ fn record(option: &mut [u8], entry: &[u8]) -> bool {
 }
 
 /// The three kinds of Timestamp: times alone, addresses with times, and times of given addresses.
-//= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.13.5
-//# Routers MUST support the timestamp option in datagrams forwarded by
-//# the router.
+//= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.13.6
+//# Routers MUST support the timestamp option in forwarded packets.
 fn stamp_time(option: &mut [u8], own: Ipv4Addr, now: Instant) -> bool {
     const TIMES: u8 = 0;
     const ADDRESSES_AND_TIMES: u8 = 1;

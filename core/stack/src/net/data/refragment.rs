@@ -16,7 +16,7 @@ const OFFSET: u16 = 0x1fff;
 
 /// Cuts `packet`, which starts with a valid IPv4 header and has its checksum, into fragments of at
 /// most `mtu` bytes, each given to `out`.
-//= https://www.rfc-editor.org/rfc/rfc1812#section-5.2.6
+//= https://www.rfc-editor.org/rfc/rfc1812#section-4.2.2.7
 //# Fragmentation, as described in [INTERNET:1], MUST be supported by a
 //# router.
 pub(super) fn cut(

@@ -86,7 +86,7 @@ impl Data {
             return Err(RouteError::BadDestination);
         }
         let iface = iface.or_else(|| self.interface_of_source(src?, dst));
-        let FirstHop { iface: out, next_hop, avoids } = self.first_hop(dst, iface)?;
+        let FirstHop { iface: out, next_hop, avoids, mtu } = self.first_hop(src, dst, iface)?;
         let link = self.link(out);
         // The routes of an interface that is down are gone, but a group needs none.
         if link.down {
@@ -102,7 +102,7 @@ impl Data {
             Some(src) => src,
             None => self.source_for(out, next_hop, dst).ok_or(RouteError::NoSource)?,
         };
-        let link_mtu = link.mtu_for(dst);
+        let link_mtu = mtu.unwrap_or(u32::MAX).min(link.mtu_for(dst));
         let known = self.mtus.lookup(now, (out, dst));
         let broadcast = match dst {
             IpAddr::V4(v4) => v4.is_broadcast() || self.here().locals.on(out, dst).broadcast,
@@ -157,18 +157,25 @@ impl Data {
     }
 
     /// Out of which interface, and to which neighbour.
-    fn first_hop(&self, dst: IpAddr, iface: Option<IfaceId>) -> Result<FirstHop, RouteError> {
+    fn first_hop(
+        &self,
+        src: Option<IpAddr>,
+        dst: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<FirstHop, RouteError> {
         let on_link = dst.is_multicast() || addr::is_link_local(dst) || is_limited_broadcast(dst);
-        let direct = |iface| FirstHop { iface, next_hop: dst, avoids: false };
+        let direct = |iface| FirstHop { iface, next_hop: dst, avoids: false, mtu: None };
         if let Some(iface) = iface.filter(|_| on_link) {
             return Ok(direct(iface));
         }
-        if let Some(Choice { way, avoids }) = self.snapshot.fib.lookup(dst, iface) {
+        let near = || self.here().locals.anywhere(src?).owner;
+        if let Some(Choice { way, avoids }) = self.snapshot.fib.lookup(dst, iface, near) {
             refuse_by_kind(way.kind)?;
+            let mtu = way.mtu.map(u32::from);
             return Ok(match way.next_hop {
-                Some(next_hop) if !on_link => FirstHop { iface: way.iface, next_hop, avoids },
+                Some(next_hop) if !on_link => FirstHop { iface: way.iface, next_hop, avoids, mtu },
                 // A group is reached on the link, whatever router the route names.
-                _ => direct(way.iface),
+                _ => FirstHop { mtu, ..direct(way.iface) },
             });
         }
         // Without a route, what cannot leave the link goes out of the first real interface.
@@ -211,20 +218,22 @@ impl Data {
 
     /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted.
     pub(in crate::net) fn path_mtu_least(&self) -> u32 {
-        self.mtus.least().limit(self.here().mtu_min)
+        let of_routes = u32::from(self.snapshot.fib.mtu_least);
+        self.mtus.least().limit(self.here().mtu_min.min(of_routes))
     }
 
-    /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
-    /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs. Returns the way that it
+    /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given,
+    /// get through with `mtu` bytes only. For transports that checked that the report quotes a
+    /// packet of theirs. Returns the way that it
     /// is about and what is known of that, if other shards have to be told.
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
-        dst: IpAddr,
+        (src, dst): (IpAddr, IpAddr),
         iface: Option<IfaceId>,
         mtu: u32,
     ) -> Option<(HopKey, u32)> {
-        let FirstHop { iface: out, .. } = self.first_hop(dst, iface).ok()?;
+        let FirstHop { iface: out, .. } = self.first_hop(Some(src), dst, iface).ok()?;
         let way = (out, dst);
         self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
     }
@@ -251,11 +260,13 @@ impl Data {
     }
 }
 
-/// Out of which interface a packet goes, to which neighbour, and whether a better one does not answer.
+/// Out of which interface a packet goes, to which neighbour, and whether a better one does not
+/// answer. With the MTU of the route, if it has one.
 struct FirstHop {
     iface: IfaceId,
     next_hop: IpAddr,
     avoids: bool,
+    mtu: Option<u32>,
 }
 
 /// Packets of this host by a route that is for none. Linux fails with EINVAL, EHOSTUNREACH, EACCES.

@@ -3,8 +3,7 @@
 use super::*;
 
 fn route(to: &str, via: Option<&str>) -> RouteSpec {
-    let next_hop = via.map(ip);
-    RouteSpec { prefix: prefix(to), next_hop, iface: None, metric: None, kind: None }
+    RouteSpec { next_hop: via.map(ip), ..RouteSpec::to(prefix(to)) }
 }
 
 fn add(to: &str, via: &str) -> Change {
@@ -51,7 +50,10 @@ fn a_list_is_made_whole_with_one_snapshot_or_not_at_all() {
     assert!(
         a.net.route(a.now, None, ip("10.0.0.2"), None).expect("by it").next_hop == found.next_hop
     );
-    assert!(before.fib.lookup(ip("192.0.2.1"), None).is_none(), "who has the old one keeps it");
+    assert!(
+        before.fib.lookup(ip("192.0.2.1"), None, || None).is_none(),
+        "who has the old one keeps it"
+    );
 }
 
 #[test]
@@ -190,4 +192,76 @@ fn an_interface_that_is_down_has_no_routes_and_is_back_with_those_of_its_links()
     assert!(back.contains(&prefix("10.9.0.0/16")) && !back.contains(&prefix("0.0.0.0/0")));
     a.pass(Duration::from_millis(1));
     assert!(!a.sent().is_empty(), "its IPv4 address is announced again");
+}
+
+#[test]
+fn a_route_has_an_mtu_for_what_the_host_sends() {
+    let mut a = Host::a().settled();
+    let mtu = |to: &str, via: &str, mtu, how| {
+        let route = RouteSpec { mtu, ..route(to, Some(via)) };
+        Change::SetRoute(RouteSpec { iface: Some(ETH), ..route }, how)
+    };
+    for (to, via, wrong) in
+        [("0.0.0.0/0", "10.0.0.7", 67), ("0.0.0.0/0", "10.0.0.7", 65536), ("::/0", "fe80::7", 1279)]
+    {
+        let change = mtu(to, via, Some(wrong), How::Add);
+        assert_eq!(apply(&mut a, &[change]), Err((0, Fault::RouteMtu)), "{wrong}");
+    }
+    let hole = RouteSpec { kind: Some(RouteKind::Blackhole), mtu: Some(1300), ..route(FAR, None) };
+    assert_eq!(apply(&mut a, &[Change::SetRoute(hole, How::Add)]), Err((0, Fault::Invalid)));
+    let found = |a: &Host| {
+        let way = a.net.route(a.now, None, ip("192.0.2.1"), None).expect("a route");
+        (way.mtu, way.link_mtu, a.net.path_mtu_least())
+    };
+    for (given, how, expected) in [
+        (Some(1300), How::Add, (1300, 1300, 1300)),
+        (Some(100), How::Replace, (100, 100, 100)),
+        (Some(9000), How::Replace, (1500, 1500, 1500)),
+        (Some(1300), How::Change, (1300, 1300, 1300)),
+    ] {
+        assert_eq!(apply(&mut a, &[mtu(FAR, "10.0.0.7", given, how)]), Ok(()));
+        assert_eq!(found(&a), expected, "{given:?}");
+    }
+    assert_eq!(a.net.routes().last().and_then(|route| route.mtu), Some(1300));
+    // A report lowers it further.
+    a.net.set_path_mtu(a.now, (ip("10.0.0.1"), ip("192.0.2.1")), None, 1200);
+    assert_eq!(found(&a), (1200, 1300, 1200));
+    let remove = |mtu| Change::RemoveRoute(RouteSpec { mtu, ..route(FAR, None) });
+    assert_eq!(apply(&mut a, &[remove(Some(1400))]), Err((0, Fault::NoRoute)));
+    assert_eq!(apply(&mut a, &[remove(Some(1300))]), Ok(()));
+    assert_eq!(a.net.data.snapshot.fib.mtu_least, u16::MAX);
+}
+
+const FAR: &str = "192.0.2.0/24";
+
+/// Routers of the routes to a network, in order.
+fn routers(host: &Host, to: &str) -> Vec<String> {
+    let routes = host.net.routes().filter(|route| route.prefix == prefix(to));
+    routes.filter_map(|route| Some(route.next_hop?.to_string())).collect()
+}
+
+#[test]
+fn appended_routers_share_a_route_that_is_replaced_and_removed_as_one() {
+    let mut a = Host::a().settled();
+    let to = "0.0.0.0/0";
+    let by = |via, how| Change::SetRoute(route(to, Some(via)), how);
+    let three =
+        [by("10.0.0.7", How::Add), by("10.0.0.8", How::Append), by("10.0.0.9", How::Append)];
+    assert_eq!(apply(&mut a, &three), Ok(()));
+    assert_eq!(routers(&a, to), ["10.0.0.7", "10.0.0.8", "10.0.0.9"]);
+    assert_eq!(apply(&mut a, &[by("10.0.0.8", How::Append)]), Err((0, Fault::Exists)));
+    assert_eq!(apply(&mut a, &[by("10.0.0.6", How::Add)]), Err((0, Fault::Exists)));
+    // A router that is named goes alone.
+    assert_eq!(apply(&mut a, &[Change::RemoveRoute(route(to, Some("10.0.0.8")))]), Ok(()));
+    assert_eq!(routers(&a, to), ["10.0.0.7", "10.0.0.9"]);
+    let worse = RouteSpec { metric: Some(5), ..route(to, Some("10.0.0.5")) };
+    assert_eq!(apply(&mut a, &[Change::SetRoute(worse, How::Append)]), Ok(()));
+    assert_eq!(apply(&mut a, &[by("10.0.0.6", How::Replace)]), Ok(()));
+    assert_eq!(routers(&a, to), ["10.0.0.5", "10.0.0.6"], "in the order of adding");
+    assert_eq!(apply(&mut a, &[by("10.0.0.7", How::Append)]), Ok(()));
+    assert_eq!(apply(&mut a, &[Change::RemoveRoute(route(to, None))]), Ok(()));
+    assert_eq!(routers(&a, to), ["10.0.0.5"]);
+    let neighbor =
+        Change::SetNeighbor { iface: ETH, addr: ip("10.0.0.9"), mac: MAC_B, how: How::Append };
+    assert_eq!(apply(&mut a, &[neighbor]), Err((0, Fault::Invalid)));
 }

@@ -238,10 +238,9 @@ fn a_packet_without_a_way_is_told_by_the_kind_of_its_route() {
         ("2001:db9:3::/48", RouteKind::Prohibit),
     ];
     let changes = routes.map(|(to, kind)| {
-        let (prefix, iface) = (prefix(to), IfaceId::LOOPBACK);
-        RouteChange::Add(NewRoute { prefix, next_hop: None, iface, metric: 0, kind })
+        Change::SetRoute(RouteSpec { kind: Some(kind), ..RouteSpec::to(prefix(to)) }, How::Add)
     });
-    router.net.change_routes(&changes).unwrap();
+    router.net.apply(router.now, &changes).unwrap();
     let cases = [
         (to_v4("198.51.100.1"), DropReason::TransitNoRoute, Some([3, 0])),
         (to_v4("203.0.113.1"), DropReason::TransitBlackhole, None),
@@ -350,6 +349,37 @@ fn what_is_too_big_is_told_with_the_mtu_of_the_link() {
     router.transit(&v4(9, 1280, |header| header.dont_fragment = true));
     router.transit(&v6(9, IpProtocol::UDP, &pattern(1260)));
     assert_eq!(router.out().len(), 2);
+}
+
+#[test]
+fn the_mtu_of_a_route_is_told_like_that_of_a_link() {
+    let mut router = router();
+    let narrow = |to: &str, hop: &str, mtu| {
+        let (next_hop, mtu) = (Some(ip(hop)), Some(mtu));
+        let spec = RouteSpec { next_hop, mtu, ..RouteSpec::to(prefix(to)) };
+        Change::SetRoute(spec, How::Replace)
+    };
+    let changes =
+        [narrow("192.0.2.0/24", "10.1.0.2", 900), narrow("2001:db8::/32", "fd01::2", 1290)];
+    router.net.apply(router.now, &changes).unwrap();
+    let (reason, error) = router.refused(&v4(9, 881, |header| header.dont_fragment = true));
+    assert_eq!((reason, &error.unwrap()[4..]), (DropReason::TransitTooBig, &[0, 0, 3, 132][..]));
+    let (reason, error) = router.refused(&v6(9, IpProtocol::UDP, &pattern(1251)));
+    assert_eq!((reason, &error.unwrap()[4..]), (DropReason::TransitTooBig, &[0, 0, 5, 10][..]));
+    router.transit(&v4(9, 880, |header| header.dont_fragment = true));
+    router.transit(&v6(9, IpProtocol::UDP, &pattern(1250)));
+    assert_eq!(router.out().len(), 2);
+    router.transit(&v4(9, 1200, |_| {}));
+    let fragments = router.out();
+    assert_eq!((fragments.len(), joined(&fragments)), (2, pattern(1200)));
+    assert!(fragments.iter().all(|packet| packet.len() <= 900));
+    // Large packets are cut by it as well, which the device would do by the size in them.
+    let mut router = router_with(Forwarding::default(), ALL);
+    router.net.apply(router.now, &changes).unwrap();
+    let packet = large_tcp(&mut router, false, 1000, 3000, false);
+    assert!(router.net.receive(router.now, ETH, packet, &mut router.pool).is_none());
+    let sent = router.out();
+    assert!(sent.len() > 3 && sent.iter().all(|packet| packet.len() <= 900));
 }
 
 /// Puts fragments together by their offsets; the headers are checked.
@@ -610,24 +640,23 @@ fn errors_are_limited_but_for_those_about_sizes() {
 fn changes_of_routes_take_effect_together_or_not_at_all() {
     let mut router = router();
     let add = |to: &str, hop: Option<&str>, iface| {
-        let (prefix, next_hop) = (prefix(to), hop.map(ip));
-        let kind = RouteKind::Unicast;
-        RouteChange::Add(NewRoute { prefix, next_hop, iface, metric: 0, kind })
+        let (next_hop, iface) = (hop.map(ip), Some(iface));
+        Change::SetRoute(RouteSpec { next_hop, iface, ..RouteSpec::to(prefix(to)) }, How::Add)
     };
     let before: Vec<_> = router.net.routes().collect();
     let refusals = [
-        (add("198.51.100.0/24", None, IfaceId(9)), RouteRefusal::NoInterface),
-        (add("198.51.100.0/24", Some("fd01::2"), TUN), RouteRefusal::OtherFamily),
+        (add("198.51.100.0/24", None, IfaceId(9)), Fault::NoInterface),
+        (add("198.51.100.0/24", Some("fd01::2"), TUN), Fault::Invalid),
     ];
     for (bad, why) in refusals {
         let changes = [add("203.0.113.0/24", Some("10.1.0.3"), TUN), bad];
-        assert_eq!(router.net.change_routes(&changes), Err(RoutesRefused { nth: 1, why }));
+        assert_eq!(router.net.apply(router.now, &changes), Err(Refused { at: 1, why }));
         assert_eq!(router.net.routes().collect::<Vec<_>>(), before);
     }
     let generation = router.net.route_generation();
-    let remove = RouteChange::Remove { prefix: prefix("192.0.2.0/24"), next_hop: None };
+    let remove = Change::RemoveRoute(RouteSpec::to(prefix("192.0.2.0/24")));
     let changes = [remove, add("203.0.113.0/24", Some("10.1.0.3"), TUN)];
-    router.net.change_routes(&changes).unwrap();
+    router.net.apply(router.now, &changes).unwrap();
     assert!(router.net.route_generation() > generation);
     router.transit(&from_to(&v4(9, 8, |_| {}), "10.0.0.2", "203.0.113.1"));
     assert_eq!(router.out().len(), 1);
@@ -641,23 +670,24 @@ fn a_list_of_more_routes_than_there_may_be_routers_is_made() {
     let count = limits::GATEWAYS_MAX as u32 + 1000;
     let add = |n: u32, hop: IpAddr| {
         let prefix = Prefix::new(IpAddr::from((0x1400_0000 + (n << 8)).to_be_bytes()), 24).unwrap();
-        let kind = RouteKind::Unicast;
-        RouteChange::Add(NewRoute { prefix, next_hop: Some(hop), iface: TUN, metric: 0, kind })
+        let (next_hop, iface, on_link) = (Some(hop), Some(TUN), true);
+        let route = RouteSpec { next_hop, iface, on_link, ..RouteSpec::to(prefix) };
+        Change::SetRoute(route, How::Append)
     };
     let before = router.net.routes().count();
     let changes: Vec<_> =
         (0..count).map(|n| add(n, IpAddr::from([10, 1, 0, 10 + (n % 4) as u8]))).collect();
-    router.net.change_routes(&changes).unwrap();
+    router.net.apply(router.now, &changes).unwrap();
     assert_eq!(router.net.routes().count(), before + count as usize);
     router.transit(&from_to(&v4(9, 8, |_| {}), "10.0.0.2", "21.3.7.1"));
     assert_eq!(router.out().len(), 1);
     // A router for each is too many, and none is made.
     let changes: Vec<_> =
         (0..count).map(|n| add(n, IpAddr::from((0x0a02_0000 + n).to_be_bytes()))).collect();
-    let refused = router.net.change_routes(&changes).unwrap_err();
-    assert_eq!(refused.why, RouteRefusal::TooManyRouters);
+    let refused = router.net.apply(router.now, &changes).unwrap_err();
+    assert_eq!(refused.why, Fault::Full);
     // Routers that routes lead through already: four of this test's, and one of each family.
-    assert_eq!(refused.nth, limits::GATEWAYS_MAX - 6);
+    assert_eq!(refused.at, limits::GATEWAYS_MAX - 6);
     assert_eq!(router.net.routes().count(), before + count as usize);
 }
 

@@ -91,7 +91,7 @@ fn a_snapshot_stays_what_it_is_and_shares_what_stayed() {
     let mut a = crowded(10).settled();
     let old = Arc::clone(&a.net.data.snapshot);
     let lookup = |snapshot: &super::super::snapshot::Snapshot| {
-        snapshot.fib.lookup(ip("192.0.2.1"), None).map(|choice| choice.way.next_hop)
+        snapshot.fib.lookup(ip("192.0.2.1"), None, || None).map(|choice| choice.way.next_hop)
     };
     assert_eq!(lookup(&old), None);
     a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 1);

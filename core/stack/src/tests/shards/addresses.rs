@@ -278,7 +278,7 @@ fn a_path_mtu_is_told_even_where_nothing_was_sent() {
         let far = [10, 0, 0, 2].into();
         for (shard, mtu) in (0..w.count()).zip([1400, 1300, 1200, 1100, 1000, 900, 800, 700]) {
             let node = &mut w.sides[0][shard];
-            node.stack.net.set_path_mtu(node.now, far, None, mtu);
+            node.stack.net.set_path_mtu(node.now, ([10, 0, 0, 1].into(), far), None, mtu);
             w.run(1);
             assert_eq!(path_mtu(w, 0), mtu);
         }

@@ -137,7 +137,7 @@ fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
         w.settle();
         let report = |w: &mut Hosts, n: u32| {
             let (now, net) = (w.now(), &mut w.sides[0][reporter].stack.net);
-            net.set_path_mtu(now, way(n), None, 1000);
+            net.set_path_mtu(now, ([10, 1, 0, 1].into(), way(n)), None, 1000);
         };
         let known = |w: &Hosts| {
             let net = &w.sides[0][1 - reporter].stack.net;
@@ -168,7 +168,7 @@ fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
     }
     for expected in [1500, 1000] {
         let now = w.now();
-        w.sides[0][1].stack.net.set_path_mtu(now, way(0), None, 1000);
+        w.sides[0][1].stack.net.set_path_mtu(now, ([10, 1, 0, 1].into(), way(0)), None, 1000);
         w.settle();
         let net = &w.sides[0][0].stack.net;
         assert_eq!(net.path_mtu(w.now(), way(0)), expected);

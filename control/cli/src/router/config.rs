@@ -1,0 +1,169 @@
+//! `--config`: a router in a TOML file, with the names and values of the options.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use toml::Spanned;
+use towpath_sim::ScenarioError;
+
+use super::args::{self, RouterArgs, SourceCheckWord};
+use crate::args::parse_name;
+use crate::error::{ExitCode, Failure};
+
+/// The file. Keys that are not here are mistakes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    name: Option<Spanned<String>>,
+    #[serde(default)]
+    port: Vec<Spanned<PortTable>>,
+    #[serde(default)]
+    routes: Vec<Spanned<String>>,
+    acl: Option<PathBuf>,
+    source_check: Option<SourceCheckWord>,
+    neighbors: Option<Spanned<u32>>,
+}
+
+/// A port, in parts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PortTable {
+    name: String,
+    device: String,
+    #[serde(default)]
+    addresses: Vec<String>,
+}
+
+/// The options, with those of the file that `--config` names.
+///
+/// # Errors
+/// With the line of the first mistake.
+pub fn read(path: &Path, args: &RouterArgs) -> Result<RouterArgs> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("--config {name}"))
+        .map_err(|error| Failure::error(ExitCode::Usage, format!("{error:#}")))?;
+    let mut args = parse(&text, args.clone())
+        .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))?;
+    // As of all files that a file names, the place is beside it.
+    args.acl = args.acl.map(|acl| path.parent().unwrap_or(Path::new("")).join(acl));
+    Ok(args)
+}
+
+fn parse(text: &str, mut args: RouterArgs) -> Result<RouterArgs, ScenarioError> {
+    let file: File = toml::from_str(text).map_err(|error| ScenarioError::of_toml(text, &error))?;
+    let at = |start: usize| move |why: String| ScenarioError::at(text, start, why);
+    for port in &file.port {
+        let PortTable { name, device, addresses } = port.get_ref();
+        let words = [std::slice::from_ref(device), addresses].concat().join(",");
+        let parsed = args::parse_port(&format!("{name}={words}")).map_err(at(port.span().start))?;
+        args.port.push(parsed);
+    }
+    if args.port.is_empty() {
+        let why = "a router needs a port: [[port]], with `name`, `device` and `addresses`";
+        return Err(ScenarioError::at(text, text.len(), why));
+    }
+    for route in &file.routes {
+        let parsed = args::parse_route(route.get_ref()).map_err(at(route.span().start))?;
+        args.route.push(parsed);
+    }
+    if let Some(name) = &file.name {
+        args.name = Some(parse_name(name.get_ref()).map_err(at(name.span().start))?);
+    }
+    if let Some(count) = &file.neighbors {
+        let most = args::NEIGHBORS_RANGE;
+        if !most.contains(count.get_ref()) {
+            let why = format!(
+                "`neighbors` is {}; expected {} to {}",
+                count.get_ref(),
+                most.start(),
+                most.end()
+            );
+            return Err(ScenarioError::at(text, count.span().start, why));
+        }
+        args.neighbors = *count.get_ref();
+    }
+    args.acl = file.acl;
+    args.source_check = file.source_check.unwrap_or(args.source_check);
+    Ok(args)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RouterArgs,
+    }
+
+    const OFFICE: &str = "\
+name = 'office'
+routes = ['default@192.0.2.1,192.0.2.5', 'blackhole 10.0.0.0/8']
+acl = 'office.acl'
+source-check = 'strict'
+neighbors = 4096
+
+[[port]]
+name = 'lan'
+device = 'packet:eth1'
+addresses = ['10.1.0.1/24', 'fd00:1::1/64']
+
+[[port]]
+name = 'wan'
+device = 'packet:eth0'
+addresses = ['192.0.2.2/24']
+";
+
+    fn line(words: &[&str]) -> RouterArgs {
+        Line::parse_from([&["towpath"], words].concat()).args
+    }
+
+    fn read_text(text: &str) -> Result<RouterArgs, String> {
+        parse(text, line(&["--config", "x"])).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_says_what_options_say() {
+        let file = read_text(OFFICE).unwrap();
+        let options = line(&[
+            "--name=office",
+            "--port=lan=packet:eth1,10.1.0.1/24,fd00:1::1/64",
+            "--port=wan=packet:eth0,192.0.2.2/24",
+            "--route=default@192.0.2.1,192.0.2.5",
+            "--route=blackhole 10.0.0.0/8",
+            "--acl=office.acl",
+            "--source-check=strict",
+            "--neighbors=4096",
+        ]);
+        let file = RouterArgs { config: None, ..file };
+        assert_eq!(format!("{file:?}"), format!("{options:?}"));
+    }
+
+    #[test]
+    fn mistakes_have_their_line_and_the_nearest_name() {
+        let cases = [
+            ("source-check", "source-chek", "line 4: unknown key `source-chek`; did you mean"),
+            ("'strict'", "'strikt'", "line 4: unknown value `strikt`; did you mean `strict`?"),
+            ("addresses = ['192", "adresses = ['192", "line 15: unknown key `adresses`; did you"),
+            ("4096", "'many'", "line 5: invalid type: string \"many\""),
+            ("4096", "0", "line 5: `neighbors` is 0; expected 1 to 16000"),
+            ("'office'", "'of fice'", "line 1: "),
+            ("default@", "default%", "line 2: expected NETWORK@NEXTHOP"),
+            ("device = 'packet:eth0'\n", "", "line 12: missing field `device`"),
+            ("packet:eth0", "pakket:eth0", "line 12: \"pakket\" is not a kind of port"),
+            ("neighbors = 4096", "neighbors = ", "line 5: "),
+        ];
+        for (there, wrong, expected) in cases {
+            assert!(OFFICE.contains(there), "{there}");
+            let error = read_text(&OFFICE.replacen(there, wrong, 1)).expect_err(wrong);
+            assert!(error.starts_with(expected), "{wrong}: {error}");
+        }
+        let none = read_text("name = 'x'\n").expect_err("no port");
+        assert!(none.contains("[[port]]"), "{none}");
+    }
+}
