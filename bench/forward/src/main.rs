@@ -32,31 +32,35 @@ use towpath_wire::Prefix;
 static ALLOCATOR: Counting = Counting;
 
 const ROUTES: [usize; 3] = [1, 100_000, 1_000_000];
+/// For as many routes of IPv4 a table has one of IPv6, about.
+const V6_PART: usize = 5;
 const RULES: [u32; 3] = [10, 1000, 100_000];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut run = Run::from_arguments()?;
     ports_alone(&mut run)?;
     for count in ROUTES {
-        let names = ["forward", "look-ups", "other look-ups", "updates"];
+        let names = ["forward", "look-ups", "tree look-ups", "other look-ups", "updates"];
         let names = names.map(|verb| format!("{verb}, {count} routes"));
         if !names.iter().any(|name| run.wants(name)) {
             continue;
         }
         let routes = table::routes(count);
         let destinations = table::destinations(&routes);
-        let [forward, look_ups, other, updates] = names;
+        let [forward, look_ups, tree, other, updates] = names;
         if run.wants(&forward) {
             let mut router = Router::new(frames::datagrams(&destinations), &routes, None)?;
             measure(&mut run, &forward, &mut router)?;
         }
-        if run.wants(&look_ups) {
-            let trie = lookups::ours(&routes);
+        if run.wants(&look_ups) || run.wants(&tree) {
+            let (trie, flat) = lookups::ours(&routes);
             let each = destinations.len() as u64;
-            run.measure_batches(each, || lookups::total_of_ours(&trie, &destinations));
-            let bytes = trie.bytes();
-            let sum = lookups::total_of_ours(&trie, &destinations);
-            run.say(&look_ups, &format!("{bytes} B, sum {sum}"))?;
+            run.measure_batches(each, || lookups::total_of_flat(&flat, &destinations));
+            let sum = lookups::total_of_flat(&flat, &destinations);
+            run.say(&look_ups, &format!("{} B, sum {sum}", flat.bytes()))?;
+            run.measure_batches(each, || lookups::total_of_tree(&trie, &destinations));
+            let sum = lookups::total_of_tree(&trie, &destinations);
+            run.say(&tree, &format!("{} B, sum {sum}", trie.bytes()))?;
         }
         if run.wants(&other) {
             let map = lookups::other(&routes);
@@ -66,8 +70,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             run.say(&other, &format!("sum {sum}"))?;
         }
         if run.wants(&updates) && count > 1 {
+            let mut routes = routes;
+            routes.extend(table::routes_v6(count / V6_PART));
+            let before = updates::resident_bytes()?;
             let mut router = Router::new(frames::datagrams(&destinations), &routes, None)?;
-            say_pauses(&run, &updates, &mut router, &routes)?;
+            let bytes = updates::resident_bytes()?.saturating_sub(before) / routes.len() as u64;
+            let name = format!("{updates}, {} of IPv6, {bytes} B each", count / V6_PART);
+            say_pauses(&run, &name, &mut router, &routes)?;
         }
     }
     for len in RULES {
@@ -140,12 +149,13 @@ fn say_pauses(
         let pauses = updates::run(router, routes, time, changing)?;
         writeln!(
             std::io::stdout(),
-            "{name}\t{} changes: {:.2} Mpps, a turn took {:.0} µs at most, {:.0} µs but for one in \
-             10,000",
+            "{name}\t{} changes: {:.2} Mpps, a turn took {:.0} µs of processor time at most, \
+             {:.0} µs but for one in 10,000, {:.0} µs of the clock at most",
             pauses.changes,
             pauses.mpps,
             pauses.longest_us,
-            pauses.most_us
+            pauses.most_us,
+            pauses.clock_us
         )?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! A router with a source of frames, a sink, routes and rules.
 
 use std::error::Error;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant as Clock;
 
 use towpath_direct::{Node, NodeConfig};
@@ -33,8 +33,14 @@ fn beside(number: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(0x0a02_0002 + number))
 }
 
+/// The same of IPv6.
+fn beside_v6(number: u32) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number as u16))
+}
+
 /// The route to a network by a router of this number.
 pub fn route((prefix, router): (Prefix, u32)) -> Change {
+    let beside = if prefix.addr().is_ipv4() { beside } else { beside_v6 };
     let (next_hop, iface) = (Some(beside(router % ROUTERS)), Some(OUT));
     Change::SetRoute(RouteSpec { next_hop, iface, ..RouteSpec::to(prefix) }, How::Append)
 }

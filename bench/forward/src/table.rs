@@ -1,7 +1,7 @@
 //! Routes of a real table's shape, and destinations in them.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_bench_filter::shape::Dice;
 use towpath_wire::{Prefix, addr};
@@ -55,6 +55,26 @@ pub fn routes(count: usize) -> Vec<(Prefix, u32)> {
             let prefix = Prefix::new(IpAddr::V4(Ipv4Addr::from_bits(bits)), len);
             let router = dice.below(ROUTERS.into()) as u32;
             routes.push((prefix.expect("a length of IPv4"), router));
+        }
+    }
+    routes
+}
+
+/// Routes of IPv6: half of them /48, as in tables of BGP, and the others from /29 to /44.
+pub fn routes_v6(count: usize) -> Vec<(Prefix, u32)> {
+    const LENGTHS: [u8; 10] = [48, 48, 48, 48, 48, 29, 32, 36, 40, 44];
+    let mut dice = Dice(6);
+    let mut prefixes = BTreeSet::new();
+    let mut routes = Vec::with_capacity(count);
+    while routes.len() < count {
+        let len: u8 = dice.pick(&LENGTHS);
+        // 2000::/3, the space of global addresses.
+        let bits = 1 << 125 | u128::from(dice.next()) << 64 >> 3;
+        let bits = bits & (u128::MAX << (128 - len));
+        if prefixes.insert((bits, len)) {
+            let prefix = Prefix::new(IpAddr::V6(Ipv6Addr::from_bits(bits)), len);
+            let router = dice.below(ROUTERS.into()) as u32;
+            routes.push((prefix.expect("a length of IPv6"), router));
         }
     }
     routes

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use towpath_stack::net::{Change, RouteSpec};
 use towpath_wire::Prefix;
 
@@ -14,8 +15,11 @@ const CHANGES_AT_ONCE: u64 = 10;
 
 /// Times of the loop of a router.
 pub struct Pauses {
-    /// Longest time of a turn with the changes before it, in µs.
+    /// Longest processor time of a turn with the changes before it, in µs: the scheduler's pauses
+    /// are none of the router's.
     pub longest_us: f64,
+    /// The same by the clock, pauses of the scheduler included.
+    pub clock_us: f64,
     /// The same of all but one in 10,000 turns.
     pub most_us: f64,
     /// Packets forwarded, million per second.
@@ -35,6 +39,7 @@ pub fn run(
     let interval = Duration::from_secs(1) * CHANGES_AT_ONCE as u32 / CHANGES_PER_SECOND as u32;
     let (mut last, mut due, mut changes, before) = (start, start, 0, router.counts().0);
     let mut took = Vec::with_capacity(1 << 22);
+    let (mut used_last, mut clock) = (processor_ns(), Duration::ZERO);
     while last.duration_since(start) < time {
         if changing && last >= due {
             due += interval;
@@ -50,9 +55,10 @@ pub fn run(
             changes += CHANGES_AT_ONCE;
         }
         router.turn();
-        let now = Instant::now();
-        took.push(now.duration_since(last).as_nanos() as u64);
-        last = now;
+        let (now, used) = (Instant::now(), processor_ns());
+        clock = clock.max(now.duration_since(last));
+        took.push(used - used_last);
+        (last, used_last) = (now, used);
     }
     took.sort_unstable();
     let at = |part: usize| took[took.len() - 1 - part] as f64 / 1e3;
@@ -60,7 +66,21 @@ pub fn run(
     Ok(Pauses {
         longest_us: at(0),
         most_us: at(took.len() / 10_000),
+        clock_us: clock.as_secs_f64() * 1e6,
         mpps: packets as f64 / start.elapsed().as_secs_f64() / 1e6,
         changes,
     })
+}
+
+/// Processor time of this thread.
+fn processor_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Memory that this process has.
+pub fn resident_bytes() -> Result<u64, Box<dyn Error>> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = statm.split(' ').nth(1).ok_or("/proc/self/statm is short")?.parse::<u64>()?;
+    Ok(pages * rustix::param::page_size() as u64)
 }

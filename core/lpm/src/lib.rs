@@ -2,7 +2,8 @@
 //!
 //! [`Trie`] is a tree bitmap (Eatherton, Varghese and Dittia, "Tree bitmap: hardware/software IP
 //! lookups with incremental updates", 2004). A clone is a snapshot that costs one count: nodes are
-//! shared, and a change copies those on its way alone.
+//! shared, and a change copies those on its way alone. [`Flat`] is a copy of the IPv4 prefixes of a
+//! trie, in which routers look up several addresses at once.
 //!
 //! ```
 //! use towpath_lpm::Trie;
@@ -19,8 +20,11 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod flat;
 mod matching;
+mod runs;
 mod trie;
 
+pub use flat::Flat;
 pub use matching::Matching;
 pub use trie::{Bits, Trie};

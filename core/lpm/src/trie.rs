@@ -93,6 +93,29 @@ impl<T> Trie<T> {
         (node.inside >> place & 1 == 1).then(|| node.value(place))
     }
 
+    /// Shows each prefix of at most `len_max` bits that begins with `bits`, which is shorter: a
+    /// prefix before all that begin with it.
+    pub(crate) fn each_within<'a>(
+        &'a self,
+        (addr, len): Bits,
+        len_max: u8,
+        show: &mut impl FnMut(Bits, &'a T),
+    ) {
+        let mut node = &*self.0;
+        let depth = depth_of(len);
+        for depth in 0..depth {
+            let Some(next) = node.node(step(addr, depth)) else { return };
+            node = next;
+        }
+        let begin = addr & !u128::MAX.checked_shr(begin_of(depth)).unwrap_or(0);
+        let is_within = |bits: u128| (bits ^ addr).checked_shr(u128::BITS - u32::from(len));
+        node.each((begin, depth), len_max, &mut |(bits, own), value| {
+            if own >= len && is_within(bits).unwrap_or(0) == 0 {
+                show((bits, own), value);
+            }
+        });
+    }
+
     /// Bytes of memory that the nodes take, without what values point to.
     pub fn bytes(&self) -> usize {
         self.0.bytes()
@@ -171,6 +194,30 @@ impl<T> Node<T> {
         &self.values[rank(self.inside, place)]
     }
 
+    /// Shows the prefixes in this node and below. All of them begin with `addr`.
+    fn each<'a>(
+        &'a self,
+        (addr, depth): (u128, usize),
+        len_max: u8,
+        show: &mut impl FnMut(Bits, &'a T),
+    ) {
+        let begin = begin_of(depth);
+        let behind = |bits: u32, count: u32| {
+            addr | u128::from(bits).checked_shl(u128::BITS - count).unwrap_or(0) >> begin
+        };
+        for (place, value) in ones(self.inside).zip(&self.values) {
+            let rest = place.ilog2();
+            if begin + rest <= len_max.into() {
+                show((behind(place - (1 << rest), rest), (begin + rest) as u8), value);
+            }
+        }
+        if begin_of(depth + 1) <= len_max.into() {
+            for (step, node) in ones(self.below).zip(&self.nodes) {
+                node.each((behind(step, STRIDE), depth + 1), len_max, show);
+            }
+        }
+    }
+
     fn bytes(&self) -> usize {
         // An `Arc` has two counts in front.
         let own = 2 * size_of::<usize>() + size_of::<Self>();
@@ -212,6 +259,15 @@ fn place_of((addr, len): Bits) -> u32 {
     let depth = depth_of(len);
     let rest = u32::from(len) - begin_of(depth);
     1 << rest | step(addr, depth) >> (STRIDE - rest)
+}
+
+/// Places of the bits that are set, the lowest first.
+fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        let place = (bits != 0).then(|| bits.trailing_zeros())?;
+        bits &= bits - 1;
+        Some(place)
+    })
 }
 
 /// Bits that are set below `at`.

@@ -1,6 +1,6 @@
 //! One turn of the stack: what is called, and in which order.
 
-use towpath_pool::{Pool, Port};
+use towpath_pool::{Batch, Pool, Port};
 use towpath_tcp::Instant;
 
 use crate::drop::DropReason;
@@ -102,7 +102,9 @@ impl<H: Host> Stack<H> {
             self.catch_up_for_batch();
             let (iface, mut bytes) = (IfaceId(iface), 0);
             let is_down = self.net.is_down(iface);
-            self.net.look_ahead(iface, &batch);
+            if self.net.is_router() && !is_down {
+                bytes += self.receive_in_runs(now, host, iface, &mut batch, pool);
+            }
             for packet in batch.drain(..) {
                 bytes += packet.len();
                 if is_down {
@@ -113,6 +115,26 @@ impl<H: Host> Stack<H> {
             }
             self.net.note_received(iface, Load { packets: received, bytes });
             self.rx = batch;
+        }
+    }
+
+    /// Receives a batch of a router: runs of packets to other hosts, and the others one by one.
+    #[cold]
+    fn receive_in_runs(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        iface: IfaceId,
+        batch: &mut Batch,
+        pool: &mut Pool,
+    ) -> usize {
+        let mut bytes = 0;
+        self.net.plan_transit(iface, batch);
+        loop {
+            bytes += self.net.forward_run(now, iface, batch, pool);
+            let Some(packet) = batch.pop_front() else { return bytes };
+            bytes += packet.len();
+            self.receive_packet(now, host, iface, packet, pool);
         }
     }
 

@@ -199,6 +199,7 @@ impl Packet {
     ///
     /// # Panics
     /// Without headroom: the pool reserves [`Pool::HEADROOM`], more than all headers together.
+    #[inline]
     pub fn push_front(&mut self, n: usize) -> &mut [u8] {
         self.start -= u32::try_from(n).expect("headers are short");
         let start = self.start as usize;
@@ -206,6 +207,7 @@ impl Packet {
     }
 
     /// Takes `n` bytes off the front of the linear part; None when it is shorter.
+    #[inline]
     pub fn pull_front(&mut self, n: usize) -> Option<()> {
         if n > self.linear().len() {
             return None;
@@ -227,13 +229,18 @@ impl Packet {
 
     /// Cuts the packet to `len` bytes in all, as for the padding of short frames; a shorter one
     /// stays as it is.
+    #[inline]
     pub fn truncate(&mut self, len: usize) {
         let linear = self.linear().len();
-        if len <= linear {
-            self.end = self.start + len as u32;
-            self.tail = Fragments::empty();
-        } else if len < self.len() {
-            self.tail = self.tail.slice(0, (len - linear) as u32);
+        self.end = self.start + len.min(linear) as u32;
+        if !self.tail.is_empty() {
+            self.truncate_tail(len.saturating_sub(linear));
+        }
+    }
+
+    fn truncate_tail(&mut self, len: usize) {
+        if len < self.tail.len() as usize {
+            self.tail = self.tail.slice(0, len as u32);
         }
     }
 

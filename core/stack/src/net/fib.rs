@@ -5,7 +5,7 @@ use core::hash::BuildHasher;
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use towpath_lpm::{Bits, Trie};
+use towpath_lpm::{Bits, Flat, Trie};
 use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
@@ -65,6 +65,8 @@ type Networks = Trie<Ways>;
 pub(super) struct Fib {
     v4: Networks,
     v6: Networks,
+    /// Copy of `v4` in which a router looks up: hosts keep their routes, and need none.
+    flat: Option<Flat<Ways>>,
     /// Weighs ways for pairs of addresses, the same in all shards.
     weights: Keyed,
     /// Routers that do not answer.
@@ -74,9 +76,19 @@ pub(super) struct Fib {
 }
 
 impl Fib {
-    pub(super) fn new(weights: Keyed) -> Self {
+    /// No routes, of a host or of a router.
+    pub(super) fn new(weights: Keyed, is_router: bool) -> Self {
         let (v4, v6) = (Networks::default(), Networks::default());
-        Self { v4, v6, weights, failures: Arc::default(), mtu_least: u16::MAX }
+        let flat = is_router.then(Flat::default);
+        let failures = Arc::default();
+        Self { v4, v6, flat, weights, failures, mtu_least: u16::MAX }
+    }
+
+    /// Ends a list of calls of [`set`](Self::set), before anything is looked up.
+    pub(super) fn finish(&mut self) {
+        if let Some(flat) = &mut self.flat {
+            flat.update(&self.v4);
+        }
     }
 
     /// The best route for packets of this host to `dst`, only through `iface` when one is given.
@@ -135,14 +147,32 @@ impl Fib {
         failed.map(|(_, way)| Choice { way, avoids: false })
     }
 
-    /// The best route for transit from `src` to `dst`. Routes of one metric through several routers
-    /// that answer share the pairs of addresses.
+    /// The best route for transit from `src` to `dst`.
     #[inline]
     pub(super) fn best_between(&self, src: IpAddr, dst: IpAddr) -> Option<Choice> {
         let networks = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
-        match &**networks.longest(left_aligned(dst))? {
+        self.choose_between(networks.longest(left_aligned(dst))?, (src, dst))
+    }
+
+    /// The ways to each of several destinations, which are looked up together.
+    #[inline]
+    pub(super) fn find_all<'a>(&'a self, all: &[u32], found: &mut [Option<&'a Ways>]) {
+        match &self.flat {
+            Some(flat) => flat.find_all(all, found),
+            None => {
+                let look = |dst: &u32| self.v4.longest(u128::from(*dst) << 96);
+                found.iter_mut().zip(all).for_each(|(found, dst)| *found = look(dst));
+            }
+        }
+    }
+
+    /// The way for transit between two addresses. Routes of one metric through several routers
+    /// that answer share the pairs of addresses.
+    #[inline]
+    pub(super) fn choose_between(&self, ways: &Ways, ends: (IpAddr, IpAddr)) -> Option<Choice> {
+        match &**ways {
             [way] => Some(Choice { way: *way, avoids: false }),
-            ways => self.share(ways, (src, dst), None, None),
+            ways => self.share(ways, ends, None, None),
         }
     }
 
@@ -218,6 +248,9 @@ impl Fib {
 
     /// Gives a network other ways, or none.
     pub(super) fn set(&mut self, prefix: Prefix, ways: Option<Ways>) {
+        if let Some(flat) = self.flat.as_mut().filter(|_| prefix.addr().is_ipv4()) {
+            flat.note(bits_of(prefix));
+        }
         let networks = if prefix.addr().is_ipv4() { &mut self.v4 } else { &mut self.v6 };
         match ways {
             None => networks.remove(bits_of(prefix)),

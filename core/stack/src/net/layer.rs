@@ -90,12 +90,29 @@ impl Net {
         self.data.clear_up(pool);
     }
 
-    /// Prepares for a batch of packets of the device of `iface`, which are received next.
+    /// Plans the transit of a batch of packets of the device of `iface`. The owner then calls
+    /// [`forward_run`](Self::forward_run) and [`receive`](Self::receive) in turn until the batch is
+    /// empty.
     #[inline]
-    pub(crate) fn look_ahead(&mut self, iface: IfaceId, packets: &Batch) {
-        if self.data.is_router() {
-            self.data.look_ahead(iface, packets);
+    pub(crate) fn plan_transit(&mut self, iface: IfaceId, packets: &Batch) {
+        self.data.plan_transit(iface, packets);
+    }
+
+    /// Sends packets at the front of a planned batch on, up to the first one that is to be received
+    /// alone. Returns bytes of the packets that it took.
+    #[inline]
+    pub(crate) fn forward_run(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        packets: &mut Batch,
+        pool: &mut Pool,
+    ) -> usize {
+        let bytes = self.data.forward_run(now, iface, packets, pool);
+        if self.data.has_told() {
+            self.exchange(now, pool);
         }
+        bytes
     }
 
     /// Receives one packet of the device of `iface`. `None`: it was consumed here (ARP, neighbour

@@ -30,6 +30,12 @@ impl LinkHeader {
         MacAddr([a, b, c, d, e, f])
     }
 
+    /// The bytes of a header of an Ethernet; `None` on a link without headers.
+    #[inline]
+    pub(super) fn whole(&self) -> Option<&[u8; ethernet::HEADER_LEN]> {
+        (self.len > 0).then_some(&self.bytes)
+    }
+
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]

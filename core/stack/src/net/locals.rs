@@ -1,6 +1,6 @@
 //! Which addresses are this host, or groups and broadcast addresses that it hears.
 
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -136,6 +136,13 @@ impl Locals {
     #[inline]
     pub(super) fn anywhere(&self, addr: IpAddr) -> Role {
         self.hosts.known(addr, ANY)
+    }
+
+    /// Whether an IPv4 address, which is no group, may be known. If not, it is none of this host's.
+    #[inline]
+    pub(super) fn may_know(&self, v4: u32) -> bool {
+        let (word, bit) = known_bit(IpAddr::V4(Ipv4Addr::from_bits(v4)));
+        self.hosts.known[word] & bit != 0
     }
 
     /// Times that the tables were asked.

@@ -38,7 +38,7 @@
 //! `control`, whose pages go on. `owner` and
 //! `transport` are what the two are called for. `iface`, `route`, `received` and `ip` are what is asked, given and
 //! told. `locals` has the addresses of a snapshot, `fib` its routes, in a `towpath_lpm::Trie`, with the `failures` of routers;
-//! `source` chooses the address to send from. Every limit is in `limits`, what is counted in `trace`.
+//! a router looks up in a `towpath_lpm::Flat`. `source` chooses the address to send from. Every limit is in `limits`, what is counted in `trace`.
 //!
 //! Budget: a TCP segment to an address of ours costs two cheap hash lookups (its two addresses) on the way in. On the
 //! way out it costs none to find its route and next hop, for its connection keeps both. It costs no allocation, and

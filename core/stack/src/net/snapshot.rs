@@ -31,7 +31,12 @@ impl Snapshot {
     /// Of a host without interfaces.
     pub(super) fn empty(hash: Cheap) -> Self {
         let host = Host::new(Vec::new(), Locals::new(hash));
-        Self { generation: 0, host: Arc::new(host), fib: Fib::new(Keyed([0; 2])), rules: None }
+        Self {
+            generation: 0,
+            host: Arc::new(host),
+            fib: Fib::new(Keyed([0; 2]), false),
+            rules: None,
+        }
     }
 }
 

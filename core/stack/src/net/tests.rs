@@ -30,6 +30,7 @@ mod routers;
 mod shards;
 mod snapshots;
 mod sources;
+mod transit;
 
 const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
 const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);

@@ -47,12 +47,12 @@ pub(super) struct RouteTable {
 }
 
 impl RouteTable {
-    pub(super) fn new(keys: Keyed) -> Self {
+    pub(super) fn new(keys: Keyed, is_router: bool) -> Self {
         Self {
             list: Arc::default(),
             networks: BTreeMap::new(),
             ways: BTreeMap::new(),
-            fib: Fib::new(keys),
+            fib: Fib::new(keys, is_router),
             gateways: Gateways::new(keys),
             mtus: BTreeMap::new(),
             added: 0,
@@ -66,7 +66,8 @@ impl RouteTable {
     }
 
     /// What destinations are looked up in. It stays what it is, whatever becomes of the routes.
-    pub(super) fn fib(&self) -> Fib {
+    pub(super) fn fib(&mut self) -> Fib {
+        self.fib.finish();
         let mut fib = self.fib.clone();
         fib.failures = Arc::clone(self.gateways.failures());
         fib.mtu_least = self.mtus.keys().next().copied().unwrap_or(u16::MAX);
@@ -261,16 +262,16 @@ mod tests {
     }
 
     fn table() -> RouteTable {
-        RouteTable::new(Keyed([1, 2]))
+        RouteTable::new(Keyed([1, 2]), true)
     }
 
-    fn hop(table: &RouteTable, dst: &str) -> Option<(u16, u32)> {
+    fn hop(table: &mut RouteTable, dst: &str) -> Option<(u16, u32)> {
         let found = table.fib().lookup(dst.parse().unwrap(), None, || None);
         found.map(|found| (found.way.iface.0, found.way.metric))
     }
 
     /// Ways of fifty pairs of addresses of others, and of the host itself to fifty destinations.
-    fn spread(table: &RouteTable) -> Vec<Way> {
+    fn spread(table: &mut RouteTable) -> Vec<Way> {
         let fib = table.fib();
         let src = "198.51.100.7".parse().unwrap();
         let to = |n: u8| {
@@ -287,7 +288,7 @@ mod tests {
             table.add(entry("0.0.0.0/0", Some(&format!("10.0.0.{n}")), 1, 5));
         }
         table.add(entry("0.0.0.0/0", Some("10.0.0.9"), 1, 6));
-        let ways = spread(&table);
+        let ways = spread(&mut table);
         for n in 1..=4 {
             let hop: IpAddr = IpAddr::from([10, 0, 0, n]);
             let count = ways.iter().filter(|way| way.next_hop == Some(hop)).count();
@@ -304,7 +305,7 @@ mod tests {
         for n in [1, 2, 4] {
             table.on_hop_failed(Instant(2), &router(&format!("10.0.0.{n}")));
         }
-        assert!(spread(&table).iter().all(|way| way.metric == 6));
+        assert!(spread(&mut table).iter().all(|way| way.metric == 6));
     }
 
     #[test]
@@ -372,11 +373,11 @@ mod tests {
         table.add(entry("10.1.0.0/16", Some("10.0.0.3"), 4, 6));
         table.add(entry("10.1.1.1/32", None, 5, 1));
         table.add(entry("::/0", Some("fe80::1"), 6, 1));
-        assert_eq!(hop(&table, "8.8.8.8"), Some((1, 5)));
-        assert_eq!(hop(&table, "10.2.0.1"), Some((2, 9)));
-        assert_eq!(hop(&table, "10.1.0.1"), Some((4, 6)));
-        assert_eq!(hop(&table, "10.1.1.1"), Some((5, 1)));
-        assert_eq!(hop(&table, "2001:db8::1"), Some((6, 1)));
+        assert_eq!(hop(&mut table, "8.8.8.8"), Some((1, 5)));
+        assert_eq!(hop(&mut table, "10.2.0.1"), Some((2, 9)));
+        assert_eq!(hop(&mut table, "10.1.0.1"), Some((4, 6)));
+        assert_eq!(hop(&mut table, "10.1.1.1"), Some((5, 1)));
+        assert_eq!(hop(&mut table, "2001:db8::1"), Some((6, 1)));
         let through =
             table.fib().lookup("10.1.0.1".parse().unwrap(), Some(IfaceId(1)), || None).unwrap();
         assert_eq!(through.way.iface, IfaceId(1));
@@ -392,14 +393,14 @@ mod tests {
         let before = table.generation();
         table.on_hop_failed(Instant(1), &router("10.0.0.1"));
         assert!(table.generation() > before);
-        assert_eq!(hop(&table, "8.8.8.8"), Some((1, 2)));
+        assert_eq!(hop(&mut table, "8.8.8.8"), Some((1, 2)));
         table.on_hop_known(&router("10.0.0.1"));
-        assert_eq!(hop(&table, "8.8.8.8"), Some((1, 1)));
+        assert_eq!(hop(&mut table, "8.8.8.8"), Some((1, 1)));
         let all = "0.0.0.0/0".parse().unwrap();
         assert_eq!(table.remove(all, |route| route.metric == 1), 1);
-        assert_eq!(hop(&table, "8.8.8.8"), Some((1, 2)));
+        assert_eq!(hop(&mut table, "8.8.8.8"), Some((1, 2)));
         assert_eq!(table.remove(all, |_| true), 1);
-        assert_eq!(hop(&table, "8.8.8.8"), None);
+        assert_eq!(hop(&mut table, "8.8.8.8"), None);
         table.on_hop_failed(Instant(1), &router("10.0.0.2"));
         assert!(!table.has_failed(&router("10.0.0.2")), "no route leads through it");
     }
@@ -427,7 +428,7 @@ mod tests {
         let mut table = table();
         table.add(entry("10.0.0.0/8", None, 1, 1));
         table.add(entry("10.0.0.0/8", None, 1, 3));
-        assert_eq!(hop(&table, "10.0.0.1"), Some((1, 3)));
+        assert_eq!(hop(&mut table, "10.0.0.1"), Some((1, 3)));
         assert_eq!(table.list.values().count(), 1);
         // What changes nothing makes nobody look again.
         let before = table.generation();
@@ -494,6 +495,11 @@ mod tests {
                     let best = matching.iter().map(|route| rank(route)).min();
                     let found = fib.lookup(dst, iface, || None).map(|choice| choice.way);
                     prop_assert_eq!(found.is_some(), best.is_some());
+                    if let (IpAddr::V4(v4), None) = (dst, iface) {
+                        let mut flat = [None];
+                        fib.find_all(&[v4.to_bits()], &mut flat);
+                        prop_assert_eq!(flat[0].map(|ways| ways[0]), found);
+                    }
                     let is_it = |route: &&RouteEntry| {
                         Some(rank(route)) == best && found.is_some_and(|way| is_by(&way, route))
                     };
@@ -512,7 +518,7 @@ mod tests {
             table.add(entry("0.0.0.0/0", Some("10.0.0.99"), 1, 5));
             for (n, (what, router)) in steps.into_iter().enumerate() {
                 let hop = IpAddr::from([10, 0, 0, router]);
-                let before = spread(&table);
+                let before = spread(&mut table);
                 match what {
                     0 => {
                         table.add(entry("0.0.0.0/0", Some(&hop.to_string()), 1, 5));
@@ -524,7 +530,7 @@ mod tests {
                     2 => table.on_hop_failed(Instant(n as u64 + 1), &(IfaceId(1), hop)),
                     _ => table.on_hop_known(&(IfaceId(1), hop)),
                 }
-                for (before, after) in before.iter().zip(spread(&table)) {
+                for (before, after) in before.iter().zip(spread(&mut table)) {
                     let moved = before.next_hop != after.next_hop;
                     let is_its_own = [before.next_hop, after.next_hop].contains(&Some(hop));
                     prop_assert!(!moved || is_its_own, "{before:?} {after:?}");
@@ -625,6 +631,11 @@ mod tests {
                         None => expected.is_empty(),
                     };
                     prop_assert!(is_expected, "to {}: {:?}, not {:?}", dst, found, expected);
+                    if let IpAddr::V4(v4) = dst {
+                        let mut flat = [None];
+                        fib.find_all(&[v4.to_bits()], &mut flat);
+                        prop_assert_eq!(flat[0].is_none(), expected.is_empty());
+                    }
                     if n % 7 == 0 && old.len() < 20 {
                         old.push((fib.clone(), dst, found.map(|found| found.0)));
                     }

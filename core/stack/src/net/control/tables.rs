@@ -58,7 +58,7 @@ impl Control {
             forwards: config.forwarding.is_some(),
             counters: ControlCounters::default(),
             ifaces: Vec::new(),
-            routes: RouteTable::new(tables),
+            routes: RouteTable::new(tables, config.forwarding.is_some()),
             neighbors: Neighbors::new(tables, config.neighbors()),
             schedule: Schedule::default(),
             interface_ids: Keyed(keys.interface_ids),

@@ -18,7 +18,7 @@ use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol, Segmentation};
 use towpath_tcp::Instant;
 use towpath_wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM_OFFSET;
 use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
-use towpath_wire::{addr, checksum, ethernet, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
+use towpath_wire::{addr, checksum, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
 
 use super::offload::{self, Cut};
 use super::receive::IpPacket;
@@ -139,31 +139,12 @@ impl Data {
         Ok(((out, router.unwrap_or(ip.dst)), mtu))
     }
 
-    /// Looks routes up for a batch of packets before the first is forwarded. Look-ups that do not
-    /// wait for each other wait for memory at the same time, as those of single packets cannot.
-    pub(in crate::net) fn look_ahead(&mut self, iface: IfaceId, packets: &Batch) {
-        self.ahead.clear();
-        if self.forwarding.is_none() {
-            return;
-        }
-        let at = if self.has_neighbors(iface) { ethernet::HEADER_LEN } else { 0 };
-        let fib = &self.snapshot.fib;
-        let look = |packet: &Packet| {
-            let (src, dst) = ends(packet.linear().get(at..)?)?;
-            Some(((src, dst), fib.best_between(src, dst)))
-        };
-        self.ahead.extend(packets.iter().filter_map(look));
-    }
-
-    /// The best route, which may have been looked up ahead. Packets that are for this host took
-    /// none.
+    /// The best route, which may have been looked up ahead.
     fn looked_up(&mut self, ends: (IpAddr, IpAddr)) -> Option<Choice> {
-        while let Some((ahead, choice)) = self.ahead.pop_front() {
-            if ahead == ends {
-                return choice;
-            }
+        match self.looked.take() {
+            Some((ahead, choice)) if ahead == ends => choice,
+            _ => self.snapshot.fib.best_between(ends.0, ends.1),
         }
-        self.snapshot.fib.best_between(ends.0, ends.1)
     }
 
     /// Whether the routes let a packet from `src` come in by `iface`.
@@ -171,7 +152,7 @@ impl Data {
     //# A router SHOULD IMPLEMENT the ability to filter traffic based on a
     //# comparison of the source address of a packet and the forwarding table
     //# for a logical interface on which the packet was received.
-    fn may_come_by(&self, iface: IfaceId, src: IpAddr) -> bool {
+    pub(super) fn may_come_by(&self, iface: IfaceId, src: IpAddr) -> bool {
         let check = self.forwarding.map_or(SourceCheck::Off, |settings| settings.source_check);
         if check == SourceCheck::Off {
             return true;
@@ -301,7 +282,7 @@ impl Data {
 
 /// Source and destination of what may be an IP packet.
 /// A guess, by which nothing but a look-up goes.
-fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
+pub(super) fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     const SOURCE_AT: [usize; 2] = [12, 8];
     match bytes.first()? >> 4 {
         4 => {
@@ -456,6 +437,14 @@ fn lower_ttl(header: &mut [u8]) {
         header[HOP_LIMIT_AT] -= 1;
         return;
     }
+    if let Some(header) = header.first_chunk_mut() {
+        lower_ttl_v4(header);
+    }
+}
+
+/// The same of a packet of IPv4.
+#[inline]
+pub(super) fn lower_ttl_v4(header: &mut [u8; ipv4::HEADER_LEN]) {
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     // The TTL is the upper half of its word.
     let (sum, old) = (word(10), word(TTL_AT));

@@ -15,7 +15,7 @@ use towpath_filter::{Action, Fields, Hook, Judgement};
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::tcp::{self, Flags};
-use towpath_wire::{IpProtocol, ipv6, ipv6_ext, ndp};
+use towpath_wire::{IpProtocol, ipv4, ipv6, ipv6_ext, ndp};
 
 use super::receive::IpPacket;
 use super::report::{Offender, Report, Unreachable};
@@ -59,11 +59,11 @@ impl Data {
         }
         let len = ip.end - ip.ip_offset;
         if hooks.contains(Hook::Prerouting) {
-            self.judge(now, &fields, Hook::Prerouting, len)?;
+            self.judge(now, &mut fields, Hook::Prerouting, len)?;
         }
         let verdict = self.verdict(iface, (ip.src, ip.dst), link_group);
         if hooks.contains(Hook::Input) && matches!(verdict, Verdict::Local { .. }) {
-            self.judge(now, &fields, Hook::Input, len)?;
+            self.judge(now, &mut fields, Hook::Input, len)?;
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Data {
         (fields.iface_in, fields.iface_out) = (Some(iface.0), Some(out.0));
         for hook in [Hook::Forward, Hook::Postrouting] {
             if hooks.contains(hook) {
-                self.judge(now, &fields, hook, ip.end - ip.ip_offset)?;
+                self.judge(now, &mut fields, hook, ip.end - ip.ip_offset)?;
             }
         }
         Ok(())
@@ -116,26 +116,27 @@ impl Data {
         read_transport(&mut fields, packet.linear());
         for hook in [Hook::Output, Hook::Postrouting] {
             if hooks.contains(hook) {
-                self.judge(now, &fields, hook, packet.len())?;
+                self.judge(now, &mut fields, hook, packet.len())?;
             }
         }
         Ok(())
     }
 
-    fn judge(
+    #[inline]
+    pub(super) fn judge(
         &mut self,
         now: Instant,
-        fields: &Fields,
+        fields: &mut Fields,
         hook: Hook,
         len: usize,
     ) -> Result<(), Refused> {
         let Some(set) = &self.snapshot.rules else { return Ok(()) };
-        let fields = Fields { hook, ..*fields };
-        let judgement = set.rules().judge(&fields);
+        fields.hook = hook;
+        let judgement = set.rules().judge(fields);
         let counters = set.counters(self.shard);
         counters.on_judged(hook, &judgement, len);
         if judgement.log && counters.is_log_due(set.rules(), &judgement, now.0) {
-            self.log(fields, judgement, len);
+            self.log(*fields, judgement, len);
         }
         match judgement.action {
             Action::Accept => Ok(()),
@@ -279,8 +280,31 @@ fn fields_of(packet: &Packet, ip: &IpPacket) -> Fields {
         iface_out: None,
     };
     if ip.fragment.is_none_or(|piece| piece.offset == 0) {
-        read_transport(&mut fields, packet.linear().get(offset..).unwrap_or_default());
+        // Padding behind the packet is no part of its transport header.
+        let linear = packet.linear();
+        let end = ip.end.min(linear.len());
+        read_transport(&mut fields, linear.get(offset..end).unwrap_or_default());
     }
+    fields
+}
+
+/// The same of a packet that starts with an IPv4 header without options, and is no fragment.
+#[inline]
+pub(super) fn fields_of_plain_v4(bytes: &[u8]) -> Fields {
+    let (header, transport) = bytes.split_first_chunk().unwrap_or((&[0; ipv4::HEADER_LEN], &[]));
+    let (words, _) = header.as_chunks::<4>();
+    let mut fields = Fields {
+        hook: Hook::Prerouting,
+        src: IpAddr::from(words[3]),
+        dst: IpAddr::from(words[4]),
+        protocol: words[2][1],
+        ports: None,
+        tcp_flags: 0,
+        icmp: None,
+        iface_in: None,
+        iface_out: None,
+    };
+    read_transport(&mut fields, transport);
     fields
 }
 

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has what both use.
-//! `forward` sends packets to other hosts on, with `option_stamp` and `refragment`. Rules judge
-//! packets in `hooks`.
+//! `forward` sends packets to other hosts on, with `option_stamp` and `refragment`, and `transit`
+//! those of a batch that need no second look, by `plans`. Rules judge packets in `hooks`.
 //! `verdict` says what becomes of what comes in, `way` which way a packet goes, `mtu` how big it may be. `next_hop`
 //! has what goes in front of the packets to each neighbour, and what waits for one; `output` is the queue in front of a
 //! device; `orders` has what control tells.
@@ -36,12 +36,14 @@ mod offload;
 mod option_stamp;
 mod orders;
 mod output;
+mod plans;
 mod reassembly;
 mod receive;
 mod refragment;
 mod report;
 mod send;
 mod tables;
+mod transit;
 mod verdict;
 mod way;
 

@@ -74,6 +74,31 @@ impl From<DropReason> for Refused {
     }
 }
 
+impl IpPacket {
+    /// The headers of a packet whose IPv4 header at `at` is valid, has no options and is of no
+    /// fragment.
+    #[inline]
+    pub(super) fn of_plain_v4(packet: &Packet, at: usize) -> Option<Self> {
+        let (header, len) = ipv4::Header::parse_quoted(packet.linear().get(at..)?).ok()?;
+        Some(Self::of_v4(&header, at, len, None))
+    }
+
+    #[inline]
+    fn of_v4(header: &ipv4::Header, at: usize, header_len: usize, fragment: Option<Piece>) -> Self {
+        Self {
+            src: header.src.into(),
+            dst: header.dst.into(),
+            protocol: header.protocol,
+            ttl: header.ttl,
+            tos: header.tos,
+            ip_offset: at,
+            offset: at + header_len,
+            end: at + usize::from(header.total_len),
+            fragment,
+        }
+    }
+}
+
 impl Data {
     /// Receives one packet of the device of `iface`. `None`: it is for control, was consumed here (an answered
     /// ping, a fragment), or was dropped and counted.
@@ -418,17 +443,7 @@ fn read_ipv4(packet: &Packet, at: usize, looped: bool) -> Result<IpPacket, Refus
         ident: u32::from(header.ident),
         next_header: None,
     });
-    let ip = IpPacket {
-        src: header.src.into(),
-        dst: header.dst.into(),
-        protocol: header.protocol,
-        ttl: header.ttl,
-        tos: header.tos,
-        ip_offset: at,
-        offset: at + header_len,
-        end: at + total_len,
-        fragment,
-    };
+    let ip = IpPacket::of_v4(&header, at, header_len, fragment);
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
     //# a TCP implementation MUST ignore options that it does not understand (MUST-50).
     if header.options.is_empty() {

@@ -1,6 +1,5 @@
 //! What the data part consists of. What it does with that is in the files that add to [`Data`].
 
-use core::net::IpAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -12,10 +11,10 @@ use super::ident::Idents;
 use super::mtu::PathMtus;
 use super::next_hop::NextHops;
 use super::output::Output;
+use super::plans::{Looked, Plans};
 use super::reassembly::Reassembly;
 use crate::drop::DropReason;
 use crate::net::config::{Forwarding, NetConfig};
-use crate::net::fib::Choice;
 use crate::net::hash::{Cheap, Keyed, Random};
 use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
@@ -55,9 +54,10 @@ pub(in crate::net) struct Data {
     pub(in crate::net) dropped: VecDeque<Dropped>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
     pub(in crate::net) punts: VecDeque<Punt>,
-    /// Routes of the next packets of a batch by their sources and destinations, as `snapshot` has
-    /// them.
-    pub(super) ahead: VecDeque<((IpAddr, IpAddr), Option<Choice>)>,
+    /// Plans for the next packets of a batch, made by `snapshot`.
+    pub(super) plans: Plans,
+    /// Route of the next packet, as `snapshot` has it.
+    pub(super) looked: Option<Looked>,
 }
 
 impl Data {
@@ -91,7 +91,8 @@ impl Data {
             dropped: VecDeque::new(),
             errors: VecDeque::new(),
             punts: VecDeque::new(),
-            ahead: VecDeque::new(),
+            plans: Plans::default(),
+            looked: None,
         }
     }
 
@@ -100,7 +101,8 @@ impl Data {
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
             self.snapshot = Arc::clone(snapshot);
-            self.ahead.clear();
+            self.plans.clear();
+            self.looked = None;
             let count = self.snapshot.host.links.len();
             self.outputs.resize_with(count, Output::default);
             self.traffic.resize(count, Traffic::default());

@@ -3,12 +3,12 @@
 
 use super::*;
 
-const TUN: IfaceId = IfaceId(2);
+pub(super) const TUN: IfaceId = IfaceId(2);
 const TUN_MTU: u32 = 1300;
 const FAR_V4: &str = "192.0.2.9";
 const FAR_V6: &str = "2001:db8::9";
 
-fn router_with(forwarding: Forwarding, offloads: Offloads) -> Host {
+pub(super) fn router_with(forwarding: Forwarding, offloads: Offloads) -> Host {
     let now = Instant(1_000_000_000);
     let forwarding = Some(forwarding);
     let config = NetConfig { trace_drops: true, forwarding, ..NetConfig::default() };
