@@ -437,6 +437,11 @@ impl Client {
         let _ = self.call_at(end, &request);
     }
 
+    /// [`Self::command`], which the engine has carried out when this returns.
+    pub(crate) fn command_answered(&self, command: &Command) {
+        self.command_by_call(self.end(command.slot), command);
+    }
+
     /// [`Self::command`] about a socket: `op` of [`towpath_shm::layout::op`], which says what `a`
     /// and `b` are.
     pub fn socket_command(&self, socket: Socket, op: u32, a: u32, b: u64) {

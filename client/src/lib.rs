@@ -6,7 +6,8 @@
 //! - [`descriptors`]: which of the process's descriptor numbers are sockets of ours;
 //! - [`Client`]: the attachment, its calls (answered) and commands (not answered);
 //! - [`Socket`]: a socket by slot and generation, and what state it is in ([`Socket::readiness`]);
-//! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections;
+//! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections; [`urgent`]:
+//!   urgent bytes of a stream;
 //! - [`wait`]: sleeping until one of them can go on; [`interrupt`]: what ends that before;
 //! - [`reactor`]: sleeping until one of many can;
 //! - [`wheel`]: an engine in this very process, which threads turn that wait;
@@ -38,6 +39,7 @@ pub mod listener;
 pub mod reactor;
 pub mod stream;
 pub mod syscall;
+pub mod urgent;
 pub mod wait;
 pub mod wheel;
 

@@ -546,7 +546,8 @@ impl Watch {
 fn mask_of(bits: u8) -> u32 {
     let mut mask = 0;
     if bits & event::RX != 0 {
-        mask |= ready::IN;
+        // As `sock_def_readable`: an announced urgent byte may be among them.
+        mask |= ready::IN | ready::PRI;
     }
     if bits & event::TX != 0 {
         mask |= ready::OUT;
@@ -556,6 +557,9 @@ fn mask_of(bits: u8) -> u32 {
     }
     if bits & event::ERROR != 0 {
         mask |= ready::ERR | ready::IN | ready::OUT;
+    }
+    if bits & event::PRI != 0 {
+        mask |= ready::PRI | ready::IN;
     }
     if bits & event::HUP != 0 {
         mask |= ready::HUP | ready::IN | ready::OUT | ready::RDHUP;

@@ -13,6 +13,8 @@ pub struct Socket {
 pub mod ready {
     /// POLLIN and POLLRDNORM.
     pub const IN: u32 = 0x41;
+    /// POLLPRI: urgent data.
+    pub const PRI: u32 = 2;
     /// POLLOUT and POLLWRNORM.
     pub const OUT: u32 = 0x104;
     /// POLLWRBAND, which a datagram socket says with POLLOUT.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_ring::program_fifo;
+use towpath_ring::{program_fifo, urgent};
 use towpath_shm::layout::{DatagramHeader, Slot, flags, shut};
 
 use crate::Error;
@@ -33,7 +33,7 @@ pub(crate) fn no_more_output(slot: &Slot) -> bool {
 
 /// What a stream is ready for.
 pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
-    use ready::{ERR, HUP, IN, OUT, RDHUP};
+    use ready::{ERR, HUP, IN, OUT, PRI, RDHUP};
     let seen = slot.flags.load(Acquire);
     let mut mask = 0;
     if slot.error.load(Acquire) != 0 {
@@ -55,6 +55,9 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
         mask |= IN | RDHUP;
     } else if readable(slot) {
         mask |= IN;
+    }
+    if seen & flags::URGENT != 0 && urgent::is_pending(slot) {
+        mask |= PRI;
     }
     if no_output || writable(slot) {
         mask |= OUT;
@@ -96,6 +99,9 @@ pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
 fn readable(slot: &Slot) -> bool {
     let unread = program_fifo::unread(slot);
     let low_water = slot.rcvlowat.load(Relaxed).max(1);
+    if unread > 0 && urgent::is_marked(slot) {
+        return unread >= low_water.saturating_add(urgent::hidden(slot));
+    }
     // Half full counts as well: a receive FIFO that is smaller than SO_RCVLOWAT could never reach
     // the mark.
     unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use towpath_ring::urgent::is_marked;
 use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{Slot, flags, op, setting};
 
 use crate::access::{Entrance, lock_input};
 use crate::buffer::{fill, peek};
 use crate::state::{may_have_more, no_more_input, no_more_output, take_error};
+use crate::urgent::{Target, recv_marked};
 use crate::{Buffer, Client, Error, Socket};
 
 /// What becomes of the connection's error when nothing is unread.
@@ -51,6 +53,18 @@ pub unsafe fn recv(
         let done = unsafe { peek(client, slot, keep.unwrap_or(0), usize::MAX, buffers) };
         if done == 0 {
             break;
+        }
+        // Behind the count: a mark is published before the bytes that follow it.
+        if is_marked(slot) {
+            // SAFETY: as above.
+            let (done, tell) = unsafe { recv_marked(client, slot, Target::Buffers(buffers), keep) };
+            if tell {
+                client.socket_command(socket, op::RX_SPACE, 0, 0);
+            }
+            if done == 0 {
+                break;
+            }
+            return Ok(done);
         }
         let taken = if keep.is_some() {
             program_fifo::peeked_from(slot, start)
@@ -132,20 +146,25 @@ pub fn discard(
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let end = End::of(slot);
     let (n, tell) = loop {
+        if program_fifo::unread(slot) > 0 && is_marked(slot) {
+            // SAFETY: no buffers.
+            break unsafe { recv_marked(client, slot, Target::Nowhere(n), None) };
+        }
         let start = program_fifo::start(slot);
         let n = u32::try_from(n).unwrap_or(u32::MAX).min(program_fifo::unread(slot));
         if n == 0 {
             return why_nothing(slot, end, on_error);
         }
         if let Some(tell) = program_fifo::consume_from(slot, start, n) {
-            break (n, tell);
+            break (n as usize, tell);
         }
     };
+    let nothing = (n == 0).then(|| why_nothing(slot, end, on_error));
     drop(guard);
     if tell {
         client.socket_command(socket, op::RX_SPACE, 0, 0);
     }
-    Ok(n as usize)
+    nothing.unwrap_or(Ok(n))
 }
 
 /// How many of `n` bytes behind the first `skip` could be read now, which stay (MSG_PEEK with
@@ -160,7 +179,14 @@ pub fn measure(client: &Client, socket: Socket, skip: u32, n: usize) -> Result<u
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let end = End::of(slot);
-    match n.min(program_fifo::unread(slot).saturating_sub(skip) as usize) {
+    let there = match program_fifo::unread(slot).saturating_sub(skip) {
+        1.. if is_marked(slot) => {
+            // SAFETY: no buffers.
+            unsafe { recv_marked(client, slot, Target::Nowhere(n), Some(skip)) }.0
+        }
+        there => there as usize,
+    };
+    match n.min(there) {
         0 => why_nothing(slot, end, OnError::Tell),
         n => Ok(n),
     }
@@ -168,7 +194,10 @@ pub fn measure(client: &Client, socket: Socket, skip: u32, n: usize) -> Result<u
 
 /// Unread bytes (FIONREAD); 0 also when the socket is gone.
 pub fn unread(client: &Client, socket: Socket) -> usize {
-    client.slot(socket).map_or(0, |slot| program_fifo::unread(slot) as usize)
+    client.slot(socket).map_or(0, |slot| match program_fifo::unread(slot) {
+        1.. if is_marked(slot) => towpath_ring::urgent::readable(slot) as usize,
+        unread => unread as usize,
+    })
 }
 
 /// Queues bytes `skip..` of `buffers`, as many as there is room for. `more`: further bytes follow
@@ -218,14 +247,7 @@ pub unsafe fn send(
             }
             Ok(n as usize)
         }
-        Appended::NoRoom => {
-            if slot.tx_cap.load(Acquire) == 0 || may_have_more(slot) {
-                client.socket_command(socket, op::TX_WINDOW, 0, 0);
-            }
-            // It may have been closed since the first look, and then no event comes any more.
-            check_sendable(client, socket, slot)?;
-            Err(Error::WouldBlock)
-        }
+        Appended::NoRoom => Err(no_room(client, socket, slot)),
         Appended::Interrupting => Err(Error::Interrupting),
         Appended::Dead => Err(Error::Dead),
     }
@@ -246,7 +268,16 @@ pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     })
 }
 
-fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Error> {
+/// There was no room: asks for memory where that can help.
+pub(crate) fn no_room(client: &Client, socket: Socket, slot: &Slot) -> Error {
+    if slot.tx_cap.load(Acquire) == 0 || may_have_more(slot) {
+        client.socket_command(socket, op::TX_WINDOW, 0, 0);
+    }
+    // The socket may have been closed since the first look, and then no event comes any more.
+    check_sendable(client, socket, slot).err().unwrap_or(Error::WouldBlock)
+}
+
+pub(crate) fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Error> {
     let seen = slot.flags.load(Acquire);
     if seen & flags::CONNECTING != 0 {
         return Err(Error::WouldBlock);

@@ -245,6 +245,8 @@ pub(crate) struct EngineCounters {
     pub events_turn_max: u64,
     /// Times that threads asleep on a socket were woken, a system call each.
     pub wakes: u64,
+    /// SIGURGs sent to owners of sockets.
+    pub signals: u64,
     /// Slots looked at for lists of sockets.
     pub slots_listed: u64,
     /// Reports that found a full error queue.
@@ -294,6 +296,7 @@ impl EngineCounters {
             events,
             events_turn_max,
             wakes,
+            signals,
             slots_listed,
             errors_lost,
             unexpected,
@@ -325,6 +328,7 @@ impl EngineCounters {
             ("events", events),
             ("events_turn_max", events_turn_max),
             ("wakes", wakes),
+            ("signals", signals),
             ("slots_listed", slots_listed),
             ("errors_lost", errors_lost),
             ("unexpected", unexpected),

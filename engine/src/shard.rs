@@ -37,6 +37,7 @@ pub(crate) mod tcp_info;
 mod tell;
 mod told;
 mod turn;
+mod urgent;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

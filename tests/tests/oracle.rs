@@ -28,7 +28,7 @@ programs! {
     identity ioctls limit linger listeners many masks messages modules multicast names nonblocking
     null_pointers options options_rare peeking poll_room poll_select ports printing queue_sizes
     receive_flags reset rights sandbox segments sendfile_more settings_in_order shutdown signals
-    spawn tcp_options timeouts transfer udp udp_shared unconnected vectors waiting
+    spawn tcp_options timeouts transfer udp udp_shared unconnected urgent vectors waiting
 }
 
 /// A program that nobody runs would be no test.

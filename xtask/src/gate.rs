@@ -55,6 +55,7 @@ const SMOKE: &[&str] = &[
     "proxy",
     "proxy_run",
     "proxy_bad_days",
+    "urgent",
 ];
 
 /// Runs all of it, or up to the first step that fails, of which all failures are shown.

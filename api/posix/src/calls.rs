@@ -59,11 +59,11 @@ pub const CALLS: &[Call] = &[
     works("read write readv writev", ""),
     works(
         "recv recvfrom recvmsg recvmmsg",
-        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, MSG_ERRQUEUE (datagrams). MSG_OOB: EINVAL on TCP, EOPNOTSUPP on ping sockets, ignored with UDP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, SO_RXQ_OVFL, IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
+        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, MSG_ERRQUEUE (datagrams). MSG_OOB on TCP, with the mark at which reads stop; EOPNOTSUPP on ping sockets, ignored with UDP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, SO_RXQ_OVFL, IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
     ),
     works(
         "send sendto sendmsg sendmmsg",
-        "MSG_DONTWAIT, MSG_MORE (TCP, UDP), MSG_NOSIGNAL; otherwise SIGPIPE as on Linux. MSG_OOB: ignored with UDP over IPv6, otherwise EOPNOTSUPP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; other ones of these levels and SOL_SOCKET: EINVAL",
+        "MSG_DONTWAIT, MSG_MORE (TCP, UDP), MSG_NOSIGNAL; otherwise SIGPIPE as on Linux. MSG_OOB (TCP; ignored with UDP over IPv6, otherwise EOPNOTSUPP). Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; other ones of these levels and SOL_SOCKET: EINVAL",
     ),
     works(
         "__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk",
@@ -85,11 +85,11 @@ pub const CALLS: &[Call] = &[
     works("getsockopt setsockopt", "see the options below; others ENOPROTOOPT"),
     works(
         "fcntl fcntl64",
-        "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN, F_GETOWN_EX, F_SETOWN_EX (not of a thread). O_ASYNC, and any signal with F_SETSIG: EINVAL, there is no SIGIO",
+        "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN, F_GETOWN_EX, F_SETOWN_EX (not of a thread): whom SIGURG goes to, if it is a process of the run or a group with one. O_ASYNC, and any signal with F_SETSIG: EINVAL, there is no SIGIO",
     ),
     works(
         "ioctl",
-        "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK (0), FIOGETOWN, FIOSETOWN, SIOCGPGRP, SIOCSPGRP, SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFDSTADDR, SIOCGIFBRDADDR, SIOCGIFTXQLEN (1000), SIOCGIFMETRIC and SIOCGIFMAP (0). SIOCETHTOOL: EOPNOTSUPP. What would change an interface: EPERM. Others: ENOTTY, also SIOCGSTAMP, for good: SO_TIMESTAMP tells the time of each datagram with the datagram",
+        "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK, FIOGETOWN, FIOSETOWN, SIOCGPGRP, SIOCSPGRP, SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFDSTADDR, SIOCGIFBRDADDR, SIOCGIFTXQLEN (1000), SIOCGIFMETRIC and SIOCGIFMAP (0). SIOCETHTOOL: EOPNOTSUPP. What would change an interface: EPERM. Others: ENOTTY, also SIOCGSTAMP, for good: SO_TIMESTAMP tells the time of each datagram with the datagram",
     ),
     works(
         "close dup dup2 dup3 close_range closefrom",

@@ -252,7 +252,7 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
             slot.file_flags.store((arg as i32 & SETTABLE) as u32, Relaxed);
             0
         }),
-        // Whom to signal, if there were signals.
+        // Whom to signal (SIGURG).
         libc::F_GETOWN => Ok(handle.slot.owner.load(Relaxed)),
         libc::F_SETOWN => set_owner(&handle, arg as i32).map(|()| 0),
         F_GETOWN_EX | F_SETOWN_EX if arg == 0 => fail(libc::EFAULT),

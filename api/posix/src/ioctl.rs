@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_client::{datagram, stream};
+use towpath_client::{datagram, stream, urgent};
 use towpath_shm::control::Interface;
 use towpath_shm::layout::{Kind, RawAddr};
 
@@ -71,7 +71,9 @@ pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) ->
                 descriptor::fcntl(posix, fd, libc::F_SETOWN, owner as usize)
             }
         }
-        SIOCATMARK if handle.is_tcp() => put(0),
+        SIOCATMARK if handle.is_tcp() => {
+            put(urgent::is_at_mark(handle.client, handle.socket).into())
+        }
         libc::FIONBIO => {
             // SAFETY: as above.
             let on = unsafe { (arg as *const i32).read_unaligned() } != 0;

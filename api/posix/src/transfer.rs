@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::stream::OnError;
-use towpath_client::{Buffer, Error, datagram, stream};
+use towpath_client::{Buffer, Error, datagram, stream, urgent};
 use towpath_shm::control::call;
 use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, option_bit};
 
@@ -108,7 +108,10 @@ pub unsafe fn recv(
     }
     let patience = handle.recv_patience(flags & libc::MSG_DONTWAIT != 0);
     match handle.kind() {
-        Kind::Stream if flags & libc::MSG_OOB != 0 => fail(libc::EINVAL),
+        // SAFETY: the caller's promise.
+        Kind::Stream if flags & libc::MSG_OOB != 0 => unsafe {
+            recv_urgent(&handle, buffers, flags)
+        },
         // SAFETY: the caller's promise.
         Kind::Stream => unsafe { recv_stream(&handle, buffers, flags, patience) },
         Kind::Listener => fail(libc::ENOTCONN),
@@ -117,6 +120,25 @@ pub unsafe fn recv(
         // SAFETY: as above.
         _ => unsafe { recv_datagram(&handle, buffers, flags, patience) },
     }
+}
+
+/// The urgent byte of a stream, as `tcp_recv_urg`. Never waits, whether the socket does or not.
+///
+/// # Safety
+/// As for [`recv`].
+unsafe fn recv_urgent(handle: &Handle, buffers: &[Buffer], flags: i32) -> Result<Arrival> {
+    let keep = flags & libc::MSG_PEEK != 0;
+    let Some(byte) = urgent::recv(handle.client, handle.socket, keep)? else {
+        return Ok(Arrival::default());
+    };
+    let Some(place) = buffers.iter().find(|buffer| buffer.len > 0) else {
+        return Ok(Arrival { flags: libc::MSG_OOB | libc::MSG_TRUNC, ..Arrival::default() });
+    };
+    if flags & libc::MSG_TRUNC == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { place.at.write(byte) };
+    }
+    Ok(Arrival { len: 1, flags: libc::MSG_OOB, ..Arrival::default() })
 }
 
 /// # Safety
@@ -136,6 +158,8 @@ unsafe fn recv_stream(
         0 => wanted.min(handle.slot.rcvlowat.load(Relaxed) as usize),
         _ => wanted,
     };
+    // Nor does it go on behind the mark of urgent data.
+    let stops = |n: usize| urgent::stops_at(client, socket, u32::try_from(n).unwrap_or(u32::MAX));
     if keep {
         let look = || {
             let skip = peek_offset(handle);
@@ -148,7 +172,7 @@ unsafe fn recv_stream(
             }
         };
         let len = handle.blocking(patience, || match look() {
-            Ok(n) if n > 0 && n < enough && !ended(handle) => Err(Error::WouldBlock),
+            Ok(n) if n > 0 && n < enough && !ended(handle) && !stops(n) => Err(Error::WouldBlock),
             result => result,
         });
         let len = len.or_else(|why| match why {
@@ -170,7 +194,7 @@ unsafe fn recv_stream(
     };
     let mut len = handle.blocking(patience, || take(buffers, wanted, OnError::Tell))?;
     let mut rest: Vec<Buffer> = Vec::new();
-    while len > 0 && len < enough {
+    while len > 0 && len < enough && !stops(0) {
         rest.clear();
         skip_into(buffers, len, &mut rest);
         match handle.blocking(patience, || take(&rest, wanted - len, OnError::Leave)) {
@@ -300,7 +324,7 @@ pub unsafe fn send(
     bind_any(&handle)?;
     check_pointers(buffers)?;
     let patience = handle.send_patience(flags & libc::MSG_DONTWAIT != 0);
-    if flags & libc::MSG_OOB != 0 && !ignores_urgent(&handle, to) {
+    if flags & libc::MSG_OOB != 0 && !takes_urgent(&handle, to) {
         return fail(libc::EOPNOTSUPP);
     }
     let more = flags & libc::MSG_MORE != 0 || is_corked(&handle);
@@ -324,11 +348,11 @@ pub unsafe fn send(
 }
 
 /// MSG_OOB is refused by udp_sendmsg, which udpv6_sendmsg calls for IPv4 peers, and by ping
-/// sockets; over IPv6 udpv6_sendmsg does not look at it. We have none on streams.
-fn ignores_urgent(handle: &Handle, to: Option<RawAddr>) -> bool {
+/// sockets; over IPv6 udpv6_sendmsg does not look at it.
+fn takes_urgent(handle: &Handle, to: Option<RawAddr>) -> bool {
     let over_v4 = || matches!(towards(handle, &to.unwrap_or_default()), Some(IpAddr::V4(_)));
     let family = handle.slot.family.load(Relaxed);
-    handle.kind() == Kind::Datagram && family == address::INET6 && !over_v4()
+    handle.is_tcp() || handle.kind() == Kind::Datagram && family == address::INET6 && !over_v4()
 }
 
 /// # Safety
@@ -345,7 +369,12 @@ unsafe fn send_stream(
     let mut done = 0;
     loop {
         // SAFETY: the caller's promise.
-        let attempt = || unsafe { stream::send(client, socket, buffers, done, more) };
+        let attempt = || unsafe {
+            match flags & libc::MSG_OOB {
+                0 => stream::send(client, socket, buffers, done, more),
+                _ => urgent::send(client, socket, buffers, done),
+            }
+        };
         // Looked at before: the engine may give memory right after an attempt that lacked it.
         let lacked = stream::lacks_memory(client, socket);
         let result = match attempt() {

@@ -52,6 +52,8 @@ pub(crate) struct Readiness {
     pub(crate) writable: bool,
     /// A short read need not be the last: a FIN, an error or urgent data may stand behind it.
     pub(crate) drain: bool,
+    /// Urgent data.
+    pub(crate) urgent: bool,
     /// The socket has an error.
     pub(crate) failed: bool,
 }
@@ -105,6 +107,7 @@ impl Events {
                 readable: has(EventFlags::IN),
                 writable: has(EventFlags::OUT),
                 drain: has(EventFlags::RDHUP | EventFlags::HUP | EventFlags::PRI),
+                urgent: has(EventFlags::PRI),
                 failed: has(EventFlags::ERR),
             };
             Some((Token::from_u64(event.data.u64())?, ready))

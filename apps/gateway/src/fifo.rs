@@ -234,6 +234,8 @@ pub(crate) struct FromProgram {
     fifo: Fifo,
     /// Bytes beyond `tail` up to which out-of-order ones may stand.
     ahead: u32,
+    /// Position of the last urgent byte that the host does not have yet.
+    mark: Option<u32>,
 }
 
 impl FromProgram {
@@ -243,17 +245,28 @@ impl FromProgram {
         if fifo.size == Size::Small {
             pool.count_small();
         }
-        Self { fifo, ahead: 0 }
+        Self { fifo, ahead: 0, mark: None }
     }
 
-    /// All in-order bytes.
-    pub(crate) fn peek(&self) -> Fragments {
-        self.fifo.fragments(self.fifo.head, self.fifo.len())
+    /// All in-order bytes that one call can take to the host, and whether they are urgent. The
+    /// urgent byte goes alone, and those before it without it.
+    pub(crate) fn peek(&self) -> (Fragments, bool) {
+        let len = self.fifo.len();
+        let ahead = self.mark.map(|mark| mark.wrapping_sub(self.fifo.head));
+        let (n, is_urgent) = match ahead.filter(|ahead| *ahead < len) {
+            Some(0) => (1, true),
+            Some(ahead) => (ahead, false),
+            None => (len, false),
+        };
+        (self.fifo.fragments(self.fifo.head, n), is_urgent)
     }
 
     /// Takes `n` of them off the front.
     pub(crate) fn consume(&mut self, n: u32) {
-        self.fifo.head = self.fifo.head.wrapping_add(n.min(self.fifo.len()));
+        let n = n.min(self.fifo.len());
+        // None, or no longer ahead.
+        self.mark = self.mark.filter(|mark| mark.wrapping_sub(self.fifo.head) >= n);
+        self.fifo.head = self.fifo.head.wrapping_add(n);
         if self.fifo.len() == 0 && self.ahead == 0 {
             self.fifo.give_back();
         }
@@ -290,6 +303,10 @@ impl RecvBuffer for FromProgram {
         let n = n.min(self.ahead);
         self.fifo.tail = self.fifo.tail.wrapping_add(n);
         self.ahead -= n;
+    }
+
+    fn mark_urgent(&mut self, offset: u32, _: Option<u8>) {
+        self.mark = Some(self.fifo.tail.wrapping_add(offset));
     }
 
     fn want_capacity(&mut self, bytes: u32) {
@@ -395,11 +412,35 @@ mod tests {
             assert_eq!(recv.unread(), 0);
             assert!(recv.write_at(0, &Payload::new(a, Fragments::empty())));
             recv.commit(chunk.len() as u32);
-            assert_eq!(bytes(&recv.peek()), chunk);
+            assert_eq!(bytes(&recv.peek().0), chunk);
             recv.consume(chunk.len() as u32);
         }
         let full = vec![1; FIFO_LEN as usize + 1];
         assert!(!recv.write_at(0, &Payload::new(&full, Fragments::empty())));
+    }
+
+    #[test]
+    fn an_urgent_byte_goes_alone() {
+        let mut recv = FromProgram::new(&FifoPool::default());
+        let come = |recv: &mut FromProgram, part: &[u8], mark: Option<u32>| {
+            mark.into_iter().for_each(|at| recv.mark_urgent(at, None));
+            assert!(recv.write_at(0, &Payload::new(part, Fragments::empty())));
+            recv.commit(part.len() as u32);
+        };
+        // Announced before it comes, and then again.
+        come(&mut recv, b"ab", Some(2));
+        assert_eq!((bytes(&recv.peek().0), recv.peek().1), (b"ab".to_vec(), false));
+        come(&mut recv, b"!cd?e", Some(3));
+        for (part, is_urgent) in [(&b"ab!cd"[..], false), (b"?", true), (b"e", false)] {
+            assert_eq!((bytes(&recv.peek().0), recv.peek().1), (part.to_vec(), is_urgent));
+            recv.consume(part.len() as u32);
+        }
+        // A short write leaves the mark where it is.
+        come(&mut recv, b"abc!", Some(3));
+        recv.consume(2);
+        assert_eq!(bytes(&recv.peek().0), b"c");
+        recv.consume(1);
+        assert!(recv.peek().1);
     }
 
     #[test]

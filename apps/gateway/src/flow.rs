@@ -43,6 +43,8 @@ pub(crate) struct Flow {
     /// A short read need not be the last: a FIN, an error or urgent data may stand behind it. Read
     /// until EAGAIN.
     pub(crate) drain: bool,
+    /// The host's socket has an urgent byte that was not read.
+    pub(crate) urgent: bool,
     pub(crate) host_side: HostSide,
     pub(crate) program_side: ProgramSide,
     /// When it has waited for long enough: its place in the table's `deadlines`.
@@ -153,6 +155,7 @@ impl Flow {
             readable: false,
             writable: false,
             drain: false,
+            urgent: false,
             host_side: HostSide::Open,
             program_side: ProgramSide::Open,
             expires_ns: None,
@@ -173,6 +176,7 @@ impl Flow {
     pub(crate) fn replace_host(&mut self, host: Fd) {
         self.host = host;
         (self.readable, self.writable, self.drain) = (false, false, false);
+        self.urgent = false;
         self.host_side = HostSide::Open;
     }
 
@@ -244,11 +248,17 @@ impl Flow {
         let mut moved = 0;
         let mut ended = false;
         let mut error = None;
+        let mut urgent_end = None;
         while self.readable && !ended && send.room() >= READ_ROOM_MIN {
-            let spare = send.spare();
+            let mut spare = send.spare();
             if spare.is_empty() {
                 error = Some(Errno::NOMEM);
                 break;
+            }
+            // The urgent byte is read alone: what is read from the mark on does not end there.
+            let is_urgent = self.urgent && sys::is_at_mark(self.host.as_fd());
+            if is_urgent {
+                spare = spare.slice(0, 1);
             }
             match sys::recv_stream(self.host.as_fd(), &spare) {
                 Ok(0) => {
@@ -259,6 +269,10 @@ impl Flow {
                 Ok(n) => {
                     send.commit(n as u32);
                     moved += n;
+                    if is_urgent {
+                        self.urgent = false;
+                        urgent_end = Some(send.len());
+                    }
                     // A short read emptied the socket, unless a FIN, an error or urgent data stands
                     // behind it.
                     self.readable = n as u32 == spare.len() || self.drain;
@@ -273,6 +287,9 @@ impl Flow {
         }
         send.trim();
         if moved > 0 {
+            if let Some(end) = urgent_end {
+                let _ = cx.stack.set_option(socket, SocketOption::UrgentEnd(end));
+            }
             cx.stack.send_ready(socket);
             cx.touched = true;
             cx.shared.counters.tcp_bytes_to_program += moved as u64;
@@ -312,9 +329,9 @@ impl Flow {
         let mut moved = 0;
         let mut result = Ok(());
         while self.writable && recv.unread() > 0 {
-            let unread = recv.peek();
+            let (unread, is_urgent) = recv.peek();
             let len = unread.len();
-            let sent = sys::send_stream(self.host.as_fd(), &unread);
+            let sent = sys::send_stream(self.host.as_fd(), &unread, is_urgent);
             // `consume` gives memory back, and the pool keeps none that something still points to.
             drop(unread);
             match sent {
@@ -415,7 +432,7 @@ pub(crate) fn open_towards_next(
 /// - TCP_NODELAY: the program's segments leave as it sends them.
 /// - SO_KEEPALIVE: a vanished peer is noticed some day, since the program's own keepalive ends at
 ///   the gateway.
-/// - SO_OOBINLINE: urgent bytes stay in their place, where programs find them.
+/// - SO_OOBINLINE: urgent bytes are read in their place, and become urgent ones of the stack there.
 pub(crate) fn prepare(host: &Fd) {
     reset(host);
     let _ = sockopt::set_tcp_nodelay(host, true);

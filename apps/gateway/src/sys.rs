@@ -64,10 +64,24 @@ pub(crate) struct QueuedError {
     pub(crate) len: usize,
 }
 
-/// Sends on a stream; returns how many bytes the kernel took.
-pub(crate) fn send_stream(fd: BorrowedFd<'_>, bytes: &Fragments) -> Result<usize, Errno> {
+/// Sends on a stream; returns how many bytes the kernel took. `is_urgent`: the last is urgent.
+pub(crate) fn send_stream(
+    fd: BorrowedFd<'_>,
+    bytes: &Fragments,
+    is_urgent: bool,
+) -> Result<usize, Errno> {
     let (mut iov, n) = iovecs(&[], bytes);
-    send_message(fd, &mut iov[..n], &mut Address::empty(), &mut Control::empty())
+    let flags = if is_urgent { libc::MSG_OOB } else { 0 };
+    send_message(fd, &mut iov[..n], &mut Address::empty(), &mut Control::empty(), flags)
+}
+
+/// Whether the next byte of a stream is urgent. A socket without marks says that none is.
+pub(crate) fn is_at_mark(fd: BorrowedFd<'_>) -> bool {
+    const SIOCATMARK: usize = 0x8905;
+    let mut answer: libc::c_int = 0;
+    let args = [fd.as_raw_fd() as usize, SIOCATMARK, (&raw mut answer).addr(), 0, 0, 0];
+    // SAFETY: the request writes an int, which outlives the call.
+    unsafe { syscall(libc::SYS_ioctl as usize, args) }.is_ok() && answer != 0
 }
 
 /// Sends one datagram, or several with [`Destination::segment`].
@@ -106,7 +120,7 @@ pub(crate) fn send_datagram(
     if let Some(size) = destination.segment {
         control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &size);
     }
-    send_message(fd, &mut iov[..n], &mut address, &mut control)
+    send_message(fd, &mut iov[..n], &mut address, &mut control, 0)
 }
 
 /// Receives from a stream into FIFO memory that nobody else uses; 0 is the end of the stream.
@@ -362,6 +376,7 @@ fn send_message(
     iov: &mut [libc::iovec],
     address: &mut Address,
     control: &mut Control,
+    flags: i32,
 ) -> Result<usize, Errno> {
     // SAFETY: a msghdr is plain integers and pointers, for which zero is a value.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -375,7 +390,7 @@ fn send_message(
         message.msg_control = control.bytes.as_mut_ptr().cast();
         message.msg_controllen = control.len as _;
     }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the iovecs point to a slice or to stretches of a mapping, which the callers' borrows
     // keep alive during the call. All other pointers are to the arguments.
     unsafe { transfer(libc::SYS_sendmsg, fd, &raw const message, flags) }

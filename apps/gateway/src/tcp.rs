@@ -198,6 +198,7 @@ impl TcpFlows {
         let ended = flow.host_side == HostSide::Ended;
         flow.readable |= !ended && (ready.readable || ready.drain || ready.failed);
         flow.writable |= ready.writable || ready.failed;
+        flow.urgent |= ready.urgent;
         flow.drain |= ready.drain || ready.failed;
         if ready.failed {
             flow.on_host_failed();

@@ -181,6 +181,11 @@ pub enum SocketEvent {
     Readable,
     /// Bytes were released from the send buffer, or sent from one of which little may be unsent.
     Writable,
+    /// The peer sent urgent data, or announced it: the receive buffer has its mark.
+    Urgent {
+        /// The mark is another one than before: SIGURG is due.
+        is_new: bool,
+    },
     /// The handshake of a connect is done.
     Connected,
     /// The peer sends no more (FIN): after the unread bytes comes the end of the stream.

@@ -29,6 +29,9 @@ pub enum SocketOption {
     Cork(bool),
     /// MSG_MORE on the last write: a short segment waits for what follows, as with `Cork`. Of connections only.
     MoreComing(bool),
+    /// MSG_OOB on a connection: the byte in front of this place is urgent. The place is
+    /// counted from the front of the send buffer.
+    UrgentEnd(u32),
     /// TCP_QUICKACK: true sends the ACK that is due now and the next ones without delay, and is no lasting state
     /// (tcp(7)); false goes back to delaying. Of connections only.
     QuickAck(bool),
@@ -445,6 +448,7 @@ fn set_stream(
         SocketOption::TrafficClass(class) => packet.classes.v6 = class,
         SocketOption::Cork(on) => stage.now(|c| c.set_cork(on))?,
         SocketOption::MoreComing(on) => stage.now(|c| c.more_coming(on))?,
+        SocketOption::UrgentEnd(end) => stage.now(|c| c.set_urgent(end))?,
         SocketOption::QuickAck(on) => stage.now(|c| c.set_quickack(on))?,
         _ => return Err(OptionError::NotApplicable),
     }

@@ -139,15 +139,20 @@ impl<H: Host> Stack<H> {
 /// Tells the owner what happened to the buffers since the last visit, each thing once.
 pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: &mut Stream<H>) {
     let news = std::mem::take(&mut stream.news);
-    let (readable, writable) = (news.is_readable(), news.is_writable());
     if orphan {
         return;
     }
-    if readable {
+    if news.is_readable() {
         host.event(user, SocketEvent::Readable);
     }
-    if writable {
+    if news.is_quiet() {
+        return;
+    }
+    if news.is_writable() {
         host.event(user, SocketEvent::Writable);
+    }
+    if let Some(is_new) = news.urgent() {
+        host.event(user, SocketEvent::Urgent { is_new });
     }
 }
 

@@ -160,10 +160,17 @@ impl<H: Host> Stack<H> {
                 return self.mark_dirty(index);
             }
         };
-        if let Some(reason) = received.payload_dropped {
-            // The ACK of the segment was processed. Some or all of its payload was not taken, and the peer
-            // sends it again.
-            self.net.count_drop(reason.into());
+        if received.urgent || received.payload_dropped.is_some() {
+            if let Some(reason) = received.payload_dropped {
+                // The ACK of the segment was processed. Some or all of its payload was not taken,
+                // and the peer sends it again.
+                self.net.count_drop(reason.into());
+            }
+            if let Some(mark) = connection.take_urgent_mark() {
+                let byte = mark.payload_offset.map(|at| byte_at(&incoming, at));
+                stream.recv.mark_urgent(mark.offset, byte);
+                stream.news.add_urgent(mark.is_new);
+            }
         }
         // First of all: a connection that is aborted below may still send what is behind these
         // bytes.
@@ -277,4 +284,12 @@ impl<H: Host> Stack<H> {
         let iface = if local.looped { IfaceId::LOOPBACK } else { local.iface };
         self.net.drop(iface, local.packet, reason, pool);
     }
+}
+
+/// The byte of the payload at a place.
+#[cold]
+fn byte_at(incoming: &Incoming, at: u32) -> u8 {
+    let mut byte = [0];
+    incoming.payload().copy_to(at, &mut byte);
+    byte[0]
 }

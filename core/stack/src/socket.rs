@@ -445,6 +445,8 @@ pub(crate) struct News(u8);
 impl News {
     const READABLE: u8 = 1;
     const WRITABLE: u8 = 2;
+    const URGENT: u8 = 4;
+    const URGENT_NEW: u8 = 8;
 
     pub fn add_readable(&mut self) {
         self.0 |= Self::READABLE;
@@ -452,6 +454,19 @@ impl News {
 
     pub fn add_writable(&mut self) {
         self.0 |= Self::WRITABLE;
+    }
+
+    pub fn add_urgent(&mut self, is_new: bool) {
+        self.0 |= Self::URGENT | if is_new { Self::URGENT_NEW } else { 0 };
+    }
+
+    /// Whether there is urgent data, and whether the owner has not heard of it.
+    pub fn urgent(self) -> Option<bool> {
+        (self.0 & Self::URGENT != 0).then_some(self.0 & Self::URGENT_NEW != 0)
+    }
+
+    pub fn is_quiet(self) -> bool {
+        self.0 & (Self::WRITABLE | Self::URGENT) == 0
     }
 
     pub fn is_readable(self) -> bool {

@@ -3,7 +3,8 @@
 //!
 //! Budget: [`Connection`] is the largest part of what an idle connection costs, and there may be a
 //! million of them. Rarely needed parts live in boxes, which exist while they are needed:
-//! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the rare figures in [`Counters`].
+//! [`Watch`], the scoreboard in [`Recovery`], and [`Assembler`]. Rare figures and urgent data share
+//! a box in [`Counters`].
 
 use crate::challenge::ChallengeLimit;
 use crate::config::{Config, MSS_DEFAULT, MSS_MIN, QUICK_ACKS, TIMESTAMPS_LEN, WINDOW_SCALE_MAX};

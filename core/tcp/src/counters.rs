@@ -1,7 +1,8 @@
 //! Figures for [`Info`](crate::Info). Only the two times of the last data, `bytes_acked` and
-//! `ts_repeated` decide anything.
+//! `ts_repeated` decide anything. Urgent data shares the box of the rare figures.
 
 use crate::time::Instant;
+use crate::urgent::Urgent;
 
 /// Counters that every connection has, and a box for those of rare events.
 #[derive(Debug, Default)]
@@ -34,6 +35,8 @@ pub(crate) struct RareCounters {
     peer_window: Stopwatch,
     /// Time held back by our own buffer.
     send_buffer: Stopwatch,
+    /// There is one only after the first urgent byte.
+    urgent: Option<Urgent>,
 }
 
 /// Reason that holds the sender back. The rare ones come last.
@@ -96,6 +99,16 @@ impl Counters {
     #[cold]
     pub(crate) fn rare_mut(&mut self) -> &mut RareCounters {
         self.rare.get_or_insert_default()
+    }
+
+    #[inline]
+    pub(crate) fn urgent(&self) -> Option<&Urgent> {
+        self.rare.as_deref()?.urgent.as_ref()
+    }
+
+    #[cold]
+    pub(crate) fn urgent_mut(&mut self) -> &mut Urgent {
+        self.rare_mut().urgent.get_or_insert_default()
     }
 
     /// The sender is held back by `limit` from now on.

@@ -23,6 +23,11 @@ pub struct FifoChanges {
     pub released: u32,
     /// The segment was used but its payload was not, for this reason.
     pub payload_dropped: Option<DropReason>,
+    /// The segment tells of urgent data: take [`Connection::take_urgent_mark`] before the bytes are
+    /// committed.
+    ///
+    /// [`Connection::take_urgent_mark`]: crate::Connection::take_urgent_mark
+    pub urgent: bool,
 }
 
 /// A copy from the segment's payload into the receive FIFO.

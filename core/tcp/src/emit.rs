@@ -36,7 +36,11 @@ impl Connection {
             }
             TransmitKind::WindowProbe => {
                 self.on_window_probe_sent(now);
-                self.emit_probe(now, transmit, buffers)
+                let out = self.emit_probe(now, transmit, buffers);
+                // The probe's number is old, so that the peer does not look at its URG. As Linux
+                // (`tcp_write_wakeup`), a segment with the next number tells of urgent data.
+                self.owed.ack |= self.is_urgent();
+                out
             }
             TransmitKind::KeepAlive => {
                 self.owed.keepalive = false;
@@ -118,7 +122,7 @@ impl Connection {
         if transmit.fin {
             flags |= Flags::FIN;
         }
-        let out = Outgoing {
+        let mut out = Outgoing {
             options: self.segment_options(now),
             send_offset: if transmit.len > 0 { self.send_offset(transmit.seq) } else { 0 },
             len: transmit.len,
@@ -126,6 +130,11 @@ impl Connection {
             retransmit: transmit.kind == TransmitKind::Retransmit,
             ..Outgoing::bare(transmit.seq, self.rcv_nxt, flags, window)
         };
+        if self.counters.urgent().is_some()
+            && let Some(pointer) = self.urgent_pointer(transmit.seq)
+        {
+            (out.flags, out.urgent) = (out.flags | Flags::URG, pointer);
+        }
         self.on_ack_sent();
         out
     }

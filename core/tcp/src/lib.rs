@@ -108,6 +108,7 @@ mod time_wait;
 mod timeouts;
 mod timers;
 mod timestamps;
+mod urgent;
 mod watch;
 
 pub use config::{Config, KeepAlive};
@@ -126,3 +127,4 @@ pub use time::Instant;
 pub use time_wait::{TimeWait, TimeWaitVerdict};
 pub use timers::TimerKind;
 pub use towpath_wire::tcp::{Flags, Options, SackBlocks, SeqNum, Timestamps};
+pub use urgent::UrgentMark;

@@ -82,6 +82,8 @@ impl Connection {
     /// segment's payload needs layers below that cut (TSO); a value below one segment counts as one
     /// segment.
     pub fn plan(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Plan {
+        // The pieces of a cut segment would all have the pointer of the first.
+        let max_payload = if self.is_urgent() { 0 } else { max_payload };
         if let Some(transmit) = self.plan_control(now, buffers, max_payload) {
             return Plan::Send(transmit);
         }
@@ -357,7 +359,7 @@ impl Connection {
             return None;
         }
         if self.settings.corked || self.more_coming {
-            return (!self.owed.cork_flush).then_some(Idle::Corked);
+            return (!self.owed.cork_flush && !self.is_urgent()).then_some(Idle::Corked);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
         //# A TCP implementation SHOULD implement the Nagle algorithm to coalesce short segments
@@ -370,7 +372,9 @@ impl Connection {
         // Minshall's variant of Nagle's algorithm: only one short segment is unacknowledged at a
         // time. Full ones do not hold the last one back, which spares request-response a round
         // trip.
-        (!self.settings.nodelay && self.small_end.gt(self.snd_una)).then_some(Idle::Nagle)
+        // As Linux (`tcp_nagle_test`), urgent data does not wait.
+        (!self.settings.nodelay && self.small_end.gt(self.snd_una) && !self.is_urgent())
+            .then_some(Idle::Nagle)
     }
 
     /// Where in the send FIFO the byte `seq` lies.

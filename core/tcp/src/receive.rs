@@ -131,9 +131,9 @@ impl Connection {
     ) -> Result<FifoChanges, DropReason> {
         self.check_timestamps(now, segment)?;
         let text = self.check_sequence(now, segment)?;
-        if segment.flags.intersects(Flags::RST | Flags::SYN) {
-            self.check_reset(now, segment)?;
-            self.check_syn(now, segment)?;
+        // A single test for flags that hardly any segment has.
+        if segment.flags.intersects(Flags::RST | Flags::SYN | Flags::URG) {
+            return self.on_flagged_segment(now, segment, text, buffers);
         }
         if self.state == State::Closed {
             return Ok(FifoChanges::default());
@@ -142,8 +142,30 @@ impl Connection {
         self.check_ack(now, segment, buffers, &mut received)?;
         self.note_timestamp(now, segment);
         self.note_heard(now);
-        // URG needs no step: urgent bytes are delivered in line, as RFC 6093 advises applications
-        // to ask for.
+        self.process_text(now, segment, text, buffers, &mut received);
+        Ok(received)
+    }
+
+    /// The steps of [`Self::on_segment_in_sequence`] from the third on, for a segment with RST, SYN
+    /// or URG.
+    #[cold]
+    fn on_flagged_segment(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        text: Text,
+        buffers: Buffers,
+    ) -> Result<FifoChanges, DropReason> {
+        self.check_reset(now, segment)?;
+        self.check_syn(now, segment)?;
+        let mut received = FifoChanges::default();
+        if self.state == State::Closed {
+            return Ok(received);
+        }
+        self.check_ack(now, segment, buffers, &mut received)?;
+        self.note_timestamp(now, segment);
+        self.note_heard(now);
+        received.urgent = self.check_urgent(segment);
         self.process_text(now, segment, text, buffers, &mut received);
         Ok(received)
     }

@@ -14,7 +14,7 @@ pub struct Segment {
     pub flags: Flags,
     /// As on the wire: the connection scales it.
     pub window: u16,
-    /// Read only with URG; urgent bytes are delivered in line with the others (RFC 6093).
+    /// Read only with URG.
     pub urgent: u16,
     /// The options of its header that were understood.
     pub options: Options,
@@ -69,7 +69,7 @@ pub struct Outgoing {
     pub flags: Flags,
     /// As on the wire: scaled already.
     pub window: u16,
-    /// Always 0: no urgent bytes are sent.
+    /// Distance from `seq` to SND.UP with URG, otherwise 0.
     pub urgent: u16,
     /// The options of the header. SACK blocks that find no room are left out.
     pub options: Options,

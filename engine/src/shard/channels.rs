@@ -1,5 +1,6 @@
 //! The channels of the processes that are attached: their rings, and what they hold.
 
+use rustix::process::Pid;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ pub(crate) struct Attached {
     /// Family of the process; None for one that was not cloned.
     pub family: Option<Family>,
     /// The process id, as the process says when it begins; 0 before. A process that executes a
-    /// program keeps its id. The process may say any number: it is shown, and used for nothing
-    /// else.
+    /// program keeps its id. The process may say any number: it is shown, and SIGURG may go
+    /// there ([`crate::shard::urgent`]), which ends no process.
     pub pid: u32,
     /// None before HELLO.
     pub link: Option<Link>,
@@ -200,6 +201,14 @@ impl Channels {
     /// processes a bitmap of busy channels in the region would pay; one run has dozens at most.
     pub fn ids(&self) -> impl Iterator<Item = ChannelId> + use<> {
         (0..self.slab.len() as u32).map(ChannelId)
+    }
+
+    /// Ids of the processes, as these say.
+    pub fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.slab
+            .iter()
+            .flatten()
+            .filter_map(|attached| Pid::from_raw(i32::try_from(attached.pid).ok()?))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -619,6 +619,7 @@ impl towpath_stack::Host for Host {
                     self.slots.post(user, event::TX);
                 }
             }
+            SocketEvent::Urgent { is_new } => self.on_urgent(user, is_new),
             SocketEvent::Connected => {
                 self.slots.set_flags(user, flags::CONNECTED, flags::CONNECTING);
                 self.slots.post(user, event::TX);

@@ -99,6 +99,7 @@ impl Shard {
                 let v4 = what == setting::RECVERR;
                 if v4 { SocketOption::RecvErrors(on) } else { SocketOption::RecvErrorsV6(on) }
             }
+            setting::URGENT => SocketOption::UrgentEnd(self.urgent_end(slot, value as u32)?),
             setting::MAXSEG => {
                 let mss = u16::try_from(value).unwrap_or(u16::MAX);
                 self.keep(slot, |rare| rare.mss_max = mss);
@@ -478,6 +479,14 @@ impl Shard {
             OptionError::Membership => Errno(EADDRNOTAVAIL),
             other => other.into(),
         })
+    }
+
+    /// A position of the transmit FIFO as a place in the send buffer, counted from the front.
+    /// None: there can be no byte in front of it.
+    fn urgent_end(&mut self, slot: u32, position: u32) -> Option<u32> {
+        let id = self.host.slots.get(slot)?.id?;
+        let front = self.stack.send_buffer(id)?.position();
+        Some(position.wrapping_sub(front)).filter(|end| *end <= towpath_ring::WINDOW_MAX)
     }
 
     /// Numbers of interfaces that are not there are taken too, as on Linux: they may come.

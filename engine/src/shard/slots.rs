@@ -357,7 +357,7 @@ impl Slots {
         let shared = self.shared(index);
         shared.kind.store(kind as u32, Relaxed);
         shared.family.store(family, Relaxed);
-        shared.protocol.store(protocol, Relaxed);
+        shared.protocol.store(protocol as u8, Relaxed);
         Some(index)
     }
 
@@ -511,7 +511,9 @@ impl Slots {
         };
         entry.flags = entry.flags & !clear | set;
         let now = entry.flags;
-        self.shared(index).flags.store(now, Release);
+        let published = &self.shared(index).flags;
+        // The receive FIFO has set that one (`EngineRecv::mark_urgent`).
+        published.store(now | published.load(Relaxed) & flags::URGENT, Release);
     }
 
     /// The connection is over, in both directions: `errno` 0 when in peace.
@@ -615,13 +617,14 @@ fn reset(slot: &Slot) {
         &slot.user_timeout_ms,
         &slot.linger,
         &slot.tclass,
-        &slot.connect_asked,
         &slot.in_flight,
         &slot.notsent_lowat,
         &slot.peek_off,
     ] {
         word.store(0, Relaxed);
     }
+    slot.connect_asked.store(0, Relaxed);
+    slot.urgent.store(0, Relaxed);
     slot.tos.store(0, Relaxed);
     slot.ttl.store(0, Relaxed);
     slot.hops.store(0, Relaxed);
@@ -647,7 +650,6 @@ pub(crate) fn inherit(child: &Slot, listener: &Slot) {
         (&child.sndbuf, &listener.sndbuf),
         (&child.keepidle, &listener.keepidle),
         (&child.keepintvl, &listener.keepintvl),
-        (&child.keepcnt, &listener.keepcnt),
         (&child.user_timeout_ms, &listener.user_timeout_ms),
         (&child.linger, &listener.linger),
         (&child.tclass, &listener.tclass),
@@ -656,6 +658,7 @@ pub(crate) fn inherit(child: &Slot, listener: &Slot) {
     ] {
         to.store(from.load(Relaxed), Relaxed);
     }
+    child.keepcnt.store(listener.keepcnt.load(Relaxed), Relaxed);
     for (to, from) in [(&child.tos, &listener.tos), (&child.ttl, &listener.ttl)] {
         to.store(from.load(Relaxed), Relaxed);
     }

@@ -107,6 +107,13 @@ pub trait RecvBuffer {
     /// The next `n` bytes are complete: the program may read them. No more than were stored.
     fn commit(&mut self, n: u32);
 
+    /// The byte `offset` beyond the end of the in-order ones is urgent (MSG_OOB). An earlier mark
+    /// is void. `byte` is its value, once it has arrived. Called before a commit that
+    /// hands the byte out. An owner without urgent data finds the byte in its place.
+    fn mark_urgent(&mut self, offset: u32, byte: Option<u8>) {
+        let _ = (offset, byte);
+    }
+
     /// The stack has to hear of the program's next read: a window update may depend on it. An owner
     /// that tells of every read has nothing to do.
     fn await_read(&mut self) {}

@@ -3,12 +3,13 @@
 use std::cell::Cell;
 
 use towpath_shm::atomic::{Ordering, fence};
-use towpath_shm::layout::Slot;
+use towpath_shm::layout::{Slot, flags};
 
 use crate::area::{Side, WINDOW_MAX, Window};
 use crate::buffer::{Payload, RecvBuffer};
 use crate::fifo::Geometry;
 use crate::lock::{is_out, try_lock_engine, unlock_engine};
+use crate::urgent;
 use crate::windows::Windows;
 
 /// Writes into a slot's receive FIFO. Everything is kept here; of the program's words only
@@ -95,6 +96,8 @@ impl EngineRecv {
         // alone.
         shared.rx_head.store(0, Ordering::Relaxed);
         shared.rx_wanted.store(0, Ordering::Relaxed);
+        // Marks are positions, too.
+        shared.urgent.store(0, Ordering::Relaxed);
         shared.rx_tail.store(0, Ordering::Release);
         self.begun = true;
         true
@@ -366,6 +369,18 @@ impl RecvBuffer for EngineRecv {
         self.ahead -= n;
         self.shared().rx_time_ns.store(self.windows.time(), Ordering::Relaxed);
         self.shared().rx_tail.store(self.tail, Ordering::Release);
+    }
+
+    fn mark_urgent(&mut self, offset: u32, byte: Option<u8>) {
+        if self.retired || !self.begin() {
+            return;
+        }
+        let (head, position) = (self.head(), self.tail.wrapping_add(offset));
+        let shared = self.shared();
+        let old = shared.urgent.load(Ordering::Relaxed);
+        let new = urgent::renewed(shared, old, (position, byte), head, self.tail);
+        shared.urgent.store(new, Ordering::Release);
+        shared.flags.fetch_or(flags::URGENT, Ordering::Release);
     }
 
     fn await_read(&mut self) {

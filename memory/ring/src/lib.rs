@@ -6,7 +6,7 @@
 //! 2. `protocol`: the algorithms alone.
 //! 3. [`Region`], [`Channel`] and [`Status`]: the memory.
 //! 4. [`Life`]: how programs notice the engine's end.
-//! 5. [`program_fifo`]: a program's ends of a socket.
+//! 5. [`program_fifo`]: a program's ends of a socket; [`urgent`]: the mark that reads stop at.
 //! 6. [`EngineRecv`] and [`EngineSend`]: the engine's ends, which trust no word of the program.
 //!    [`HeapRecv`] and [`HeapSend`] are the same ends without another process.
 //! 7. `pins`: bytes that packets point to.
@@ -93,6 +93,7 @@ mod word;
 
 pub mod doorbell;
 pub mod program_fifo;
+pub mod urgent;
 
 pub use append::{Appended, Wanted, append};
 pub use area::{WINDOW_MAX, WINDOW_MIN};

@@ -157,13 +157,7 @@ pub const OPTIONS: &[SocketOption] = &[
     ),
     opt(SOCKET, libc::SO_RCVBUF, "SO_RCVBUF", Special, "as SO_SNDBUF"),
     opt(SOCKET, libc::SO_KEEPALIVE, "SO_KEEPALIVE", flag(bit::KEEPALIVE, setting::KEEPALIVE), ""),
-    opt(
-        SOCKET,
-        libc::SO_OOBINLINE,
-        "SO_OOBINLINE",
-        flag(bit::OOBINLINE, 0),
-        "urgent data is in line in any case",
-    ),
+    opt(SOCKET, libc::SO_OOBINLINE, "SO_OOBINLINE", flag(bit::OOBINLINE, 0), ""),
     opt(
         SOCKET,
         libc::SO_NO_CHECK,

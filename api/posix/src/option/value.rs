@@ -84,7 +84,10 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         }
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => or(&slot.keepidle, 7200),
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => or(&slot.keepintvl, 75),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(&slot.keepcnt, 9),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => match slot.keepcnt.load(Relaxed) {
+            0 => int(9),
+            set => int(set.into()),
+        },
         (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => set_before(0),
         (libc::IPPROTO_TCP, libc::TCP_LINGER2) => set_before(LINGER2_DEFAULT),
         (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
@@ -453,9 +456,9 @@ fn timeval(us: u32) -> Vec<u8> {
 fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
     let slot = handle.slot;
     let tell = |setting, value: i32| handle.client.setting(handle.socket, setting, value as u64);
-    let keepalive = |word: &AtomicU32, most: i32| {
+    let keepalive = |most: i32, store: &dyn Fn(i32)| {
         check_range(value, 1, most)?;
-        word.store(value as u32, Relaxed);
+        store(value);
         if slot.option_bits.load(Relaxed) & option_bit::KEEPALIVE != 0 {
             tell(setting::KEEPALIVE, 1);
         }
@@ -485,9 +488,11 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             tell(setting::WINDOW_CLAMP, value);
             Ok(())
         }
-        libc::TCP_KEEPIDLE => keepalive(&slot.keepidle, 32767),
-        libc::TCP_KEEPINTVL => keepalive(&slot.keepintvl, 32767),
-        libc::TCP_KEEPCNT => keepalive(&slot.keepcnt, 127),
+        libc::TCP_KEEPIDLE => keepalive(32767, &|value| slot.keepidle.store(value as u32, Relaxed)),
+        libc::TCP_KEEPINTVL => {
+            keepalive(32767, &|value| slot.keepintvl.store(value as u32, Relaxed))
+        }
+        libc::TCP_KEEPCNT => keepalive(127, &|value| slot.keepcnt.store(value as u16, Relaxed)),
         libc::TCP_USER_TIMEOUT => {
             check_range(value, 0, i32::MAX)?;
             slot.user_timeout_ms.store(value as u32, Relaxed);

@@ -126,6 +126,9 @@ pub struct Host {
     pub events: Vec<ConnectionEvent>,
     pub dispositions: Vec<Disposition>,
     pub idle: Option<Idle>,
+    /// Urgent bytes: their places in the stream, the bytes if they came along, and whether the
+    /// marks were new.
+    pub marks: Vec<(usize, Option<u8>, bool)>,
     /// Timers of the connection that ran out.
     pub timeouts: Vec<TimerKind>,
     /// Its TIME-WAIT is over.
@@ -155,6 +158,7 @@ impl Host {
             events: Vec::new(),
             dispositions: Vec::new(),
             idle: None,
+            marks: Vec::new(),
             timeouts: Vec::new(),
             waited: false,
         }
@@ -309,6 +313,14 @@ impl Pair {
     pub fn write_bytes(&mut self, side: Side, bytes: &[u8]) {
         self.host(side).to_write.extend(bytes);
         self.turn(side);
+    }
+
+    /// The program writes bytes of which the last is urgent (MSG_OOB).
+    pub fn write_urgent(&mut self, side: Side, bytes: &[u8]) {
+        let host = self.host(side);
+        let end = host.send_fifo.len() + host.to_write.len() + bytes.len();
+        host.connection().set_urgent(end as u32);
+        self.write_bytes(side, bytes);
     }
 
     /// The program reads at most `len` bytes.
@@ -574,6 +586,13 @@ impl Pair {
         let disposition = host.connection().on_segment(now, segment, buffers);
         host.dispositions.push(disposition);
         if let Disposition::Accepted(received) = disposition {
+            let mark = host.connection().take_urgent_mark();
+            assert_eq!(mark.is_some(), received.urgent);
+            let in_order = host.received.len() + host.recv_fifo.len();
+            host.marks.extend(mark.map(|mark| {
+                let byte = mark.payload_offset.map(|at| payload[at as usize]);
+                (in_order + mark.offset as usize, byte, mark.is_new)
+            }));
             host.apply(&received, payload);
         }
         self.turn(side);

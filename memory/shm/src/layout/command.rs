@@ -131,6 +131,9 @@ pub mod setting {
     pub const MIN_TTL: u32 = 45;
     /// IPV6_MINHOPCOUNT.
     pub const MIN_HOPS: u32 = 46;
+    /// MSG_OOB: the byte in front of position b of the transmit FIFO is urgent. The program waits
+    /// until the engine has taken note, and publishes the byte afterwards.
+    pub const URGENT: u32 = 47;
 }
 }
 

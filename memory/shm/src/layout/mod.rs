@@ -44,7 +44,7 @@ pub use command::{Command, op, setting};
 pub use record::{AcceptRecord, DatagramHeader, Plain, RawAddr, SharedAddr};
 pub use slot::{
     CHANNELS_MAX, Kind, LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Slot, event, flags,
-    option_bit, shut,
+    option_bit, shut, urgent,
 };
 
 use std::sync::atomic;

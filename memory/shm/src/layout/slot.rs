@@ -129,8 +129,6 @@ pub struct Slot {
     /// See `keepidle`.
     pub keepintvl: AtomicU32,
     /// See `keepidle`.
-    pub keepcnt: AtomicU32,
-    /// See `keepidle`.
     pub user_timeout_ms: AtomicU32,
     /// SO_LINGER: 0 off, else seconds + 1. Program.
     pub linger: AtomicU32,
@@ -140,14 +138,20 @@ pub struct Slot {
     pub ttl: AtomicU8,
     /// IPV6_UNICAST_HOPS: 0 default, else hops + 1. Program.
     pub hops: AtomicU16,
+    /// See `keepidle`.
+    pub keepcnt: AtomicU16,
     /// Protocol of the socket (6, 17, 1, 58). Engine.
-    pub protocol: AtomicU32,
+    pub protocol: AtomicU8,
     /// 1: connect(2) has not told how the connect ended that it started. Program.
-    pub connect_asked: AtomicU32,
+    pub connect_asked: AtomicU8,
     /// TCP_NOTSENT_LOWAT, 0: none. Looked at where [`option_bit::NOTSENT_LOWAT`] is set. Program.
     pub notsent_lowat: AtomicU32,
     /// SO_PEEK_OFF + 1, 0: off. Looked at where [`option_bit::PEEK_OFF`] is set. Program.
     pub peek_off: AtomicU32,
+    /// Urgent data that came, as [`urgent`] divides the word; 0: none. Looked at where
+    /// [`flags::URGENT`] is set. The engine writes a new mark, the program that it was read, or
+    /// passed. Swap.
+    pub urgent: AtomicU64,
 }
 
 /// Kinds of slots.
@@ -201,6 +205,73 @@ pub mod flags {
     pub const TX_STARVED: u32 = 64;
     /// There are reports in the error queue ([`crate::control::call::ERROR_QUEUE`]).
     pub const ERRORS: u32 = 128;
+    /// Urgent data came once: [`Slot::urgent`](super::Slot::urgent) says where. Set before bytes
+    /// behind the mark are published.
+    pub const URGENT: u32 = 256;
+}
+
+/// Parts of [`Slot::urgent`], which is what Linux keeps in `urg_seq` and `urg_data`.
+///
+/// ```text
+///    63 ─ 44           43          42        41         40      39 ─ 32    31 ─ 0
+///   distance of the  GAP: the   READ: by  VALID: it  PRESENT    the byte   position in
+///   gap              gap is     MSG_OOB   has come                         the receive FIFO
+/// ```
+pub mod urgent {
+    /// There is a mark.
+    pub const PRESENT: u64 = 1 << 40;
+    /// The byte has arrived.
+    pub const VALID: u64 = 1 << 41;
+    /// The byte was read with MSG_OOB.
+    pub const READ: u64 = 1 << 42;
+    /// A byte before the mark is left out (`tcp_check_urg`). The gap was the mark before, and
+    /// the reader stood in front of it when this one came.
+    pub const GAP: u64 = 1 << 43;
+    /// Where the distance from the gap to the mark begins.
+    pub const DISTANCE_SHIFT: u32 = 44;
+    /// Largest distance that fits. A byte further back is read like any other.
+    pub const DISTANCE_MAX: u32 = (1 << 20) - 1;
+
+    /// A mark at a position, with its byte if that has come.
+    pub const fn mark(position: u32, byte: Option<u8>) -> u64 {
+        let byte = match byte {
+            Some(byte) => VALID | (byte as u64) << 32,
+            None => 0,
+        };
+        PRESENT | byte | position as u64
+    }
+
+    /// Position of the mark.
+    pub const fn position(word: u64) -> u32 {
+        word as u32
+    }
+
+    /// The byte at the mark.
+    pub const fn byte(word: u64) -> u8 {
+        (word >> 32) as u8
+    }
+
+    /// Position of the byte that is left out.
+    pub const fn gap(word: u64) -> Option<u32> {
+        if word & GAP == 0 {
+            return None;
+        }
+        Some(position(word).wrapping_sub((word >> DISTANCE_SHIFT) as u32))
+    }
+
+    /// A mark in front of which the byte at `gap` is left out.
+    pub const fn with_gap(word: u64, gap: u32) -> u64 {
+        let distance = position(word).wrapping_sub(gap);
+        if distance == 0 || distance > DISTANCE_MAX {
+            return word;
+        }
+        word | GAP | (distance as u64) << DISTANCE_SHIFT
+    }
+
+    /// The mark without its gap.
+    pub const fn without_gap(word: u64) -> u64 {
+        word & (GAP - 1)
+    }
 }
 
 /// [`Slot::shut`], written by the program.
@@ -317,4 +388,6 @@ pub mod event {
     pub const ERROR: u8 = 8;
     /// Both sides are closed (EPOLLHUP).
     pub const HUP: u8 = 16;
+    /// Urgent data (EPOLLPRI).
+    pub const PRI: u8 = 32;
 }

@@ -174,7 +174,7 @@ impl TcpStream {
             self.handle.change(|slot| {
                 slot.keepidle.store(idle, Relaxed);
                 slot.keepintvl.store(interval, Relaxed);
-                slot.keepcnt.store(probes, Relaxed);
+                slot.keepcnt.store(probes as u16, Relaxed);
             })?;
         }
         self.handle.set_flag(option_bit::KEEPALIVE, setting::KEEPALIVE, keepalive.is_some())
@@ -199,8 +199,8 @@ impl TcpStream {
             return Ok(None);
         }
         let slot = self.handle.slot()?;
-        let words = [&slot.keepidle, &slot.keepintvl, &slot.keepcnt];
-        Ok(Some(KeepAlive::from_words(words.map(|word| word.load(Relaxed)))))
+        let [idle, interval] = [&slot.keepidle, &slot.keepintvl].map(|word| word.load(Relaxed));
+        Ok(Some(KeepAlive::from_words([idle, interval, slot.keepcnt.load(Relaxed).into()])))
     }
 
     /// Sets the size of the receive buffer, which bounds the window (SO_RCVBUF): `bytes` up to 4

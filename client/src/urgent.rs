@@ -1,0 +1,169 @@
+//! Urgent data (MSG_OOB): its reads and writes, and reads of a stream that has a mark. Streams
+//! without any never come here.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use rustix::io::Errno;
+use towpath_ring::urgent::{self, Reach, UrgentByte};
+use towpath_ring::{Appended, Wanted, append, program_fifo};
+use towpath_shm::layout::{Command, Slot, flags, op, setting, shut};
+
+use crate::access::{Entrance, lock_input};
+use crate::buffer::{fill, peek};
+use crate::stream::{check_sendable, no_room};
+use crate::{Buffer, Client, Error, Socket};
+
+/// Use of the bytes of a read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target<'a> {
+    Buffers(&'a [Buffer]),
+    Nowhere(usize),
+}
+
+/// A read from a stream that has or had a mark, in one attempt and under the lock. The read ends at
+/// the mark, or begins there. With `keep` the bytes stay, and so many are passed over first. True:
+/// the engine is to be told.
+///
+/// # Safety
+/// The buffers must be valid for writes.
+#[cold]
+pub(crate) unsafe fn recv_marked(
+    client: &Client,
+    slot: &Slot,
+    target: Target<'_>,
+    keep: Option<u32>,
+) -> (usize, bool) {
+    let mut tell = false;
+    let wanted = match target {
+        Target::Buffers(buffers) => Buffer::total(buffers),
+        Target::Nowhere(n) => n,
+    };
+    if wanted == 0 {
+        return (0, false);
+    }
+    loop {
+        let start = program_fifo::start(slot);
+        let before = keep.unwrap_or(0);
+        let Reach { passed, most } = urgent::reach(slot, start, before);
+        let skip = before.saturating_add(passed);
+        let n = match target {
+            // SAFETY: the caller's promise.
+            Target::Buffers(to) => unsafe { peek(client, slot, skip, most as usize, to) },
+            Target::Nowhere(n) => {
+                let there = program_fifo::unread(slot).saturating_sub(skip).min(most);
+                n.min(there as usize)
+            }
+        };
+        let taken = match keep {
+            Some(_) => program_fifo::peeked_from(slot, start),
+            None => program_fifo::consume_from(slot, start, passed.saturating_add(n as u32)),
+        };
+        // None: a signal handler took them from under our hands.
+        let Some(wants) = taken else { continue };
+        tell |= wants;
+        if keep.is_none() {
+            urgent::settle(slot);
+        }
+        // The urgent byte may have been the only one, and is passed all the same, as on Linux.
+        return (n, tell);
+    }
+}
+
+/// Reads the urgent byte (MSG_OOB), in one attempt: with `keep` it can be read again. None: end of
+/// file.
+///
+/// # Errors
+/// - `Refused` with EINVAL: there is none, it was read, or urgent data is in line;
+/// - `NotConnected`: the connection was cut before the peer's FIN;
+/// - `WouldBlock`: it is announced and has not arrived. No call waits for it;
+/// - `Dead`: the engine is gone, or another thread has closed the socket.
+pub fn recv(client: &Client, socket: Socket, keep: bool) -> Result<Option<u8>, Error> {
+    if client.is_dead() {
+        return Err(Error::Dead);
+    }
+    let slot = client.slot(socket).ok_or(Error::Dead)?;
+    let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
+    let seen = slot.flags.load(Acquire);
+    // As `tcp_recv_urg`: what a reset connection brought is gone, but for a byte that was announced
+    // before the peer's FIN.
+    let is_cut = seen & flags::DEAD != 0 && seen & flags::RX_EOF == 0;
+    match urgent::take(slot, keep || is_cut) {
+        UrgentByte::None => Err(Error::Refused(Errno::INVAL.raw_os_error())),
+        _ if is_cut => Err(Error::NotConnected),
+        UrgentByte::Byte(byte) => Ok(Some(byte)),
+        UrgentByte::At(offset) => {
+            let mut byte = [0];
+            let n = program_fifo::peek(client.region(), slot, offset, &mut byte);
+            if n == 1 { Ok(Some(byte[0])) } else { Err(Error::WouldBlock) }
+        }
+        UrgentByte::NotYet => {
+            let ended = seen & (flags::RX_EOF | flags::DEAD) != 0;
+            let shut = slot.shut.load(Relaxed) & shut::READ != 0;
+            if ended || shut { Ok(None) } else { Err(Error::WouldBlock) }
+        }
+    }
+}
+
+/// Whether the next byte is the urgent one (SIOCATMARK, sockatmark(3)).
+///
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+//# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much
+//# urgent data remains to be read from the connection, or at least to determine whether more
+//# urgent data remains to be read [19].
+pub fn is_at_mark(client: &Client, socket: Socket) -> bool {
+    stops_at(client, socket, 0)
+}
+
+/// Whether a read stops behind so many bytes that are unread: there is the mark.
+pub fn stops_at(client: &Client, socket: Socket, skip: u32) -> bool {
+    client.slot(socket).is_some_and(|slot| urgent::is_marked(slot) && urgent::is_mark(slot, skip))
+}
+
+/// Queues bytes as [`crate::stream::send`] does, of which the last is urgent (MSG_OOB). The engine
+/// knows so before it sees them, for which this call waits.
+///
+/// # Errors
+/// As for [`crate::stream::send`].
+///
+/// # Safety
+/// The buffers must be valid for reads.
+pub unsafe fn send(
+    client: &Client,
+    socket: Socket,
+    buffers: &[Buffer],
+    skip: usize,
+) -> Result<usize, Error> {
+    if client.is_dead() {
+        return Err(Error::Dead);
+    }
+    let slot = client.slot(socket).ok_or(Error::Dead)?;
+    check_sendable(client, socket, slot)?;
+    let wanted = Buffer::total(buffers).saturating_sub(skip);
+    if wanted == 0 {
+        return Ok(0);
+    }
+    let most = Wanted::UpTo(u32::try_from(wanted).unwrap_or(u32::MAX));
+    let write = |at: u32, n: u32| {
+        // SAFETY: the caller's promise.
+        unsafe { fill(client, slot, at, buffers, skip, n) };
+        client.command_answered(&Command {
+            op: op::SETTING,
+            slot: socket.slot,
+            generation: socket.generation,
+            a: setting::URGENT,
+            b: at.wrapping_add(n).into(),
+            c: 0,
+        });
+    };
+    match append(slot, socket.generation, Entrance { client, socket }, most, write) {
+        Appended::Bytes { n, tell } => {
+            if tell {
+                client.socket_command(socket, op::TX, 0, 0);
+            }
+            Ok(n as usize)
+        }
+        Appended::NoRoom => Err(no_room(client, socket, slot)),
+        Appended::Interrupting => Err(Error::Interrupting),
+        Appended::Dead => Err(Error::Dead),
+    }
+}

@@ -1,0 +1,312 @@
+//! Urgent data of a stream's receive FIFO, as the reader sees it: Linux's `tcp_recvmsg_locked`,
+//! `tcp_recv_urg`, `tcp_inq` and `tcp_poll`, over [`Slot::urgent`].
+//!
+//! ```text
+//!   rx_head ─── up to here reads stop ───┬ urgent byte ┬─── rest ─── rx_tail
+//!                                        mark
+//! ```
+//!
+//! A reader changes the word under the lock of [`crate::lock_rx`], and by compare-and-swap. The
+//! engine may write a newer mark at any time, which then counts.
+
+use towpath_shm::atomic::Ordering;
+use towpath_shm::layout::{Slot, flags, option_bit, urgent};
+
+use crate::program_fifo::unread;
+
+/// How far a read goes that begins at some place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// Bytes in front that the reader does not get: an urgent byte that is not in line.
+    pub passed: u32,
+    /// Bytes behind those up to the mark.
+    pub most: u32,
+}
+
+/// A place before the bytes that are to be read, or behind some of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct View {
+    /// A byte at `rx_head` that was a mark is left out.
+    gap: u32,
+    /// Bytes from `rx_head` to the mark, the gap included.
+    ahead: u32,
+}
+
+/// Result of a look at the urgent byte (MSG_OOB).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UrgentByte {
+    /// There is no mark, the byte was read or passed, or urgent data is in line.
+    None,
+    /// Announced, and not there.
+    NotYet,
+    /// Here it is.
+    Byte(u8),
+    /// The byte has arrived, and lies so many bytes behind `rx_head`.
+    At(u32),
+}
+
+/// Whether there ever was urgent data. Looked at behind [`unread`]: the engine sets the flag before
+/// it publishes bytes behind a mark.
+#[inline]
+pub fn is_marked(slot: &Slot) -> bool {
+    slot.flags.load(Ordering::Acquire) & flags::URGENT != 0
+}
+
+fn is_in_line(slot: &Slot) -> bool {
+    slot.option_bits.load(Ordering::Relaxed) & option_bit::OOBINLINE != 0
+}
+
+/// None: there is no mark, or the reader has passed it.
+fn view(slot: &Slot, word: u64, head: u32) -> Option<View> {
+    let ahead = urgent::position(word).wrapping_sub(head);
+    if word & urgent::PRESENT == 0 || ahead > i32::MAX as u32 {
+        return None;
+    }
+    let gap = u32::from(urgent::gap(word) == Some(head) && unread(slot) > 0);
+    Some(View { gap, ahead })
+}
+
+/// How far a read goes that begins `skip` bytes behind `head`, which is `rx_head`.
+pub fn reach(slot: &Slot, head: u32, skip: u32) -> Reach {
+    let word = slot.urgent.load(Ordering::Acquire);
+    let Some(View { gap, ahead }) = view(slot, word, head) else {
+        return Reach { passed: 0, most: u32::MAX };
+    };
+    let Some(left) = ahead.checked_sub(skip.saturating_add(gap)) else {
+        return Reach { passed: gap, most: u32::MAX };
+    };
+    if left > 0 {
+        return Reach { passed: gap, most: left };
+    }
+    let is_there = unread(slot) > ahead;
+    let hidden = u32::from(is_there && !is_in_line(slot));
+    Reach { passed: gap + hidden, most: u32::MAX }
+}
+
+/// The reader has moved `rx_head`: a mark that lies before it is over. To be called under the lock.
+pub fn settle(slot: &Slot) {
+    let word = slot.urgent.load(Ordering::Acquire);
+    let head = slot.rx_head.load(Ordering::Relaxed);
+    let left = match view(slot, word, head) {
+        None => 0,
+        Some(_) if urgent::gap(word).is_some_and(|gap| gap != head) => urgent::without_gap(word),
+        Some(_) => word,
+    };
+    if left != word {
+        // A newer mark of the engine's stays.
+        let _ = slot.urgent.compare_exchange(word, left, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Whether a read stops `skip` bytes behind `rx_head`, at the mark.
+pub fn is_mark(slot: &Slot, skip: u32) -> bool {
+    let word = slot.urgent.load(Ordering::Acquire);
+    let head = slot.rx_head.load(Ordering::Acquire);
+    is_marked(slot)
+        && view(slot, word, head).is_some_and(|view| view.ahead == skip.saturating_add(view.gap))
+}
+
+/// Bytes that FIONREAD tells of: up to the mark.
+pub fn readable(slot: &Slot) -> u32 {
+    let all = unread(slot);
+    let word = slot.urgent.load(Ordering::Acquire);
+    match view(slot, word, slot.rx_head.load(Ordering::Acquire)) {
+        Some(view) if view.ahead < all && !is_in_line(slot) => view.ahead.saturating_sub(view.gap),
+        Some(view) => all - view.gap.min(all),
+        None => all,
+    }
+}
+
+/// Unread bytes that no read would give.
+pub fn hidden(slot: &Slot) -> u32 {
+    let word = slot.urgent.load(Ordering::Acquire);
+    let head = slot.rx_head.load(Ordering::Acquire);
+    view(slot, word, head)
+        .map_or(0, |view| view.gap + u32::from(view.ahead == view.gap && !is_in_line(slot)))
+}
+
+/// Whether POLLPRI is due: the byte is there, and neither read with MSG_OOB nor passed.
+pub fn is_pending(slot: &Slot) -> bool {
+    matches!(look(slot), UrgentByte::Byte(_) | UrgentByte::At(_))
+}
+
+/// The urgent byte, in line or not.
+fn look(slot: &Slot) -> UrgentByte {
+    let word = slot.urgent.load(Ordering::Acquire);
+    let head = slot.rx_head.load(Ordering::Acquire);
+    match view(slot, word, head) {
+        None => UrgentByte::None,
+        Some(_) if word & urgent::READ != 0 => UrgentByte::None,
+        Some(_) if word & urgent::VALID != 0 => UrgentByte::Byte(urgent::byte(word)),
+        Some(view) if view.ahead < unread(slot) => UrgentByte::At(view.ahead),
+        Some(_) => UrgentByte::NotYet,
+    }
+}
+
+/// The urgent byte for a read with MSG_OOB, which takes it unless `keep` (MSG_PEEK). To be called
+/// under the lock.
+pub fn take(slot: &Slot, keep: bool) -> UrgentByte {
+    loop {
+        let word = slot.urgent.load(Ordering::Acquire);
+        let found = if is_in_line(slot) { UrgentByte::None } else { look(slot) };
+        if keep || !matches!(found, UrgentByte::Byte(_) | UrgentByte::At(_)) {
+            return found;
+        }
+        let read = word | urgent::READ;
+        // Otherwise a newer mark came in between.
+        if slot.urgent.compare_exchange(word, read, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return found;
+        }
+    }
+}
+
+/// The engine's word for a mark at `position`, which takes the place of `old`. The reader stands at
+/// `head`, and `tail` is the end of the bytes.
+pub(crate) fn renewed(slot: &Slot, old: u64, mark: (u32, Option<u8>), head: u32, tail: u32) -> u64 {
+    let (position, byte) = mark;
+    let new = urgent::mark(position, byte);
+    if old & urgent::PRESENT == 0 {
+        return new;
+    }
+    if urgent::position(old) == position {
+        // The byte has come.
+        return urgent::gap(old).map_or(new, |gap| urgent::with_gap(new, gap));
+    }
+    // `tcp_check_urg`: a reader in front of the old urgent byte does not get it any more.
+    let stands_before = urgent::position(old) == head && head != tail && !is_in_line(slot);
+    if stands_before { urgent::with_gap(new, head) } else { new }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::lock::lock_rx;
+    use crate::program_fifo::{consume, peek, start};
+    use crate::{EngineRecv, Payload, RecvBuffer, Region, WINDOW_MIN, Windows};
+    use towpath_shm::Fragments;
+
+    struct Fifo {
+        region: Region,
+        recv: EngineRecv,
+    }
+
+    impl Fifo {
+        fn new() -> Self {
+            let region = Region::create().unwrap();
+            let windows = Windows::new(&region, 1 << 30);
+            let recv = EngineRecv::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
+            Self { region, recv }
+        }
+
+        fn slot(&self) -> &Slot {
+            self.region.slot(1).unwrap()
+        }
+
+        /// Bytes come, of which the one at `mark` is urgent.
+        fn come(&mut self, bytes: &[u8], mark: Option<usize>) {
+            if let Some(at) = mark {
+                self.recv.mark_urgent(at as u32, bytes.get(at).copied());
+            }
+            assert!(self.recv.write_at(0, &Payload::new(bytes, Fragments::empty())));
+            self.recv.commit(bytes.len() as u32);
+        }
+
+        /// A read, as a stream's reader makes it.
+        fn read(&self, room: usize) -> Vec<u8> {
+            let slot = self.slot();
+            let _guard = lock_rx(slot, 0, || true);
+            let Reach { passed, most } = reach(slot, start(slot), 0);
+            let mut out = vec![0; room.min(most as usize)];
+            let n = peek(&self.region, slot, passed, &mut out);
+            let _ = consume(slot, passed + n as u32);
+            settle(slot);
+            out.truncate(n);
+            out
+        }
+    }
+
+    #[test]
+    fn reads_stop_at_the_mark_and_pass_the_byte() {
+        let mut fifo = Fifo::new();
+        fifo.come(b"abcXdef", Some(3));
+        assert_eq!((readable(fifo.slot()), is_mark(fifo.slot(), 0)), (3, false));
+        assert!(is_pending(fifo.slot()) && is_mark(fifo.slot(), 3));
+        assert_eq!(fifo.read(99), b"abc");
+        assert!(is_mark(fifo.slot(), 0));
+        assert_eq!(take(fifo.slot(), true), UrgentByte::Byte(b'X'));
+        assert_eq!(take(fifo.slot(), false), UrgentByte::Byte(b'X'));
+        assert_eq!(take(fifo.slot(), false), UrgentByte::None);
+        assert!(!is_pending(fifo.slot()) && is_mark(fifo.slot(), 0));
+        assert_eq!(fifo.read(99), b"def");
+        assert_eq!(fifo.slot().urgent.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn in_line_the_byte_is_read_behind_the_mark() {
+        let mut fifo = Fifo::new();
+        fifo.slot().option_bits.store(option_bit::OOBINLINE, Ordering::Relaxed);
+        fifo.come(b"abXc", Some(2));
+        assert_eq!(take(fifo.slot(), false), UrgentByte::None);
+        assert!(is_pending(fifo.slot()));
+        assert_eq!((readable(fifo.slot()), fifo.read(99)), (4, b"ab".to_vec()));
+        assert_eq!(fifo.read(99), b"Xc");
+        assert!(!is_pending(fifo.slot()));
+    }
+
+    #[test]
+    fn a_second_urgent_byte_makes_the_first_a_normal_one() {
+        let mut fifo = Fifo::new();
+        fifo.come(b"abX", Some(2));
+        fifo.come(b"cdY", Some(2));
+        assert_eq!(fifo.read(99), b"abXcd");
+        assert_eq!(take(fifo.slot(), false), UrgentByte::Byte(b'Y'));
+    }
+
+    /// The reader stands at the first mark when the second comes: the first byte is gone.
+    #[test]
+    fn a_reader_in_front_of_the_first_mark_does_not_get_it() {
+        let mut fifo = Fifo::new();
+        fifo.come(b"X", Some(0));
+        fifo.come(b"cdY", Some(2));
+        assert_eq!((readable(fifo.slot()), hidden(fifo.slot())), (2, 1));
+        assert!(is_mark(fifo.slot(), 2) && !is_mark(fifo.slot(), 0));
+        assert_eq!(fifo.read(99), b"cd");
+        assert_eq!(take(fifo.slot(), false), UrgentByte::Byte(b'Y'));
+        assert_eq!(fifo.read(99), b"");
+    }
+
+    #[test]
+    fn a_mark_that_never_comes_holds_nothing_up() {
+        let mut fifo = Fifo::new();
+        fifo.recv.mark_urgent(u32::MAX / 4, None);
+        fifo.come(b"abc", None);
+        assert_eq!(
+            (take(fifo.slot(), false), fifo.read(99)),
+            (UrgentByte::NotYet, b"abc".to_vec())
+        );
+        // The byte arrives later, with a segment that does not say so.
+        let mut fifo = Fifo::new();
+        fifo.recv.mark_urgent(1, None);
+        fifo.come(b"a", None);
+        assert!(!is_pending(fifo.slot()));
+        fifo.come(b"X", None);
+        assert_eq!(take(fifo.slot(), false), UrgentByte::At(1));
+    }
+
+    /// Words that a program wrote over harm nobody else: no arithmetic overflows.
+    #[test]
+    fn nonsense_in_the_word_is_survived() {
+        let mut fifo = Fifo::new();
+        fifo.come(b"abcdef", Some(1));
+        for word in (0..64).map(|bit| 1u64 << bit).chain([u64::MAX, !0 << 40, u64::MAX >> 1]) {
+            for head in [0, 1, 6, 7, u32::MAX] {
+                fifo.slot().urgent.store(word, Ordering::Relaxed);
+                let slot = fifo.slot();
+                slot.rx_head.store(head, Ordering::Relaxed);
+                let _ = (reach(slot, head, 3), readable(slot), hidden(slot), is_mark(slot, 1));
+                let _ = (is_pending(slot), take(slot, true));
+                settle(slot);
+            }
+        }
+    }
+}
