@@ -101,9 +101,11 @@ proptest! {
         capacity in 3_000usize..100_000,
         tso in prop_oneof![Just(0u32), Just(65_000)],
         gro: bool,
+        fast_open: (bool, bool),
     ) {
         let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
         pair.gro = gro;
+        (pair.a.fast_open, pair.b.fast_open) = fast_open;
         impairment.impair(&mut pair);
         for (side, len, chunk) in [(A, len_a, chunk_a), (B, len_b, chunk_b)] {
             let host = pair.host(side);
@@ -161,8 +163,10 @@ proptest! {
         delay_us in prop_oneof![Just(0u64), 0u64..1000, 0u64..300_000],
         gap in 0u64..150,
         closes in prop::option::of(prop::bool::ANY),
+        fast_open: (bool, bool),
     ) {
         let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
+        (pair.a.fast_open, pair.b.fast_open) = fast_open;
         pair.set_delay(Duration::from_micros(delay_us));
         impairment.impair(&mut pair);
         for (side, len) in [(A, len_a), (B, len_b)] {
