@@ -18,6 +18,12 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    /// The TCP header.
+    pub fn header(&self) -> &[u8] {
+        let bytes = self.local.packet.linear().get(self.local.offset..).unwrap_or_default();
+        bytes.get(..self.header_len).unwrap_or_default()
+    }
+
     /// What follows the TCP header.
     pub fn payload(&self) -> Payload<'_> {
         payload_of(&self.local, self.header_len)

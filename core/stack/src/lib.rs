@@ -157,6 +157,7 @@ mod bind_addr;
 mod binds;
 mod counters;
 mod ephemeral;
+mod fast_open;
 mod flow;
 mod handshake;
 mod holds;

@@ -47,6 +47,20 @@ pub const HALF_OPEN_PATIENCE: Duration = Duration::from_secs(1);
 /// `half_open_displaced`.
 pub const DISPLACED_TIME: Duration = Duration::from_secs(63);
 
+/// Servers of which a client keeps a cookie, or that it lost a SYN with the option; the one not
+/// connected to for longest makes room. Each costs some 100 bytes.
+pub const FAST_OPEN_SERVERS_MAX: usize = 1_024;
+
+/// Time without Fast Open to a server after the first SYN that was lost, which doubles with each.
+pub const FAST_OPEN_PAUSE: Duration = Duration::from_secs(60);
+
+/// Doublings of [`FAST_OPEN_PAUSE`]: beyond them, after four days, the next attempt is worth it.
+pub const FAST_OPEN_DOUBLINGS_MAX: u8 = 12;
+
+/// Time for which a handshake with Fast Open that was reset counts as under way, in the limit that
+/// TCP_FASTOPEN set: Linux's `TFO_RST` entries, which it keeps for 60 seconds.
+pub const FAST_OPEN_RESET_TIME: Duration = Duration::from_secs(60);
+
 /// Connections in TIME-WAIT: Linux's `tcp_max_tw_buckets` on a small machine. Each costs some 150
 /// bytes; the oldest goes when there are more.
 pub const TIME_WAIT_MAX: usize = 65_536;

@@ -12,8 +12,8 @@
 //!              ── ACK ────────────────────▶ Established
 //! ```
 //!
-//! A SYN that is sent again has neither cookie nor bytes: the path may drop SYNs that have (RFC 7413
-//! §4.2.1). Bytes that the SYN-ACK does not acknowledge are sent again at once.
+//! A SYN that is sent again has neither cookie nor bytes: the path may drop SYNs that have.
+//! Bytes that the SYN-ACK does not acknowledge are sent again at once.
 
 use crate::config::Config;
 use crate::connection::Connection;
@@ -83,7 +83,7 @@ impl FastOpen {
     }
 }
 
-/// What became of the bytes in a SYN.
+/// Fate of the bytes in a SYN.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FastOpenOutcome {
     /// Bytes in the SYN were acknowledged with it: those of a client by its server, or of a peer by
@@ -106,8 +106,8 @@ pub enum FastOpenFailure {
 }
 
 impl Connection {
-    /// An active open that may send its first bytes in the SYN, of which there is none before the
-    /// program has written, or has ended its direction. [`Config::mss_default`] bounds these bytes:
+    /// An active open whose SYN carries the first bytes. The SYN waits until the program has
+    /// written, or has ended its direction. [`Config::mss_default`] bounds these bytes:
     /// the MSS that the server announced with the cookie, if it is known.
     pub fn connect_with_data(
         config: Config,

@@ -20,9 +20,9 @@
 //!
 //! # Reading order
 //! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its variables) → `open` →
-//! `fast_open` → `receive` → `plan` (segments that may go) → `emit` → `timeouts` → `calls` (the user's). Below
-//! `connection` are its parts, which know nothing of it: `recovery`, `congestion`, `rtt`, `ranges`,
-//! `timers`, `watch`.
+//! `fast_open` → `receive` → `plan` (segments that may go) → `emit` → `timeouts` → `calls` (the
+//! user's). Below `connection` are its parts, which know nothing of it: `recovery`, `congestion`,
+//! `rtt`, `ranges`, `timers`, `watch`.
 //!
 //! # Example
 //! A handshake and five bytes, with nothing in between:

@@ -167,8 +167,8 @@ fn a_late_syn_ack_acknowledges_the_bytes_all_the_same() {
     assert_eq!(pair.sent(A, |packet| packet.is_data() && !packet.has(Flags::SYN)), 0);
 }
 
-/// What the server answered early arrives before its SYN-ACK, which was lost, and means nothing to
-/// the client. The SYN-ACK and those bytes go again.
+/// Bytes of the early answer arrive without the SYN-ACK, which was lost, and mean nothing to the
+/// client. The SYN-ACK and those bytes go again.
 #[test]
 fn a_lost_syn_ack_costs_one_timeout_and_no_byte() {
     let mut pair = pair();

@@ -12,7 +12,8 @@
 //! [`checksum`] sums, the protocol modules know what is covered.
 //!
 //! Reading order: [`ethernet`] and [`arp`]; [`ipv4`], [`ipv6`] and its extension headers in
-//! [`ipv6_ext`]; [`tcp`] with [`fast_open`], and [`udp`]; [`icmpv4`], [`icmpv6`] with [`ndp`] and [`mld`], [`igmp`].
+//! [`ipv6_ext`]; [`tcp`] with [`fast_open`], and [`udp`]; [`icmpv4`], [`icmpv6`] with [`ndp`] and
+//! [`mld`], [`igmp`].
 //! [`addr`] and [`prefix`] are about addresses.
 //!
 //! ```

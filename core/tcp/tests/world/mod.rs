@@ -122,7 +122,7 @@ pub struct Host {
     pub received: Vec<u8>,
     pub shutdown_when_written: bool,
     pub close_at_eof: bool,
-    /// It opens with bytes in the SYN, or takes those of a SYN: the cookie is valid.
+    /// Bytes go in its SYN, or those of the peer's SYN are taken: the cookie is valid.
     pub fast_open: bool,
     pub tso: u32,
     pub events: Vec<ConnectionEvent>,
