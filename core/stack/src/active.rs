@@ -38,9 +38,9 @@ impl<H: Host> Stack<H> {
         self.begin_connect(now, id, remote, (recv, send), false).map(drop)
     }
 
-    /// As [`Stack::connect`], with Fast Open (RFC 7413). True: the SYN waits for the first bytes, which it takes along, or
-    /// for [`Stack::shutdown_send`]; until then nothing is known of the peer. False: there is no cookie of the server yet,
-    /// and the SYN asks for one.
+    /// As [`Stack::connect`], with Fast Open (RFC 7413). True: the SYN waits for the first bytes,
+    /// or for [`Stack::shutdown_send`]; until then nothing is known of the peer. False: there is no
+    /// cookie of the server yet, and the SYN asks for one.
     ///
     /// # Errors
     /// As for [`Stack::connect`].

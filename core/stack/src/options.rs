@@ -101,9 +101,8 @@ pub enum SocketOption {
     MulticastAll(bool),
     /// IPV6_MULTICAST_ALL: the same of IPv6 groups.
     MulticastAllV6(bool),
-    /// TCP_FASTOPEN: a SYN with a cookie makes a child at once, which may have bytes (RFC 7413), as long as fewer than
-    /// this many such children are in their handshake; 0, the default, gives out no cookies. Of several shards each
-    /// counts its own.
+    /// TCP_FASTOPEN (RFC 7413): a SYN with a cookie makes a child at once. The number limits such
+    /// children whose handshake is under way, in each shard; with 0, no cookie is given.
     FastOpenQueue(u32),
     /// TCP_SAVE_SYN: children keep the headers of their SYN ([`Stack::take_saved_syn`]).
     SaveSyn(bool),
@@ -178,8 +177,8 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// The headers of the SYN that made a child of a listener with [`SocketOption::SaveSyn`], from the IP header on.
-    /// `None` when there are none, or longer ones than `room`, which stay.
+    /// The headers of the SYN of a child, from the IP header on, if its listener had
+    /// [`SocketOption::SaveSyn`]. Longer ones than `room` stay.
     ///
     /// # Errors
     /// The length of headers that have no room.

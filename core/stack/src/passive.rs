@@ -35,13 +35,13 @@ pub(crate) enum Taker {
     Owner,
 }
 
-/// What a listener's child is made of.
+/// Parts of a listener's child.
 pub(crate) struct NewChild<H: Host> {
     pub user: u32,
     pub family: Family,
     pub recv: H::Recv,
     pub send: H::Send,
-    /// The listener is another shard's: its name, the child's tag there, and whether the child waits for bytes.
+    /// Name of a listener of another shard, the child's tag there, and whether it waits for bytes.
     pub offer: Option<(ListenerName, u32, bool)>,
     pub settings: Settings,
     pub sharing: Option<Sharing>,
@@ -136,6 +136,10 @@ impl<H: Host> Stack<H> {
             Ok(()) => return,
             Err(incoming) => incoming,
         };
+        // `taker` let the SYN in for its cookie alone.
+        if !self.has_place_at(now, index) {
+            return self.drop_local(incoming.local, DropReason::SynCacheFull, pool);
+        }
         self.make_place(now, index);
         self.counters.tcp_syns += 1;
         let Incoming { flow, hash, ref segment, ref local, .. } = incoming;
@@ -154,7 +158,7 @@ impl<H: Host> Stack<H> {
             iface: local.iface,
             has_place: self.net.is_in_process(local.iface),
             gives_cookie,
-            saved_syn: settings.save_syn.then(|| headers_of(&incoming)),
+            saved_syn: settings.save_syn.then(|| incoming.headers()),
             since: now,
             timer: TimerId::NONE,
             parent,
@@ -167,6 +171,13 @@ impl<H: Host> Stack<H> {
     /// Whether one more half-open connection of the listener has a place, or may have another's.
     fn has_place(&self, now: Instant, listener: &Listener) -> bool {
         self.has_share(listener) || self.displaceable(now, listener).is_some()
+    }
+
+    fn has_place_at(&self, now: Instant, index: u32) -> bool {
+        match self.sockets.get(index).map(|socket| &socket.kind) {
+            Some(Kind::Listener(listener)) => self.has_place(now, listener),
+            _ => false,
+        }
     }
 
     /// A listener may have as many half-open connections as there are places left for all listeners. So
@@ -288,7 +299,7 @@ impl<H: Host> Stack<H> {
         let (flow, iface) = (*flow, *iface);
         let settings = self.settings_of(*parent);
         let iface = settings.device.or(self.pinned(iface, &flow));
-        // Paths that drop the option are given up with the first SYN-ACK.
+        // A SYN-ACK that is sent again has no option: the path may have dropped the first for it.
         let first = outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit;
         let cookie = (first && *gives_cookie).then(|| self.given_cookie(&flow));
         let packet = settings.packet.towards(flow.remote);
@@ -369,7 +380,7 @@ impl<H: Host> Stack<H> {
         self.on_segment(now, index, incoming, pool);
     }
 
-    /// What the next socket is to be made of, as a child of this listener, which takes a place in its accept queue.
+    /// Parts of the next socket as a child of this listener, and a place in the accept queue.
     pub(crate) fn new_child(
         &mut self,
         host: &mut H,
@@ -756,13 +767,6 @@ impl<H: Host> Stack<H> {
             self.forget_pending(host, at);
         }
     }
-}
-
-/// The headers of a SYN, from its IP header on (TCP_SAVED_SYN).
-pub(crate) fn headers_of(incoming: &Incoming) -> Box<[u8]> {
-    let Incoming { local, header_len, .. } = incoming;
-    let end = local.offset + header_len;
-    local.packet.linear().get(local.ip_offset..end).unwrap_or_default().into()
 }
 
 impl Listener {

@@ -64,7 +64,7 @@ fn the_second_connection_has_its_bytes_in_the_syn() {
     assert_eq!(first[0], (Flags::SYN, Some(FastOpen::Request), 0));
     let Some(FastOpen::Cookie(cookie)) = first[1].1 else { panic!("{first:?}") };
     let client = open_with(&mut w, b"question");
-    // One way of the link, and not the way back.
+    // The link's delay one way, and not back.
     w.wait(1, "accept", |w| !w.b.host.accepted.is_empty());
     let server = w.b.accept(listener).expect("accepted");
     assert_eq!(w.b.read(&server), b"question");
@@ -173,7 +173,7 @@ fn a_server_that_never_answers_is_remembered() {
     assert!(!w.a.connect_fast(SERVER).1);
 }
 
-/// Somebody may open in the name of a host that knows nothing of it, and resets.
+/// An attacker may open in the name of a host, which resets.
 #[test]
 fn a_reset_handshake_keeps_its_place_for_a_minute() {
     let (mut w, listener) = world(1, StackConfig::default());
@@ -210,6 +210,13 @@ fn a_client_with_a_cookie_gets_in_while_the_listener_is_flooded() {
     assert!(w.a.host.has(fast.user, SocketEvent::Connected));
     assert!(!w.a.host.has(plain.user, SocketEvent::Connected));
     assert_eq!(w.b.drops(DropReason::SynCacheFull), 1);
+    // Beyond the limit of TCP_FASTOPEN a cookie does not get in where there is no place.
+    w.b.stack.set_option(listener, SocketOption::FastOpenQueue(1)).expect("a listener");
+    let more = [0; 2].map(|_| open_with(&mut w, b"more"));
+    w.run(100);
+    let open = more.iter().filter(|conn| w.a.host.has(conn.user, SocketEvent::Connected));
+    assert_eq!((open.count(), w.b.drops(DropReason::SynCacheFull)), (1, 2));
+    assert!(w.b.stack.handshakes.half_open.len() <= 1);
 }
 
 #[test]
