@@ -40,6 +40,7 @@ pub const REAL_PROGRAMS: &str = "towpath-tests";
 /// beside the kernel's, ends of runs, links.
 const SMOKE: &[&str] = &[
     "http",
+    "fast_open",
     "oracle",
     "death",
     "ports",

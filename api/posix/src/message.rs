@@ -30,7 +30,9 @@ pub unsafe fn sendmsg(
         None
     } else {
         // SAFETY: as above.
-        unsafe { transfer::destination(posix, fd, message.msg_name.cast(), message.msg_namelen) }?
+        unsafe {
+            transfer::destination(posix, fd, message.msg_name.cast(), message.msg_namelen, flags)
+        }?
     };
     let handle = Handle::new(posix, fd)?;
     // Before the control messages are looked at, which may be wrong.

@@ -38,6 +38,15 @@ pub unsafe fn getsockopt(
         return fail(libc::EINVAL);
     }
     let option = find(&handle, level, name).map_err(|errno| foreign(&handle, level, errno))?;
+    if (level, name) == (libc::IPPROTO_TCP, table::TCP_SAVED_SYN) {
+        let (syn, needed) = saved_syn(&handle, room)?;
+        // SAFETY: the caller's promise; the engine gives no more than there is room for.
+        unsafe {
+            std::ptr::copy_nonoverlapping(syn.as_ptr(), value.cast(), syn.len());
+            *len = if needed == 0 { syn.len() as libc::socklen_t } else { needed };
+        }
+        return if needed == 0 { Ok(()) } else { fail(libc::EINVAL) };
+    }
     let int = |n: i32| n.to_ne_bytes().to_vec();
     let bytes = match option.effect {
         Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
@@ -254,6 +263,19 @@ fn engine_get(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
         request.b = name as u32;
     })?;
     Ok(reply.payload().to_vec())
+}
+
+/// TCP_SAVED_SYN: the headers, or the length that they need where there is less room.
+fn saved_syn(handle: &Handle, room: libc::socklen_t) -> Result<(Vec<u8>, libc::socklen_t)> {
+    let reply = handle.call(call::GET_OPTION, |request| {
+        request.a = libc::IPPROTO_TCP as u32;
+        request.b = table::TCP_SAVED_SYN as u32;
+        request.len = 4;
+        request.data[..4].copy_from_slice(&room.to_ne_bytes());
+    })?;
+    let room = usize::try_from(room).unwrap_or(0);
+    let syn = reply.payload();
+    Ok((syn[..syn.len().min(room)].to_vec(), reply.a))
 }
 
 fn engine_set(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use towpath_client::interrupt::Handled;
 use towpath_client::{Client, Error, Socket, listener};
 use towpath_client::{Deadline, wait};
-use towpath_shm::control::{IF_FAILED, Request, call};
+use towpath_shm::control::{FAST_OPEN, IF_FAILED, Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
 
 use crate::errno::fail;
-use crate::handle::Handle;
+use crate::handle::{Handle, Patience};
 use crate::{Errno, Posix, Result, address, descriptor};
 
 const TYPE_MASK: i32 = 0xf;
@@ -218,7 +218,10 @@ pub unsafe fn connect(
     let addr = if addr.family == 0 { addr } else { peer(handle.slot, addr, to_datagrams)? };
     match handle.kind() {
         Kind::Stream | Kind::Listener if addr.family == 0 => disconnect(&handle, 0),
-        Kind::Stream => connect_stream(&handle, addr),
+        Kind::Stream => {
+            let wanted = handle.remembered(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT);
+            connect_stream(&handle, addr, wanted == Some(1), handle.send_patience(false))
+        }
         Kind::Listener => fail(libc::EISCONN),
         _ => handle.call(call::CONNECT, |request| request.addr = addr).map(drop),
     }
@@ -250,14 +253,38 @@ pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAdd
     }
 }
 
-fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
+/// The connect of a send with MSG_FASTOPEN.
+///
+/// # Errors
+/// As for [`connect`]; EINVAL without an address.
+pub(crate) fn connect_to_send(
+    handle: &Handle,
+    to: Option<RawAddr>,
+    patience: Patience,
+) -> Result<()> {
+    let Some(addr) = to else { return fail(libc::EINVAL) };
+    connect_stream(handle, addr, true, patience)
+}
+
+fn connect_stream(
+    handle: &Handle,
+    addr: RawAddr,
+    fast_open: bool,
+    patience: Patience,
+) -> Result<()> {
     let asked = &handle.slot.connect_asked;
-    let patience = handle.send_patience(false);
     if asked.load(Acquire) == 0 {
         if handle.slot.flags.load(Acquire) & flags::CONNECTED != 0 {
             return fail(libc::EISCONN);
         }
-        handle.call(call::CONNECT, |request| request.addr = addr)?;
+        let reply = handle.call(call::CONNECT, |request| {
+            request.addr = addr;
+            request.b = if fast_open { FAST_OPEN } else { 0 };
+        })?;
+        if reply.a == FAST_OPEN {
+            // The first write sends the SYN.
+            return Ok(());
+        }
         // A socket that another thread has closed has nothing to remember.
         let _ = handle.change(|slot| slot.connect_asked.store(1, Release));
         if patience.nonblocking {

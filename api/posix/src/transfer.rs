@@ -1,18 +1,18 @@
 //! read, write, recv, send and their vector forms.
 
 use std::net::IpAddr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use towpath_client::stream::OnError;
 use towpath_client::{Buffer, Error, datagram, stream, urgent};
 use towpath_shm::control::call;
-use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, option_bit};
+use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, flags, option_bit};
 
 use crate::control::Control;
 use crate::errno::fail;
 use crate::handle::{Handle, Patience};
 use crate::report::Report;
-use crate::socket::{bind_any, peer};
+use crate::socket::{bind_any, connect_to_send, peer};
 use crate::{Errno, Posix, Result, address, interface};
 
 /// How long a first write on a fresh connection waits for memory to write into, even with
@@ -279,6 +279,7 @@ pub unsafe fn destination(
     fd: i32,
     at: *const libc::sockaddr,
     len: libc::socklen_t,
+    flags: i32,
 ) -> Result<Option<RawAddr>> {
     if at.is_null() {
         return Ok(None);
@@ -288,7 +289,9 @@ pub unsafe fn destination(
         return fail(libc::EINVAL);
     }
     if handle.is_tcp() {
-        return Ok(None);
+        let opens = flags & libc::MSG_FASTOPEN != 0;
+        // SAFETY: the caller's promise.
+        return if opens { unsafe { peer_to_open(&handle, at, len) } } else { Ok(None) };
     }
     bind_any(&handle)?;
     let family = handle.slot.family.load(Relaxed);
@@ -330,7 +333,12 @@ pub unsafe fn send(
     let more = flags & libc::MSG_MORE != 0 || is_corked(&handle);
     let result = match handle.kind() {
         // SAFETY: the caller's promise.
+        Kind::Stream if flags & libc::MSG_FASTOPEN != 0 => unsafe {
+            open_and_send(&handle, buffers, flags, to, patience)
+        },
+        // SAFETY: as above.
         Kind::Stream => unsafe { send_stream(&handle, buffers, flags, patience) },
+        Kind::Listener if flags & libc::MSG_FASTOPEN != 0 => fail(libc::EISCONN),
         Kind::Listener => fail(libc::EPIPE),
         Kind::Free => fail(libc::ENETDOWN),
         Kind::Echo if flags & libc::MSG_MORE != 0 => fail(libc::EOPNOTSUPP),
@@ -347,6 +355,42 @@ pub unsafe fn send(
     result
 }
 
+/// The address of a connection that MSG_FASTOPEN opens.
+///
+/// # Safety
+/// As for [`destination`].
+unsafe fn peer_to_open(
+    handle: &Handle,
+    at: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> Result<Option<RawAddr>> {
+    let family = handle.slot.family.load(Relaxed);
+    // SAFETY: the caller's promise.
+    let to = unsafe { address::read(at, len) }?;
+    match u32::from(to.family) {
+        0 => fail(libc::EOPNOTSUPP),
+        _ if !address::is_long_enough(len, family) => fail(libc::EINVAL),
+        theirs if theirs != family => fail(libc::EAFNOSUPPORT),
+        _ => peer(handle.slot, to, false).map(Some),
+    }
+}
+
+/// MSG_FASTOPEN: connects, with the first bytes in the SYN if there is a cookie of the peer.
+///
+/// # Safety
+/// As for [`send`].
+unsafe fn open_and_send(
+    handle: &Handle,
+    buffers: &[Buffer],
+    flags: i32,
+    to: Option<RawAddr>,
+    patience: Patience,
+) -> Result<usize> {
+    connect_to_send(handle, to, patience)?;
+    // SAFETY: the caller's promise.
+    unsafe { send_stream(handle, buffers, flags, patience) }
+}
+
 /// MSG_OOB is refused by udp_sendmsg, which udpv6_sendmsg calls for IPv4 peers, and by ping
 /// sockets; over IPv6 udpv6_sendmsg does not look at it.
 fn takes_urgent(handle: &Handle, to: Option<RawAddr>) -> bool {
@@ -360,12 +404,13 @@ fn takes_urgent(handle: &Handle, to: Option<RawAddr>) -> bool {
 unsafe fn send_stream(
     handle: &Handle,
     buffers: &[Buffer],
-    flags: i32,
+    how: i32,
     patience: Patience,
 ) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
     let wanted = Buffer::total(buffers).min(COUNT_MAX);
-    let more = flags & libc::MSG_MORE != 0;
+    let more = how & libc::MSG_MORE != 0;
+    let opening = handle.slot.flags.load(Relaxed) & flags::OPENING != 0;
     let mut done = 0;
     loop {
         // SAFETY: the caller's promise.
@@ -393,8 +438,26 @@ unsafe fn send_stream(
             Err(errno) => return Err(errno),
         }
         if done >= wanted {
+            if opening && !patience.nonblocking {
+                await_handshake(handle, patience)?;
+            }
             return Ok(done);
         }
+    }
+}
+
+/// As tcp_sendmsg_fastopen: a call that may wait returns when the handshake is over, and tells how
+/// it ended.
+fn await_handshake(handle: &Handle, patience: Patience) -> Result<()> {
+    let attempt = || match handle.slot.flags.load(Acquire) {
+        seen if seen & flags::OPENING != 0 => Err(Error::WouldBlock),
+        seen if seen & flags::DEAD != 0 => handle.socket.take_error(handle.client),
+        _ => Ok(()),
+    };
+    match handle.blocking(patience, attempt) {
+        // The bytes are taken, and leave all the same.
+        Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) => Ok(()),
+        result => result,
     }
 }
 

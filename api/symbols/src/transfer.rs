@@ -199,7 +199,7 @@ pub unsafe extern "C" fn sendto(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(&POSIX, fd) {
-            let to = transfer::destination(&POSIX, fd, addr, addr_len);
+            let to = transfer::destination(&POSIX, fd, addr, addr_len, flags);
             let send =
                 |to| transfer::send(&POSIX, fd, &buffer(from, len), flags, to, &Control::default());
             return point(|| answer::size(to.and_then(send)));

@@ -6,6 +6,7 @@ use towpath_tcp::{Config, Connection, Instant, isn};
 use towpath_wire::addr;
 
 use crate::error::ConnectError;
+use crate::fast_open::Beginning;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{Family, Host, SocketId};
 use crate::net::{IfaceId, Route};
@@ -34,6 +35,34 @@ impl<H: Host> Stack<H> {
         recv: H::Recv,
         send: H::Send,
     ) -> Result<(), ConnectError> {
+        self.begin_connect(now, id, remote, (recv, send), false).map(drop)
+    }
+
+    /// As [`Stack::connect`], with Fast Open (RFC 7413). True: the SYN waits for the first bytes,
+    /// or for [`Stack::shutdown_send`]; until then nothing is known of the peer. False: there is no
+    /// cookie of the server yet, and the SYN asks for one.
+    ///
+    /// # Errors
+    /// As for [`Stack::connect`].
+    pub fn connect_fast_open(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        remote: SocketAddr,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Result<bool, ConnectError> {
+        self.begin_connect(now, id, remote, (recv, send), true)
+    }
+
+    fn begin_connect(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        remote: SocketAddr,
+        buffers: (H::Recv, H::Send),
+        fast_open: bool,
+    ) -> Result<bool, ConnectError> {
         self.catch_up();
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
@@ -77,11 +106,11 @@ impl<H: Host> Stack<H> {
             }
         };
         let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
-        let stream = self.open_stream(now, flow, route, iface, settings, recv, send);
+        let stream = self.open_stream(now, flow, route, iface, settings, buffers, fast_open);
         if let (Err(_), Some(sharing)) = (&stream, uses_port) {
             self.tcp_binds.unuse_port(local_port, local, sharing);
         }
-        let stream = stream?;
+        let (stream, beginning) = stream?;
         if held.is_some() {
             // The bind stays, but now for the address in use only.
             self.tcp_binds.narrow(local_port, index, local);
@@ -91,8 +120,9 @@ impl<H: Host> Stack<H> {
         }
         self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
         self.claim_flow(index, flow);
+        self.fast_opens.opens(index, beginning);
         self.mark_dirty(index);
-        Ok(())
+        Ok(matches!(beginning, Beginning::WithBytes(..)))
     }
 
     /// Opens a connection from any address and port: a gateway's way in for others. Only the 4-tuple has
@@ -128,7 +158,8 @@ impl<H: Host> Stack<H> {
         let flow =
             Flow { local: local.ip(), remote: remote.ip(), local_port, remote_port: remote.port() };
         let settings = self.default_settings();
-        let stream = self.open_stream(now, flow, route, iface, settings, recv, send)?;
+        let buffers = (recv, send);
+        let (stream, _) = self.open_stream(now, flow, route, iface, settings, buffers, false)?;
         let kind = Kind::Stream(Box::new(stream));
         let index = self.sockets.insert(Socket::new(user, family, kind));
         self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
@@ -145,9 +176,9 @@ impl<H: Host> Stack<H> {
         route: Route,
         iface: Option<IfaceId>,
         settings: Settings,
-        recv: H::Recv,
-        send: H::Send,
-    ) -> Result<Stream<H>, ConnectError> {
+        (recv, send): (H::Recv, H::Send),
+        fast_open: bool,
+    ) -> Result<(Stream<H>, Beginning), ConnectError> {
         let hash = self.keys.table.ends(&flow);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
         //# F() MUST NOT be computable from the outside (MUST-9)
@@ -168,9 +199,16 @@ impl<H: Host> Stack<H> {
         let config = self.tcp_config(now, &settings, &flow, iface);
         self.paths.follow(&mut self.net);
         let path = self.paths.shrink(&route, &self.net);
-        Ok(Stream {
+        let (connection, beginning) = match fast_open {
+            true => self.connect_fast(now, &flow, config, iss),
+            false => {
+                let offset = self.timestamp_offset(&flow);
+                (Connection::connect(config, iss, offset, now), Beginning::Plain)
+            }
+        };
+        let stream = Stream {
             flow,
-            connection: Some(Connection::connect(config, iss, self.timestamp_offset(&flow), now)),
+            connection: Some(connection),
             recv,
             send,
             packet: settings.packet.towards(flow.remote),
@@ -182,7 +220,8 @@ impl<H: Host> Stack<H> {
             news: News::default(),
             tuning: RecvTuning::default(),
             tune_at: now + PERIOD_DEFAULT,
-        })
+        };
+        Ok((stream, beginning))
     }
 
     /// The settings of a connection: what was asked for, and what its path carries.

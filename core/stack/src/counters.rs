@@ -21,6 +21,10 @@ towpath_pool::counters! {
         tcp_accepts,
         /// SYNs that made a half-open connection.
         tcp_syns,
+        /// SYNs with a valid cookie that made a connection at once (RFC 7413).
+        tcp_fast_opens,
+        /// SYNs with a valid cookie for which the listener's limit left no room.
+        tcp_fast_open_overflows,
         /// Handshakes that the peer never finished.
         tcp_half_open_timeouts,
         /// Half-open connections displaced by newer ones of their listener.

@@ -26,6 +26,10 @@ pub(crate) struct HalfOpenFlow {
     /// Whether a place in the accept queue is promised to it
     /// ([`Listener::promised`](crate::socket::Listener)).
     pub has_place: bool,
+    /// The SYN-ACK gives the peer a cookie (RFC 7413).
+    pub gives_cookie: bool,
+    /// The headers of its SYN (TCP_SAVE_SYN).
+    pub saved_syn: Option<Box<[u8]>>,
     /// When its SYN came. A repeated one keeps the place in the line.
     pub since: Instant,
     pub timer: TimerId,

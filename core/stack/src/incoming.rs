@@ -18,6 +18,18 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    /// The TCP header.
+    pub fn header(&self) -> &[u8] {
+        let bytes = self.local.packet.linear().get(self.local.offset..).unwrap_or_default();
+        bytes.get(..self.header_len).unwrap_or_default()
+    }
+
+    /// The headers from the IP header on, as TCP_SAVED_SYN has them.
+    pub fn headers(&self) -> Box<[u8]> {
+        let end = self.local.offset + self.header_len;
+        self.local.packet.linear().get(self.local.ip_offset..end).unwrap_or_default().into()
+    }
+
     /// What follows the TCP header.
     pub fn payload(&self) -> Payload<'_> {
         payload_of(&self.local, self.header_len)

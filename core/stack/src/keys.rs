@@ -13,12 +13,14 @@ pub(crate) struct SocketKeys {
     pub timestamps: Keyed,
     /// RFC 6056: local ports.
     pub ports: Keyed,
+    /// RFC 7413 §4.1.2: cookies of clients.
+    pub fast_open: Keyed,
 }
 
 impl SocketKeys {
     pub fn derive(seed: &[u8; 32]) -> Self {
         let key =
             |n: u64| Keyed([2 * n, 2 * n + 1].map(|label| hash::derive(seed, b"sockets", label)));
-        Self { table: key(0), isn: key(1), timestamps: key(2), ports: key(3) }
+        Self { table: key(0), isn: key(1), timestamps: key(2), ports: key(3), fast_open: key(4) }
     }
 }

@@ -50,7 +50,7 @@ impl<H: Host> Stack<H> {
         match (verdict, self.time_waits.get(at)) {
             (TimeWaitVerdict::Ack(outgoing), Some(&TimeWaitFlow { packet, iface, .. })) => {
                 let iface = iface.or(self.pinned(incoming.local.iface, &incoming.flow));
-                self.reply_as(now, &incoming.flow, iface, packet, &outgoing, pool);
+                self.reply_as(now, &incoming.flow, iface, packet, &outgoing, None, pool);
                 pool.give(incoming.local.packet);
             }
             (TimeWaitVerdict::Drop(reason), _) => {

@@ -17,8 +17,10 @@
 //! [`host`](Host) is the seam to the owner. `stack` has the tables and `socket` what stands in them. `turn` says
 //! what is done when; `rx` is the way in and `tx` the way out, a page each; they stand on [`net`], the IP layer;
 //! `delivery`, `errors`, `late_segments` and `outcome` are their continuations. `passive` and `active` open
-//! connections, `port` gives out local ports, `lifecycle` is the rest of a socket's life, `datagram` is UDP and
-//! ping. `shards` has several stacks that are one host. `incoming` is what they all get, `lengths` how long packets may be, `unreached` what ICMP errors mean.
+//! connections, `syn_bytes` those by `fast_open`. `port` gives out local ports, `lifecycle` is the
+//! rest of a socket's life, `datagram` is UDP and ping. `shards` has several stacks that are one
+//! host. `incoming` is what they all get, `lengths` how long packets may be, `unreached` what ICMP
+//! errors mean.
 //! Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (ports: `holds` and `users`; listeners: `receivers`),
 //! `handshake` (SYN cache), `time_wait`; they live in a `slab` and their deadlines in the `timer` wheel. Every limit
 //! is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
@@ -149,6 +151,7 @@ mod port;
 mod shards;
 mod socket;
 mod stack;
+mod syn_bytes;
 mod target;
 mod tuning;
 mod unreached;
@@ -157,6 +160,7 @@ mod bind_addr;
 mod binds;
 mod counters;
 mod ephemeral;
+mod fast_open;
 mod flow;
 mod handshake;
 mod holds;

@@ -1,10 +1,11 @@
 //! The life of a socket: open, listen, close, gone.
 
-use towpath_ring::RecvBuffer;
+use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Instant, State};
 
 use crate::bind_addr::Table;
 use crate::error::{ListenError, OpenError};
+use crate::fast_open::End;
 use crate::flow::FlowRef;
 use crate::holds::Holder;
 use crate::host::{
@@ -67,6 +68,8 @@ impl<H: Host> Stack<H> {
             packet: PacketSettings::default(),
             device: None,
             binding: BindOptions::default(),
+            fast_open_queue: 0,
+            save_syn: false,
         }
     }
 
@@ -222,9 +225,13 @@ impl<H: Host> Stack<H> {
         //# If such a host issues a CLOSE call while received data is still pending in the TCP
         //# connection, or if new data is received after CLOSE is called, its TCP implementation
         //# SHOULD send a RST to show that data was lost (SHLD-3).
+        let waits = connection.state() == State::SynSent && connection.is_fast_opening();
         if linger == Linger::Abort || unread || too_many {
             connection.abort();
             self.counters.tcp_orphans_aborted += u64::from(too_many);
+        } else if waits && stream.send.len() > 0 {
+            // The program has seen its bytes taken, as those of a connection.
+            connection.close_behind_bytes();
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
             //# A host MAY implement a "half-duplex" TCP close sequence, so that an application that
@@ -259,6 +266,10 @@ impl<H: Host> Stack<H> {
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
         self.forget_datagram(now, index);
+        self.end_fast_open(now, index, End::Over);
+        if !self.saved_syns.is_empty() {
+            self.saved_syns.remove(&index);
+        }
         // It leaves all tables first: then other sockets may have its place.
         self.stop_listening(index);
         let Some(socket) = self.sockets.remove(index) else { return };

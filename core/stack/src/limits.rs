@@ -47,6 +47,20 @@ pub const HALF_OPEN_PATIENCE: Duration = Duration::from_secs(1);
 /// `half_open_displaced`.
 pub const DISPLACED_TIME: Duration = Duration::from_secs(63);
 
+/// Servers that a client keeps a cookie of, or lost a SYN with the option to. The least recently
+/// used makes room. Each costs some 100 bytes.
+pub const FAST_OPEN_SERVERS_MAX: usize = 1_024;
+
+/// Time without Fast Open to a server after the first SYN that was lost, which doubles with each.
+pub const FAST_OPEN_PAUSE: Duration = Duration::from_secs(60);
+
+/// Doublings of [`FAST_OPEN_PAUSE`]: beyond them, after four days, the next attempt is worth it.
+pub const FAST_OPEN_DOUBLINGS_MAX: u8 = 12;
+
+/// Time for which a handshake with Fast Open that was reset takes a place in TCP_FASTOPEN's limit.
+/// Linux keeps such entries (`rskq_rst_head`) for 60 seconds.
+pub const FAST_OPEN_RESET_TIME: Duration = Duration::from_secs(60);
+
 /// Connections in TIME-WAIT: Linux's `tcp_max_tw_buckets` on a small machine. Each costs some 150
 /// bytes; the oldest goes when there are more.
 pub const TIME_WAIT_MAX: usize = 65_536;

@@ -104,6 +104,11 @@ pub enum SocketOption {
     MulticastAll(bool),
     /// IPV6_MULTICAST_ALL: the same of IPv6 groups.
     MulticastAllV6(bool),
+    /// TCP_FASTOPEN (RFC 7413): a SYN with a cookie makes a child at once. The number limits such
+    /// children whose handshake is under way, in each shard; with 0, no cookie is given.
+    FastOpenQueue(u32),
+    /// TCP_SAVE_SYN: children keep the headers of their SYN ([`Stack::take_saved_syn`]).
+    SaveSyn(bool),
 }
 
 impl<H: Host> Stack<H> {
@@ -121,6 +126,9 @@ impl<H: Host> Stack<H> {
         }
         if let SocketOption::Binding(options) = option {
             return self.set_binding(index, options);
+        }
+        if let SocketOption::FastOpenQueue(_) | SocketOption::SaveSyn(_) = option {
+            return self.set_accepting(index, option);
         }
         let interfaces = self.net.interfaces().len();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
@@ -149,6 +157,43 @@ impl<H: Host> Stack<H> {
                 datagram.last_target = None;
                 set_datagram(datagram, option, interfaces)
             }
+        }
+    }
+
+    /// Options of sockets that listen, or may do so later.
+    fn set_accepting(&mut self, index: u32, option: SocketOption) -> Result<(), OptionError> {
+        let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
+        let settings = match &mut socket.kind {
+            Kind::Fresh(settings) => settings,
+            Kind::Listener(listener) => &mut listener.settings,
+            _ => return Err(OptionError::NotApplicable),
+        };
+        match option {
+            SocketOption::FastOpenQueue(places) => settings.fast_open_queue = places,
+            SocketOption::SaveSyn(on) => settings.save_syn = on,
+            _ => return Err(OptionError::NotApplicable),
+        }
+        if let Kind::Listener(_) = socket.kind {
+            // Its connections are in all shards.
+            self.in_order(Table::Tcp, index, 0, |_| true);
+        }
+        Ok(())
+    }
+
+    /// The headers of the SYN of a child, from the IP header on, if its listener had
+    /// [`SocketOption::SaveSyn`]. Longer ones than `room` stay.
+    ///
+    /// # Errors
+    /// The length of headers that have no room.
+    pub fn take_saved_syn(
+        &mut self,
+        id: SocketId,
+        room: usize,
+    ) -> Result<Option<Box<[u8]>>, usize> {
+        let Some(index) = self.index(id) else { return Ok(None) };
+        match self.saved_syns.get(&index).map_or(0, |syn| syn.len()) {
+            len if len > room => Err(len),
+            _ => Ok(self.saved_syns.remove(&index)),
         }
     }
 

@@ -5,6 +5,7 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
 
 use crate::drop::DropReason;
+use crate::fast_open::End;
 use crate::flow::FlowRef;
 use crate::host::{Host, SocketError, SocketEvent};
 use crate::socket::{Kind, Stream};
@@ -31,7 +32,16 @@ impl<H: Host> Stack<H> {
                 }
                 return;
             };
+            let end = match event {
+                ConnectionEvent::Reset => End::Reset,
+                ConnectionEvent::TimedOut | ConnectionEvent::Unreachable => End::NoAnswer,
+                _ => End::Over,
+            };
+            let was_accepted = self.end_fast_open(now, index, end);
+            let Some(socket) = self.sockets.get_mut(index) else { return };
+            let Kind::Stream(stream) = &mut socket.kind else { return };
             let told = match event {
+                ConnectionEvent::Connected if was_accepted => None,
                 ConnectionEvent::Connected => Some(SocketEvent::Connected),
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
                 //# If the local TCP connection is closed by the remote side due to a FIN or RST

@@ -7,12 +7,16 @@ use towpath_tcp::{
     isn, reset_for,
 };
 use towpath_wire::addr;
+use towpath_wire::fast_open::FastOpen;
 
 use crate::active::with_scope;
+use crate::bind_addr::Sharing;
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::handshake::{HalfOpenFlow, Parent, PendingSyn, Quote};
-use crate::host::{Family, Host, PendingId, Refusal, SocketError, SocketEvent, SocketId};
+use crate::host::{
+    Family, Host, ListenerName, PendingId, Refusal, SocketError, SocketEvent, SocketId,
+};
 use crate::incoming::{Incoming, is_opening};
 use crate::limits;
 use crate::net::{IfaceId, Unreachable};
@@ -29,6 +33,18 @@ pub(crate) enum Taker {
     Listener(u32),
     /// The owner, who decides what becomes of it: it came on an any-address interface.
     Owner,
+}
+
+/// Parts of a listener's child.
+pub(crate) struct NewChild<H: Host> {
+    pub user: u32,
+    pub family: Family,
+    pub recv: H::Recv,
+    pub send: H::Send,
+    /// Name of a listener of another shard, the child's tag there, and whether it waits for bytes.
+    pub offer: Option<(ListenerName, u32, bool)>,
+    pub settings: Settings,
+    pub sharing: Option<Sharing>,
 }
 
 impl<H: Host> Stack<H> {
@@ -78,7 +94,10 @@ impl<H: Host> Stack<H> {
             Some((_, listener)) if !self.may_come(listener, incoming.local.iface) => {
                 return Err(DropReason::ListenOverflow);
             }
-            Some((_, listener)) if !self.has_place(now, listener) => {
+            Some((_, listener))
+                if !self.has_place(now, listener)
+                    && !self.has_valid_cookie(listener, &incoming) =>
+            {
                 return Err(DropReason::SynCacheFull);
             }
             Some((index, _)) => Taker::Listener(index),
@@ -113,11 +132,21 @@ impl<H: Host> Stack<H> {
             Taker::Listener(index) => index,
             Taker::Owner => return self.on_stray_syn(now, host, incoming, iss_min, pool),
         };
+        let incoming = match self.take_fast_syn(now, host, index, incoming, iss_min, pool) {
+            Ok(()) => return,
+            Err(incoming) => incoming,
+        };
+        // `taker` let the SYN in for its cookie alone.
+        if !self.has_place_at(now, index) {
+            return self.drop_local(incoming.local, DropReason::SynCacheFull, pool);
+        }
         self.make_place(now, index);
         self.counters.tcp_syns += 1;
         let Incoming { flow, hash, ref segment, ref local, .. } = incoming;
         let parent = Parent::Listener(index);
         let settings = self.settings_of(parent);
+        let gives_cookie =
+            settings.fast_open_queue > 0 && FastOpen::find(incoming.header()).is_some();
         let iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
         let iss = iss_min.map_or(iss, |min| isn::not_before(min, iss));
         let iface = settings.device.or(self.pinned(local.iface, &flow));
@@ -128,6 +157,8 @@ impl<H: Host> Stack<H> {
             half_open,
             iface: local.iface,
             has_place: self.net.is_in_process(local.iface),
+            gives_cookie,
+            saved_syn: settings.save_syn.then(|| incoming.headers()),
             since: now,
             timer: TimerId::NONE,
             parent,
@@ -140,6 +171,13 @@ impl<H: Host> Stack<H> {
     /// Whether one more half-open connection of the listener has a place, or may have another's.
     fn has_place(&self, now: Instant, listener: &Listener) -> bool {
         self.has_share(listener) || self.displaceable(now, listener).is_some()
+    }
+
+    fn has_place_at(&self, now: Instant, index: u32) -> bool {
+        match self.sockets.get(index).map(|socket| &socket.kind) {
+            Some(Kind::Listener(listener)) => self.has_place(now, listener),
+            _ => false,
+        }
     }
 
     /// A listener may have as many half-open connections as there are places left for all listeners. So
@@ -253,14 +291,19 @@ impl<H: Host> Stack<H> {
 
     /// A segment of a handshake, which leaves as its parent's segments do.
     fn send_for_half_open(&mut self, now: Instant, at: u32, outgoing: &Outgoing, pool: &mut Pool) {
-        let Some(HalfOpenFlow { flow, iface, parent, .. }) = self.handshakes.half_open.get(at)
+        let Some(HalfOpenFlow { flow, iface, parent, gives_cookie, .. }) =
+            self.handshakes.half_open.get(at)
         else {
             return;
         };
         let (flow, iface) = (*flow, *iface);
         let settings = self.settings_of(*parent);
         let iface = settings.device.or(self.pinned(iface, &flow));
-        self.reply_as(now, &flow, iface, settings.packet.towards(flow.remote), outgoing, pool);
+        // A SYN-ACK that is sent again has no option: the path may have dropped the first for it.
+        let first = outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit;
+        let cookie = (first && *gives_cookie).then(|| self.given_cookie(&flow));
+        let packet = settings.packet.towards(flow.remote);
+        self.reply_as(now, &flow, iface, packet, outgoing, cookie, pool);
     }
 
     /// A segment of a handshake under way.
@@ -316,19 +359,43 @@ impl<H: Host> Stack<H> {
         incoming: Incoming,
         pool: &mut Pool,
     ) {
+        let has_place = self.handshakes.half_open.get(at).is_some_and(|entry| entry.has_place);
+        let child = match self.new_child(host, listener, has_place, &incoming) {
+            Ok(child) => child,
+            Err(reason) => return self.drop_local(incoming.local, reason, pool),
+        };
+        let NewChild { user, family, recv, send, offer, settings, sharing } = child;
+        let flow = incoming.flow;
+        let stream =
+            self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
+        let stream = Box::new(Stream { uses_port: sharing, ..stream });
+        let kind = Kind::Stream(stream);
+        let index = self.sockets.insert(Socket::new(user, family, kind));
+        let entry = self.take_over_flow(at, incoming.hash, index);
+        if let Some(syn) = entry.and_then(|entry| entry.saved_syn) {
+            self.saved_syns.insert(index, syn);
+        }
+        self.counters.tcp_accepts += 1;
+        self.offer_child(now, index, offer);
+        self.on_segment(now, index, incoming, pool);
+    }
+
+    /// Parts of the next socket as a child of this listener, and a place in the accept queue.
+    pub(crate) fn new_child(
+        &mut self,
+        host: &mut H,
+        listener: u32,
+        has_place: bool,
+        incoming: &Incoming,
+    ) -> Result<NewChild<H>, DropReason> {
         if self.sockets.len() >= self.config.sockets_max {
-            return self.drop_local(incoming.local, DropReason::SocketTableFull, pool);
+            return Err(DropReason::SocketTableFull);
         }
         let child = SocketId(self.sockets.next_id());
-        let Some(parent) = self.sockets.get_mut(listener) else {
-            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
-        };
+        let parent = self.sockets.get_mut(listener).ok_or(DropReason::TcpNoSocket)?;
         let (family, bound, user) = (parent.family, parent.bound.as_deref().copied(), parent.user);
-        let Kind::Listener(state) = &mut parent.kind else {
-            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
-        };
+        let Kind::Listener(state) = &mut parent.kind else { return Err(DropReason::TcpNoSocket) };
         let flow = incoming.flow;
-        let has_place = self.handshakes.half_open.get(at).is_some_and(|entry| entry.has_place);
         let given = match state.turns_away(has_place) {
             true => None,
             false => {
@@ -346,9 +413,7 @@ impl<H: Host> Stack<H> {
                 }
             }
         };
-        let Some((user, recv, send, offer)) = given else {
-            return self.drop_local(incoming.local, DropReason::AcceptOverflow, pool);
-        };
+        let (user, recv, send, offer) = given.ok_or(DropReason::AcceptOverflow)?;
         let settings = state.settings;
         if offer.is_none() {
             state.waiting += 1;
@@ -358,17 +423,20 @@ impl<H: Host> Stack<H> {
         if let Some(sharing) = sharing {
             self.tcp_binds.use_port(flow.local_port, flow.local, sharing);
         }
-        let stream =
-            self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
-        let stream = Box::new(Stream { uses_port: sharing, ..stream });
-        let kind = Kind::Stream(stream);
-        let index = self.sockets.insert(Socket::new(user, family, kind));
-        self.take_over_flow(at, incoming.hash, index);
-        self.counters.tcp_accepts += 1;
+        Ok(NewChild { user, family, recv, send, offer, settings, sharing })
+    }
+
+    /// Offers a child to its listener if that is another shard's, and if it does not wait for bytes.
+    pub(crate) fn offer_child(
+        &mut self,
+        now: Instant,
+        index: u32,
+        offer: Option<(ListenerName, u32, bool)>,
+    ) {
         if let Some((listener, tag, false)) = offer {
+            let child = SocketId(self.sockets.id(index));
             self.offer_to(now, listener, child, tag);
         }
-        self.on_segment(now, index, incoming, pool);
     }
 
     /// The handshake of an accepted pending SYN is over: its socket becomes the connection.
@@ -420,9 +488,24 @@ impl<H: Host> Stack<H> {
     ) -> Stream<H> {
         let iface = settings.device.or(self.pinned(iface, &flow));
         let config = self.tcp_config(now, &settings, &flow, iface);
+        let connection = Connection::accept(config, handshake, now);
+        self.stream_with(now, flow, connection, settings, iface, recv, send)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn stream_with(
+        &self,
+        now: Instant,
+        flow: Flow,
+        connection: Connection,
+        settings: Settings,
+        iface: Option<IfaceId>,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Stream<H> {
         Stream {
             flow,
-            connection: Some(Connection::accept(config, handshake, now)),
+            connection: Some(connection),
             recv,
             send,
             packet: settings.packet.towards(flow.remote),
@@ -444,10 +527,11 @@ impl<H: Host> Stack<H> {
     }
 
     /// The flow of a half-open connection now belongs to a socket.
-    fn take_over_flow(&mut self, at: u32, hash: u64, index: u32) {
-        self.forget_half_open(at);
+    fn take_over_flow(&mut self, at: u32, hash: u64, index: u32) -> Option<HalfOpenFlow> {
+        let entry = self.forget_half_open(at);
         let replaced = self.flows.replace(hash, FlowRef::HalfOpen(at), FlowRef::Socket(index));
         debug_assert!(replaced, "the flow of a half-open connection is in the table");
+        entry
     }
 
     /// Takes an entry out of the SYN cache; its flow is the caller's.
@@ -620,6 +704,8 @@ impl<H: Host> Stack<H> {
             half_open,
             iface,
             has_place: false,
+            gives_cookie: false,
+            saved_syn: None,
             since: now,
             timer: TimerId::NONE,
             parent: Parent::EarlyAccept(index),
@@ -692,6 +778,7 @@ impl Listener {
             backlog,
             waiting: 0,
             promised: 0,
+            fast_opening: 0,
             half_open: Default::default(),
             lenient_until,
             among: None,

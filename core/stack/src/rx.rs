@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 
 use towpath_pool::Pool;
 use towpath_ring::{RecvBuffer, SendBuffer};
-use towpath_tcp::{Disposition, Instant, Segment, reset_for};
+use towpath_tcp::{Disposition, Flags, Instant, Segment, reset_for};
 use towpath_wire::{IpProtocol, addr, tcp, udp};
 
 use crate::delivery::{each_datagram, stray_echo};
@@ -160,6 +160,11 @@ impl<H: Host> Stack<H> {
                 return self.mark_dirty(index);
             }
         };
+        if incoming.segment.flags.contains(Flags::SYN) {
+            let repeated = connection.has_repeated_syn();
+            let (flow, mss) = (incoming.flow, incoming.segment.options.mss);
+            self.fast_opens.on_syn_ack(now, index, &flow, mss, incoming.header(), repeated);
+        }
         if received.urgent || received.payload_dropped.is_some() {
             if let Some(reason) = received.payload_dropped {
                 // The ACK of the segment was processed. Some or all of its payload was not taken,

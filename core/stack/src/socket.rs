@@ -195,6 +195,10 @@ pub(crate) struct Settings {
     pub device: Option<IfaceId>,
     /// For a bind that the program does not ask for.
     pub binding: BindOptions,
+    /// TCP_FASTOPEN: children that a SYN's bytes may make before the handshake ends; 0: none.
+    pub fast_open_queue: u32,
+    /// TCP_SAVE_SYN.
+    pub save_syn: bool,
 }
 
 /// Settings that every packet needs. What is in [`Settings::tcp`] is copied into a connection when there is one.
@@ -327,6 +331,8 @@ pub(crate) struct Listener {
     /// this process ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)).
     /// Over other links a SYN takes none: otherwise a flood of SYNs would take all.
     pub promised: u32,
+    /// Children by Fast Open whose handshake is under way, or was reset not long ago.
+    pub fast_opening: u32,
     /// Its half-open connections, oldest first.
     pub half_open: List,
     /// Until then segments that belong to no connection are not answered by a reset: half-open connections were

@@ -1,7 +1,7 @@
 //! The stack: its tables, and what is found in them. What it does with them is in the files that add to [`Stack`],
 //! of which this one uses none; `turn` calls them in order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use crate::binds::Binds;
 use crate::counters::Counters;
 use crate::drop::DropReason;
 use crate::ephemeral::Ephemeral;
+use crate::fast_open::FastOpens;
 use crate::flow::{Flow, FlowRef, FlowTable};
 use crate::handshake::Handshakes;
 use crate::host::{DatagramError, Host, SocketEvent, SocketId};
@@ -84,6 +85,9 @@ pub struct Stack<H: Host> {
     pub(crate) echo_binds: Binds,
     pub(crate) handshakes: Handshakes,
     pub(crate) time_waits: TimeWaits,
+    pub(crate) fast_opens: FastOpens,
+    /// Headers of the SYNs of children (TCP_SAVED_SYN), by the index of their sockets.
+    pub(crate) saved_syns: BTreeMap<u32, Box<[u8]>>,
     pub(crate) wheel: Wheel<TimerOwner>,
     pub(crate) ephemeral: Ephemeral,
     pub(crate) keys: SocketKeys,
@@ -202,6 +206,8 @@ impl<H: Host> Stack<H> {
             echo_binds,
             handshakes: Handshakes::default(),
             time_waits: TimeWaits::default(),
+            fast_opens: FastOpens::new(keys.fast_open, keys.table),
+            saved_syns: BTreeMap::new(),
             wheel: Wheel::new(now),
             ephemeral: Ephemeral::new(&config.ephemeral),
             keys,

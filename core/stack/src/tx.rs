@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
 use towpath_tcp::{Connection, Flags, Instant, Outgoing, Plan, Transmit, TransmitKind};
+use towpath_wire::fast_open::FastOpen;
 use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
@@ -359,7 +360,12 @@ impl<H: Host> Stack<H> {
         let flow = stream.flow;
         let route = stream.path.and_then(|path| self.paths.route(&path, &flow, &self.net));
         let Some(route) = route else { return self.count_drop(DropReason::NoRoute) };
-        let mut packet = segment_packet(&flow, outgoing, pool);
+        // A SYN that is sent again has no option: the path may have dropped the first for it.
+        let option = match outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit {
+            true => self.fast_opens.option_of_syn(index),
+            false => None,
+        };
+        let mut packet = segment_packet(&flow, outgoing, option, pool);
         if !put_payload(&mut packet, &mut stream.send, outgoing) {
             // Neither other bytes in their place nor fewer than the sequence numbers say may go out. To the
             // connection the segment is lost; its timers try again, and give up in the end.
@@ -393,12 +399,14 @@ impl<H: Host> Stack<H> {
             iface,
             PacketSettings::default().towards(flow.remote),
             outgoing,
+            None,
             pool,
         );
     }
 
     /// Sends a segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT, with the TTL, class
     /// and device of a socket with these settings.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn reply_as(
         &mut self,
         now: Instant,
@@ -406,6 +414,7 @@ impl<H: Host> Stack<H> {
         iface: Option<IfaceId>,
         packet: FlowSettings,
         outgoing: &Outgoing,
+        option: Option<FastOpen>,
         pool: &mut Pool,
     ) {
         let Ok(route) = self.net.route(now, Some(flow.local), flow.remote, iface) else {
@@ -413,7 +422,7 @@ impl<H: Host> Stack<H> {
         };
         self.counters.tcp_sent += 1;
         let ip = ip_for(&route, packet.class, packet.ttl);
-        let packet = segment_packet(flow, outgoing, pool);
+        let packet = segment_packet(flow, outgoing, option, pool);
         self.send_packet(now, &route, flow, ip, packet, pool);
     }
 
@@ -474,7 +483,12 @@ fn put_payload(packet: &mut Packet, send: &mut impl SendBuffer, outgoing: &Outgo
 }
 
 /// A packet of the TCP header, with room for a short payload.
-fn segment_packet(flow: &Flow, outgoing: &Outgoing, pool: &mut Pool) -> Packet {
+fn segment_packet(
+    flow: &Flow,
+    outgoing: &Outgoing,
+    option: Option<FastOpen>,
+    pool: &mut Pool,
+) -> Packet {
     let header = tcp::Header {
         src_port: flow.local_port,
         dst_port: flow.remote_port,
@@ -487,9 +501,14 @@ fn segment_packet(flow: &Flow, outgoing: &Outgoing, pool: &mut Pool) -> Packet {
         header_len: 0,
         options: outgoing.options,
     };
-    let header_len = header.emitted_len();
+    let header_len = header.emitted_len() + option.as_ref().map_or(0, FastOpen::emitted_len);
     let mut packet = pool.take(header_len + outgoing.len.min(TX_COPY_MAX) as usize);
-    header.emit(packet.push_back(header_len).expect("taken with room"));
+    let bytes = packet.push_back(header_len).expect("taken with room");
+    header.emit(bytes);
+    if let Some(option) = option {
+        let appended = option.append(bytes);
+        debug_assert!(appended, "{option:?} fits behind the options of a SYN");
+    }
     if outgoing.len > u32::from(outgoing.segment_size) && outgoing.segment_size > 0 {
         let protocol = if flow.local.is_ipv4() { Protocol::Tcp4 } else { Protocol::Tcp6 };
         let header_len = header_len as u16;

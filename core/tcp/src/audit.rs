@@ -32,7 +32,10 @@ impl Connection {
                 before_data || flight <= self.max_snd_wnd.max(1),
                 "SND.NXT - SND.UNA <= the largest window of the peer",
             ),
-            (!before_data || flight <= 1, "nothing but the SYN is in flight before ESTABLISHED"),
+            (
+                !before_data || flight <= 1 || self.has_early_bytes(),
+                "nothing but the SYN is in flight before ESTABLISHED",
+            ),
             (
                 flight >= u32::from(self.syn_in_flight()) + u32::from(self.fin_in_flight()),
                 "SYN and FIN in flight are part of the flight",

@@ -167,7 +167,7 @@ impl Connection {
 
     /// True sends what is due now and the next ACKs without delay; false goes back to delaying.
     pub fn set_quickack(&mut self, quick: bool) {
-        self.quick_acks = if quick { QUICK_ACKS } else { 0 };
+        self.timers.quick_acks = if quick { QUICK_ACKS } else { 0 };
         if quick && self.timers.delayed_ack != Instant::FAR {
             self.owed.ack = true;
         }

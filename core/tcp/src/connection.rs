@@ -7,10 +7,11 @@
 //! a box in [`Counters`].
 
 use crate::challenge::ChallengeLimit;
-use crate::config::{Config, MSS_DEFAULT, MSS_MIN, QUICK_ACKS, TIMESTAMPS_LEN, WINDOW_SCALE_MAX};
+use crate::config::{Config, MSS_DEFAULT, MSS_MIN, TIMESTAMPS_LEN, WINDOW_SCALE_MAX};
 use crate::congestion::Congestion;
 use crate::counters::Counters;
 use crate::event::{ConnectionEvent, pending};
+use crate::fast_open::FastOpen;
 use crate::ranges::Assembler;
 use crate::recovery::Recovery;
 use crate::rtt::Rtt;
@@ -55,6 +56,7 @@ pub struct Connection {
     pub(crate) fin_sent: bool,
     /// The program is gone; bytes that arrive have no reader.
     pub(crate) orphaned: bool,
+    pub(crate) fast_open: FastOpen,
 
     // The receive sequence space.
     pub(crate) rcv_nxt: SeqNum,
@@ -69,7 +71,6 @@ pub struct Connection {
     pub(crate) rcv_wscale: u8,
     /// The largest payload seen: what counts as a full segment.
     pub(crate) rcv_mss: u16,
-    pub(crate) quick_acks: u8,
     pub(crate) when_read: WhenRead,
     /// There is one only while something came ahead of its turn.
     pub(crate) assembler: Option<Box<Assembler>>,
@@ -180,6 +181,7 @@ impl Connection {
             fin_queued: false,
             fin_sent: false,
             orphaned: false,
+            fast_open: FastOpen::default(),
             rcv_nxt: SeqNum(0),
             rcv_adv: SeqNum(0),
             rcv_max: SeqNum(0),
@@ -187,7 +189,6 @@ impl Connection {
             rcv_wscale: config.window_scale.min(WINDOW_SCALE_MAX),
             // Below every usual segment, so that the first ones count as full.
             rcv_mss: config.mss_recv.min(MSS_DEFAULT),
-            quick_acks: QUICK_ACKS,
             when_read: WhenRead::Nothing,
             assembler: None,
             timestamps: config.timestamps,
@@ -231,7 +232,7 @@ impl Connection {
         u32::from(self.mss_without_options() - options)
     }
 
-    fn mss_without_options(&self) -> u16 {
+    pub(crate) fn mss_without_options(&self) -> u16 {
         self.mss_peer.min(self.mss_path).min(self.half_window()).max(MSS_MIN)
     }
 

@@ -17,7 +17,7 @@ impl Connection {
         self.counters.segs_out = self.counters.segs_out.wrapping_add(wire);
         match transmit.kind {
             TransmitKind::Reset => self.emit_reset(now, transmit),
-            TransmitKind::Syn => self.emit_syn(now, buffers),
+            TransmitKind::Syn => self.emit_syn(now, transmit, buffers),
             TransmitKind::Data => {
                 let out = self.emit_segment(now, transmit, buffers);
                 self.on_data_sent(now, &transmit, wire);
@@ -31,7 +31,7 @@ impl Connection {
             TransmitKind::Ack => {
                 // In SYN-RECEIVED, too, this is a segment with SEQ = SND.NXT, which is beyond our
                 // SYN already.
-                self.quick_acks = self.quick_acks.saturating_sub(1);
+                self.timers.quick_acks = self.timers.quick_acks.saturating_sub(1);
                 self.emit_segment(now, transmit, buffers)
             }
             TransmitKind::WindowProbe => {
@@ -66,20 +66,25 @@ impl Connection {
         Outgoing { options: Options { timestamps, ..Options::default() }, ..out }
     }
 
-    fn emit_syn(&mut self, now: Instant, buffers: Buffers) -> Outgoing {
+    fn emit_syn(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
         let first = self.snd_nxt == self.iss;
         let reply = self.state == State::SynReceived;
         self.owed.syn = false;
-        self.snd_nxt = self.iss + 1;
+        // Bytes of an earlier SYN, or of a server that answered early, may be in flight.
+        if first {
+            self.snd_nxt = self.iss + 1 + transmit.len;
+        }
         let window = u16::try_from(buffers.recv_free).unwrap_or(u16::MAX);
         self.rcv_adv = self.rcv_nxt + u32::from(window);
         self.rcv_max = self.rcv_max.max(self.rcv_adv);
         if first {
-            self.start_timing(now, self.snd_nxt);
+            self.start_timing(now, self.iss + 1);
             self.note_progress(now);
+            self.on_syn_data_sent(now, transmit.len);
         } else {
             self.stop_timing();
             self.note_repeated(now);
+            self.on_syn_repeated();
         }
         // For a SYN that is sent again the retransmission timeout has set the timer, and
         // `repeat_syn` leaves it alone.
@@ -103,6 +108,8 @@ impl Connection {
                 ..Options::default()
             },
             retransmit: !first,
+            len: transmit.len,
+            segment_size: transmit.segment_size,
             ..Outgoing::bare(self.iss, SeqNum(0), Flags::SYN, window)
         };
         if reply {
@@ -302,7 +309,7 @@ impl Connection {
     fn leave_quick_acks(&mut self, now: Instant) {
         let received = self.counters.last_data_recv;
         if received != Instant::ZERO && now.since(received) < self.settings.delayed_ack() {
-            self.quick_acks = 0;
+            self.timers.quick_acks = 0;
             self.when_read = WhenRead::Answers;
         }
     }

@@ -3,6 +3,7 @@
 use crate::config::TIMESTAMPS_LEN;
 use crate::congestion::CongestionKind;
 use crate::connection::Connection;
+use crate::fast_open::FastOpenOutcome;
 use crate::recovery::Phase;
 use crate::segment::Buffers;
 use crate::state::State;
@@ -33,6 +34,8 @@ pub struct Info {
     pub sack: bool,
     /// Both sides scale their windows (RFC 7323).
     pub window_scaling: bool,
+    /// Bytes in the SYN (RFC 7413).
+    pub fast_open: FastOpenOutcome,
     /// Shift count of the peer's windows, 0 to 14.
     pub snd_wscale: u8,
     /// Shift count of ours.
@@ -177,11 +180,12 @@ impl Connection {
             timestamps: self.timestamps,
             sack: self.sack,
             window_scaling: self.scaling,
+            fast_open: self.fast_open.outcome(),
             snd_wscale: self.snd_wscale,
             rcv_wscale: self.rcv_wscale,
             rto: self.rtt.rto(),
             timer: self.next_timeout().map(|(at, kind)| (kind, at.since(now))),
-            quick_acks: self.quick_acks > 0,
+            quick_acks: self.timers.quick_acks > 0,
             ato: self.settings.delayed_ack(),
             rtt: self.rtt.srtt().unwrap_or_default(),
             rttvar: self.rtt.rttvar(),

@@ -20,9 +20,9 @@
 //!
 //! # Reading order
 //! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its variables) → `open` →
-//! `receive` → `plan` (segments that may go) → `emit` → `timeouts` → `calls` (the user's). Below
-//! `connection` are its parts, which know nothing of it: `recovery`, `congestion`, `rtt`, `ranges`,
-//! `timers`, `watch`.
+//! `fast_open` → `receive` → `plan` (segments that may go) → `emit` → `timeouts` → `calls` (the
+//! user's). Below `connection` are its parts, which know nothing of it: `recovery`, `congestion`,
+//! `rtt`, `ranges`, `timers`, `watch`.
 //!
 //! # Example
 //! A handshake and five bytes, with nothing in between:
@@ -90,6 +90,7 @@ mod counters;
 mod disposition;
 mod emit;
 mod event;
+mod fast_open;
 mod half_open;
 mod info;
 pub mod isn;
@@ -117,6 +118,7 @@ pub use connection::Connection;
 pub use core::time::Duration;
 pub use disposition::{Disposition, DropReason, FifoChanges, Write};
 pub use event::ConnectionEvent;
+pub use fast_open::{FastOpenFailure, FastOpenOutcome};
 pub use half_open::{HalfOpen, HalfOpenVerdict, Handshake};
 pub use info::Info;
 pub use plan::{Idle, Plan, Transmit, TransmitKind};

@@ -88,9 +88,12 @@ impl Connection {
             return Plan::Send(transmit);
         }
         if !self.state.is_synchronized() {
-            return match self.owed.ack && self.state == State::SynReceived {
-                true => Plan::Send(self.bare(TransmitKind::Ack)),
-                false => Plan::Nothing(Idle::NotConnected),
+            return match self.state {
+                State::SynReceived if self.fast_open.is_server() => {
+                    self.plan_before_handshake(now, buffers, max_payload)
+                }
+                State::SynReceived if self.owed.ack => Plan::Send(self.bare(TransmitKind::Ack)),
+                _ => Plan::Nothing(Idle::NotConnected),
             };
         }
         if self.owed.dup_acks > 0 {
@@ -124,7 +127,7 @@ impl Connection {
             return last.or_else(|| Some(self.bare(TransmitKind::Reset)));
         }
         if self.owed.syn {
-            return Some(Transmit { seq: self.iss, ..self.bare(TransmitKind::Syn) });
+            return self.plan_syn(buffers);
         }
         None
     }
@@ -150,7 +153,7 @@ impl Connection {
         self.owed.ack.then_some(TransmitKind::Ack)
     }
 
-    fn bare(&self, kind: TransmitKind) -> Transmit {
+    pub(crate) fn bare(&self, kind: TransmitKind) -> Transmit {
         Transmit { kind, seq: self.snd_nxt, len: 0, segment_size: 0, fin: false, push: false }
     }
 
@@ -180,7 +183,7 @@ impl Connection {
     }
 
     /// Room in the congestion window.
-    fn room(&self, now: Instant) -> u32 {
+    pub(crate) fn room(&self, now: Instant) -> u32 {
         self.cwnd_now(now).saturating_sub(self.recovery.pipe(self.snd_una, self.snd_nxt))
     }
 
@@ -257,7 +260,12 @@ impl Connection {
         if self.fin_sent { 0 } else { buffers.send_len.saturating_sub(self.data_in_flight()) }
     }
 
-    fn plan_new(&self, buffers: Buffers, room: u32, max_payload: u32) -> Result<Transmit, Idle> {
+    pub(crate) fn plan_new(
+        &self,
+        buffers: Buffers,
+        room: u32,
+        max_payload: u32,
+    ) -> Result<Transmit, Idle> {
         let unsent = self.unsent(buffers);
         let fin_wanted = self.fin_queued && !self.fin_sent;
         if unsent == 0 && !fin_wanted {

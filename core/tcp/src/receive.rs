@@ -44,6 +44,7 @@ impl Connection {
         let result = match self.state {
             State::Closed => Err(DropReason::AfterClose),
             State::SynSent => self.on_segment_in_syn_sent(now, segment, buffers),
+            State::SynReceived => self.on_segment_in_syn_received(now, segment, buffers),
             _ => self.on_segment_in_sequence(now, segment, buffers),
         };
         match result {
@@ -52,7 +53,7 @@ impl Connection {
         }
     }
 
-    fn count_segment(&mut self, segment: &Segment) {
+    pub(crate) fn count_segment(&mut self, segment: &Segment) {
         let segments = u32::from(segment.segments.max(1));
         self.counters.segs_in = self.counters.segs_in.wrapping_add(segments);
         if segment.payload_len > 0 {
@@ -99,9 +100,9 @@ impl Connection {
             self.owed.syn = true;
             return Ok(FifoChanges::default());
         }
-        self.on_syn_acked(now, segment);
-        self.owed.ack = true;
         let mut received = FifoChanges::default();
+        self.on_syn_acked(now, segment, &mut received);
+        self.owed.ack = true;
         let text =
             self.trim(segment.seq + 1, segment.payload_len, segment.flags.contains(Flags::FIN));
         self.process_text(now, segment, text, buffers, &mut received);
@@ -109,7 +110,7 @@ impl Connection {
     }
 
     /// The peer's SYN, with or without ACK, in SYN-SENT.
-    fn accept_syn(&mut self, now: Instant, segment: &Segment) {
+    pub(crate) fn accept_syn(&mut self, now: Instant, segment: &Segment) {
         self.apply_options(&segment.options);
         let window = self.recv_window();
         self.start_receiving(segment.seq, window);
@@ -123,7 +124,7 @@ impl Connection {
     }
 
     /// RFC 9293 §3.10.7.4.
-    fn on_segment_in_sequence(
+    pub(crate) fn on_segment_in_sequence(
         &mut self,
         now: Instant,
         segment: &Segment,
@@ -283,7 +284,7 @@ impl Connection {
             return Err(DropReason::ResetIgnored);
         }
         match self.state {
-            State::SynReceived => self.raise(pending::REFUSED),
+            State::SynReceived => self.raise(self.reset_event_before_handshake()),
             // Both sides have sent all, and our bytes have arrived: nothing is lost but the peer's
             // acknowledgement of our FIN. The RFC tells the user of no reset in these states. A
             // reset with bytes on their way destroys them, so the program hears of it as on Linux.
@@ -319,7 +320,7 @@ impl Connection {
             return Err(DropReason::NoAck);
         }
         if self.state == State::SynReceived {
-            self.check_ack_of_syn(now, segment)?;
+            self.check_ack_of_syn(now, segment, received)?;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and
@@ -387,25 +388,37 @@ impl Connection {
         u32::from(segment.window) << if is_scaled { self.snd_wscale } else { 0 }
     }
 
-    fn check_ack_of_syn(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
+    fn check_ack_of_syn(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        received: &mut FifoChanges,
+    ) -> Result<(), DropReason> {
         if !segment.ack.is_within(self.snd_una + 1, self.flight()) {
             self.owed.set_reset_reply(segment.ack);
             return Err(DropReason::BadAck);
         }
         self.owed.syn = false;
         self.set_send_window(self.window_of(segment), segment.seq, segment.ack);
-        self.on_syn_acked(now, segment);
+        self.on_syn_acked(now, segment, received);
         Ok(())
     }
 
-    /// The peer has our SYN, of which nothing but the SYN was in flight.
-    fn on_syn_acked(&mut self, now: Instant, segment: &Segment) {
+    /// The peer has our SYN, and maybe bytes behind it (`fast_open`).
+    fn on_syn_acked(&mut self, now: Instant, segment: &Segment, received: &mut FifoChanges) {
         let retransmitted = self.timers.retransmits > 0;
+        let is_syn_alone = self.flight() <= 1;
         self.measure(now, segment);
         self.snd_una = segment.ack;
+        received.released = self.snd_una - (self.iss + 1);
         self.recovery.on_advance(self.iss, self.snd_una, self.snd_nxt, self.mss());
         self.timers.retransmit = Instant::FAR;
         self.on_established(now, retransmitted);
+        if !is_syn_alone {
+            self.small_end = self.small_end.max(self.snd_una);
+            self.limited_end = self.limited_end.max(self.snd_una);
+            self.on_early_bytes_acked(now, received.released);
+        }
         self.raise(pending::CONNECTED);
     }
 
@@ -616,6 +629,20 @@ impl Connection {
         self.assembler.as_ref().and_then(|assembler| assembler.fin)
     }
 
+    /// The text of a SYN whose sender is known.
+    pub(crate) fn take_syn_text(
+        &mut self,
+        now: Instant,
+        syn: &Segment,
+        buffers: Buffers,
+        received: &mut FifoChanges,
+    ) {
+        let text = self.trim(syn.seq + 1, syn.payload_len, false);
+        if text.len > 0 {
+            self.store(now, syn, text, buffers, received);
+        }
+    }
+
     /// Finds the place of new payload in the receive FIFO.
     fn store(
         &mut self,
@@ -694,7 +721,7 @@ impl Connection {
         if ends_write && self.when_read == WhenRead::Nothing {
             self.when_read = WhenRead::Acknowledges;
         }
-        if urgent || enough || self.quick_acks > 0 || self.assembler.is_some() {
+        if urgent || enough || self.timers.quick_acks > 0 || self.assembler.is_some() {
             self.owed.ack = true;
         } else if self.timers.delayed_ack == Instant::FAR {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3

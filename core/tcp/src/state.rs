@@ -20,7 +20,7 @@ use core::fmt;
 pub enum State {
     /// An active open has sent its SYN, or is about to.
     SynSent,
-    /// The state of a simultaneous open.
+    /// The state of a simultaneous open, and of a passive one with bytes in its SYN (RFC 7413).
     SynReceived,
     /// Both directions are open.
     Established,

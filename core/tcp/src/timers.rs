@@ -1,6 +1,7 @@
 //! The deadlines of a connection, but for those of keepalive and user timeout, which are in
 //! `watch`. `timeouts` says what is done when one comes.
 
+use crate::config::QUICK_ACKS;
 use crate::time::Instant;
 
 /// Deadlines, and what they count. [`Instant::FAR`] is off. Deadlines of keepalive and the user
@@ -24,6 +25,8 @@ pub(crate) struct Timers {
     /// Window probes in a row without an answer.
     pub(crate) window_probes: u8,
     pub(crate) persist_backoff: u8,
+    /// ACKs to be sent without that delay.
+    pub(crate) quick_acks: u8,
 }
 
 impl Timers {
@@ -38,6 +41,7 @@ impl Timers {
             retransmits: 0,
             window_probes: 0,
             persist_backoff: 0,
+            quick_acks: QUICK_ACKS,
         }
     }
 }

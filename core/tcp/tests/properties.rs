@@ -101,9 +101,11 @@ proptest! {
         capacity in 3_000usize..100_000,
         tso in prop_oneof![Just(0u32), Just(65_000)],
         gro: bool,
+        fast_open: (bool, bool),
     ) {
         let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
         pair.gro = gro;
+        (pair.a.fast_open, pair.b.fast_open) = fast_open;
         impairment.impair(&mut pair);
         for (side, len, chunk) in [(A, len_a, chunk_a), (B, len_b, chunk_b)] {
             let host = pair.host(side);
@@ -161,8 +163,10 @@ proptest! {
         delay_us in prop_oneof![Just(0u64), 0u64..1000, 0u64..300_000],
         gap in 0u64..150,
         closes in prop::option::of(prop::bool::ANY),
+        fast_open: (bool, bool),
     ) {
         let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
+        (pair.a.fast_open, pair.b.fast_open) = fast_open;
         pair.set_delay(Duration::from_micros(delay_us));
         impairment.impair(&mut pair);
         for (side, len) in [(A, len_a), (B, len_b)] {
@@ -245,8 +249,9 @@ proptest! {
         config in config(),
         steps in prop::collection::vec(step(), 1..60),
         iss in prop_oneof![Just(0xffff_fff0u32), any::<u32>()],
+        opening in 0u8..3,
     ) {
-        let mut victim = Victim::new(config, iss);
+        let mut victim = Victim::new(config, iss, opening);
         for step in steps {
             victim.apply(&step);
         }
@@ -349,10 +354,31 @@ struct Victim {
 const CAPACITY: u32 = 60_000;
 
 impl Victim {
-    fn new(config: Config, iss: u32) -> Victim {
-        let now = Instant(5_000_000_000);
-        let connection = Connection::connect(config, SeqNum(iss), 0, now);
-        let mut victim = Victim { connection, now, unread: 0, send_len: 0 };
+    /// `opening`: 0 actively, 1 with bytes in the SYN, 2 by a SYN with bytes.
+    fn new(config: Config, iss: u32, opening: u8) -> Victim {
+        let (now, iss) = (Instant(5_000_000_000), SeqNum(iss));
+        let empty = Buffers { recv_free: CAPACITY, recv_capacity: CAPACITY, ..Buffers::default() };
+        let (connection, unread) = match opening {
+            0 => (Connection::connect(config, iss, 0, now), 0),
+            1 => (Connection::connect_with_data(config, iss, 0, now), 0),
+            _ => {
+                let syn = Segment {
+                    seq: SeqNum(0xffff_ff00),
+                    ack: SeqNum(0),
+                    flags: Flags::SYN,
+                    window: 30_000,
+                    urgent: 0,
+                    options: Options::default(),
+                    payload_len: 700,
+                    arrival: now,
+                    ce: false,
+                    segments: 1,
+                };
+                let opened = Connection::accept_with_data(config, &syn, iss, 0, now, empty);
+                (opened.0, opened.1.commit)
+            }
+        };
+        let mut victim = Victim { connection, now, unread, send_len: 0 };
         victim.drain();
         victim
     }

@@ -12,7 +12,8 @@
 //! [`checksum`] sums, the protocol modules know what is covered.
 //!
 //! Reading order: [`ethernet`] and [`arp`]; [`ipv4`], [`ipv6`] and its extension headers in
-//! [`ipv6_ext`]; [`tcp`] and [`udp`]; [`icmpv4`], [`icmpv6`] with [`ndp`] and [`mld`], [`igmp`].
+//! [`ipv6_ext`]; [`tcp`] with [`fast_open`], and [`udp`]; [`icmpv4`], [`icmpv6`] with [`ndp`] and
+//! [`mld`], [`igmp`].
 //! [`addr`] and [`prefix`] are about addresses.
 //!
 //! ```
@@ -64,6 +65,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod ipv6_ext;
 
+pub mod fast_open;
 pub mod tcp;
 pub mod udp;
 

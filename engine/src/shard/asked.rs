@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use towpath_ring::{EngineRecv, EngineSend};
 use towpath_shm::control::{
-    DATA_MAX, IF_FAILED, Interface, Reply, Request, Route, SOCKETS_MAX, call, route_origin,
+    DATA_MAX, FAST_OPEN, IF_FAILED, Interface, Reply, Request, Route, SOCKETS_MAX, call,
+    route_origin,
 };
 use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, event, flags, option_bit};
 use towpath_stack::net::Origin;
@@ -26,7 +27,7 @@ use crate::shard::option_bits::bind_options;
 use crate::shard::slots::{AF_INET, AF_INET6, present_on};
 
 /// Linux's `somaxconn`.
-const BACKLOG_MAX: u32 = 4096;
+pub(super) const BACKLOG_MAX: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 /// Bytes of a slot and a generation.
 const PAIR: usize = 8;
@@ -250,6 +251,7 @@ impl Shard {
         }
         let remote =
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
+        let mut waits = false;
         if datagram {
             let connected = self.stack.connect_datagram(now, id, remote);
             if connected.is_ok() {
@@ -269,7 +271,7 @@ impl Shard {
             if entry.flags & flags::CONNECTED != 0 {
                 return Err(Errno(EISCONN));
             }
-            self.connect_stream(now, slot, remote)?;
+            waits = self.connect_stream(now, slot, remote, request.b == FAST_OPEN)?;
         }
         // After a connect that failed it is another socket of the stack.
         let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
@@ -283,6 +285,11 @@ impl Shard {
         self.publish_local(now, slot, id);
         if datagram {
             self.host.slots.post(slot, event::TX);
+        } else if waits {
+            // The first write sends the SYN: for the program the socket is connected.
+            self.host.slots.set_flags(slot, flags::CONNECTED | flags::OPENING, 0);
+            self.host.slots.post(slot, event::TX);
+            return Ok(Reply { a: FAST_OPEN, ..Reply::default() });
         } else {
             self.host.slots.set_flags(slot, flags::CONNECTING, 0);
             // Over loopback Linux has shaken hands before connect(2) returns. Programs that connect
@@ -297,12 +304,14 @@ impl Shard {
         Ok(Reply::default())
     }
 
+    /// Begins to open a connection. True: with Fast Open, and its SYN waits for the first bytes.
     pub(crate) fn connect_stream(
         &mut self,
         now: Instant,
         slot: u32,
         remote: SocketAddr,
-    ) -> Result<(), Errno> {
+        fast_open: bool,
+    ) -> Result<bool, Errno> {
         // New FIFOs would take the slot from its accept queue.
         if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
             return Err(Errno(EISCONN));
@@ -310,12 +319,15 @@ impl Shard {
         let id = self.renew(now, slot)?;
         let near = self.stack.is_near(remote.ip());
         let (recv, send) = self.host.stream_buffers(slot, near);
-        self.stack.connect(now, id, remote, recv, send)?;
+        let waits = match fast_open {
+            true => self.stack.connect_fast_open(now, id, remote, recv, send)?,
+            false => self.stack.connect(now, id, remote, recv, send).map(|()| false)?,
+        };
         let shared = self.host.slots.shared(slot);
         // An earlier connection may have left its error and state behind.
         shared.error.store(0, Release);
         shared.state.store(state::SYN_SENT, Release);
-        Ok(())
+        Ok(waits)
     }
 
     /// Takes the peer of a datagram socket away.

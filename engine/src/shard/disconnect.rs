@@ -137,7 +137,10 @@ mod tests {
 
     fn connect(engine: &mut Engine, slot: u32) {
         let remote = "127.0.0.1:9".parse().expect("an address");
-        engine.shard.connect_stream(engine.shard.host.now, slot, remote).expect("a fresh socket");
+        engine
+            .shard
+            .connect_stream(engine.shard.host.now, slot, remote, false)
+            .expect("a fresh socket");
     }
 
     /// The stack goes through what it has to send under a budget, so that the old connection may

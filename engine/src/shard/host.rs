@@ -198,7 +198,7 @@ impl Host {
                 SocketError::Reset if half_closed => EPIPE,
                 error => Errno::from(error).0,
             };
-            if seen & flags::CONNECTING != 0 {
+            if seen & (flags::CONNECTING | flags::OPENING) != 0 {
                 self.forget_chosen_address(slot);
             }
             self.slots.fail(slot, errno);
@@ -621,7 +621,8 @@ impl towpath_stack::Host for Host {
             }
             SocketEvent::Urgent { is_new } => self.on_urgent(user, is_new),
             SocketEvent::Connected => {
-                self.slots.set_flags(user, flags::CONNECTED, flags::CONNECTING);
+                let under_way = flags::CONNECTING | flags::OPENING;
+                self.slots.set_flags(user, flags::CONNECTED, under_way);
                 self.slots.post(user, event::TX);
                 self.to_publish.push(user);
             }

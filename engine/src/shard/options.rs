@@ -14,10 +14,11 @@ use towpath_tcp::{CongestionKind, Instant, KeepAlive};
 
 use crate::errno::{EADDRNOTAVAIL, EINVAL, ENODEV, ENOPROTOOPT, ENOTCONN, Errno};
 use crate::shard::Shard;
+use crate::shard::asked::BACKLOG_MAX;
 use crate::shard::host::fixed_or;
 use crate::shard::linux::{congestion_name, state, state_number};
 use crate::shard::option_bits::{bind_options, has_bit};
-use crate::shard::slots::{AF_INET, AF_INET6, Rare};
+use crate::shard::slots::{AF_INET, AF_INET6, Entry, Rare};
 use crate::shard::tcp_info::{Beside, tcp_info};
 
 /// Levels and options as Linux numbers them.
@@ -30,6 +31,9 @@ mod number {
     pub(super) const SOL_TCP: u32 = 6;
     pub(super) const SOL_IPV6: u32 = 41;
     pub(super) const TCP_MAXSEG: u32 = 2;
+    pub(super) const TCP_FASTOPEN: u32 = 23;
+    pub(super) const TCP_SAVE_SYN: u32 = 27;
+    pub(super) const TCP_SAVED_SYN: u32 = 28;
     pub(super) const TCP_INFO: u32 = 11;
     pub(super) const TCP_WINDOW_CLAMP: u32 = 10;
     pub(super) const TCP_QUICKACK: u32 = 12;
@@ -210,6 +214,14 @@ impl Shard {
             self.set(now, slot, setting::MAXSEG, kept.2.into());
         }
         let id = self.host.slots.get(slot).and_then(|entry| entry.id);
+        let accepting = self.host.slots.get(slot).map(Entry::rare);
+        let accepting = accepting.map(|rare| (rare.fast_open_queue, rare.save_syn));
+        if let (Some(id), Some((places, save_syn))) = (id, accepting.filter(|it| *it != (0, false)))
+        {
+            // A fresh socket takes both.
+            let _ = self.stack.set_option(id, SocketOption::FastOpenQueue(places));
+            let _ = self.stack.set_option(id, SocketOption::SaveSyn(save_syn));
+        }
         if let (Some(id), Some(device)) = (id, self.device(slot)) {
             // Every stream has it.
             let _ = self.stack.set_option(id, SocketOption::Device(Some(device)));
@@ -313,6 +325,23 @@ impl Shard {
                 let window = recv.map_or(0, |recv| towpath_ring::RecvBuffer::capacity(recv));
                 put(&mut reply, &window.to_ne_bytes());
             }
+            (SOL_TCP, TCP_FASTOPEN) => {
+                let places =
+                    self.host.slots.get(slot).map_or(0, |entry| entry.rare().fast_open_queue);
+                put(&mut reply, &places.to_ne_bytes());
+            }
+            (SOL_TCP, TCP_SAVE_SYN) => {
+                let on = self.host.slots.get(slot).is_some_and(|entry| entry.rare().save_syn);
+                put(&mut reply, &i32::from(on).to_ne_bytes());
+            }
+            (SOL_TCP, TCP_SAVED_SYN) => {
+                let room = usize::try_from(int(request.payload())?).unwrap_or(0);
+                let saved = id.map_or(Ok(None), |id| self.stack.take_saved_syn(id, room));
+                match saved {
+                    Ok(syn) => put(&mut reply, syn.as_deref().unwrap_or_default()),
+                    Err(len) => reply.a = len as u32,
+                }
+            }
             (SOL_TCP, TCP_MAXSEG) => {
                 // Without a connection Linux tells the least that every peer takes.
                 let mss = info.and_then(|info| info.tcp).map_or(536, |tcp| tcp.snd_mss);
@@ -366,6 +395,26 @@ impl Shard {
                 let kind = congestion(data)?;
                 self.stack.set_option(id, SocketOption::Congestion(kind))?;
                 entry.set_rare(|rare| rare.congestion = Some(kind));
+                Ok(())
+            }
+            (SOL_TCP, TCP_FASTOPEN) => {
+                let places = int(data)?;
+                let places = u32::try_from(places).map_err(|_| Errno(EINVAL))?.min(BACKLOG_MAX);
+                let set = self.stack.set_option(id, SocketOption::FastOpenQueue(places));
+                // As Linux of a socket with a connection.
+                set.map_err(|_| Errno(EINVAL))?;
+                entry.set_rare(|rare| rare.fast_open_queue = places);
+                Ok(())
+            }
+            (SOL_TCP, TCP_SAVE_SYN) => {
+                let on = match int(data)? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Errno(EINVAL)),
+                };
+                entry.set_rare(|rare| rare.save_syn = on);
+                // A connection takes the option, which means nothing to it.
+                let _ = self.stack.set_option(id, SocketOption::SaveSyn(on));
                 Ok(())
             }
             (SOL_TCP, TCP_MAXSEG) => {

@@ -76,6 +76,10 @@ pub(crate) struct Rare {
     pub mss_max: u16,
     /// TCP_LINGER2; 0: the default.
     pub linger2_s: i8,
+    /// TCP_SAVE_SYN.
+    pub save_syn: bool,
+    /// TCP_FASTOPEN; 0: off.
+    pub fast_open_queue: u32,
     /// No process holds the socket, but it lies in a message: if none adopts it until then it is
     /// closed.
     pub parked: Option<Instant>,
@@ -104,6 +108,8 @@ static ORDINARY: Rare = Rare {
     min_hops: 0,
     mss_max: 0,
     linger2_s: 0,
+    save_syn: false,
+    fast_open_queue: 0,
     parked: None,
     device: 0,
     defer_accept_s: 0,
@@ -524,7 +530,7 @@ impl Slots {
         }
         shared.state.store(state::CLOSE, Release);
         let over = flags::TX_CLOSED | flags::DEAD;
-        self.set_flags(index, over, flags::CONNECTING);
+        self.set_flags(index, over, flags::CONNECTING | flags::OPENING);
         self.post(
             index,
             event::RX

@@ -30,12 +30,17 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: Beside) -> [u8; TCP_INFO_LEN
     out.byte(2, info.retransmits);
     out.byte(3, info.probes);
     out.byte(4, info.backoff);
-    // TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE.
+    // TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE, TCPI_OPT_SYN_DATA.
     out.byte(
         5,
-        u8::from(info.timestamps) | u8::from(info.sack) << 1 | u8::from(info.window_scaling) << 2,
+        u8::from(info.timestamps)
+            | u8::from(info.sack) << 1
+            | u8::from(info.window_scaling) << 2
+            | u8::from(info.fast_open.data_acked) << 5,
     );
     out.byte(6, info.snd_wscale & 15 | info.rcv_wscale << 4);
+    // tcpi_fastopen_client_fail, above tcpi_delivery_rate_app_limited.
+    out.byte(7, info.fast_open.failure.map_or(0, |failure| failure as u8) << 1);
     out.round_trips(info, beside);
     out.figures(info);
     out.0

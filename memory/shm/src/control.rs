@@ -216,6 +216,9 @@ pub const STAMP_REPORT: u32 = 1 << 17;
 /// call another thread may have begun the next connection, which goes on.
 pub const IF_FAILED: u32 = 1;
 
+/// In [`call::CONNECT`]: with Fast Open (RFC 7413).
+pub const FAST_OPEN: u32 = 1;
+
 numbered! {
 /// `a` of [`call::CLONE`]: who will have the channel, and what it holds.
 pub mod purpose {

@@ -24,6 +24,11 @@ pub const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
 /// See [`MCAST_JOIN_GROUP`].
 pub const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
 
+/// TCP_SAVE_SYN and TCP_SAVED_SYN.
+pub const TCP_SAVE_SYN: i32 = 27;
+/// See [`TCP_SAVE_SYN`].
+pub const TCP_SAVED_SYN: i32 = 28;
+
 /// What an option does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
@@ -328,15 +333,16 @@ pub const OPTIONS: &[SocketOption] = &[
         TCP,
         libc::TCP_FASTOPEN,
         "TCP_FASTOPEN",
-        Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP },
-        "",
+        Engine,
+        "RFC 7413; whatever net.ipv4.tcp_fastopen says. Each shard counts the connections that it \
+         limits",
     ),
     opt(
         TCP,
         libc::TCP_FASTOPEN_CONNECT,
         "TCP_FASTOPEN_CONNECT",
-        Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP },
-        "",
+        Special,
+        "each shard keeps the cookies of 1024 servers",
     ),
     opt(
         TCP,
@@ -345,7 +351,8 @@ pub const OPTIONS: &[SocketOption] = &[
         Special,
         "honoured by send, poll, select and epoll; below it a send may fill a segment of 64 KiB",
     ),
-    opt(TCP, 27, "TCP_SAVE_SYN", only(0), ""),
+    opt(TCP, TCP_SAVE_SYN, "TCP_SAVE_SYN", Engine, "0 and 1; 2 (with the link header): EINVAL"),
+    opt(TCP, TCP_SAVED_SYN, "TCP_SAVED_SYN", Special, "read only, and once"),
     opt(TCP, TCP_ULP, "TCP_ULP", Special, "reads none; setting: ENOENT, no kernel TLS"),
     opt(TCP, TCP_INQ, "TCP_INQ", kept(0, 1, 0), ""),
     opt(TCP, libc::TCP_MD5SIG, "TCP_MD5SIG", refused(libc::ENOPROTOOPT), ""),

@@ -1,9 +1,9 @@
 //! Options with a form of their own.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_shm::layout::{Kind, option_bit, setting};
+use towpath_shm::layout::{Kind, flags, option_bit, setting};
 
 use super::table::{SO_BINDTOIFINDEX, TCP_ULP};
 use super::{check_range, engine_get, engine_set, int_of, is_bound, set_bit};
@@ -84,11 +84,8 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         }
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => or(&slot.keepidle, 7200),
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => or(&slot.keepintvl, 75),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => match slot.keepcnt.load(Relaxed) {
-            0 => int(9),
-            set => int(set.into()),
-        },
-        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => set_before(0),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(&slot.keepcnt, 9),
+        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT | libc::TCP_FASTOPEN_CONNECT) => set_before(0),
         (libc::IPPROTO_TCP, libc::TCP_LINGER2) => set_before(LINGER2_DEFAULT),
         (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
             int(slot.notsent_lowat.load(Relaxed) as i32)
@@ -503,6 +500,16 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             slot.notsent_lowat.store(value as u32, Relaxed);
             set_bit(handle, option_bit::NOTSENT_LOWAT, value != 0);
             tell(setting::NOTSENT_LOWAT, value);
+            Ok(())
+        }
+        libc::TCP_FASTOPEN_CONNECT => {
+            check_range(value, 0, 1)?;
+            let seen = slot.flags.load(Acquire);
+            let used = flags::CONNECTED | flags::CONNECTING;
+            if seen & used != 0 || handle.kind() == Kind::Listener {
+                return fail(libc::EINVAL);
+            }
+            handle.remember(libc::IPPROTO_TCP, name, value);
             Ok(())
         }
         libc::TCP_LINGER2 => {

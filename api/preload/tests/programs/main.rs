@@ -87,7 +87,7 @@ const TOWPATHS_OWN: &[Own] = &[
     #[cfg(not(debug_assertions))]
     ("a_thread_that_ends_anywhere_leaves_no_lock", "there are no locks of ours"),
     ("options", "TCP_CONGESTION is what the machine's administrator chose"),
-    ("option_refusals", "there are SO_ZEROCOPY and TCP_FASTOPEN"),
+    ("option_refusals", "there is SO_ZEROCOPY"),
     ("netlink_shows_the_stack", "the machine has other interfaces"),
     ("netlink_is_a_socket_like_others", "whoever may connect to a group may connect to process 1"),
     ("netlink_changes_nothing", "root can add addresses"),

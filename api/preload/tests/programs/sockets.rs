@@ -236,7 +236,7 @@ fn option_refusals() {
         (libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1, libc::EOPNOTSUPP),
         (libc::SOL_SOCKET, 9999, 1, libc::ENOPROTOOPT),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 128, libc::EINVAL),
-        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN, 1, libc::EOPNOTSUPP),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN, 1, libc::EINVAL),
         (libc::IPPROTO_IP, libc::IP_TRANSPARENT, 1, libc::EPERM),
         (libc::IPPROTO_IP, libc::IP_TTL, 0, libc::EINVAL),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, libc::ENOPROTOOPT),

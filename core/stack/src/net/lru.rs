@@ -10,7 +10,7 @@ use crate::slab::{List, Queue};
 /// The entries stand in one list, the most recently used at its back. Everything is O(1) but
 /// [`Lru::iter`] and [`Lru::iter_mut`], which go over the places in order, the same on every run.
 #[derive(Debug)]
-pub(super) struct Lru<K, V> {
+pub(crate) struct Lru<K, V> {
     index: HashMap<K, u32, Keyed>,
     entries: Queue<(K, V)>,
     by_use: List,
@@ -18,7 +18,7 @@ pub(super) struct Lru<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Lru<K, V> {
-    pub(super) fn new(capacity: usize, keys: Keyed) -> Self {
+    pub(crate) fn new(capacity: usize, keys: Keyed) -> Self {
         assert!(capacity > 0, "the newest entry needs room");
         Self {
             index: HashMap::with_hasher(keys),
@@ -28,18 +28,18 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
 
     /// Looks without counting as use.
-    pub(super) fn peek(&self, key: &K) -> Option<&V> {
+    pub(crate) fn peek(&self, key: &K) -> Option<&V> {
         let at = *self.index.get(key)?;
         self.entries.get(at).map(|(_, value)| value)
     }
 
     /// The value of `key`, which becomes the most recently used.
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let at = *self.index.get(key)?;
         if self.by_use.back() != Some(at) {
             self.entries.renew(&mut self.by_use, at);
@@ -49,7 +49,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
 
     /// Puts a value in as the most recently used; returns what had to go: the old value of the
     /// same key, or the least recently used entry.
-    pub(super) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         let gone = match self.remove(&key) {
             Some(old) => Some((key, old)),
             None if self.len() >= self.capacity => self.pop_oldest(),
@@ -60,25 +60,25 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         gone
     }
 
-    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let at = self.index.remove(key)?;
         self.entries.remove(&mut self.by_use, at).map(|(_, value)| value)
     }
 
-    pub(super) fn oldest(&self) -> Option<&K> {
+    pub(crate) fn oldest(&self) -> Option<&K> {
         self.entries.get(self.by_use.front()?).map(|(key, _)| key)
     }
 
-    pub(super) fn pop_oldest(&mut self) -> Option<(K, V)> {
+    pub(crate) fn pop_oldest(&mut self) -> Option<(K, V)> {
         let key = *self.oldest()?;
         self.remove(&key).map(|value| (key, value))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries.iter().map(|(key, value)| (key, value))
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
         self.entries.iter_mut().map(|(key, value)| (&*key, value))
     }
 }

@@ -58,7 +58,7 @@ mod layer;
 pub mod limits;
 mod link_header;
 mod locals;
-mod lru;
+pub(crate) mod lru;
 mod owner;
 mod received;
 mod relay;

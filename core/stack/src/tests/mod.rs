@@ -2,6 +2,7 @@
 
 mod datagram;
 mod errors;
+mod fast_open;
 mod frames;
 mod gateway;
 mod groups;

@@ -498,6 +498,17 @@ impl Node {
         Conn { id, user, recv, send, remote }
     }
 
+    /// As [`Node::connect`], with Fast Open; true: the SYN waits for bytes.
+    pub fn connect_fast(&mut self, remote: &str) -> (Conn, bool) {
+        let remote: SocketAddr = remote.parse().expect("an address");
+        let family = if remote.is_ipv4() { Family::V4 } else { Family::V6 };
+        let (id, user) = self.open(SocketKind::Stream, family);
+        let (recv, send) = (Recv::new(65536, 65536), Send::new(65536));
+        let (to, from) = (recv.clone(), send.clone());
+        let connected = self.stack.connect_fast_open(self.now, id, remote, to, from);
+        (Conn { id, user, recv, send, remote }, connected.expect("connect"))
+    }
+
     /// Takes the oldest child off the accept queue of `listener`.
     pub fn accept(&mut self, listener: SocketId) -> Option<Conn> {
         let conn = self.host.accepted.pop_front()?;

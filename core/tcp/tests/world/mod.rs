@@ -122,6 +122,8 @@ pub struct Host {
     pub received: Vec<u8>,
     pub shutdown_when_written: bool,
     pub close_at_eof: bool,
+    /// Bytes go in its SYN, or those of the peer's SYN are taken: the cookie is valid.
+    pub fast_open: bool,
     pub tso: u32,
     pub events: Vec<ConnectionEvent>,
     pub dispositions: Vec<Disposition>,
@@ -154,6 +156,7 @@ impl Host {
             received: Vec::new(),
             shutdown_when_written: false,
             close_at_eof: false,
+            fast_open: false,
             tso: 65_000,
             events: Vec::new(),
             dispositions: Vec::new(),
@@ -299,7 +302,11 @@ impl Pair {
     pub fn connect(&mut self, side: Side) {
         let now = self.now;
         let host = self.host(side);
-        host.life = Life::Open(Box::new(Connection::connect(host.config, host.iss, 77, now)));
+        let connection = match host.fast_open {
+            true => Connection::connect_with_data(host.config, host.iss, 77, now),
+            false => Connection::connect(host.config, host.iss, 77, now),
+        };
+        host.life = Life::Open(Box::new(connection));
         self.turn(side);
     }
 
@@ -516,7 +523,7 @@ impl Pair {
         let mut segment = packet.segment;
         segment.arrival = now;
         match &mut self.host(side).life {
-            Life::Listening => self.on_listening(side, &segment),
+            Life::Listening => self.on_listening(side, &segment, &packet.payload),
             Life::HalfOpen(_) => self.on_half_open(side, &segment, &packet.payload),
             Life::Open(_) => self.on_open(side, &segment, &packet.payload),
             Life::TimeWait(time_wait) => match time_wait.on_segment(now, &segment) {
@@ -526,7 +533,7 @@ impl Pair {
                     let host = self.host(side);
                     host.iss = min;
                     host.life = Life::Listening;
-                    self.on_listening(side, &segment);
+                    self.on_listening(side, &segment, &packet.payload);
                 }
                 TimeWaitVerdict::Drop(reason) => {
                     self.host(side).dispositions.push(Disposition::Dropped(reason))
@@ -540,7 +547,7 @@ impl Pair {
         }
     }
 
-    fn on_listening(&mut self, side: Side, segment: &Segment) {
+    fn on_listening(&mut self, side: Side, segment: &Segment, payload: &[u8]) {
         let now = self.now;
         if !segment.flags.contains(Flags::SYN) || segment.flags.intersects(Flags::ACK | Flags::RST)
         {
@@ -550,6 +557,19 @@ impl Pair {
             return;
         }
         let host = self.host(side);
+        if host.fast_open && segment.payload_len > 0 {
+            let (connection, received) = Connection::accept_with_data(
+                host.config,
+                segment,
+                host.iss,
+                78,
+                now,
+                host.buffers(),
+            );
+            host.life = Life::Open(Box::new(connection));
+            host.apply(&received, payload);
+            return self.turn(side);
+        }
         let window = host.buffers().recv_free;
         let mut half = HalfOpen::new(&host.config, segment, host.iss, 78, now);
         let out = half.syn_ack(now, window);

@@ -203,6 +203,8 @@ pub mod flags {
     /// The engine has no transmit memory for this socket now; [`super::event::TX`] tells when it
     /// has attached some.
     pub const TX_STARVED: u32 = 64;
+    /// Beside CONNECTED: the handshake is not done, and its SYN takes bytes along (RFC 7413).
+    pub const OPENING: u32 = 256;
     /// There are reports in the error queue ([`crate::control::call::ERROR_QUEUE`]).
     pub const ERRORS: u32 = 128;
     /// Urgent data came once: [`Slot::urgent`](super::Slot::urgent) says where. Set before bytes

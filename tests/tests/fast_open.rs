@@ -1,0 +1,145 @@
+//! TCP Fast Open between programs on Towpath, and with the kernel's TCP at the other end.
+
+use towpath_tests::{
+    Mode, Namespace, Process, Scratch, eventually, program, run, start, towpath, wait_for_listener,
+};
+
+/// Bytes that programs write: more than a segment the second time.
+const LENGTHS: [usize; 3] = [11, 20_001, 11];
+
+/// Lines of the program: whether bytes were in the SYN, and how many came in all.
+fn lines(in_syn: [u8; 3]) -> String {
+    in_syn.iter().zip(LENGTHS).map(|(in_syn, len)| format!("{in_syn} {len}\n")).collect()
+}
+
+/// A counter of the kernel's TCP in the namespace.
+fn kernels(ns: &Namespace, name: &str) -> u64 {
+    let line = format!("nstat -asz TcpExt{name} | awk 'END {{ print $2 }}'");
+    ns.shell(&line).ok().stdout.trim().parse().expect("a number")
+}
+
+/// A namespace whose kernel opens and takes connections with Fast Open; None without privileges.
+fn namespace() -> Option<Namespace> {
+    let ns = Namespace::new();
+    if Mode::all().len() == 1 || !ns.is_own() {
+        return None;
+    }
+    ns.shell("echo 3 > /proc/sys/net/ipv4/tcp_fastopen").ok();
+    Some(ns)
+}
+
+#[test]
+fn the_kernel_takes_bytes_from_our_syns() {
+    let Some(ns) = namespace() else { return };
+    let program = program("fast_open.py");
+    for (n, how) in ["sendto", "sendmsg", "connect", "nonblocking"].into_iter().enumerate() {
+        let (before, port) = (kernels(&ns, "TCPFastOpenPassive"), format!("76{n:02}"));
+        let server = ns.spawn(&["python3", &program, "server", &port, "3"]);
+        eventually("the server", || ns.shell(&format!("ss -ltn | grep -q :{port}")).success());
+        let client = ["python3", &program, "client", Mode::Tap.peer(), &port, "3", how];
+        let said = run(&ns, Mode::Tap, &[], &client).ok().stdout;
+        assert_eq!(said, lines([0, 1, 1]), "{how}");
+        eventually("the server's lines", || server.stdout() == lines([0, 1, 1]));
+        assert_eq!(kernels(&ns, "TCPFastOpenPassive") - before, 2, "{how}");
+    }
+    assert_eq!(kernels(&ns, "TCPFastOpenPassiveFail"), 0);
+    assert_eq!(kernels(&ns, "TCPFastOpenCookieReqd"), 4);
+}
+
+#[test]
+fn we_take_bytes_from_the_kernels_syns() {
+    let Some(ns) = namespace() else { return };
+    let (program, folder) = (program("fast_open.py"), Scratch::new());
+    let (towpath, capture) = (towpath(), folder.file("seen.pcap"));
+    let line = [
+        towpath.as_str(),
+        "run",
+        "--tap",
+        "--pcap",
+        &capture,
+        "--",
+        "python3",
+        &program,
+        "server",
+        "7610",
+        "3",
+    ];
+    let server = ns.spawn(&line);
+    wait_for_listener(&server, 7610);
+    let client = ["python3", &program, "client", Mode::Tap.host(), "7610", "3", "sendto"];
+    assert_eq!(ns.run(&client).ok().stdout, lines([0, 1, 1]));
+    let served = server.wait(towpath_tests::PATIENCE).ok();
+    assert_eq!(served.stdout, lines([0, 1, 1]));
+    assert_eq!(kernels(&ns, "TCPFastOpenActive"), 2);
+    assert_eq!(kernels(&ns, "TCPFastOpenActiveFail"), 0);
+    // The link shows the same.
+    let syns = "tcp.flags.syn == 1 && tcp.flags.ack == 0";
+    let fields = ["-T", "fields", "-e", "tcp.len", "-e", "tcp.options.tfo.request"];
+    let mut line = vec!["tshark", "-r", &capture, "-Y", syns];
+    line.extend(fields);
+    let shown = Process::spawn(&line).wait(towpath_tests::PATIENCE);
+    if shown.success() {
+        let lengths: Vec<_> =
+            shown.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(lengths[0], "0", "{}", shown.stdout);
+        assert!(lengths[1].parse::<u32>().expect("a number") > 1_000, "{}", shown.stdout);
+        assert_eq!(lengths[2], "11", "{}", shown.stdout);
+    }
+}
+
+#[test]
+fn programs_of_a_run_open_to_each_other() {
+    let (towpath, program) = (towpath(), program("fast_open.py"));
+    for options in [&[][..], &["--inline"]] {
+        for how in ["sendto", "sendmsg", "connect", "nonblocking"] {
+            let mut line = vec![towpath.as_str(), "run", "-q"];
+            line.extend(options);
+            line.extend(["--", "python3", &program]);
+            let said = |rest: &[&str]| {
+                let line = [&line[..], rest].concat();
+                Process::spawn(&line).wait(towpath_tests::PATIENCE).ok().stdout
+            };
+            assert_eq!(said(&["alone", "3", how]), "0 1 1\n", "{options:?} {how}");
+            let refused = said(&["refused", how]);
+            assert_eq!(refused, "refused\nrefused\n", "{options:?} {how}");
+        }
+    }
+}
+
+/// As the kernel's, tried on Linux 6.18.
+#[test]
+fn misuse_and_saved_syns_are_answered_as_on_linux() {
+    let (towpath, program) = (towpath(), program("fast_open.py"));
+    let said = |what| {
+        let line = [&towpath, "run", "-q", "--", "python3", &program, what];
+        Process::spawn(&line).wait(towpath_tests::PATIENCE).ok().stdout
+    };
+    assert_eq!(said("odd"), "EISCONN\nEISCONN\nEINVAL\nEINVAL\nEINVAL\nEINVAL\nEINVAL\n");
+    assert_eq!(said("saved"), "EINVAL\n4 6 2 True\nTrue b''\n");
+}
+
+/// The gateway's connections are the host's, without Fast Open: the first connect asks for a cookie
+/// that does not come, and so does the next.
+#[test]
+fn through_the_gateway_connections_open_as_ever() {
+    let ns = Namespace::new();
+    let program = program("fast_open.py");
+    for (n, how) in ["sendto", "connect", "nonblocking"].into_iter().enumerate() {
+        let port = ns.port(7620 + n as u16).to_string();
+        let server = ns.spawn(&["python3", &program, "server", &port, "3"]);
+        eventually("the server", || ns.shell(&format!("ss -ltn | grep -q :{port}")).success());
+        let client = ["python3", &program, "client", Mode::Rootless.peer(), &port, "3", how];
+        let said = run(&ns, Mode::Rootless, &[], &client).ok().stdout;
+        assert_eq!(said, lines([0, 0, 0]), "{how}");
+        eventually("the server's lines", || server.stdout() == lines([0, 0, 0]));
+    }
+    let port = ns.port(7630);
+    let number = port.to_string();
+    let server =
+        start(&ns, Mode::Rootless, &[port], &["python3", &program, "server", &number, "3"]);
+    wait_for_listener(&server, port);
+    let client = ["python3", &program, "client", "127.0.0.1", &number, "3", "sendto"];
+    let said = ns.run(&client).ok().stdout;
+    assert_eq!(said.lines().count(), 3);
+    assert_eq!(server.wait(towpath_tests::PATIENCE).ok().stdout, lines([0, 0, 0]));
+}
