@@ -249,6 +249,8 @@ pub(crate) struct EngineCounters {
     pub slots_listed: u64,
     /// Reports that found a full error queue.
     pub errors_lost: u64,
+    /// Filters of sockets for which there was no memory.
+    pub filters_refused: u64,
     /// Callbacks of the stack that cannot happen here.
     pub unexpected: u64,
 }
@@ -296,6 +298,7 @@ impl EngineCounters {
             wakes,
             slots_listed,
             errors_lost,
+            filters_refused,
             unexpected,
         } = *self;
         vec![
@@ -327,6 +330,7 @@ impl EngineCounters {
             ("wakes", wakes),
             ("slots_listed", slots_listed),
             ("errors_lost", errors_lost),
+            ("filters_refused", filters_refused),
             ("unexpected", unexpected),
         ]
     }

@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU8;
+use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_cbpf::Program;
 use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
 use towpath_wire::addr;
 
@@ -146,6 +148,31 @@ impl<H: Host> Stack<H> {
                 datagram.last_target = None;
                 set_datagram(datagram, option, interfaces)
             }
+        }
+    }
+
+    /// Has a program judge datagrams to a socket (SO_ATTACH_FILTER); `None` takes all.
+    ///
+    /// # Errors
+    /// [`OptionError::NotApplicable`] for other sockets.
+    pub fn set_filter(
+        &mut self,
+        id: SocketId,
+        filter: Option<Arc<Program>>,
+    ) -> Result<(), OptionError> {
+        let index = self.index(id).ok_or(OptionError::NoSocket)?;
+        match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
+            Some(Kind::Datagram(datagram)) => datagram.filter = filter,
+            _ => return Err(OptionError::NotApplicable),
+        }
+        Ok(())
+    }
+
+    /// The program that [`Stack::set_filter`] set.
+    pub fn filter(&self, id: SocketId) -> Option<Arc<Program>> {
+        match self.sockets.get(self.index(id)?).map(|socket| &socket.kind) {
+            Some(Kind::Datagram(datagram)) => datagram.filter.clone(),
+            _ => None,
         }
     }
 
