@@ -5,9 +5,11 @@ use towpath_stack::{
     BindError, ConnectError, ListenError, OpenError, OptionError, SendError, SocketError,
 };
 
+pub(crate) const EPERM: i32 = 1;
 pub(crate) const ENOENT: i32 = 2;
 pub(crate) const EBADF: i32 = 9;
 pub(crate) const EAGAIN: i32 = 11;
+pub(crate) const ENOMEM: i32 = 12;
 pub(crate) const EACCES: i32 = 13;
 pub(crate) const ENODEV: i32 = 19;
 pub(crate) const EINVAL: i32 = 22;

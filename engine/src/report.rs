@@ -251,6 +251,8 @@ pub(crate) struct EngineCounters {
     pub slots_listed: u64,
     /// Reports that found a full error queue.
     pub errors_lost: u64,
+    /// Filters of sockets for which there was no memory.
+    pub filters_refused: u64,
     /// Callbacks of the stack that cannot happen here.
     pub unexpected: u64,
 }
@@ -299,6 +301,7 @@ impl EngineCounters {
             signals,
             slots_listed,
             errors_lost,
+            filters_refused,
             unexpected,
         } = *self;
         vec![
@@ -331,6 +334,7 @@ impl EngineCounters {
             ("signals", signals),
             ("slots_listed", slots_listed),
             ("errors_lost", errors_lost),
+            ("filters_refused", filters_refused),
             ("unexpected", unexpected),
         ]
     }

@@ -15,6 +15,8 @@ mod disconnect;
 mod ending;
 pub(crate) mod ends;
 mod feeding;
+mod filter_room;
+mod filters;
 pub(crate) mod holds;
 pub(crate) mod host;
 mod leaving;
@@ -58,6 +60,7 @@ use crate::mail::Notice;
 use crate::poller::Poller;
 use crate::shard::askers::Rounds;
 use crate::shard::ends::Ends;
+use crate::shard::filter_room::Filters;
 use crate::shard::host::Host;
 use crate::shard::leaving::Leaving;
 use crate::shard::place::Peer;
@@ -166,6 +169,7 @@ pub(crate) struct Shard {
     pub sweep_at: Instant,
     /// Datagram sockets with more to send than one turn may.
     pub to_send: VecDeque<u32>,
+    pub filters: Filters,
     /// Datagram sockets whose FIFO lends bytes to packets of this turn.
     pub to_return: Vec<u32>,
     /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
@@ -242,6 +246,7 @@ impl Shard {
             to_tell: VecDeque::new(),
             sweep_at: now,
             to_send: VecDeque::new(),
+            filters: Filters::default(),
             to_return: Vec::new(),
             to_tell_lingering: VecDeque::new(),
             lingering_at: None,

@@ -10,10 +10,11 @@
 //! shared memory) drive; `peer` forges segments, `ledger` judges what is sent. [`engine`] is a
 //! whole engine, with a hostile program (`program` has its means) and one that is `honest`.
 //! [`device`] has rings and headers that the other side writes. `input` hands out the bytes.
-//! [`filter`] judges packets by access lists, beside a linear search.
+//! [`filter`] judges packets by access lists, beside a linear search; [`cbpf`] by socket filters.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod cbpf;
 pub mod connection;
 pub mod device;
 pub mod engine;

@@ -36,6 +36,11 @@ fn access_lists_of_any_text_and_any_rules() {
     run_cases(3_000, towpath_fuzz::filter::run);
 }
 
+#[test]
+fn socket_filters_of_any_instructions() {
+    run_cases(20_000, towpath_fuzz::cbpf::run);
+}
+
 /// Names the case that failed.
 struct Running(u64);
 

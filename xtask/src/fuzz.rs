@@ -24,6 +24,8 @@ pub struct Options {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Target {
+    /// Socket filters of any instructions, and any packets.
+    Cbpf,
     /// A TCP connection whose peer, program and clock are the input.
     Connection,
     /// Rings of an XDP socket and virtio-net headers, written by the input.
@@ -39,6 +41,7 @@ enum Target {
 impl Target {
     fn name(self) -> &'static str {
         match self {
+            Target::Cbpf => "cbpf",
             Target::Connection => "connection",
             Target::Device => "device",
             Target::Engine => "engine",

@@ -18,6 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/tcp", &["core/wire"]),
     ("core/filter", &["core/wire"]),
     ("core/lpm", &[]),
+    ("core/cbpf", &[]),
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
     ("devices/virtio", &["memory/pool"]),

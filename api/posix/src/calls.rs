@@ -245,8 +245,8 @@ program instead of EFAULT (except a null pointer, any into the first page, and t
 first, so all but those of exec; checking every other one would cost a system call per call), and a process that is
 stopped in the midst of a call can make others wait that are at the same end of the same socket.
 SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
-Ports that nobody chose are those from 32768 to 60999:
-net.ipv4.ip_local_port_range is the kernel's, and not followed.
+Ports that nobody chose are those of the host's net.ipv4.ip_local_port_range, as the run found
+it when it began; the Rust library takes those from 32768 to 60999.
 
 Signal handlers may call the functions of sockets that signal-safety(7) names, whatever they interrupt.
 What a handler sends on the very socket on which the interrupted call is sending goes out when that call

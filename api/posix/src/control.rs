@@ -9,6 +9,7 @@ use crate::handle::Handle;
 use crate::{Errno, Result, address, interface};
 
 const UDP_SEGMENT: i32 = 103;
+const UDP_GRO: i32 = 104;
 /// TCP_CM_INQ, which is TCP_INQ.
 const TCP_CM_INQ: i32 = 36;
 const HEADER: usize = size_of::<libc::cmsghdr>();
@@ -212,6 +213,9 @@ pub(crate) fn write_about_datagram(handle: &Handle, header: &DatagramHeader, out
     // sock_recv_drops: 32 bits, and none before the first loss.
     if bits & option_bit::RXQ_OVFL != 0 && header.drops != 0 {
         out.put(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &(header.drops as u32).to_ne_bytes());
+    }
+    if bits & option_bit::UDP_GRO != 0 && header.segment_size != 0 {
+        out.put(libc::IPPROTO_UDP, UDP_GRO, &i32::from(header.segment_size).to_ne_bytes());
     }
     let (tos, ttl) = (i32::from(header.tos), i32::from(header.ttl));
     let v6_socket = handle.slot.family.load(Relaxed) == address::INET6;

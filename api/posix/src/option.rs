@@ -1,5 +1,6 @@
 //! getsockopt and setsockopt: one table says what becomes of each option.
 
+mod filter;
 pub(crate) mod remembered;
 mod table;
 mod value;
@@ -29,13 +30,19 @@ pub unsafe fn getsockopt(
     len: *mut libc::socklen_t,
 ) -> Result<()> {
     let handle = Handle::new(posix, fd)?;
-    if len.is_null() || value.is_null() {
+    let is_filter = (level, name) == (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    if len.is_null() || value.is_null() && !is_filter {
         return fail(libc::EFAULT);
     }
     // SAFETY: the caller's promise.
     let room = unsafe { *len };
     if room as i32 <= -1 {
         return fail(libc::EINVAL);
+    }
+    if is_filter {
+        // SAFETY: the caller's promise, of whom this option is told a number of instructions.
+        unsafe { *len = filter::get(&handle, value.cast(), room)? };
+        return Ok(());
     }
     let option = find(&handle, level, name).map_err(|errno| foreign(&handle, level, errno))?;
     if (level, name) == (libc::IPPROTO_TCP, table::TCP_SAVED_SYN) {

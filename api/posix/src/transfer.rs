@@ -581,7 +581,9 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
         _ => handle.client.datagram_mtu().min(FRAGMENT_SIZE_MIN),
     };
     let long = longest + headers_len(handle, header) > least;
-    if header.len as usize <= PAYLOAD_MAX_V4 && !(refuses && long) {
+    // udp_send_skb cuts no datagram into parts that are too long.
+    let asks = refuses || header.segment_size != 0;
+    if header.len as usize <= PAYLOAD_MAX_V4 && !(asks && long) {
         return Ok(());
     }
     handle

@@ -280,6 +280,7 @@ mod tests {
             names: "web\n10.0.2.15\tweb\n".into(),
             newreno,
             busy_poll_us: 20,
+            local_ports: (20_000, 30_000),
             netem,
             in_process: true,
         };

@@ -32,7 +32,7 @@ use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
 use crate::replay::StartWatch;
-use crate::shape::{Link, Resolver, Route, Shape};
+use crate::shape::{LOCAL_PORTS, Link, Resolver, Route, Shape};
 use crate::tap_network::Choosing;
 use crate::uplink::now_ns;
 
@@ -116,6 +116,8 @@ pub struct Plan {
     pub newreno: bool,
     /// Microseconds for which the stack looks for more to do before it sleeps.
     pub busy_poll_us: u32,
+    /// First and last port that is chosen for sockets that name none.
+    pub local_ports: (u16, u16),
     /// File into which packets are recorded.
     pub capture: Option<CaptureFile>,
     /// Listener for remarks.
@@ -233,6 +235,7 @@ impl Plan {
             names: Names::default(),
             newreno: false,
             busy_poll_us: BUSY_POLL.as_micros() as u32,
+            local_ports: LOCAL_PORTS,
             capture: None,
             tell,
             strict: false,
@@ -537,6 +540,7 @@ impl Plan {
             resolver,
             newreno,
             busy_poll_us,
+            local_ports: self.local_ports,
             netem,
             in_process: true,
         }

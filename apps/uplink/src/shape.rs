@@ -19,6 +19,9 @@ use crate::netem::NetemSpec;
 /// The name that programs see; what they expect on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
 
+/// Linux's net.ipv4.ip_local_port_range where nobody has set it.
+pub const LOCAL_PORTS: (u16, u16) = (32768, 60999);
+
 /// A stack with one interface.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Shape {
@@ -39,6 +42,8 @@ pub struct Shape {
     pub newreno: bool,
     /// How long the stack looks for more to do before it sleeps: see [`EngineConfig::busy_poll`].
     pub busy_poll_us: u32,
+    /// First and last port that is chosen for sockets that name none.
+    pub local_ports: (u16, u16),
     /// Links with delay and loss in front of the port.
     pub netem: Option<NetemSpec>,
     /// Whether the other end of an IP link is in this process.
@@ -116,6 +121,7 @@ impl Shape {
             names: String::new(),
             newreno: false,
             busy_poll_us: BUSY_POLL.as_micros() as u32,
+            local_ports: LOCAL_PORTS,
             netem: None,
             in_process: true,
         }
@@ -148,6 +154,7 @@ impl Shape {
             .map(|Resolver { address, only_loopback }| ResolverConfig { address, only_loopback });
         config.names = self.names.as_str().into();
         config.busy_poll = Duration::from_micros(self.busy_poll_us.into());
+        config.stack.ephemeral = self.local_ports.0..=self.local_ports.1;
         config.stack.tcp.congestion =
             if self.newreno { CongestionKind::NewReno } else { CongestionKind::Cubic };
         config.routes.extend(self.routes.iter().map(|&Route { prefix, next_hop }| RouteConfig {

@@ -32,12 +32,26 @@ pub fn plan(
     plan.names = args.names.names();
     plan.newreno = matches!(args.congestion, Congestion::Newreno);
     plan.busy_poll_us = args.busy_poll;
+    if let Some(ports) = local_ports() {
+        plan.local_ports = ports;
+    }
     plan.capture = capture;
     plan.strict = args.strict;
     plan.shards = args.shards()?;
     plan.auto = args.shards == Shards::Auto;
     plan.check().map_err(in_options)?;
     Ok(plan)
+}
+
+/// The ports that the host chooses for sockets that name none, so that a program which reads the
+/// file meets what happens. `None`: there is no such file to read.
+fn local_ports() -> Option<(u16, u16)> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut ports = text.split_whitespace().map(str::parse);
+    match (ports.next()?, ports.next()?) {
+        (Ok(first), Ok(last)) if first <= last => Some((first, last)),
+        _ => None,
+    }
 }
 
 /// Links in the words of the command line, each way.

@@ -102,7 +102,7 @@ impl<H: Host> Stack<H> {
             Some(bound) => bound.port,
             None => {
                 let remote = SocketAddr::new(remote_ip, remote.port());
-                self.choose_tcp_port(now, local, remote, uses_port)?
+                self.choose_tcp_port(now, local, remote, uses_port, settings.binding.ports)?
             }
         };
         let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
@@ -152,7 +152,7 @@ impl<H: Host> Stack<H> {
         let iface = scope_of(&remote);
         let route = self.net.route_to_keep(now, Some(local.ip()), remote.ip(), iface)?;
         let local_port = match local.port() {
-            0 => self.choose_tcp_port(now, local.ip(), remote, None)?,
+            0 => self.choose_tcp_port(now, local.ip(), remote, None, (0, 0))?,
             port => port,
         };
         let flow =

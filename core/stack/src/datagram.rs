@@ -59,6 +59,7 @@ impl Datagram {
             recv_errors_v6: false,
             lengths: Lengths::default(),
             memberships: Vec::new(),
+            filter: None,
             shadow_of: None,
             last_target: None,
             went_elsewhere: 0,
@@ -294,11 +295,14 @@ impl<H: Host> Stack<H> {
         let part = out.segment_size.map_or(len, |size| len.min(size.into()));
         // The length is the program's word.
         let longest = part.saturating_add(ip_len as u32 + header_len);
+        let is_long = longest > target.route.mtu;
+        if is_long && out.segment_size.is_some() {
+            // As udp_send_skb, which tells no length.
+            return Err(SendError::Invalid);
+        }
         let refused = match target.ip.fragmenting {
-            Fragmenting::Never | Fragmenting::Routers => longest > target.route.mtu,
-            Fragmenting::Here | Fragmenting::Anywhere => {
-                out.segment_size.is_some() && longest > target.route.mtu
-            }
+            Fragmenting::Never | Fragmenting::Routers => is_long,
+            Fragmenting::Here | Fragmenting::Anywhere => false,
         };
         if !refused && len as usize <= payload_len_max(target.flow.remote, echo) {
             return Ok(());

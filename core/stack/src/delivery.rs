@@ -1,8 +1,10 @@
 //! Which sockets take a datagram.
 
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 
-use towpath_pool::Pool;
+use towpath_cbpf::Program;
+use towpath_pool::{LinkType, Pool};
 use towpath_ring::Payload;
 use towpath_tcp::Instant;
 
@@ -10,9 +12,10 @@ use crate::drop::DropReason;
 use crate::flow::Flow;
 use crate::host::{DatagramMeta, EchoMeta, Host};
 use crate::incoming::{arrival, dont_fragment, payload_of};
-use crate::net::{Echo, IfaceId};
+use crate::net::{Echo, IfaceId, Local};
 use crate::peers;
 use crate::socket::{Kind, Socket};
+use crate::socket_filter::{self, Around};
 use crate::stack::Stack;
 
 /// The socket that a datagram is for.
@@ -21,6 +24,38 @@ pub(crate) struct Taker {
     pub socket: u32,
     /// It has the sender for its peer.
     pub connected: bool,
+}
+
+/// Datagrams of one packet, which a device or a sender may have merged.
+#[derive(Debug)]
+pub(crate) struct Arrived<'a> {
+    pub local: &'a Local,
+    pub meta: DatagramMeta,
+    /// Payloads of all.
+    pub payload: Payload<'a>,
+    /// Length of each but the last; 0: there is one.
+    pub size: u32,
+}
+
+/// Datagrams of a packet, by what became of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Given {
+    taken: u32,
+    /// The socket had no room.
+    lost: u32,
+    filtered: u32,
+}
+
+impl Given {
+    fn note(&mut self, has_room: bool) {
+        *(if has_room { &mut self.taken } else { &mut self.lost }) += 1;
+    }
+
+    fn add(&mut self, other: Self) {
+        self.taken += other.taken;
+        self.lost += other.lost;
+        self.filtered += other.filtered;
+    }
 }
 
 impl<H: Host> Stack<H> {
@@ -57,30 +92,25 @@ impl<H: Host> Stack<H> {
     pub(crate) fn deliver_to_one(
         &mut self,
         host: &mut H,
-        meta: &DatagramMeta,
-        payload: &Payload<'_>,
-        size: u32,
+        arrived: &Arrived<'_>,
     ) -> Result<(), DropReason> {
+        let meta = &arrived.meta;
         let flow = flow_of(meta);
         let hash = self.keys.table.ends(&flow);
         let taker = self.datagram_taker(hash, &flow, meta.iface, false);
         let socket = taker.and_then(|taker| self.own(taker));
         let socket = socket.ok_or(DropReason::UdpNoSocket)?;
-        let mut room = true;
-        each_datagram(payload, size, |datagram| {
-            room &= host.datagram(socket.user, meta, &datagram)
-        });
-        if room { Ok(()) } else { Err(DropReason::UdpNoRoom) }
+        let given = self.give(host, socket, arrived, hash);
+        self.count_given(given)
     }
 
     /// Gives a multicast or broadcast datagram to every socket that takes it.
     pub(crate) fn deliver_to_all(
         &mut self,
         host: &mut H,
-        meta: &DatagramMeta,
-        payload: &Payload<'_>,
-        size: u32,
+        arrived: &Arrived<'_>,
     ) -> Result<(), DropReason> {
+        let meta = &arrived.meta;
         let flow = flow_of(meta);
         let hash = self.keys.table.ends(&flow);
         let (keys, sockets) = (self.keys.table, &self.sockets);
@@ -88,7 +118,7 @@ impl<H: Host> Stack<H> {
         let connected = connected.flat_map(|index| peers::alike(sockets, index));
         let (ip, port) = (meta.local.ip(), meta.local.port());
         let bound = self.udp_binds.receivers.all(ip, port, meta.iface);
-        let (mut any, mut room) = (false, true);
+        let (mut any, mut all) = (false, Given::default());
         for index in connected.chain(bound) {
             let Some(socket) = self.sockets.get(index) else { continue };
             let Kind::Datagram(datagram) = &socket.kind else { continue };
@@ -98,15 +128,61 @@ impl<H: Host> Stack<H> {
             }
             if hears(&socket.kind, meta.iface) && datagram.takes_group(meta) {
                 any = true;
-                each_datagram(payload, size, |bytes| {
-                    room &= host.datagram(socket.user, meta, &bytes)
-                });
+                let given = self.give(host, socket, arrived, hash);
+                all.add(given);
             }
         }
-        match (any, room) {
-            (false, _) => Err(DropReason::UdpNoSocket),
-            (true, false) => Err(DropReason::UdpNoRoom),
-            (true, true) => Ok(()),
+        if any { self.count_given(all) } else { Err(DropReason::UdpNoSocket) }
+    }
+
+    /// Gives the datagrams of a packet to a socket, each on its own unless the program wants them
+    /// together.
+    fn give(&self, host: &mut H, socket: &Socket<H>, arrived: &Arrived<'_>, hash: u64) -> Given {
+        let Arrived { local, meta, payload, size } = arrived;
+        let (user, mut given) = (socket.user, Given::default());
+        if let Some(filter) = socket_filter_of(socket) {
+            let around = self.around(local, hash);
+            each_datagram(payload, *size, |datagram| {
+                match socket_filter::filter(filter, &around, &datagram) {
+                    Some(len) => given.note(host.datagram(user, meta, &datagram.slice(0, len))),
+                    None => {
+                        host.filtered(user);
+                        given.filtered += 1;
+                    }
+                }
+            });
+            return given;
+        }
+        if *size != 0 && payload.len() > *size && host.takes_merged(user) {
+            let meta = DatagramMeta { segment_size: *size as u16, ..*meta };
+            given.note(host.datagram(user, &meta, payload));
+            return given;
+        }
+        each_datagram(payload, *size, |datagram| given.note(host.datagram(user, meta, &datagram)));
+        given
+    }
+
+    fn around<'a>(&self, local: &'a Local, hash: u64) -> Around<'a> {
+        let link = self.net.interfaces().get(local.iface.index());
+        Around {
+            local,
+            link: link.map_or(LinkType::Ip, |iface| iface.link()),
+            shard: self.member.as_ref().map_or(0, |member| member.id.0),
+            hash: (hash >> u32::BITS) as u32,
+            random: self.keys.ports.hash_one(self.counters.udp_received) as u32,
+        }
+    }
+
+    /// Outcome of a packet whose datagrams were given so. `count_given` itself counts the lost ones
+    /// of a packet that is partly lost.
+    fn count_given(&mut self, given: Given) -> Result<(), DropReason> {
+        match given {
+            Given { lost: 1.., .. } => Err(DropReason::UdpNoRoom),
+            Given { taken: 0, filtered: 1.., .. } => Err(DropReason::UdpFiltered),
+            Given { filtered, .. } => {
+                (0..filtered).for_each(|_| self.net.count_drop(DropReason::UdpFiltered));
+                Ok(())
+            }
         }
     }
 
@@ -127,19 +203,38 @@ impl<H: Host> Stack<H> {
             tos: local.tos,
             dont_fragment: dont_fragment(&local),
             arrival: arrival(now, &local),
+            segment_size: 0,
         };
         let flow = flow_of(&meta);
         let taker = self.datagram_taker(self.keys.table.ends(&flow), &flow, meta.iface, true);
-        let socket = taker.and_then(|taker| self.own(taker));
-        let Some(user) = socket.map(|socket| socket.user) else {
+        let Some(socket) = taker.and_then(|taker| self.own(taker)) else {
             return self.drop_local(local, DropReason::EchoNoSocket, pool);
         };
+        let (user, payload) = (socket.user, payload_of(&local, 0));
+        let kept = match socket_filter_of(socket) {
+            Some(filter) => {
+                let around = self.around(&local, self.keys.table.ends(&flow));
+                socket_filter::filter(filter, &around, &payload)
+            }
+            None => Some(payload.len()),
+        };
         self.counters.echo_received += 1;
-        if host.datagram(user, &meta, &payload_of(&local, 0)) {
+        let Some(kept) = kept else {
+            host.filtered(user);
+            return self.drop_local(local, DropReason::UdpFiltered, pool);
+        };
+        if host.datagram(user, &meta, &payload.slice(0, kept)) {
             pool.give(local.packet);
         } else {
             self.drop_local(local, DropReason::UdpNoRoom, pool);
         }
+    }
+}
+
+fn socket_filter_of<H: Host>(socket: &Socket<H>) -> Option<&Program> {
+    match &socket.kind {
+        Kind::Datagram(datagram) => datagram.filter.as_deref(),
+        _ => None,
     }
 }
 

@@ -89,6 +89,8 @@ drop_reasons! {
     UdpNoSocket = "udp_no_socket",
     /// A datagram that its socket had no room for.
     UdpNoRoom = "udp_no_room",
+    /// A datagram, or an echo reply, that its socket's filter drops (SO_ATTACH_FILTER).
+    UdpFiltered = "udp_filtered",
     /// An echo reply nobody waits for.
     EchoNoSocket = "echo_no_socket",
     /// An ICMP error that matches no connection or fails the sequence check (RFC 5927).
@@ -224,6 +226,7 @@ impl DropReason {
             | Self::SocketTableFull
             | Self::UdpNoSocket
             | Self::UdpNoRoom
+            | Self::UdpFiltered
             | Self::EchoNoSocket
             | Self::IcmpErrorStray
             | Self::UnknownProtocol

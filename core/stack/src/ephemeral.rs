@@ -31,6 +31,25 @@ impl Ephemeral {
         Self { first: *range.start(), count, next: 0, stride: stride(count) }
     }
 
+    /// The ports of a socket with IP_LOCAL_PORT_RANGE: as in `inet_sk_get_local_port_range` a bound
+    /// counts where it lies in the range, and 0 is none.
+    pub fn within(&self, (least, most): (u16, u16)) -> Self {
+        let last = (u32::from(self.first) + self.count - 1) as u16;
+        let own = self.first..=last;
+        let first = if own.contains(&least) { least } else { self.first };
+        let last = if own.contains(&most) { most } else { last };
+        if (first, last) == (*own.start(), *own.end()) || first > last {
+            return self.clone();
+        }
+        Self { next: self.next, ..Self::new(&(first..=last)) }
+    }
+
+    /// Goes on behind a choice that was made [`within`](Self::within) this range.
+    pub fn follow(&mut self, choice: &Self) {
+        let is_same = (choice.first, choice.count) == (self.first, self.count);
+        self.next = if is_same { choice.next } else { (self.next + 1) % self.count };
+    }
+
     /// A port for which `is_free`: the first one that is not in `occupied`, from where `hash` and the counter
     /// say. If all are in `occupied`, one that can be shared: first the port at that place, then others a
     /// [`stride`] apart, because ports that were chosen one after the other often lead to the same peer. At most
@@ -123,6 +142,33 @@ mod tests {
         taken.sort_unstable();
         assert_eq!(taken, (100..=109).collect::<Vec<_>>());
         assert_eq!(choose(&mut ports, 3, &taken), None);
+    }
+
+    /// As `inet_sk_get_local_port_range` has it: a bound that lies outside does not count.
+    #[test]
+    fn a_narrower_range_lies_within_the_hosts() {
+        let all = Ephemeral::new(&(100..=199));
+        let within = |ports| {
+            let narrow = all.within(ports);
+            (narrow.first, u32::from(narrow.first) + narrow.count - 1)
+        };
+        assert_eq!(within((0, 0)), (100, 199));
+        assert_eq!(within((150, 160)), (150, 160));
+        assert_eq!(within((150, 0)), (150, 199));
+        assert_eq!(within((0, 150)), (100, 150));
+        assert_eq!(within((50, 150)), (100, 150));
+        assert_eq!(within((150, 500)), (150, 199));
+        assert_eq!(within((500, 600)), (100, 199));
+        assert_eq!(within((199, 199)), (199, 199));
+        let mut ports = all.clone();
+        let mut narrow = ports.within((150, 152));
+        let mut taken = Vec::new();
+        while let Some(port) = choose(&mut narrow, 77, &taken) {
+            taken.push(port);
+            ports.follow(&narrow);
+        }
+        taken.sort_unstable();
+        assert_eq!((taken, ports.next), (vec![150, 151, 152], 3));
     }
 
     #[test]

@@ -110,6 +110,18 @@ pub trait Host {
     /// room for it: it is dropped and counted.
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool;
 
+    /// Whether the socket of `user` takes datagrams together that the device or their sender merged
+    /// (UDP_GRO). [`DatagramMeta::segment_size`] says then how long each is.
+    fn takes_merged(&self, user: u32) -> bool {
+        let _ = user;
+        false
+    }
+
+    /// The socket's filter ([`crate::Stack::set_filter`]) dropped a datagram.
+    fn filtered(&mut self, user: u32) {
+        let _ = user;
+    }
+
     /// A datagram on an any-address interface that no socket takes.
     fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
         let _ = (meta, payload);
@@ -274,6 +286,9 @@ pub struct DatagramMeta {
     pub dont_fragment: bool,
     /// When the device received it.
     pub arrival: Instant,
+    /// Length of each of several datagrams that come together; the last may be shorter. 0: there is
+    /// one.
+    pub segment_size: u16,
 }
 
 /// A datagram in the name of somebody else.
@@ -357,6 +372,9 @@ pub struct BindOptions {
     pub v6_only: bool,
     /// IP_FREEBIND: the address need not be ours.
     pub free_bind: bool,
+    /// IP_LOCAL_PORT_RANGE: first and last port to be chosen, as far as they lie in
+    /// [`StackConfig::ephemeral`](crate::StackConfig::ephemeral); 0: no bound of its own.
+    pub ports: (u16, u16),
 }
 
 /// How to close.

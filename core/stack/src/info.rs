@@ -7,6 +7,8 @@ use towpath_tcp::{Info, Instant, State};
 
 use crate::flow::Flow;
 use crate::host::{Host, SocketId, SocketKind};
+use crate::net::IfaceId;
+use crate::net::limits::{LOOPBACK_MTU, LOOPBACK_MTU_TOLD};
 use crate::socket::{Bound, Datagram, Kind, Socket};
 use crate::stack::Stack;
 
@@ -124,7 +126,10 @@ impl<H: Host> Stack<H> {
     /// last datagram was sent.
     fn datagram_mtu(&self, now: Instant, datagram: &Datagram, peer: &Flow) -> Option<u32> {
         let iface = datagram.way_to(peer.remote);
-        self.net.route(now, Some(peer.local), peer.remote, iface).ok().map(|route| route.mtu)
+        let route = self.net.route(now, Some(peer.local), peer.remote, iface).ok()?;
+        // Linux's `lo` has more than an IPv4 packet can say (`ipv4_mtu`).
+        let is_whole = route.iface == IfaceId::LOOPBACK && route.mtu == LOOPBACK_MTU;
+        Some(if is_whole && peer.remote.is_ipv6() { LOOPBACK_MTU_TOLD } else { route.mtu })
     }
 
     fn info_of(&self, now: Instant, index: u32, socket: &Socket<H>) -> SocketInfo {

@@ -136,6 +136,7 @@ mod delivery;
 mod errors;
 mod late_segments;
 mod outcome;
+mod socket_filter;
 
 mod active;
 mod audit;

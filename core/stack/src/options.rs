@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU8;
+use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_cbpf::Program;
 use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
 use towpath_wire::addr;
 
@@ -180,6 +182,23 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
+    /// Has a program judge datagrams to a socket (SO_ATTACH_FILTER); `None` takes all.
+    ///
+    /// # Errors
+    /// [`OptionError::NotApplicable`] for other sockets.
+    pub fn set_filter(
+        &mut self,
+        id: SocketId,
+        filter: Option<Arc<Program>>,
+    ) -> Result<(), OptionError> {
+        let index = self.index(id).ok_or(OptionError::NoSocket)?;
+        match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
+            Some(Kind::Datagram(datagram)) => datagram.filter = filter,
+            _ => return Err(OptionError::NotApplicable),
+        }
+        Ok(())
+    }
+
     /// The headers of the SYN of a child, from the IP header on, if its listener had
     /// [`SocketOption::SaveSyn`]. Longer ones than `room` stay.
     ///
@@ -194,6 +213,14 @@ impl<H: Host> Stack<H> {
         match self.saved_syns.get(&index).map_or(0, |syn| syn.len()) {
             len if len > room => Err(len),
             _ => Ok(self.saved_syns.remove(&index)),
+        }
+    }
+
+    /// The program that [`Stack::set_filter`] set.
+    pub fn filter(&self, id: SocketId) -> Option<Arc<Program>> {
+        match self.sockets.get(self.index(id)?).map(|socket| &socket.kind) {
+            Some(Kind::Datagram(datagram)) => datagram.filter.clone(),
+            _ => None,
         }
     }
 

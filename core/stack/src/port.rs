@@ -55,7 +55,7 @@ impl<H: Host> Stack<H> {
         let mut held = None;
         let mut hold = |stack: &mut Self| {
             let port = match addr.port() {
-                0 => stack.hold_any(table, &holder),
+                0 => stack.hold_any(table, &holder, options.ports),
                 port => stack.binds(table).try_hold(port, &holder).then_some(port),
             };
             let Some(port) = port else { return false };
@@ -202,16 +202,17 @@ impl<H: Host> Stack<H> {
     }
 
     /// A port from which the peer can be reached: not held by a bind, and not in use towards it. With `sharing` the
-    /// connection is counted as its user.
+    /// connection is counted as its user. `range` is [`BindOptions::ports`].
     pub(crate) fn choose_tcp_port(
         &mut self,
         now: Instant,
         local: IpAddr,
         remote: SocketAddr,
         sharing: Option<Sharing>,
+        range: (u16, u16),
     ) -> Result<u16, ConnectError> {
         let hash = self.keys.ports.path(local, remote);
-        let mut ephemeral = self.ephemeral.clone();
+        let mut ephemeral = self.ephemeral.within(range);
         let is_free = |local_port| {
             let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
             match self.find_flow(self.keys.table.ends(&flow), &flow) {
@@ -244,7 +245,7 @@ impl<H: Host> Stack<H> {
                 break;
             }
         }
-        self.ephemeral = ephemeral;
+        self.ephemeral.follow(&ephemeral);
         self.count_choice(chosen).ok_or(ConnectError::NoPort)
     }
 
@@ -266,13 +267,13 @@ impl<H: Host> Stack<H> {
     }
 
     /// Gives a socket a port that nobody is in the way of.
-    fn hold_any(&mut self, table: Table, holder: &Holder) -> Option<u16> {
+    fn hold_any(&mut self, table: Table, holder: &Holder, range: (u16, u16)) -> Option<u16> {
         // Each shard has a sequence of its own: what one has given up another does not take at once.
         let shard = self.member.as_ref().map_or(0, |member| member.id.0);
         let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
-        let mut ephemeral = self.ephemeral.clone();
+        let mut ephemeral = self.ephemeral.within(range);
         let chosen = self.binds(table).hold_any(&mut ephemeral, hash, holder, table == Table::Udp);
-        self.ephemeral = ephemeral;
+        self.ephemeral.follow(&ephemeral);
         self.count_choice(chosen)
     }
 

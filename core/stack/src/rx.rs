@@ -20,7 +20,7 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Disposition, Flags, Instant, Segment, reset_for};
 use towpath_wire::{IpProtocol, addr, tcp, udp};
 
-use crate::delivery::{each_datagram, stray_echo};
+use crate::delivery::{Arrived, each_datagram, stray_echo};
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{DatagramMeta, Host};
@@ -254,14 +254,16 @@ impl<H: Host> Stack<H> {
             tos: local.tos,
             dont_fragment: dont_fragment(&local),
             arrival: arrival(now, &local),
+            segment_size: 0,
         };
         let payload = payload_of(&local, header_len).slice(0, (length - header_len) as u32);
         let size =
             local.packet.meta.segmentation.map_or(0, |segmentation| u32::from(segmentation.size));
+        let arrived = Arrived { local: &local, meta, payload, size };
         let delivered = if local.broadcast_or_multicast {
-            self.deliver_to_all(host, &meta, &payload, size)
+            self.deliver_to_all(host, &arrived)
         } else {
-            self.deliver_to_one(host, &meta, &payload, size)
+            self.deliver_to_one(host, &arrived)
         };
         match delivered {
             Ok(()) => pool.give(local.packet),
@@ -269,7 +271,9 @@ impl<H: Host> Stack<H> {
             Err(DropReason::UdpNoSocket)
                 if self.net.is_any_address(local.iface) && !local.looped =>
             {
-                each_datagram(&payload, size, |datagram| host.stray_datagram(&meta, &datagram));
+                each_datagram(&arrived.payload, size, |datagram| {
+                    host.stray_datagram(&meta, &datagram);
+                });
                 pool.give(local.packet);
             }
             Err(reason) => {

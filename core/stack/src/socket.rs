@@ -26,6 +26,7 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use towpath_cbpf::Program;
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
 
@@ -554,6 +555,8 @@ pub(crate) struct Datagram {
     /// How long its datagrams may be, and what becomes of longer ones.
     pub lengths: Lengths,
     pub memberships: Vec<Membership>,
+    /// SO_ATTACH_FILTER.
+    pub filter: Option<Arc<Program>>,
     /// It stands for a socket of that shard.
     pub shadow_of: Option<ShardId>,
     /// Where the last datagram went; None again when something changes that it was worked out from.

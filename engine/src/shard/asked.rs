@@ -95,7 +95,7 @@ impl Shard {
         };
         let addr = request.addr.to_socket_addr();
         let is_taken = |port| entry.id.is_some_and(|id| self.stack.is_port_taken(id, port));
-        let options = bind_options(self.host.slots.shared(request.slot), false);
+        let options = bind_options(self.host.slots.shared(request.slot), entry.rare());
         let shares = options.reuse_addr || options.reuse_port;
         let others = match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
@@ -192,7 +192,7 @@ impl Shard {
         let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
         let addr =
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
-        let options = bind_options(self.host.slots.shared(slot), entry.rare().free_bind);
+        let options = bind_options(self.host.slots.shared(slot), entry.rare());
         let bound = self.stack.bind(id, addr, options)?;
         if let Some(entry) = self.host.slots.get_mut(slot) {
             let named = Some(bound.ip()).filter(|ip| !ip.is_unspecified());

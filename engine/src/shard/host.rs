@@ -564,7 +564,7 @@ impl towpath_stack::Host for Host {
             time_ns: unix_ns,
             tos: u16::from(meta.tos),
             ttl: u16::from(meta.ttl),
-            segment_size: 0,
+            segment_size: meta.segment_size,
             reserved: 0,
             drops: *drops,
         };
@@ -575,6 +575,17 @@ impl towpath_stack::Host for Host {
         self.watch_memory(user);
         self.slots.post(user, event::RX);
         true
+    }
+
+    fn takes_merged(&self, user: u32) -> bool {
+        has_bit(self.slots.shared(user), option_bit::UDP_GRO)
+    }
+
+    fn filtered(&mut self, user: u32) {
+        let owned = self.slots.get_mut(user).and_then(|entry| entry.owned.as_deref_mut());
+        if let Some(owned) = owned {
+            owned.drops += 1;
+        }
     }
 
     // Interfaces of an engine are never any-address: configuration refuses that.

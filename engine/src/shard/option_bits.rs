@@ -4,17 +4,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_shm::layout::{Slot, option_bit};
 
+use crate::shard::slots::Rare;
+
 /// Whether a bit of [`option_bit`] is set.
 pub(crate) fn has_bit(slot: &Slot, bit: u32) -> bool {
     slot.option_bits.load(Relaxed) & bit != 0
 }
 
 /// How a program wants to bind.
-pub(crate) fn bind_options(slot: &Slot, free_bind: bool) -> towpath_stack::BindOptions {
+pub(crate) fn bind_options(slot: &Slot, rare: &Rare) -> towpath_stack::BindOptions {
     towpath_stack::BindOptions {
         reuse_addr: has_bit(slot, option_bit::REUSEADDR),
         reuse_port: has_bit(slot, option_bit::REUSEPORT),
         v6_only: has_bit(slot, option_bit::V6ONLY),
-        free_bind,
+        free_bind: rare.free_bind,
+        ports: rare.local_ports,
     }
 }

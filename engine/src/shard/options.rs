@@ -27,6 +27,9 @@ mod number {
     pub(super) const SOL_SOCKET: u32 = 1;
     pub(super) const SO_RCVBUF: u32 = 8;
     pub(super) const SO_BINDTODEVICE: u32 = 25;
+    pub(super) const SO_ATTACH_FILTER: u32 = 26;
+    pub(super) const SO_DETACH_FILTER: u32 = 27;
+    pub(super) const SO_LOCK_FILTER: u32 = 44;
     pub(super) const SO_BINDTOIFINDEX: u32 = 62;
     pub(super) const SOL_TCP: u32 = 6;
     pub(super) const SOL_IPV6: u32 = 41;
@@ -50,6 +53,7 @@ mod number {
     pub(super) const MCAST_JOIN_SOURCE_GROUP: u32 = 46;
     pub(super) const MCAST_LEAVE_SOURCE_GROUP: u32 = 47;
     pub(super) const IP_MULTICAST_ALL: u32 = 49;
+    pub(super) const IP_LOCAL_PORT_RANGE: u32 = 51;
     pub(super) const IPV6_MULTICAST_IF: u32 = 17;
     pub(super) const IPV6_ADD_MEMBERSHIP: u32 = 20;
     pub(super) const IPV6_DROP_MEMBERSHIP: u32 = 21;
@@ -91,9 +95,7 @@ impl Shard {
         Some(match what {
             setting::KEEPALIVE => SocketOption::KeepAlive(on.then(|| keepalive(shared))),
             setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY => {
-                let free_bind =
-                    self.host.slots.get(slot).is_some_and(|entry| entry.rare().free_bind);
-                SocketOption::Binding(bind_options(shared, free_bind))
+                SocketOption::Binding(bind_options(shared, self.host.slots.get(slot)?.rare()))
             }
             // As on Linux, either one empties the queue for both.
             setting::RECVERR | setting::RECVERR_V6 => {
@@ -353,6 +355,13 @@ impl Shard {
                     put(&mut reply, interface.ok_or(Errno(ENODEV))?.name().as_bytes());
                 }
             }
+            (SOL_SOCKET, SO_ATTACH_FILTER) => {
+                let first = int(request.payload())?;
+                reply = self.told_filter(id, u32::try_from(first).unwrap_or(u32::MAX));
+            }
+            (SOL_SOCKET, SO_LOCK_FILTER) => {
+                put(&mut reply, &u32::from(self.is_filter_locked(slot)).to_ne_bytes());
+            }
             (SOL_SOCKET, SO_BINDTOIFINDEX) => {
                 let index = self.host.slots.get(slot).map_or(0, |entry| entry.rare().device);
                 put(&mut reply, &index.to_ne_bytes());
@@ -426,6 +435,13 @@ impl Shard {
                 entry.set_rare(|rare| rare.free_bind = free_bind);
                 Ok(())
             }
+            (SOL_IP, IP_LOCAL_PORT_RANGE) => {
+                let value = int(data)? as u32;
+                entry.set_rare(|rare| rare.local_ports = (value as u16, (value >> 16) as u16));
+                let rare = entry.rare().clone();
+                let options = bind_options(self.host.slots.shared(slot), &rare);
+                Ok(self.stack.set_option(id, SocketOption::Binding(options))?)
+            }
             (SOL_SOCKET, SO_BINDTODEVICE) => {
                 let named = |iface: &&Interface| iface.name().as_bytes() == data;
                 let iface = match data {
@@ -440,6 +456,12 @@ impl Shard {
             (SOL_SOCKET, SO_BINDTOIFINDEX) => {
                 let index = u16::try_from(int(data)?).map_err(|_| Errno(EINVAL))?;
                 self.bind_to_device(slot, id, index.into())
+            }
+            (SOL_SOCKET, SO_ATTACH_FILTER) => self.attach_filter(slot, id, request),
+            (SOL_SOCKET, SO_DETACH_FILTER) => self.detach_filter(slot, id),
+            (SOL_SOCKET, SO_LOCK_FILTER) => {
+                let lock = int(data)? != 0;
+                self.lock_filter(slot, lock)
             }
             _ => self.set_multicast(now, id, request),
         }

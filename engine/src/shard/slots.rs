@@ -66,6 +66,8 @@ pub(crate) struct Rare {
     pub window_clamp: u32,
     /// IP_FREEBIND.
     pub free_bind: bool,
+    /// IP_LOCAL_PORT_RANGE: first and last port to be chosen; 0: no bound.
+    pub local_ports: (u16, u16),
     /// TCP_SYNCNT; 0: never set.
     pub syn_retries: u8,
     /// IP_MINTTL and IPV6_MINHOPCOUNT.
@@ -95,6 +97,8 @@ pub(crate) struct Rare {
     pub bound: Option<IpAddr>,
     /// TCP_CONGESTION, if it was set.
     pub congestion: Option<CongestionKind>,
+    /// SO_LOCK_FILTER.
+    pub filter_locked: bool,
 }
 
 /// A socket on which nothing was set.
@@ -103,6 +107,7 @@ static ORDINARY: Rare = Rare {
     sndbuf: 0,
     window_clamp: 0,
     free_bind: false,
+    local_ports: (0, 0),
     syn_retries: 0,
     min_ttl: 0,
     min_hops: 0,
@@ -117,6 +122,7 @@ static ORDINARY: Rare = Rare {
     to_offer: None,
     bound: None,
     congestion: None,
+    filter_locked: false,
 };
 
 impl Rare {
@@ -206,7 +212,7 @@ pub(crate) struct Owned {
     pub rx: Option<EngineRecv>,
     /// Datagrams.
     pub tx: Option<EngineSend>,
-    /// Datagrams that found no room in `rx`.
+    /// Datagrams that found no room in `rx`, or that a filter dropped.
     pub drops: u64,
     /// Reports that the program has not read (IP_RECVERR), oldest first.
     pub errors: VecDeque<DatagramError>,

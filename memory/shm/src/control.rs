@@ -136,9 +136,13 @@ pub mod call {
     pub const ADOPT: u32 = 7;
     /// getsockopt of something only the engine knows: `a` = level, `b` = option. Reply: `data`.
     /// TCP_INFO gives struct tcp_info; TCP_CONGESTION a name; IP_MTU a u32; TCP_MAXSEG a u32.
+    /// SO_ATTACH_FILTER: `data` = number of the first instruction to tell, a u32. Reply: as
+    /// many instructions as fit; `a` = how many the filter has.
     pub const GET_OPTION: u32 = 8;
     /// setsockopt that can fail in the engine (TCP_CONGESTION, memberships, SO_BINDTODEVICE):
-    /// `a` = level, `b` = option, `data` as given to setsockopt.
+    /// `a` = level, `b` = option, `data` as given to setsockopt. SO_ATTACH_FILTER: a part of the
+    /// program. `data` = how many instructions it has and the number of the first one here, each a
+    /// u16; then these instructions. The parts come in order; the last one attaches the program.
     pub const SET_OPTION: u32 = 9;
     /// Interface list: reply `data` = [`super::Interface`] structs, `a` = their number.
     pub const INTERFACES: u32 = 10;
@@ -200,6 +204,9 @@ pub mod call {
     pub const NAMES: u32 = 27;
 }
 }
+
+/// Bytes before the instructions in a part of a filter ([`call::SET_OPTION`]).
+pub const FILTER_PART_HEADER: usize = 4;
 
 /// Whether a [`call`] is taken on the control socket only, because descriptors go with the answer.
 pub fn goes_by_socket(number: u32) -> bool {

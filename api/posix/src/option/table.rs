@@ -6,11 +6,21 @@ use towpath_shm::layout::{option_bit as bit, setting};
 /// Not in the libc crate for every target.
 pub const UDP_SEGMENT: i32 = 103;
 /// As above.
+pub const UDP_GRO: i32 = 104;
+/// As above.
 pub const TCP_ULP: i32 = 31;
 /// As above.
 pub const TCP_INQ: i32 = 36;
 /// As above.
 pub const SO_BINDTOIFINDEX: i32 = 62;
+/// As above.
+pub const SO_LOCK_FILTER: i32 = 44;
+/// As above.
+pub const SO_ATTACH_BPF: i32 = 50;
+/// As above.
+pub const SO_ATTACH_REUSEPORT_EBPF: i32 = 52;
+/// As above.
+pub const IP_LOCAL_PORT_RANGE: i32 = 51;
 /// As above.
 pub const IPV6_MULTICAST_ALL: i32 = 29;
 /// As above.
@@ -129,6 +139,11 @@ const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.1. Not measured
     tcpi_delivery_rate, tcpi_delivered_ce, tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen. There is \
     no pacing: both pacing rates are the largest number";
 
+const FILTER_NOTE: &str = "of UDP and \"ping\" sockets; of TCP: ENOPROTOOPT. Classic BPF as \
+    Linux checks and runs it, with SKF_NET_OFF, SKF_LL_OFF and the SKF_AD_ words, but for \
+    SKF_AD_NLATTR and SKF_AD_NLATTR_NEST (EINVAL). SKF_AD_CPU is the number of the shard; \
+    SKF_AD_MARK, SKF_AD_QUEUE and the VLAN words are 0";
+
 const STREAM_TIMES: &str = "also of streams: the time of the newest bytes that had come when these were read, as \
     bytes of a stream are kept without the times of their segments";
 
@@ -219,20 +234,17 @@ pub const OPTIONS: &[SocketOption] = &[
         "the stack's interfaces: lo, and the run's",
     ),
     opt(SOCKET, SO_BINDTOIFINDEX, "SO_BINDTOIFINDEX", Special, "as SO_BINDTODEVICE"),
+    opt(SOCKET, libc::SO_DETACH_FILTER, "SO_DETACH_FILTER", Special, ""),
+    opt(SOCKET, libc::SO_ATTACH_FILTER, "SO_ATTACH_FILTER", Special, FILTER_NOTE),
+    opt(SOCKET, SO_LOCK_FILTER, "SO_LOCK_FILTER", Special, ""),
     opt(
         SOCKET,
-        libc::SO_DETACH_FILTER,
-        "SO_DETACH_FILTER",
+        SO_ATTACH_BPF,
+        "SO_ATTACH_BPF",
         Special,
-        "setting: ENOENT, there never is a filter",
+        "always EBADF or EINVAL, as for no program: those of the kernel cannot be run here",
     ),
-    opt(
-        SOCKET,
-        libc::SO_ATTACH_FILTER,
-        "SO_ATTACH_FILTER",
-        Special,
-        "reads none; setting: not there yet: ENOPROTOOPT, as from a kernel without it",
-    ),
+    opt(SOCKET, SO_ATTACH_REUSEPORT_EBPF, "SO_ATTACH_REUSEPORT_EBPF", Special, "as SO_ATTACH_BPF"),
     opt(SOCKET, libc::SO_TIMESTAMP, "SO_TIMESTAMP", Special, STREAM_TIMES),
     opt(SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS", Special, STREAM_TIMES),
     opt(
@@ -261,7 +273,7 @@ pub const OPTIONS: &[SocketOption] = &[
         libc::SO_RXQ_OVFL,
         "SO_RXQ_OVFL",
         flag(bit::RXQ_OVFL, 0),
-        "counts what found the receive buffer full, not what had a wrong checksum",
+        "counts what found the receive buffer full or a filter drops, not wrong checksums",
     ),
     opt(
         SOCKET,
@@ -397,6 +409,13 @@ pub const OPTIONS: &[SocketOption] = &[
         kept(0, 1, 0),
         "a permission: the port is chosen at bind all the same",
     ),
+    opt(
+        IP,
+        IP_LOCAL_PORT_RANGE,
+        "IP_LOCAL_PORT_RANGE",
+        Special,
+        "within the range of the run, as on Linux",
+    ),
     opt(IP, libc::IP_MULTICAST_IF, "IP_MULTICAST_IF", Special, ""),
     opt(
         IP,
@@ -502,7 +521,14 @@ pub const OPTIONS: &[SocketOption] = &[
         "as MSG_MORE with each call, until it is taken off",
     ),
     opt(UDP, UDP_SEGMENT, "UDP_SEGMENT", kept(0, 65535, 0), ""),
-    opt(UDP, 104, "UDP_GRO", only(0), ""),
+    opt(
+        UDP,
+        UDP_GRO,
+        "UDP_GRO",
+        flag(bit::UDP_GRO, 0),
+        "datagrams come together that this run or the host sent with UDP_SEGMENT; with a filter \
+         each comes alone",
+    ),
 ];
 
 #[cfg(test)]

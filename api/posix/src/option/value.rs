@@ -5,7 +5,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use towpath_shm::layout::{Kind, flags, option_bit, setting};
 
-use super::table::{SO_BINDTOIFINDEX, TCP_ULP};
+use super::filter;
+use super::table::{
+    IP_LOCAL_PORT_RANGE, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_EBPF, SO_BINDTOIFINDEX, SO_LOCK_FILTER,
+    TCP_ULP,
+};
 use super::{check_range, engine_get, engine_set, int_of, is_bound, set_bit};
 use crate::errno::fail;
 use crate::handle::Handle;
@@ -103,7 +107,7 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
             int(slot.hops.load(Relaxed).checked_sub(1).map_or(TTL_DEFAULT as i32, i32::from))
         }
         (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
-        (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS)
+        (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS | IP_LOCAL_PORT_RANGE)
         | (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG) => set_before(0),
         // An address, as it stands in memory.
         (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) => set_before(0),
@@ -152,8 +156,7 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
             // A struct so_timestamping, whose second half binds a clock.
             [int(flags), int(0)].concat()
         }
-        // No instructions.
-        libc::SO_ATTACH_FILTER => Vec::new(),
+        SO_LOCK_FILTER => engine_get(handle, libc::SOL_SOCKET, name)?,
         libc::SO_PRIORITY => int(handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0)),
         libc::SO_BINDTODEVICE => {
             let mut name = engine_get(handle, libc::SOL_SOCKET, name)?;
@@ -201,6 +204,7 @@ pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) 
         libc::IPPROTO_TCP if name == TCP_ULP => fail(libc::ENOENT),
         libc::IPPROTO_TCP => set_tcp(handle, name, int_of(level, bytes)?),
         libc::IPPROTO_IP if name == libc::IP_MULTICAST_IF => set_multicast_if(handle, bytes),
+        libc::IPPROTO_IP if name == IP_LOCAL_PORT_RANGE => set_local_ports(handle, bytes),
         libc::IPPROTO_IP if name == libc::IP_MTU_DISCOVER => {
             set_mtu_discovery(handle, level, name, int_of(level, bytes)?)
         }
@@ -217,6 +221,19 @@ pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) 
         libc::IPPROTO_IP | libc::IPPROTO_IPV6 => set_ip(handle, level, name, bytes),
         _ => fail(libc::ENOPROTOOPT),
     }
+}
+
+/// IP_LOCAL_PORT_RANGE: the lower bound in the lower half of a word, and 0 for none.
+fn set_local_ports(handle: &Handle, bytes: &[u8]) -> Result<()> {
+    let Ok([a, b, c, d]) = <[u8; 4]>::try_from(bytes) else { return fail(libc::EINVAL) };
+    let value = i32::from_ne_bytes([a, b, c, d]);
+    let (least, most) = (value as u16, (value >> 16) as u16);
+    if least != 0 && most != 0 && least > most {
+        return fail(libc::EINVAL);
+    }
+    engine_set(handle, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, bytes)?;
+    handle.remember(libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, value);
+    Ok(())
 }
 
 /// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER. The engine cuts and refuses datagrams; the option bit
@@ -278,7 +295,9 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
         libc::SO_SNDBUFFORCE | libc::SO_RCVBUFFORCE if !may(CAP_NET_ADMIN) => fail(libc::EPERM),
         libc::SO_SNDBUFFORCE => set_buffer(handle, Side::Send, BUFFER_FORCED_MAX, bytes),
         libc::SO_RCVBUFFORCE => set_buffer(handle, Side::Recv, BUFFER_FORCED_MAX, bytes),
-        libc::SO_DETACH_FILTER => fail(libc::ENOENT),
+        libc::SO_ATTACH_FILTER => filter::attach(handle, bytes),
+        libc::SO_DETACH_FILTER | SO_LOCK_FILTER => filter::set_int(handle, name, bytes),
+        SO_ATTACH_BPF | SO_ATTACH_REUSEPORT_EBPF => filter::attach_kernels(bytes),
         libc::SO_TIMESTAMPING => set_timestamping(handle, bytes),
         libc::SO_LINGER => set_linger(handle, bytes),
         libc::SO_RCVLOWAT => set_low_water(handle, int_of(libc::SOL_SOCKET, bytes)?),

@@ -16,11 +16,13 @@ mod cancel;
 mod descriptors;
 mod ending;
 mod files;
+mod filters;
 mod forks;
 mod harness;
 mod hosts;
 #[path = "../library/mod.rs"]
 mod library;
+mod local_ports;
 mod looking;
 mod marks;
 mod netlink;
@@ -33,6 +35,7 @@ mod reuse;
 mod signals;
 mod sockets;
 mod streams;
+mod trains;
 mod transfers;
 mod unconnected;
 mod values;
@@ -62,6 +65,9 @@ fn main() -> std::process::ExitCode {
         files::CASES,
         unconnected::CASES,
         ending::CASES,
+        filters::CASES,
+        trains::CASES,
+        local_ports::CASES,
     ]
     .concat();
     harness::main(&cases, TOWPATHS_OWN)
@@ -76,6 +82,7 @@ const TOWPATHS_OWN: &[Own] = &[
     ("a_process_that_is_cut_off_does_not_hang", NO_ENGINE),
     ("the_engine_dies_in_recv", NO_ENGINE),
     ("the_engine_dies_in_poll", NO_ENGINE),
+    ("streams_have_no_filters", "the kernel runs a filter on segments of a stream as well"),
     ("forked_without_us", "sockets work in a child that is made without libc"),
     ("no_io_uring", "there is io_uring"),
     ("the_kernel_has_nothing_to_read", KERNELS_SOCKET),

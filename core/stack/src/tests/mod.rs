@@ -13,6 +13,7 @@ mod peers;
 mod robust;
 mod scale;
 mod shards;
+mod socket_filter;
 mod stalls;
 mod stream;
 mod world;

@@ -218,6 +218,10 @@ pub struct Programs {
     pub echoes: Vec<(EchoMeta, Vec<u8>)>,
     /// Refuse children and datagrams.
     pub no_room: bool,
+    /// Take merged datagrams as they come (UDP_GRO).
+    pub merged: bool,
+    /// Datagrams that filters dropped, by their sockets' users.
+    pub filtered: Vec<u32>,
     /// Buffers of children: bytes at first, and at most.
     pub capacity: (usize, usize),
     /// Children for listeners of other shards, by user: of all shards of a host.
@@ -345,6 +349,14 @@ impl Host for Programs {
             self.datagrams.push((user, *meta, bytes_of(payload)));
         }
         !self.no_room
+    }
+
+    fn takes_merged(&self, _: u32) -> bool {
+        self.merged
+    }
+
+    fn filtered(&mut self, user: u32) {
+        self.filtered.push(user);
     }
 
     fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {

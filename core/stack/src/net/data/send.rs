@@ -251,7 +251,8 @@ impl Data {
         self.idents.take_v4(now, src, dst, count as u32)
     }
 
-    /// A packet to this host itself: nobody needs to sum it, and TCP is not cut.
+    /// A packet to this host itself: nobody needs to sum it, and it is not cut. `Stack::give` tells
+    /// the datagrams of a merged packet apart.
     fn send_to_self(
         &mut self,
         iface: IfaceId,
@@ -263,20 +264,8 @@ impl Data {
             return Err(SendError::QueueFull);
         }
         packet.meta.checksum = Checksum::Verified;
-        let udp = packet.meta.segmentation.filter(|how| how.protocol == Protocol::Udp);
-        // Datagrams stay apart; a stream has no borders to lose.
-        let Some(cut) = udp.and_then(|how| Cut::of(&packet, how, true)) else {
-            self.count_sent(&packet);
-            self.loopback.push_back(Looped { iface, packet });
-            return Ok(());
-        };
-        let mut pieces = Batch::new();
-        offload::cut(packet, &cut, pool, |piece, _| pieces.push_back(piece));
-        for mut piece in pieces {
-            piece.meta.checksum = Checksum::Verified;
-            self.count_sent(&piece);
-            self.loopback.push_back(Looped { iface, packet: piece });
-        }
+        self.count_sent(&packet);
+        self.loopback.push_back(Looped { iface, packet });
         Ok(())
     }
 

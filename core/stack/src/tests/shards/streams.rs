@@ -10,8 +10,13 @@ use crate::{
     SocketKind, StackConfig,
 };
 
-const PLAIN: BindOptions =
-    BindOptions { reuse_addr: false, reuse_port: false, v6_only: false, free_bind: false };
+const PLAIN: BindOptions = BindOptions {
+    reuse_addr: false,
+    reuse_port: false,
+    v6_only: false,
+    free_bind: false,
+    ports: (0, 0),
+};
 const ADDR: BindOptions = BindOptions { reuse_addr: true, ..PLAIN };
 const PORT: BindOptions = BindOptions { reuse_port: true, ..PLAIN };
 

@@ -1,0 +1,105 @@
+//! Filters that programs attach to sockets. The engine checks and runs them; a program of more
+//! instructions than a request has room for goes there in parts.
+
+use towpath_shm::control::{FILTER_PART_HEADER, call};
+
+use super::{engine_set, int_of};
+use crate::errno::fail;
+use crate::handle::Handle;
+use crate::{Errno, Result};
+
+/// BPF_MAXINSNS.
+const INSTRUCTIONS_MAX: u16 = 4096;
+/// Bytes of a `struct sock_filter`.
+const INSTRUCTION: usize = size_of::<libc::sock_filter>();
+/// No program has memory in the first page.
+const PAGE: usize = 4096;
+/// Instructions in one request.
+const PART: usize = (towpath_shm::control::DATA_MAX - FILTER_PART_HEADER) / INSTRUCTION;
+
+/// SO_ATTACH_FILTER: `bytes` is a `struct sock_fprog`.
+pub(super) fn attach(handle: &Handle, bytes: &[u8]) -> Result<()> {
+    let program = program_at(bytes)?;
+    let all = (program.len() / INSTRUCTION) as u16;
+    for (number, part) in program.chunks(PART * INSTRUCTION).enumerate() {
+        let first = (number * PART) as u16;
+        let part = [&all.to_ne_bytes()[..], &first.to_ne_bytes(), part].concat();
+        engine_set(handle, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &part)?;
+    }
+    Ok(())
+}
+
+/// The instructions of a `struct sock_fprog`, which lie elsewhere in the program's memory.
+fn program_at(bytes: &[u8]) -> Result<Vec<u8>> {
+    const LEN: usize = size_of::<libc::sock_fprog>();
+    let Ok(fprog) = <[u8; LEN]>::try_from(bytes) else { return fail(libc::EINVAL) };
+    let [a, b, _, _, _, _, _, _, at @ ..] = fprog;
+    let (len, at) = (u16::from_ne_bytes([a, b]), usize::from_ne_bytes(at));
+    if len == 0 || len > INSTRUCTIONS_MAX || at == 0 {
+        return fail(libc::EINVAL);
+    }
+    if at < PAGE {
+        return fail(libc::EFAULT);
+    }
+    let at = std::ptr::with_exposed_provenance::<u8>(at);
+    // SAFETY: the caller of setsockopt promises that the value is valid, and with it the
+    // instructions that it points to.
+    let program = unsafe { std::slice::from_raw_parts(at, usize::from(len) * INSTRUCTION) };
+    Ok(program.to_vec())
+}
+
+/// SO_ATTACH_BPF and SO_ATTACH_REUSEPORT_EBPF: a program of the kernel cannot be run here, and so
+/// no descriptor is one of a program (`bpf_prog_get_type`).
+pub(super) fn attach_kernels(bytes: &[u8]) -> Result<()> {
+    let Ok(fd) = <[u8; 4]>::try_from(bytes) else { return fail(libc::EINVAL) };
+    let fd = i32::from_ne_bytes(fd) as usize;
+    // SAFETY: integers only.
+    let flags = unsafe {
+        towpath_client::syscall::syscall(
+            libc::SYS_fcntl as usize,
+            [fd, libc::F_GETFD as usize, 0, 0, 0, 0],
+        )
+    };
+    fail(if flags.is_err() { libc::EBADF } else { libc::EINVAL })
+}
+
+/// SO_DETACH_FILTER and SO_LOCK_FILTER.
+pub(super) fn set_int(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
+    let value = int_of(libc::SOL_SOCKET, bytes)?;
+    engine_set(handle, libc::SOL_SOCKET, name, &value.to_ne_bytes())
+}
+
+/// SO_GET_FILTER, which is SO_ATTACH_FILTER. As `sk_get_filter` has it, lengths are numbers of
+/// instructions; a program that says 0 is only told how many there are.
+///
+/// # Safety
+/// `value` must have room for `room` instructions.
+pub(super) unsafe fn get(handle: &Handle, value: *mut u8, room: u32) -> Result<u32> {
+    let mut told = Vec::new();
+    loop {
+        let first = (told.len() / INSTRUCTION) as u32;
+        let reply = handle.call(call::GET_OPTION, |request| {
+            request.a = libc::SOL_SOCKET as u32;
+            request.b = libc::SO_ATTACH_FILTER as u32;
+            request.len = 4;
+            request.data[..4].copy_from_slice(&first.to_ne_bytes());
+        })?;
+        told.extend_from_slice(reply.payload());
+        let all = reply.a;
+        if room == 0 || all == 0 {
+            return Ok(all);
+        }
+        if room < all {
+            return fail(libc::EINVAL);
+        }
+        if told.len() >= all as usize * INSTRUCTION {
+            // SAFETY: the caller's promise; there are `all` instructions at most.
+            unsafe { std::ptr::copy_nonoverlapping(told.as_ptr(), value, told.len()) };
+            return Ok(all);
+        }
+        // The filter was changed on the way, and its rest is not there.
+        if reply.payload().is_empty() {
+            return Err(Errno(libc::EAGAIN));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A packet as a program sees it.
+
+/// A packet that a program is run on.
+pub trait Packet {
+    /// Bytes from where the program's data begins: BPF_LEN.
+    fn len(&self) -> u32;
+
+    /// No bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `bytes` from `at` bytes behind `origin`. False where the packet ends before.
+    fn read(&self, origin: Origin, at: u32, bytes: &mut [u8]) -> bool;
+
+    /// A number that the host knows beside the bytes.
+    fn about(&self, what: Ancillary) -> u32;
+}
+
+/// Bytes alone: no headers lie before them, and nothing is known of them.
+impl Packet for [u8] {
+    fn len(&self) -> u32 {
+        u32::try_from(<[u8]>::len(self)).unwrap_or(u32::MAX)
+    }
+
+    fn read(&self, origin: Origin, at: u32, bytes: &mut [u8]) -> bool {
+        let found = self.get(at as usize..).and_then(|rest| rest.get(..bytes.len()));
+        let Some(found) = found.filter(|_| origin == Origin::Data) else { return false };
+        bytes.copy_from_slice(found);
+        true
+    }
+
+    fn about(&self, _: Ancillary) -> u32 {
+        0
+    }
+}
+
+/// Where an offset counts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The data: of a UDP socket the UDP header.
+    Data,
+    /// SKF_NET_OFF: the IP header.
+    Network,
+    /// SKF_LL_OFF: the link header.
+    Link,
+}
+
+impl Origin {
+    /// SKF_NET_OFF.
+    const NETWORK: u32 = (-0x10_0000_i32) as u32;
+    /// SKF_LL_OFF.
+    const LINK: u32 = (-0x20_0000_i32) as u32;
+
+    /// The origin of a program's offset, and how far it leads from there. `None`: before all three.
+    pub(crate) fn of(offset: u32) -> Option<(Self, u32)> {
+        if offset as i32 >= 0 {
+            Some((Self::Data, offset))
+        } else if let Some(at) = offset.checked_sub(Self::NETWORK) {
+            Some((Self::Network, at))
+        } else {
+            offset.checked_sub(Self::LINK).map(|at| (Self::Link, at))
+        }
+    }
+}
+
+/// Linux's SKF_AD_ words, but for those about netlink messages, which no socket here has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ancillary {
+    /// Ethernet type of the network protocol.
+    Protocol,
+    /// PACKET_HOST, PACKET_BROADCAST or PACKET_MULTICAST.
+    PacketType,
+    /// Number of the interface.
+    InterfaceIndex,
+    /// SO_MARK of the packet.
+    Mark,
+    /// Receive queue of the device.
+    Queue,
+    /// ARPHRD_ number of the interface.
+    HardwareType,
+    /// Hash of the flow.
+    FlowHash,
+    /// Processor that the program runs on.
+    Processor,
+    /// VLAN tag.
+    VlanTag,
+    /// Whether there is a VLAN tag.
+    HasVlanTag,
+    /// Protocol of the VLAN tag.
+    VlanProtocol,
+    /// Offset of what follows the transport header.
+    PayloadOffset,
+    /// A random number.
+    Random,
+    /// SKF_AD_ALU_XOR_X: not of the packet, but A xor X.
+    XorX,
+}
+
+impl Ancillary {
+    /// SKF_AD_OFF.
+    pub(crate) const OFFSET: u32 = (-0x1000_i32) as u32;
+
+    /// The word with this number behind SKF_AD_OFF.
+    pub(crate) fn numbered(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Self::Protocol,
+            4 => Self::PacketType,
+            8 => Self::InterfaceIndex,
+            20 => Self::Mark,
+            24 => Self::Queue,
+            28 => Self::HardwareType,
+            32 => Self::FlowHash,
+            36 => Self::Processor,
+            40 => Self::XorX,
+            44 => Self::VlanTag,
+            48 => Self::HasVlanTag,
+            52 => Self::PayloadOffset,
+            56 => Self::Random,
+            60 => Self::VlanProtocol,
+            _ => return None,
+        })
+    }
+}

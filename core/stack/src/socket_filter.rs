@@ -1,0 +1,167 @@
+//! Filters of datagram sockets (SO_ATTACH_FILTER), and the packet as a filter sees it.
+//!
+//! As in Linux's `udp_queue_rcv_one_skb`, the data of a UDP socket's filter begins with the UDP
+//! header. No filter cuts off that header (`sk_filter_trim_cap`). The data of an echo socket's
+//! filter begins with the ICMP header (`sock_queue_rcv_skb`).
+
+use towpath_cbpf::{Ancillary, Origin, Packet, Program};
+use towpath_pool::LinkType;
+use towpath_ring::Payload;
+use towpath_wire::{IpProtocol, udp};
+
+use crate::net::{IfaceId, Local};
+
+/// ARPHRD_ETHER, ARPHRD_LOOPBACK and ARPHRD_NONE.
+const ETHER: u32 = 1;
+const LOOPBACK: u32 = 772;
+const NONE: u32 = 0xfffe;
+/// PACKET_HOST, PACKET_BROADCAST and PACKET_MULTICAST.
+const TO_HOST: u32 = 0;
+const TO_ALL: u32 = 1;
+const TO_GROUP: u32 = 2;
+/// Bytes of an Ethernet header.
+const LINK_HEADER: usize = 14;
+/// Bytes of the UDP header, and of the ICMP header of an echo message.
+const TRANSPORT_HEADER: u32 = 8;
+
+/// The packet around one datagram, and what its host knows of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub local: &'a Local,
+    /// Begin of the interface's packets.
+    pub link: LinkType,
+    /// Number of the shard, which takes the place of the processor.
+    pub shard: u8,
+    /// Hash of the flow.
+    pub hash: u32,
+    /// Number that no sender knows.
+    pub random: u32,
+}
+
+/// A datagram as a filter sees it.
+#[derive(Debug)]
+struct View<'a> {
+    around: Around<'a>,
+    /// UDP header with the datagram's own length; of echo messages nothing.
+    header: [u8; udp::HEADER_LEN],
+    header_len: u32,
+    payload: &'a Payload<'a>,
+}
+
+/// Bytes that `filter` leaves of a datagram's payload; `None`: the datagram is dropped.
+pub(crate) fn filter(filter: &Program, around: &Around<'_>, payload: &Payload<'_>) -> Option<u32> {
+    let is_udp = IpProtocol(around.local.protocol) == IpProtocol::UDP;
+    let header_len = if is_udp { udp::HEADER_LEN as u32 } else { 0 };
+    let mut header = [0; udp::HEADER_LEN];
+    let start = around.local.offset;
+    if let Some(bytes) = around.local.packet.linear().get(start..start + udp::HEADER_LEN) {
+        header.copy_from_slice(bytes);
+    }
+    // A merged packet states the length of all its datagrams.
+    header[4..6].copy_from_slice(&((header_len + payload.len()) as u16).to_be_bytes());
+    let view = View { around: *around, header, header_len, payload };
+    match filter.run(&view) {
+        0 => None,
+        kept => Some(kept.saturating_sub(header_len).min(payload.len())),
+    }
+}
+
+impl View<'_> {
+    /// Copies bytes of the header and the payload, from `at` on.
+    fn data(&self, at: u32, bytes: &mut [u8]) -> bool {
+        let end = at.checked_add(bytes.len() as u32).filter(|end| *end <= self.len());
+        if end.is_none() {
+            return false;
+        }
+        let in_header = (self.header_len.saturating_sub(at) as usize).min(bytes.len());
+        let (first, rest) = bytes.split_at_mut(in_header);
+        let from = at.min(self.header_len) as usize;
+        first.copy_from_slice(&self.header[from..from + in_header]);
+        if !rest.is_empty() {
+            self.payload.copy_to(at.saturating_sub(self.header_len), rest);
+        }
+        true
+    }
+
+    /// Copies bytes of `headers` and of the data behind them, from `at` on.
+    fn behind(&self, headers: &[u8], at: u32, bytes: &mut [u8]) -> bool {
+        let from = (at as usize).min(headers.len());
+        let n = (headers.len() - from).min(bytes.len());
+        let (first, rest) = bytes.split_at_mut(n);
+        first.copy_from_slice(&headers[from..from + n]);
+        rest.is_empty() || self.data(at.saturating_sub(headers.len() as u32), rest)
+    }
+
+    /// The IP header with its options.
+    fn ip_header(&self) -> &[u8] {
+        let local = self.around.local;
+        local.packet.linear().get(local.ip_offset..local.offset).unwrap_or_default()
+    }
+
+    /// The link header; of what this host sent to itself the one that Linux's `lo` makes.
+    fn link_header(&self) -> [u8; LINK_HEADER] {
+        let local = self.around.local;
+        let mut header = [0; LINK_HEADER];
+        let found = local.ip_offset.checked_sub(LINK_HEADER);
+        let found = found.and_then(|from| local.packet.linear().get(from..local.ip_offset));
+        match found.filter(|_| !local.looped) {
+            Some(found) => header.copy_from_slice(found),
+            None => header[12..].copy_from_slice(&(self.ether_type() as u16).to_be_bytes()),
+        }
+        header
+    }
+
+    fn ether_type(&self) -> u32 {
+        if self.around.local.src.is_ipv4() { 0x0800 } else { 0x86dd }
+    }
+
+    fn packet_type(&self) -> u32 {
+        match self.around.local.dst {
+            dst if dst.is_multicast() => TO_GROUP,
+            _ if self.around.local.broadcast_or_multicast => TO_ALL,
+            _ => TO_HOST,
+        }
+    }
+
+    fn hardware_type(&self) -> u32 {
+        match self.around.link {
+            _ if self.around.local.iface == IfaceId::LOOPBACK => LOOPBACK,
+            LinkType::Ethernet => ETHER,
+            LinkType::Ip => NONE,
+        }
+    }
+}
+
+impl Packet for View<'_> {
+    fn len(&self) -> u32 {
+        self.header_len + self.payload.len()
+    }
+
+    fn read(&self, origin: Origin, at: u32, bytes: &mut [u8]) -> bool {
+        match origin {
+            Origin::Data => self.data(at, bytes),
+            Origin::Network => self.behind(self.ip_header(), at, bytes),
+            // Packets of an IP link begin with the IP header.
+            Origin::Link if self.hardware_type() != NONE => {
+                let headers = [&self.link_header()[..], self.ip_header()].concat();
+                self.behind(&headers, at, bytes)
+            }
+            Origin::Link => self.behind(self.ip_header(), at, bytes),
+        }
+    }
+
+    fn about(&self, what: Ancillary) -> u32 {
+        match what {
+            Ancillary::Protocol => self.ether_type(),
+            Ancillary::PacketType => self.packet_type(),
+            Ancillary::InterfaceIndex => u32::from(self.around.local.iface.0) + 1,
+            Ancillary::HardwareType => self.hardware_type(),
+            Ancillary::FlowHash => self.around.hash,
+            Ancillary::Processor => self.around.shard.into(),
+            Ancillary::PayloadOffset => TRANSPORT_HEADER,
+            Ancillary::Random => self.around.random,
+            // No device of the stack has queues, marks or tags to tell of.
+            _ => 0,
+        }
+    }
+}
