@@ -415,7 +415,7 @@ unsafe fn send_stream(
     loop {
         // SAFETY: the caller's promise.
         let attempt = || unsafe {
-            match flags & libc::MSG_OOB {
+            match how & libc::MSG_OOB {
                 0 => stream::send(client, socket, buffers, done, more),
                 _ => urgent::send(client, socket, buffers, done),
             }

@@ -86,9 +86,9 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
                 _ => engine_get(handle, level, name)?,
             }
         }
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => or(&slot.keepidle, 7200),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => or(&slot.keepintvl, 75),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(&slot.keepcnt, 9),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => or(slot.keepidle.load(Relaxed), 7200),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => or(slot.keepintvl.load(Relaxed), 75),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(slot.keepcnt.load(Relaxed).into(), 9),
         (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT | libc::TCP_FASTOPEN_CONNECT) => set_before(0),
         (libc::IPPROTO_TCP, libc::TCP_LINGER2) => set_before(LINGER2_DEFAULT),
         (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
@@ -128,13 +128,13 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
     Ok(match name {
         libc::SO_TYPE => int(if tcp { libc::SOCK_STREAM } else { libc::SOCK_DGRAM }),
         libc::SO_ERROR => int(pending_error(handle)),
-        libc::SO_SNDBUF if tcp => or(&slot.sndbuf, sndbuf_in_use(handle)),
-        libc::SO_SNDBUF => or(&slot.sndbuf, DATAGRAM_BUFFER_DEFAULT),
+        libc::SO_SNDBUF if tcp => or(slot.sndbuf.load(Relaxed), sndbuf_in_use(handle)),
+        libc::SO_SNDBUF => or(slot.sndbuf.load(Relaxed), DATAGRAM_BUFFER_DEFAULT),
         libc::SO_RCVBUF if tcp => match slot.rcvbuf.load(Relaxed) {
             0 => int(rcvbuf_in_use(handle)? as i32),
             set => int(set as i32),
         },
-        libc::SO_RCVBUF => or(&slot.rcvbuf, DATAGRAM_BUFFER_DEFAULT),
+        libc::SO_RCVBUF => or(slot.rcvbuf.load(Relaxed), DATAGRAM_BUFFER_DEFAULT),
         libc::SO_LINGER => {
             let seconds = match slot.linger.load(Relaxed) {
                 // Switched off it keeps the time.
@@ -146,7 +146,7 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
         // struct ucred of nobody.
         libc::SO_PEERCRED => [int(0), int(-1), int(-1)].concat(),
         libc::SO_PEEK_OFF => int((slot.peek_off.load(Relaxed) as i32).wrapping_sub(1)),
-        libc::SO_RCVLOWAT => or(&slot.rcvlowat, 1),
+        libc::SO_RCVLOWAT => or(slot.rcvlowat.load(Relaxed), 1),
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => timeval(slot.rcvtimeo_us.load(Relaxed)),
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => timeval(slot.sndtimeo_us.load(Relaxed)),
         libc::SO_TIMESTAMP => bit(option_bit::TIMESTAMP),
@@ -183,8 +183,8 @@ fn int(n: i32) -> Vec<u8> {
 }
 
 /// What a word of the slot says; 0: the default.
-fn or(word: &AtomicU32, default: u32) -> Vec<u8> {
-    match word.load(Relaxed) {
+fn or(word: u32, default: u32) -> Vec<u8> {
+    match word {
         0 => int(default as i32),
         set => int(set as i32),
     }
