@@ -95,8 +95,7 @@ impl<H: Host> Stack<H> {
                 return Err(DropReason::ListenOverflow);
             }
             Some((_, listener))
-                if !self.has_place(now, listener)
-                    && !self.has_valid_cookie(listener, &incoming) =>
+                if !self.has_place(now, listener) && !self.has_valid_cookie(listener, incoming) =>
             {
                 return Err(DropReason::SynCacheFull);
             }
@@ -132,10 +131,8 @@ impl<H: Host> Stack<H> {
             Taker::Listener(index) => index,
             Taker::Owner => return self.on_stray_syn(now, host, incoming, iss_min, pool),
         };
-        let incoming = match self.take_fast_syn(now, host, index, incoming, iss_min, pool) {
-            Ok(()) => return,
-            Err(incoming) => incoming,
-        };
+        let taken = self.take_fast_syn(now, host, index, incoming, iss_min, pool);
+        let Some(incoming) = taken else { return };
         // `taker` let the SYN in for its cookie alone.
         if !self.has_place_at(now, index) {
             return self.drop_local(incoming.local, DropReason::SynCacheFull, pool);

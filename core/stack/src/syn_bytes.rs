@@ -148,14 +148,13 @@ impl<H: Host> Stack<H> {
         let mut stream = self.stream_with(now, flow, connection, settings, iface, recv, send);
         if let Some(write) = received.write {
             let bytes = incoming.payload().slice(write.payload_offset, write.len);
-            match stream.recv.write_at(write.fifo_offset, &bytes) {
-                true => {
-                    stream.recv.commit(received.commit);
-                    stream.news.add_readable();
-                    self.counters.tcp_bytes_received += u64::from(received.commit);
-                }
+            if stream.recv.write_at(write.fifo_offset, &bytes) {
+                stream.recv.commit(received.commit);
+                stream.news.add_readable();
+                self.counters.tcp_bytes_received += u64::from(received.commit);
+            } else if let Some(connection) = &mut stream.connection {
                 // As `rx` does where a buffer does not take what it said that it would.
-                false => stream.connection.iter_mut().for_each(Connection::abort),
+                connection.abort();
             }
         }
         let stream = Stream { uses_port: sharing, ..stream };
@@ -190,7 +189,7 @@ impl<H: Host> Stack<H> {
         (connection, beginning)
     }
 
-    /// Takes a SYN with a valid cookie, if it has one and its listener has room.
+    /// Takes a SYN with a valid cookie for which its listener has room. Any other one comes back.
     pub(crate) fn take_fast_syn(
         &mut self,
         now: Instant,
@@ -199,17 +198,17 @@ impl<H: Host> Stack<H> {
         incoming: Incoming,
         iss_min: Option<SeqNum>,
         pool: &mut Pool,
-    ) -> Result<(), Incoming> {
+    ) -> Option<Incoming> {
         let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
         else {
-            return Err(incoming);
+            return Some(incoming);
         };
         if !self.has_valid_cookie(listener, &incoming)
             || !self.accept_fast(now, host, index, &incoming, iss_min)
         {
-            return Err(incoming);
+            return Some(incoming);
         }
         pool.give(incoming.local.packet);
-        Ok(())
+        None
     }
 }

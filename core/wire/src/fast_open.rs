@@ -168,10 +168,10 @@ mod tests {
 
     #[test]
     fn a_header_without_room_stays_as_it_was() {
-        let mut bytes = vec![0; HEADER_LEN_MAX + 4];
+        let mut bytes = [0; HEADER_LEN_MAX + 4];
         assert!(!FastOpen::Request.append(&mut bytes));
         assert!(!FastOpen::Request.append(&mut bytes[..HEADER_LEN_MIN]));
-        assert_eq!(bytes, vec![0; HEADER_LEN_MAX + 4]);
+        assert_eq!(bytes, [0; HEADER_LEN_MAX + 4]);
     }
 
     proptest! {

@@ -45,8 +45,7 @@ fn open_with(w: &mut World, bytes: &[u8]) -> Conn {
 /// Flags, option and payload of the SYNs on the link.
 fn syns(w: &mut World) -> Vec<(Flags, Option<FastOpen>, usize)> {
     let seen = w.take_seen().into_iter().filter_map(|packet| {
-        let (ip, payload) = ipv4::Header::parse(&packet).ok()?;
-        let _ = ip;
+        let (_, payload) = ipv4::Header::parse(&packet).ok()?;
         let segment = &packet[payload];
         let header = tcp::Header::parse(segment).ok()?;
         let len = segment.len() - usize::from(header.header_len);
@@ -313,7 +312,7 @@ fn children_keep_the_headers_of_their_syn_if_the_listener_says_so() {
         let short = w.b.stack.take_saved_syn(server.id, 10).expect_err("too long");
         let syn = w.b.stack.take_saved_syn(server.id, 100).expect("room").expect("saved");
         assert_eq!(syn.len(), short);
-        let (ip, payload) = ipv4::Header::parse_quoted(&syn).map(|(ip, at)| (ip, at)).expect("IP");
+        let (ip, payload) = ipv4::Header::parse_quoted(&syn).expect("IP");
         assert_eq!(ip.src, std::net::Ipv4Addr::new(10, 0, 0, 1));
         let header = tcp::Header::parse(&syn[payload..]).expect("TCP");
         assert_eq!((header.flags, header.dst_port), (Flags::SYN, 80));
