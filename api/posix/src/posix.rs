@@ -67,6 +67,8 @@ pub struct Posix {
     /// The numbers in `netlink` that are of NETLINK_SOCK_DIAG.
     pub(crate) diag: Numbers,
     pub(crate) groups: Groups,
+    /// Numbers that were given to files of /proc/net; see [`crate::proc_net::reread`].
+    pub(crate) shown: Numbers,
     /// One answer at a time: a netlink socket has one peer.
     pub(crate) answering: Lock<()>,
 }
@@ -97,6 +99,7 @@ impl Posix {
             netlink: Numbers::new(),
             diag: Numbers::new(),
             groups: Groups::new(),
+            shown: Numbers::new(),
             answering: Lock::new(()),
         }
     }
