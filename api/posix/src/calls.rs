@@ -237,8 +237,8 @@ netstat has TWRecycled, InOctets and OutOctets alone. The inode of a socket is w
 fstat say of it in its process, and what readlink and stat say of /proc/PID/fd of another process
 of the run: `ss -p`, `netstat -p`, `lsof -i` and psutil name the processes. Of the other process
 its memory is read for that (/proc/PID/mem), as a user who may trace it: where
-kernel.yama.ptrace_scope forbids it, no process is named (`towpath ss -p` does it). In another
-network namespace the files are the kernel's.
+kernel.yama.ptrace_scope forbids it, no process is named, nor is PROGRAM with `--inline`
+(`towpath ss -p` names both). In another network namespace the files are the kernel's.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the

@@ -24,11 +24,16 @@ struct Entry {
     joined: AtomicU64,
 }
 
+impl Entry {
+    const fn new() -> Self {
+        Self { socket: AtomicU32::new(0), joined: AtomicU64::new(0) }
+    }
+}
+
 impl Groups {
     /// Zeroed memory.
     pub const fn new() -> Self {
-        const FREE: Entry = Entry { socket: AtomicU32::new(0), joined: AtomicU64::new(0) };
-        Self([const { FREE }; SOCKETS_MAX])
+        Self([const { Entry::new() }; SOCKETS_MAX])
     }
 
     /// Groups of a socket, the first of them in the lowest bit; None: it has never joined one.
