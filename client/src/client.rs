@@ -627,6 +627,10 @@ fn ends(
 ) -> Result<Box<[End]>, Error> {
     let channels = Channel::map_all(channels.into_owned(), statuses.len() as u32);
     let channels = channels.map_err(not_mapped)?;
+    for channel in &channels {
+        let table = process.descriptors.address() as u64;
+        channel.header().descriptors.store(table, Ordering::Relaxed);
+    }
     let each = statuses.into_iter().zip(channels).zip(bells);
     let end = |((status, channel), engine_bell)| End {
         status,

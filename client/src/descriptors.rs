@@ -131,7 +131,17 @@ impl Descriptors {
     /// The socket behind `fd`, if it is one of ours.
     #[inline]
     pub fn socket(&self, fd: i32) -> Option<Socket> {
-        let word = self.table.get(fd as usize)?.load(Ordering::Acquire);
+        Self::socket_of(self.table.get(fd as usize)?.load(Ordering::Acquire))
+    }
+
+    /// Address of the table, a word of eight bytes for each number, for other processes that read
+    /// the memory of this one.
+    pub(crate) fn address(&self) -> usize {
+        self.table.as_ptr() as usize
+    }
+
+    /// The socket that a word of a table stands for.
+    pub fn socket_of(word: u64) -> Option<Socket> {
         (word >> KIND_SHIFT == SOCKET).then(|| unpack_socket(word))
     }
 

@@ -1,6 +1,6 @@
 //! Programs that look at the network see the stack: netstat, ss, ip and psutil.
 
-use towpath_tests::{Mode, Namespace, run};
+use towpath_tests::{Mode, Namespace, Scratch, is_inline, run};
 
 /// A listener, a connection to it and a UDP socket; then a script for `sh`, with the ports as $L,
 /// $C and $U.
@@ -51,6 +51,35 @@ fn ss_sees_the_same_in_proc_net() {
     assert_eq!(out, "3\n");
 }
 
+/// Sockets of another process of the run have their owner, as the numbers of descriptors say.
+#[test]
+fn ss_lsof_and_psutil_name_the_process_of_a_socket() {
+    const PSUTIL: &str = "import os,sys; sys.path.append('/usr/lib/python3/dist-packages')\n\
+        import psutil; port=int(os.environ['L'])\n\
+        all=[x for x in psutil.net_connections('inet') if x.laddr.port==port]\n\
+        print(sorted((x.status,x.pid==os.getppid() or x.pid) for x in all))";
+    if is_inline() {
+        // The engine in PROGRAM has the channels of all programs mapped there.
+        return;
+    }
+    let script = format!(
+        "owner() {{ grep -o '\"python3\",pid=[0-9]*,fd=[0-9]*' | tr -d '\"' | sort; }}\n\
+         ss -Htnlp sport = :$L | owner > listener\nss -Htnp sport = :$C | owner > client\n\
+         ss -Hunp -a sport = :$U | owner > udp\ncat listener client udp | sed 's/pid=[0-9]*,//'\n\
+         lsof -nP -iTCP:$L -sTCP:LISTEN | awk 'NR==2 {{print $1,$4,$10}}'\n\
+         lsof -nP -iUDP:$U -Fn | grep -c \"127.0.0.1:$U\"\n\
+         netstat -tlnp | grep -c \":$L .*/python3\"\n\
+         exec /usr/bin/python3 -c \"$PSUTIL\""
+    );
+    let scratch = Scratch::new();
+    let script = format!("cd {}\nPSUTIL=\"{PSUTIL}\"\n{script}", scratch.path().display());
+    let out = seen(Mode::Rootless, &script);
+    let wanted = "python3,fd=3\npython3,fd=4\npython3,fd=6\n\
+                  python3 3u (LISTEN)\n1\n1\n\
+                  [('ESTABLISHED', True), ('LISTEN', True)]\n";
+    assert_eq!(out, wanted);
+}
+
 #[test]
 fn ip_shows_traffic_rules_and_neighbours() {
     for &mode in Mode::all() {
@@ -68,6 +97,33 @@ fn ip_shows_traffic_rules_and_neighbours() {
         assert_eq!(neighbours > 0, mode == Mode::Tap, "{mode:?}: {out}");
         assert!(all[4].parse::<u32>().is_ok_and(|routes| routes > 0), "{mode:?}: {out}");
     }
+}
+
+/// Beside the kernel with the same addresses: one neighbour, one route, and one interface.
+#[test]
+fn ip_shows_one_neighbour_and_one_route() {
+    const LOOK: &str = "ip neigh get 10.77.0.1 dev eth0 | cut -d' ' -f1-4\n\
+        ip neigh get 10.77.0.9 dev eth0 2> /dev/null || echo none\n\
+        ip neigh get 10.77.0.1 dev lo 2> /dev/null || echo none\n\
+        ip route get 10.77.0.1 | sed 's/ uid [0-9]*//'\n\
+        ip route get 127.0.0.1 | sed 's/ uid [0-9]*//'\n\
+        ip -4 addr show dev lo | grep -c inet\n\
+        ip -4 -o addr show dev eth0 | awk '{print $2, $4}'";
+    if !Mode::all().contains(&Mode::Tap) {
+        return;
+    }
+    let ns = Namespace::new();
+    // A refused connection makes the neighbour known.
+    let visit = "curl -s http://10.77.0.1:9 || true";
+    let script = format!("{visit}\n{LOOK}");
+    let ours = run(&ns, Mode::Tap, &[], &["sh", "-ec", &script]).ok().stdout;
+    let kernel = Namespace::new();
+    let set_up = "ip tuntap add eth0 mode tap\nip addr add 10.77.0.2/24 dev eth0\n\
+        ip link set eth0 up\nip neigh add 10.77.0.1 lladdr 02:00:00:00:00:01 dev eth0";
+    let theirs = kernel.run(&["sh", "-ec", &format!("{set_up}\n{LOOK}")]).ok().stdout;
+    assert!(theirs.contains("10.77.0.1 dev eth0 lladdr"), "{theirs}");
+    assert!(theirs.contains("    cache") && theirs.contains("local 127.0.0.1"), "{theirs}");
+    assert_eq!(ours, theirs);
 }
 
 /// psutil names the process, by the inodes that /proc/self/fd tells.

@@ -24,6 +24,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("traceroute", "/usr/bin/traceroute"),
     ("procps", "/usr/bin/pgrep"),
     ("net-tools", "/usr/bin/netstat"),
+    ("lsof", "/usr/bin/lsof"),
     ("python3-psutil", "/usr/lib/python3/dist-packages/psutil/__init__.py"),
     ("gcc", "/usr/bin/gcc"),
     ("busybox-static", "/bin/busybox"),

@@ -104,7 +104,7 @@ pub const CALLS: &[Call] = &[
     ),
     works(
         "readlink readlinkat __readlink_chk __readlinkat_chk",
-        "of /proc/self/fd: socket:[inode]. Other processes (ss -p, lsof) see one and the same socket, which is not open",
+        "of /proc/PID/fd, within the run: socket:[inode]. Others see one socket, which is not open",
     ),
     works(
         "isatty tcgetattr fsync fdatasync ftruncate ftruncate64 fallocate fallocate64 posix_fallocate posix_fallocate64 posix_fadvise posix_fadvise64 sync_file_range",
@@ -209,16 +209,17 @@ AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run
 receives is a socket that is not open (EBADF). What is in a message and in no program is kept for 30 seconds.
 
 AF_NETLINK sockets of NETLINK_ROUTE show the stack. RTM_GETLINK (with IFLA_STATS64), RTM_GETADDR,
-RTM_GETROUTE, RTM_GETNEIGH and RTM_GETRULE are answered for all entries, links and routes for one
-as well; of more than 64 routes or 256 neighbours the first. The rules are those of a kernel to
-which nobody has added any. What would change something is EPERM, as for a user without
-privileges: the operator decides about the stack. Other questions (queueing disciplines, ...) are
-EOPNOTSUPP. Groups can be joined, and nothing is announced in them; NETLINK_LIST_MEMBERSHIPS does
-not name them. A duplicate of the descriptor, and one that another program gets by exec or
-SCM_RIGHTS, can be read, but not asked (ECONNREFUSED). The answers are there when the call
-returns, and ENOBUFS means that too many were not read. In a network namespace that the process
-has entered itself (`unshare -n`, bubblewrap) these sockets are the kernel's, which is how it is
-set up; before Linux 5.14 they show the stack there too.
+RTM_GETROUTE, RTM_GETNEIGH and RTM_GETRULE are answered for all entries, links, routes and
+neighbours for one as well; of more than 64 routes or 256 neighbours the first. The rules are those
+of a kernel to which nobody has added any. What would change something is EPERM, as for a user
+without privileges: the operator decides about the stack. Other questions (queueing disciplines,
+...) are EOPNOTSUPP. NETLINK_GET_STRICT_CHK is heeded by RTM_GETADDR. Groups can be joined, by 64
+sockets of a process at a time (ENOMEM), and nothing is announced in them. A duplicate of the
+descriptor, and one that another program gets by exec or SCM_RIGHTS, can be read, but not asked
+(ECONNREFUSED). The answers are there when the call returns, and ENOBUFS means that too many were
+not read. In a network namespace that the process has entered itself (`unshare -n`, bubblewrap)
+these sockets are the kernel's, which is how it is set up; before Linux 5.14 they show the stack
+there too.
 
 AF_NETLINK sockets of NETLINK_SOCK_DIAG (`ss`) show the stack's TCP and UDP sockets: dumps by
 state, port and bytecode, and single sockets, with INET_DIAG_MEMINFO, INFO, CONG, SKMEMINFO and
@@ -232,12 +233,15 @@ uevents, netfilter, generic netlink.
 These files of /proc/net, and of net in /proc/self, /proc/thread-self and /proc/PID of the process
 itself, show the stack in Linux's formats: tcp, tcp6, udp, udp6, icmp, icmp6, raw, raw6 (empty),
 dev, route, ipv6_route, if_inet6, arp, snmp, netstat, sockstat, sockstat6; all others are the
-kernel's. A file is as it was when it was opened: to see it anew, open it again. Both families of
-IP are counted together in snmp, counters that the stack does not have are 0 there, and netstat
-has TWRecycled, InOctets and OutOctets alone. The inode of a socket is what readlink and fstat say
-of it within its process; in the descriptors of another process it is not found, so that `ss -p`,
-`netstat -p` and `lsof -i` name no processes (`towpath ss -p` does). In another network namespace
-the files are the kernel's.
+kernel's. A file is as it was when it was opened, and as new when lseek, pread or preadv go to its
+beginning (a stream's rewind, and the use of a duplicate of the descriptor, do not renew it). Both
+families of IP are counted together in snmp, counters that the stack does not have are 0 there, and
+netstat has TWRecycled, InOctets and OutOctets alone. The inode of a socket is what readlink and
+fstat say of it in its process, and what readlink and stat say of /proc/PID/fd of another process
+of the run: `ss -p`, `netstat -p`, `lsof -i` and psutil name the processes. Of the other process
+its memory is read for that (/proc/PID/mem), as a user who may trace it: where
+kernel.yama.ptrace_scope forbids it, no process is named, nor is PROGRAM with `--inline`
+(`towpath ss -p` names both). In another network namespace the files are the kernel's.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the

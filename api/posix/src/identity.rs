@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
+use towpath_client::Socket;
 use towpath_client::syscall::syscall;
 use towpath_shm::layout::SLOTS_MAX;
 
@@ -28,9 +29,7 @@ pub struct Identity {
 
 /// The socket of ours behind a descriptor.
 pub fn of(posix: &'static Posix, fd: i32) -> Option<Identity> {
-    let socket = posix.process.descriptors.socket(fd)?;
-    let inode = inode(socket.slot, socket.generation).into();
-    Some(Identity { device: device(posix)?, inode })
+    Identity::new(posix, posix.process.descriptors.socket(fd)?)
 }
 
 /// The inode number of a socket, which no other socket of the run has at the same time. A
@@ -39,20 +38,36 @@ pub(crate) fn inode(slot: u32, generation: u32) -> u32 {
     FIRST_INODE | (generation >> 1) << SLOT_BITS & !FIRST_INODE | slot
 }
 
-/// The descriptor that a path of this process's /proc directory names.
-pub fn descriptor(path: &CStr) -> Option<i32> {
+/// A descriptor that a path in /proc names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    /// A descriptor of this process.
+    Own(i32),
+    /// A descriptor of the process with this number.
+    Other(u32, i32),
+}
+
+/// The descriptor that a path names: one of /proc/PID/fd or /dev/fd.
+pub fn descriptor(path: &CStr) -> Option<Named> {
     let path = path.to_bytes();
-    let rest = path.strip_prefix(b"/proc/").or(path.strip_prefix(b"/dev/fd/"))?;
-    let number = if path.starts_with(b"/dev/") {
-        rest
-    } else {
-        let slash = rest.iter().position(|&byte| byte == b'/')?;
-        let (who, rest) = rest.split_at(slash);
-        let own =
-            who == b"self" || who == b"thread-self" || decimal(who) == Some(std::process::id());
-        rest.strip_prefix(b"/fd/").filter(|_| own)?
-    };
-    i32::try_from(decimal(number)?).ok()
+    if let Some(number) = path.strip_prefix(b"/dev/fd/") {
+        return Some(Named::Own(number_of(number)?));
+    }
+    let rest = path.strip_prefix(b"/proc/")?;
+    let slash = rest.iter().position(|&byte| byte == b'/')?;
+    let (who, rest) = rest.split_at(slash);
+    let fd = number_of(rest.strip_prefix(b"/fd/")?)?;
+    match who {
+        b"self" | b"thread-self" => Some(Named::Own(fd)),
+        _ => decimal(who).map(|pid| match pid == std::process::id() {
+            true => Named::Own(fd),
+            false => Named::Other(pid, fd),
+        }),
+    }
+}
+
+fn number_of(digits: &[u8]) -> Option<i32> {
+    i32::try_from(decimal(digits)?).ok()
 }
 
 /// Whether the name of a folder's entry is the number of a descriptor of this library, which the
@@ -94,16 +109,22 @@ fn names_list(folder: &[u8]) -> bool {
     matches!(last, Some(b"fd" | b"fdinfo")) && parts.next().is_none()
 }
 
-/// What readlink(2) says about it: `socket:[inode]`. Bytes written to `to`, which may cut it.
-pub fn link(posix: &'static Posix, fd: i32, to: &mut [u8]) -> Option<usize> {
-    let identity = of(posix, fd)?;
-    let mut text = [0u8; 32];
-    let mut rest = &mut text[..];
-    write!(rest, "socket:[{}]", identity.inode).ok()?;
-    let len = 32 - rest.len();
-    let n = len.min(to.len());
-    to[..n].copy_from_slice(&text[..n]);
-    Some(n)
+impl Identity {
+    pub(crate) fn new(posix: &'static Posix, socket: Socket) -> Option<Self> {
+        let inode = inode(socket.slot, socket.generation).into();
+        Some(Self { device: device(posix)?, inode })
+    }
+
+    /// Text of readlink(2) about it, `socket:[inode]`: bytes written to `to`, which may cut it.
+    pub fn link(&self, to: &mut [u8]) -> Option<usize> {
+        let mut text = [0u8; 32];
+        let mut rest = &mut text[..];
+        write!(rest, "socket:[{}]", self.inode).ok()?;
+        let len = 32 - rest.len();
+        let n = len.min(to.len());
+        to[..n].copy_from_slice(&text[..n]);
+        Some(n)
+    }
 }
 
 fn decimal(digits: &[u8]) -> Option<u32> {
@@ -118,22 +139,20 @@ fn device(posix: &'static Posix) -> Option<u64> {
         return Some(known);
     }
     let control = posix.client().ok()?.control().borrow().as_raw_fd();
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    let empty = c"";
-    let args = [
-        control as usize,
-        empty.as_ptr() as usize,
-        stat.as_mut_ptr() as usize,
-        libc::AT_EMPTY_PATH as usize,
-        0,
-        0,
-    ];
-    // SAFETY: an empty path and room for the answer, which outlive the call.
-    unsafe { syscall(libc::SYS_newfstatat as usize, args) }.ok()?;
-    // SAFETY: zeroed, and filled in.
-    let device = unsafe { stat.assume_init() }.st_dev;
+    let device = stat_of(control, c"", libc::AT_EMPTY_PATH)?.st_dev;
     posix.device.store(device, Ordering::Relaxed);
     Some(device)
+}
+
+/// fstatat(2) by number.
+pub(crate) fn stat_of(dir: i32, path: &CStr, flags: i32) -> Option<libc::stat> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    let (path, to) = (path.as_ptr() as usize, stat.as_mut_ptr() as usize);
+    let args = [dir as usize, path, to, flags as usize, 0, 0];
+    // SAFETY: a path and room for the answer, which outlive the call.
+    unsafe { syscall(libc::SYS_newfstatat as usize, args) }.ok()?;
+    // SAFETY: zeroed, and filled in.
+    Some(unsafe { stat.assume_init() })
 }
 
 #[cfg(test)]
@@ -158,8 +177,9 @@ mod tests {
         let own = format!("/proc/{}/fd/12\0", std::process::id());
         let own = CStr::from_bytes_with_nul(own.as_bytes()).unwrap();
         for path in [c"/proc/self/fd/12", c"/proc/thread-self/fd/12", c"/dev/fd/12", own] {
-            assert_eq!(descriptor(path), Some(12), "{path:?}");
+            assert_eq!(descriptor(path), Some(Named::Own(12)), "{path:?}");
         }
+        assert_eq!(descriptor(c"/proc/1/fd/0"), Some(Named::Other(1, 0)));
         for path in [
             c"/proc/self/fd/",
             c"/proc/self/fd/+1",

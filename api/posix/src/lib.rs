@@ -64,6 +64,7 @@ pub mod names;
 pub mod netlink;
 mod numbers;
 pub mod option;
+pub mod others;
 pub mod outside;
 pub mod poll;
 mod posix;

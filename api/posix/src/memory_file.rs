@@ -10,8 +10,8 @@ use crate::{Errno, Result};
 ///
 /// # Errors
 /// See memfd_create(2).
-pub(crate) fn create(name: &'static CStr) -> Result<i32> {
+pub(crate) fn create(name: &CStr) -> Result<i32> {
     let args = [name.as_ptr() as usize, libc::MFD_CLOEXEC as usize, 0, 0, 0, 0];
-    // SAFETY: a name that lives for ever, and flags.
+    // SAFETY: a name, which the kernel copies, and flags.
     unsafe { syscall(libc::SYS_memfd_create as usize, args) }.map_err(Errno).map(|fd| fd as i32)
 }

@@ -28,6 +28,7 @@ use crate::interface::known::Known;
 use crate::library::Library;
 use crate::limit::Lowered;
 use crate::machine_name::MachineName;
+use crate::netlink::groups::Groups;
 use crate::numbers::Numbers;
 use crate::option::remembered::Remembered;
 use crate::spawns::Spawns;
@@ -65,6 +66,9 @@ pub struct Posix {
     pub(crate) netlink: Numbers,
     /// The numbers in `netlink` that are of NETLINK_SOCK_DIAG.
     pub(crate) diag: Numbers,
+    pub(crate) groups: Groups,
+    /// Numbers that were given to files of /proc/net; see [`crate::proc_net::reread`].
+    pub(crate) shown: Numbers,
     /// One answer at a time: a netlink socket has one peer.
     pub(crate) answering: Lock<()>,
 }
@@ -94,6 +98,8 @@ impl Posix {
             machine_name: MachineName::new(),
             netlink: Numbers::new(),
             diag: Numbers::new(),
+            groups: Groups::new(),
+            shown: Numbers::new(),
             answering: Lock::new(()),
         }
     }

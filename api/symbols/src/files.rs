@@ -3,8 +3,8 @@
 use std::ffi::CStr;
 
 use libc::{c_char, c_int, c_uint, size_t, ssize_t};
-use towpath_posix::descriptor;
-use towpath_posix::identity::{self, Identity};
+use towpath_posix::identity::{self, Identity, Named};
+use towpath_posix::{descriptor, others};
 
 use crate::{POSIX, answer, real};
 
@@ -15,6 +15,8 @@ enum About {
     Itself(c_int),
     /// The one that a path of /proc/self/fd leads to.
     Linked(c_int),
+    /// The one that a path of /proc leads to of the process with this number.
+    Others(u32, c_int),
     /// None.
     Other,
 }
@@ -24,7 +26,11 @@ impl About {
     /// have failed (EFAULT).
     unsafe fn path(path: *const c_char) -> Self {
         // SAFETY: a path, see above.
-        identity::descriptor(unsafe { CStr::from_ptr(path) }).map_or(Self::Other, Self::Linked)
+        match identity::descriptor(unsafe { CStr::from_ptr(path) }) {
+            Some(Named::Own(fd)) => Self::Linked(fd),
+            Some(Named::Other(pid, fd)) if POSIX.is_active() => Self::Others(pid, fd),
+            _ => Self::Other,
+        }
     }
 
     unsafe fn at(dir: c_int, path: *const c_char, flags: c_int) -> Self {
@@ -45,6 +51,7 @@ impl About {
             Self::Itself(fd) if descriptor::is_hidden(&POSIX, fd) => Err(libc::EBADF),
             Self::Linked(fd) if descriptor::is_hidden(&POSIX, fd) => Err(libc::ENOENT),
             Self::Itself(fd) | Self::Linked(fd) => Ok(identity::of(&POSIX, fd)),
+            Self::Others(pid, fd) => Ok(others::of(&POSIX, pid, fd)),
             Self::Other => Ok(None),
         }
     }
@@ -261,7 +268,7 @@ pub unsafe fn statx_by(
     0
 }
 
-/// readlink(2) and its kin, done by `real`: a link of /proc/self/fd says which socket it leads to.
+/// readlink(2) and its kin, done by `real`: a link of /proc/PID/fd says which socket it leads to.
 pub unsafe fn readlink_by(
     path: *const c_char,
     to: *mut c_char,
@@ -274,13 +281,17 @@ pub unsafe fn readlink_by(
     }
     // SAFETY: see `fstat`; the call succeeded, so there is room as long as the caller says.
     unsafe {
-        let About::Linked(fd) = About::path(path) else { return result };
-        if descriptor::is_hidden(&POSIX, fd) {
-            answer::set_errno(libc::ENOENT);
-            return -1;
+        match About::path(path).identity() {
+            Ok(None) => result,
+            Ok(Some(identity)) => {
+                let room = std::slice::from_raw_parts_mut(to.cast::<u8>(), len);
+                identity.link(room).map_or(result, |n| n as ssize_t)
+            }
+            Err(errno) => {
+                answer::set_errno(errno);
+                -1
+            }
         }
-        let room = std::slice::from_raw_parts_mut(to.cast::<u8>(), len);
-        identity::link(&POSIX, fd, room).map_or(result, |n| n as ssize_t)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use towpath_posix::control::Control;
-use towpath_posix::{Errno, Result, descriptor, transfer};
+use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
 
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
@@ -20,6 +20,12 @@ fn message_flags(flags: c_int) -> Result<c_int> {
         libc::RWF_NOWAIT => Ok(libc::MSG_DONTWAIT),
         _ => Err(Errno(libc::EOPNOTSUPP)),
     }
+}
+
+/// A file of /proc/net that is read from its beginning is as new.
+#[inline]
+fn reread(fd: c_int) -> Result<()> {
+    if proc_net::is_shown(&POSIX, fd) { proc_net::reread(&POSIX, fd) } else { Ok(()) }
 }
 
 unsafe fn read_vector(
@@ -66,6 +72,11 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
         answer::set_errno(libc::ESPIPE);
         return -1;
     }
+    if (offset, whence) == (0, libc::SEEK_SET)
+        && let Err(errno) = reread(fd)
+    {
+        return answer::zero(Err(errno)).into();
+    }
     // SAFETY: as called, here and in every function of this file.
     unsafe { real::lseek(fd, offset, whence) }
 }
@@ -74,6 +85,11 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
 pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
     if descriptor::is_socket(&POSIX, fd) {
         return answer::size(no_position(offset));
+    }
+    if offset == 0
+        && let Err(errno) = reread(fd)
+    {
+        return answer::size(Err(errno));
     }
     // SAFETY: see `lseek`.
     unsafe { real::pread(fd, to, len, offset) }
@@ -102,6 +118,11 @@ pub unsafe extern "C" fn preadv(
 ) -> ssize_t {
     if descriptor::is_socket(&POSIX, fd) {
         return answer::size(no_position(offset));
+    }
+    if offset == 0
+        && let Err(errno) = reread(fd)
+    {
+        return answer::size(Err(errno));
     }
     // SAFETY: see `lseek`.
     unsafe { real::preadv(fd, to, count, offset) }

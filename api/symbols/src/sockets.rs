@@ -28,7 +28,7 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
             return answer::zero(posix::bind(&POSIX, fd, addr, len));
         }
         if netlink::is_ours(&POSIX, fd) {
-            return answer::zero(netlink::bind(fd, addr, len));
+            return answer::zero(netlink::bind(&POSIX, fd, addr, len));
         }
         real::bind(fd, addr, len)
     }
@@ -100,7 +100,11 @@ pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut s
         if descriptor::is_ours(&POSIX, fd) {
             return answer::zero(posix::getsockname(&POSIX, fd, addr, len));
         }
-        real::getsockname(fd, addr, len)
+        let result = real::getsockname(fd, addr, len);
+        if result == 0 && netlink::is_ours(&POSIX, fd) {
+            netlink::show_groups(&POSIX, fd, addr.cast(), *len as usize);
+        }
+        result
     }
 }
 
@@ -132,6 +136,11 @@ pub unsafe extern "C" fn getsockopt(
         if descriptor::is_ours(&POSIX, fd) {
             return answer::zero(option::getsockopt(&POSIX, fd, level, name, value, len));
         }
+        if netlink::is_ours(&POSIX, fd)
+            && let Some(done) = netlink::get_option(&POSIX, fd, (level, name), value, len)
+        {
+            return answer::zero(done);
+        }
         let result = real::getsockopt(fd, level, name, value, len);
         let protocol = (level, name) == (libc::SOL_SOCKET, libc::SO_PROTOCOL);
         if protocol
@@ -159,7 +168,7 @@ pub unsafe extern "C" fn setsockopt(
             return answer::zero(option::setsockopt(&POSIX, fd, level, name, value, len));
         }
         if netlink::is_ours(&POSIX, fd)
-            && let Some(done) = netlink::set_option(level, name)
+            && let Some(done) = netlink::set_option(&POSIX, fd, (level, name), value, len)
         {
             return answer::zero(done);
         }

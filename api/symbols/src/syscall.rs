@@ -7,7 +7,7 @@ use libc::{
     c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr, ssize_t,
 };
 use towpath_posix::fork::fork_without_handlers;
-use towpath_posix::{descriptor, netlink, socket as posix};
+use towpath_posix::{descriptor, netlink, proc_net, socket as posix};
 
 use crate::{
     POSIX, answer, descriptors, endings, files, folders, opening, polling, positional, processes,
@@ -410,7 +410,8 @@ unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
         _ => a,
     };
     let ours = [a, second].iter().any(|fd| descriptor::is_ours(&POSIX, *fd as c_int));
-    if !ours && !netlink::is_ours(&POSIX, a as c_int) {
+    let shows = |fd: c_int| netlink::is_ours(&POSIX, fd) || proc_net::is_shown(&POSIX, fd);
+    if !ours && !shows(a as c_int) {
         return None;
     }
     // SAFETY: see `special`.

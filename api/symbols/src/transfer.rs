@@ -222,6 +222,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         if result >= 0 && POSIX.is_active() {
             if netlink::is_ours(&POSIX, fd) {
                 netlink::show_kernel((*message).msg_name, (*message).msg_namelen as usize);
+                netlink::show_kernel_in(message);
             }
             each_right(message, rights::received);
         }
@@ -291,6 +292,7 @@ pub unsafe extern "C" fn recvmmsg(
                 let message = &raw const (*messages.add(n)).msg_hdr;
                 if netlink {
                     netlink::show_kernel((*message).msg_name, (*message).msg_namelen as usize);
+                    netlink::show_kernel_in(message);
                 }
                 each_right(message, rights::received);
             }

@@ -65,6 +65,12 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
+    /// The gateway's addresses, IPv4 first.
+    pub fn gateways(&self) -> Vec<IpAddr> {
+        let v6 = self.gateway_v6.map(IpAddr::V6);
+        self.gateway_v4.map(IpAddr::V4).into_iter().chain(v6).collect()
+    }
+
     /// The address of the host that a packet of the program to `dst` is meant for; None: refuse it.
     pub(crate) fn host_addr(&self, dst: IpAddr) -> Option<IpAddr> {
         let (own, loopback): (bool, IpAddr) = match dst {

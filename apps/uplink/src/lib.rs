@@ -37,7 +37,7 @@ mod uplink;
 pub use address::{other_host, parse_cidr, station_mac};
 pub use counting::{Counted, Counting, Layer, PortCounters, Tally, layers};
 pub use home::{Asked, Home, Outfit, Said};
-pub use names::{HostEntry, Names, parse_hostname};
+pub use names::{Destination, HostEntry, Names, parse_hostname};
 pub use namespace::{BoundPorts, Namespaced};
 pub use netem::NetemSpec;
 pub use plan::{Connected, Dns, LinkKind, MTUS, Packed, Plan, Remark, Tell, random};

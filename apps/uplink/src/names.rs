@@ -25,16 +25,35 @@ pub struct HostEntry {
     /// At least one.
     pub names: Vec<String>,
     /// Where they lead.
-    pub ip: IpAddr,
+    pub to: Destination,
 }
 
+/// Destination of the names of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Destination {
+    /// An address.
+    Ip(IpAddr),
+    /// Addresses at which a program reaches this host (`host-gateway`).
+    ThisHost,
+}
+
+/// Word for [`Destination::ThisHost`], as docker(1) and podman(1) have it.
+const HOST_GATEWAY: &str = "host-gateway";
+
 impl Names {
-    /// Lines of hosts(5). The machine's own name leads to `own`, unless an entry has it.
-    pub fn lines(&self, own: impl Iterator<Item = IpAddr>) -> String {
+    /// Lines of hosts(5). The machine's own name leads to `own`, unless an entry has it. Programs
+    /// reach this host at the addresses `host`.
+    pub fn lines(&self, own: impl Iterator<Item = IpAddr>, host: &[IpAddr]) -> String {
         let mut text = String::new();
-        for HostEntry { names, ip } in &self.hosts {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{ip}\t{}", names.join(" "));
+        for HostEntry { names, to } in &self.hosts {
+            let all = match to {
+                Destination::Ip(ip) => std::slice::from_ref(ip),
+                Destination::ThisHost => host,
+            };
+            for ip in all {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "{ip}\t{}", names.join(" "));
+            }
         }
         if let Some(name) = self.hostname.as_ref().filter(|name| !self.is_given(name)) {
             for ip in own {
@@ -44,12 +63,18 @@ impl Names {
         text
     }
 
-    /// The text that the engine tells programs, for a stack with these addresses.
-    pub fn text(&self, addresses: &[Prefix]) -> String {
+    /// Whether a name leads to this host.
+    pub fn lead_to_host(&self) -> bool {
+        self.hosts.iter().any(|entry| entry.to == Destination::ThisHost)
+    }
+
+    /// The text that the engine tells programs, for a stack with these addresses, which reaches
+    /// this host at `host`.
+    pub fn text(&self, addresses: &[Prefix], host: &[IpAddr]) -> String {
         if *self == Self::default() {
             return String::new();
         }
-        let lines = self.lines(addresses.iter().map(Prefix::addr));
+        let lines = self.lines(addresses.iter().map(Prefix::addr), host);
         format!("{}\n{lines}", self.hostname.as_deref().unwrap_or_default())
     }
 
@@ -83,18 +108,21 @@ impl std::str::FromStr for HostEntry {
             )
         };
         let (names, address) = text.split_once(':').ok_or_else(|| wrong("there is no address"))?;
-        if address == "host-gateway" {
-            return Err(wrong(
-                "host-gateway is not known here, give the gateway's address, 10.0.2.2",
-            ));
-        }
-        let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let ip = bare.unwrap_or(address).parse();
-        let ip = ip.map_err(|_| wrong(&format!("{address:?} is not an address")))?;
+        let to = match address {
+            HOST_GATEWAY => Destination::ThisHost,
+            _ => {
+                let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+                let ip = bare.unwrap_or(address).parse();
+                let ip = ip.map_err(|_| {
+                    wrong(&format!("{address:?} is not an address, and not {HOST_GATEWAY}"))
+                })?;
+                Destination::Ip(ip)
+            }
+        };
         let names: Vec<String> = names.split(';').map(str::to_owned).collect();
         match names.iter().find(|name| !is_name(name, NAME_MAX)) {
             Some(name) => Err(wrong(&format!("{name:?} is not a name"))),
-            None => Ok(Self { names, ip }),
+            None => Ok(Self { names, to }),
         }
     }
 }
@@ -112,15 +140,29 @@ mod tests {
     fn hosts_are_written_as_podman_takes_them() {
         let entry = |text: &str| text.parse::<HostEntry>();
         let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
-        let v4 = HostEntry { names: names(&["db"]), ip: [192, 0, 2, 7].into() };
+        let v4 = Destination::Ip([192, 0, 2, 7].into());
+        let v4 = HostEntry { names: names(&["db"]), to: v4 };
         assert_eq!(entry("db:192.0.2.7"), Ok(v4));
-        let ip: IpAddr = "2001:db8::7".parse().expect("an address");
-        assert_eq!(entry("a;b.c:2001:db8::7"), Ok(HostEntry { names: names(&["a", "b.c"]), ip }));
-        assert_eq!(entry("a:[2001:db8::7]"), Ok(HostEntry { names: names(&["a"]), ip }));
+        let to = Destination::Ip("2001:db8::7".parse().expect("an address"));
+        assert_eq!(entry("a;b.c:2001:db8::7"), Ok(HostEntry { names: names(&["a", "b.c"]), to }));
+        assert_eq!(entry("a:[2001:db8::7]"), Ok(HostEntry { names: names(&["a"]), to }));
         for bad in ["db", "db:", ":192.0.2.7", "a;:192.0.2.7", "a b:192.0.2.7", "a#:192.0.2.7"] {
             assert!(entry(bad).is_err(), "{bad}");
         }
-        assert!(entry("host:host-gateway").expect_err("unknown").contains("10.0.2.2"));
+        for bad in ["db:host", "db:[host-gateway]"] {
+            assert!(entry(bad).expect_err(bad).contains("host-gateway"), "{bad}");
+        }
+    }
+
+    /// As docker(1): a line for each family.
+    #[test]
+    fn this_host_is_where_the_stack_reaches_it() {
+        let hosts = vec!["me;host.docker.internal:host-gateway".parse().expect("an entry")];
+        let names = Names { hostname: None, hosts };
+        assert!(names.lead_to_host());
+        let host = ["10.0.2.2", "fd00:2::2"].map(|ip| ip.parse().expect("an address"));
+        let lines = "10.0.2.2\tme host.docker.internal\nfd00:2::2\tme host.docker.internal\n";
+        assert_eq!(names.lines(std::iter::empty(), &host), lines);
     }
 
     #[test]
@@ -136,13 +178,13 @@ mod tests {
     #[test]
     fn the_machines_name_leads_to_the_stack_unless_an_entry_has_it() {
         let own = ["10.0.2.15/24".parse().expect("a prefix")];
-        assert_eq!(Names::default().text(&own), "");
+        assert_eq!(Names::default().text(&own, &[]), "");
         let host = |text: &str| text.parse::<HostEntry>().expect("an entry");
         let mut names = Names { hostname: None, hosts: vec![host("db:192.0.2.7")] };
-        assert_eq!(names.text(&own), "\n192.0.2.7\tdb\n");
+        assert_eq!(names.text(&own, &[]), "\n192.0.2.7\tdb\n");
         names.hostname = Some("web".into());
-        assert_eq!(names.text(&own), "web\n192.0.2.7\tdb\n10.0.2.15\tweb\n");
+        assert_eq!(names.text(&own, &[]), "web\n192.0.2.7\tdb\n10.0.2.15\tweb\n");
         names.hosts.push(host("WEB:192.0.2.8"));
-        assert_eq!(names.text(&own), "web\n192.0.2.7\tdb\n192.0.2.8\tWEB\n");
+        assert_eq!(names.text(&own, &[]), "web\n192.0.2.7\tdb\n192.0.2.8\tWEB\n");
     }
 }

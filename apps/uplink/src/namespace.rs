@@ -46,11 +46,12 @@ impl Plan {
     /// There are no random bytes.
     pub fn namespaced(&self) -> Result<Namespaced, PlanError> {
         let Rootless { config, shape, .. } = self.rootless()?;
+        let hosts = self.names.lines(shape.addresses.iter().map(Prefix::addr), &config.gateways());
         let both = |v4: Option<IpAddr>, v6: Option<IpAddr>| v4.into_iter().chain(v6).collect();
         Ok(Namespaced {
-            routers: both(config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6)),
+            routers: config.gateways(),
             nameservers: both(config.dns_v4.map(IpAddr::V4), config.dns_v6.map(IpAddr::V6)),
-            hosts: self.names.lines(shape.addresses.iter().map(Prefix::addr)),
+            hosts,
             addresses: shape.addresses,
             config,
         })

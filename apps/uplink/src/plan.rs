@@ -307,6 +307,9 @@ impl Plan {
                 return Err(PlanError::OneShard { interface: name });
             }
         }
+        if !matches!(self.link, LinkKind::Gateway | LinkKind::Tap(_)) && self.names.lead_to_host() {
+            return Err(PlanError::HostUnknown { link: link.into() });
+        }
         self.publish.sort_by_key(Publish::at_free_port);
         if let Some((one, other)) = given_twice(&self.publish) {
             return Err(PlanError::GivenTwice(one, other));
@@ -435,7 +438,8 @@ impl Plan {
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.expect("an address is given or there is a default");
         let routes = Shape::default_routes(&addresses, LinkType::Ip, |_| None);
-        let shape = self.shape([0; 6], addresses, self.mtu(), routes, resolver);
+        let mut shape = self.shape([0; 6], addresses, self.mtu(), routes, resolver);
+        shape.names = self.names.text(&shape.addresses, &config.gateways());
         Ok(Rootless { config, shape, program })
     }
 
@@ -531,8 +535,10 @@ impl Plan {
     ) -> Shape {
         let (newreno, busy_poll_us) = (self.newreno, self.busy_poll_us);
         let netem = self.netem.clone();
+        let hosts: Vec<_> = routes.iter().filter_map(|route| route.next_hop).collect();
         Shape {
-            names: self.names.text(&addresses),
+            // The other end of a TAP device is this host.
+            names: self.names.text(&addresses, &hosts),
             mac,
             addresses,
             mtu,

@@ -22,6 +22,15 @@ pub enum PlanError {
         /// The link, as "a TAP device", or the name of an interface.
         link: String,
     },
+    /// A name is to lead to this host, and the stack has its addresses on a network of others.
+    #[error(
+        "a name of --add-host leads to host-gateway, and a stack on {link} has no address of this \
+         host: give the address"
+    )]
+    HostUnknown {
+        /// The link.
+        link: String,
+    },
     /// A port is published, and the link is a device.
     #[error(
         "{0} is published, which a stack with a device has no use for: others reach the stack's \

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use towpath_shm::control::{Interface, Neighbor, Route, Traffic, route_origin};
 use towpath_shm::layout::RawAddr;
 
-use super::codec::{Datagram, requests, u32_at};
+use super::codec::{Datagram, attribute, requests, u32_at};
 use super::out::{Out, Outcome};
 use super::rules;
 use crate::Result;
@@ -27,10 +27,12 @@ pub(super) struct Stack<'a> {
     pub(super) counted: &'a Counted,
 }
 
-/// Answers all requests in `bytes`, which came from the socket with this port id.
+/// Answers all requests in `bytes`, which came from the socket with this port id. `is_strict` says
+/// whether NETLINK_GET_STRICT_CHK is set on the socket.
 pub(super) fn answer(
     bytes: &[u8],
     port: u32,
+    is_strict: bool,
     stack: Stack<'_>,
     send: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
@@ -44,10 +46,11 @@ pub(super) fn answer(
         }
         let outcome = match request.kind {
             libc::RTM_GETLINK => links(&mut out, stack)?,
-            libc::RTM_GETADDR => addresses(&mut out, stack)?,
+            libc::RTM_GETADDR => addresses(&mut out, stack, is_strict)?,
             libc::RTM_GETROUTE if out.is_dump() => routes(&mut out, stack)?,
             libc::RTM_GETROUTE => route_to(&mut out, stack)?,
             libc::RTM_GETNEIGH if out.is_dump() => neighbors(&mut out, stack)?,
+            libc::RTM_GETNEIGH => one_neighbor(&mut out, stack)?,
             libc::RTM_GETRULE if out.is_dump() => rules::all(&mut out)?,
             // The two lowest bits say what is done: 2 is to get.
             kind if kind & 3 == 2 => Err(libc::EOPNOTSUPP),
@@ -144,6 +147,50 @@ fn neighbors(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
     Ok(Ok(()))
 }
 
+/// RTM_GETNEIGH, one: the entry of an address on an interface, with the checks of
+/// `neigh_valid_get_req` and in their order.
+fn one_neighbor(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+    let body = out.request.body;
+    let Some((header, attributes)) = body.split_at_checked(NDMSG_LEN) else {
+        return Ok(Err(libc::EINVAL));
+    };
+    let &[family, pad, more_pad, last_pad, .., low, high, flags, kind] = header else {
+        return Ok(Err(libc::EINVAL));
+    };
+    let is_plain = [pad, more_pad, last_pad, low, high, kind].iter().all(|byte| *byte == 0);
+    if !is_plain || flags & !NTF_PROXY != 0 {
+        return Ok(Err(libc::EINVAL));
+    }
+    let len = match i32::from(family) {
+        libc::AF_INET => 4,
+        libc::AF_INET6 => 16,
+        _ => return Ok(Err(libc::EAFNOSUPPORT)),
+    };
+    let dst = match (attribute(attributes, libc::NDA_DST), attributes.len()) {
+        (Some(dst), all) if dst.len() == len && all == 4 + len => dst,
+        _ => return Ok(Err(libc::EINVAL)),
+    };
+    let index = out.number(4);
+    let known = stack.interfaces.iter().any(|interface| interface.index == index);
+    if !known {
+        return Ok(Err(if index == 0 { libc::EINVAL } else { libc::ENODEV }));
+    }
+    let is_it = |neighbor: &&Neighbor| {
+        neighbor.index == index
+            && neighbor.addr.family == u16::from(family)
+            && octets(&neighbor.addr) == dst
+    };
+    // The stack answers for no other host.
+    match stack.neighbors.iter().find(is_it).filter(|_| flags == 0) {
+        None => Ok(Err(libc::ENOENT)),
+        Some(neighbor) => {
+            out.begin(libc::RTM_NEWNEIGH)?;
+            put_neighbor(&mut out.datagram, neighbor);
+            Ok(Ok(()))
+        }
+    }
+}
+
 fn put_neighbor(to: &mut Datagram, neighbor: &Neighbor) {
     // struct ndmsg: family, padding, index, state, flags, type.
     to.put(&[neighbor.addr.family as u8, 0, 0, 0]);
@@ -157,12 +204,29 @@ fn put_neighbor(to: &mut Datagram, neighbor: &Neighbor) {
     to.end();
 }
 
-/// RTM_GETADDR: all addresses, of one family or interface if asked.
-fn addresses(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+/// RTM_GETADDR: all addresses, of one family if asked. Linux heeds the interface in the request with
+/// NETLINK_GET_STRICT_CHK alone, and then refuses what it does not know
+/// (`inet_valid_dump_ifaddr_req`).
+fn addresses(out: &mut Out<'_>, stack: Stack<'_>, is_strict: bool) -> Result<Outcome> {
     if !out.is_dump() {
         return Ok(Err(libc::EOPNOTSUPP));
     }
-    let (family, index) = (out.family(), out.number(4));
+    let (family, asked) = (out.family(), out.number(4));
+    let index = if is_strict { asked } else { 0 };
+    out.begin_dump();
+    if is_strict {
+        let is_plain =
+            out.request.body.len() == IFADDR_LEN && [1, 2, 3].iter().all(|at| out.byte(*at) == 0);
+        if !is_plain {
+            return Ok(Err(libc::EINVAL));
+        }
+        if index != 0 {
+            out.filtered();
+            if !stack.interfaces.iter().any(|interface| interface.index == index) {
+                return Ok(Err(libc::ENODEV));
+            }
+        }
+    }
     for interface in stack.interfaces.iter().filter(|interface| interface.addr.family != 0) {
         let fits = family.is_none_or(|family| family == i32::from(interface.addr.family))
             && (index == 0 || index == interface.index);
@@ -269,8 +333,11 @@ fn route_to(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
     };
     let bits = len as u32 * 8;
     let source = if way.local { Some(dst) } else { source(stack, &way) };
+    // The answer about one IPv4 address has no metric, as no table has it.
+    let metric = if family == libc::AF_INET { 0 } else { way.metric };
     out.begin(libc::RTM_NEWROUTE)?;
-    put_way(&mut out.datagram, &Way { dst, prefix_len: bits, ..way }, source.as_ref(), true);
+    let way = Way { dst, prefix_len: bits, metric, ..way };
+    put_way(&mut out.datagram, &way, source.as_ref(), true);
     Ok(Ok(()))
 }
 
@@ -369,11 +436,19 @@ fn begin_way(to: &mut Datagram, way: &Way, looked_up: bool) {
         _ => libc::RTPROT_BOOT,
     };
     let kind = if way.local { libc::RTN_LOCAL } else { libc::RTN_UNICAST };
+    // The answer about one IPv4 address is no entry of a table (`rt_fill_info`).
+    let (table, protocol, flags) = match (looked_up && v4, way.local) {
+        (false, _) => (way.table(), protocol, 0),
+        (true, local) => {
+            let of_local = if local { RTCF_LOCAL } else { 0 };
+            (libc::RT_TABLE_MAIN.into(), libc::RTPROT_UNSPEC, RTM_F_CLONED | of_local)
+        }
+    };
     // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type,
     // flags.
-    let (family, bits, table) = (way.dst.family as u8, way.prefix_len as u8, way.table());
+    let (family, bits) = (way.dst.family as u8, way.prefix_len as u8);
     to.put(&[family, bits, 0, 0, table as u8, protocol, scope, kind]);
-    to.put(&[0; 4]);
+    to.put(&flags.to_ne_bytes());
     to.number(libc::RTA_TABLE, table);
     if way.prefix_len > 0 {
         to.attribute(libc::RTA_DST, octets(&way.dst));
@@ -461,12 +536,17 @@ const IF_OPER_UP: u8 = 6;
 const IFA_FLAGS: u16 = 8;
 const IFA_F_PERMANENT: u8 = 0x80;
 const RTPROT_RA: u8 = 9;
+const RTM_F_CLONED: u32 = 0x200;
+const RTCF_LOCAL: u32 = 0x8000_0000;
+const NTF_PROXY: u8 = 8;
 /// `struct ifinfomsg` and `struct rtmsg`.
 const IFINFO_LEN: usize = 16;
 const RTMSG_LEN: usize = 12;
 /// `struct ndmsg`.
 const NDMSG_LEN: usize = 12;
 const NDA_IFINDEX: u16 = 8;
+/// `struct ifaddrmsg`.
+const IFADDR_LEN: usize = 8;
 /// Counters of `struct rtnl_link_stats64` before Linux 6.0, which added one.
 const LINK_STATS: usize = 24;
 

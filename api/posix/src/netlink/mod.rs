@@ -23,6 +23,7 @@ mod answer;
 mod bytecode;
 mod codec;
 mod diag;
+pub(crate) mod groups;
 mod out;
 mod rules;
 
@@ -50,6 +51,7 @@ const NEIGHBORS_MAX: usize = 256;
 /// getsockopt(2): which network namespace a socket is of (Linux 5.14).
 const SO_NETNS_COOKIE: i32 = 71;
 const SOL_NETLINK: i32 = 270;
+const NETLINK_GET_STRICT_CHK: i32 = 12;
 
 /// Whether socket(2) is asked for one of these.
 pub fn is_wanted(posix: &'static Posix, domain: i32, protocol: i32) -> bool {
@@ -72,6 +74,7 @@ pub fn socket(posix: &'static Posix, kind: i32, protocol: i32) -> Result<Option<
         syscall::close(fd);
         return fail(libc::EMFILE);
     }
+    posix.groups.forget(fd);
     match protocol {
         libc::NETLINK_SOCK_DIAG => drop(posix.diag.add(fd)),
         _ => posix.diag.remove(fd),
@@ -120,12 +123,21 @@ fn is_still_ours(posix: &'static Posix, fd: i32) -> bool {
 /// bind(2). Groups may be joined as on the kernel, which announces changes in them: here nothing
 /// changes.
 ///
+/// # Errors
+/// As bind(2), and ENOMEM where the groups of too many sockets are kept.
+///
 /// # Safety
 /// As bind(2).
-pub unsafe fn bind(fd: i32, addr: *const libc::sockaddr, len: u32) -> Result<()> {
+pub unsafe fn bind(
+    posix: &'static Posix,
+    fd: i32,
+    addr: *const libc::sockaddr,
+    len: u32,
+) -> Result<()> {
     // SAFETY: as called.
-    let port = unsafe { read_addr(addr, len) }?.nl_pid;
-    Ok(rustix::net::bind(borrow(fd), &SocketAddrNetlink::new(port, 0))?)
+    let name = unsafe { read_addr(addr, len) }?;
+    rustix::net::bind(borrow(fd), &SocketAddrNetlink::new(name.nl_pid, 0))?;
+    posix.groups.bind(fd, name.nl_groups)
 }
 
 /// connect(2): to the kernel, which is where everything goes.
@@ -141,11 +153,63 @@ pub unsafe fn connect(addr: *const libc::sockaddr, len: u32) -> Result<()> {
     }
 }
 
-/// What setsockopt(2) is to do by itself; None: what the kernel does.
-pub fn set_option(level: i32, name: i32) -> Option<Result<()>> {
-    let membership = matches!(name, libc::NETLINK_ADD_MEMBERSHIP | libc::NETLINK_DROP_MEMBERSHIP);
-    // See `bind`.
-    (level == SOL_NETLINK && membership).then_some(Ok(()))
+/// Answer of setsockopt(2); None: the kernel's.
+///
+/// # Safety
+/// As setsockopt(2).
+pub unsafe fn set_option(
+    posix: &'static Posix,
+    fd: i32,
+    (level, name): (i32, i32),
+    value: *const libc::c_void,
+    len: u32,
+) -> Option<Result<()>> {
+    let joins = match (level, name) {
+        (SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP) => true,
+        (SOL_NETLINK, libc::NETLINK_DROP_MEMBERSHIP) => false,
+        _ => return None,
+    };
+    if value.is_null() || (len as usize) < size_of::<u32>() {
+        return Some(fail(libc::EINVAL));
+    }
+    // SAFETY: the caller's; it may not be aligned.
+    let group = unsafe { value.cast::<u32>().read_unaligned() };
+    Some(posix.groups.change(fd, group, joins))
+}
+
+/// Answer of getsockopt(2); None: the kernel's.
+///
+/// # Safety
+/// As getsockopt(2).
+pub unsafe fn get_option(
+    posix: &'static Posix,
+    fd: i32,
+    (level, name): (i32, i32),
+    value: *mut libc::c_void,
+    len: *mut u32,
+) -> Option<Result<()>> {
+    if (level, name) != (SOL_NETLINK, libc::NETLINK_LIST_MEMBERSHIPS) {
+        return None;
+    }
+    if len.is_null() {
+        return Some(fail(libc::EFAULT));
+    }
+    let known = posix.groups.of(fd);
+    // SAFETY: the caller's number of bytes are there.
+    unsafe {
+        let room = *len as usize;
+        if room > i32::MAX as usize {
+            return Some(fail(libc::EINVAL));
+        }
+        // A socket that has never joined a group has no list. The kernel writes whole words.
+        let list = known.map(u64::to_ne_bytes).unwrap_or_default();
+        let fits = (room & !3).min(list.len());
+        if known.is_some() && fits > 0 {
+            value.cast::<u8>().copy_from(list.as_ptr(), fits);
+        }
+        *len = if known.is_some() { list.len() as u32 } else { 0 };
+    }
+    Some(Ok(()))
 }
 
 /// The number that getsockopt(2) gives for SO_PROTOCOL.
@@ -158,12 +222,54 @@ pub fn protocol(posix: &'static Posix, fd: i32) -> i32 {
 /// # Safety
 /// `len` bytes at `addr` may be written.
 pub unsafe fn show_kernel(addr: *mut libc::c_void, len: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        change_name(addr, len, |name| (name.nl_pid, name.nl_groups) = (0, 0));
+    }
+}
+
+/// Shows the groups that a socket is in, in its own name.
+///
+/// # Safety
+/// As [`show_kernel`].
+pub unsafe fn show_groups(posix: &'static Posix, fd: i32, addr: *mut libc::c_void, len: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        change_name(addr, len, |name| name.nl_groups = posix.groups.of(fd).unwrap_or(0) as u32);
+    }
+}
+
+unsafe fn change_name(
+    addr: *mut libc::c_void,
+    len: usize,
+    change: impl FnOnce(&mut libc::sockaddr_nl),
+) {
     if !addr.is_null() && len >= size_of::<libc::sockaddr_nl>() {
         // SAFETY: the caller's; it may not be aligned.
         unsafe {
             let mut name = addr.cast::<libc::sockaddr_nl>().read_unaligned();
-            (name.nl_pid, name.nl_groups) = (0, 0);
+            change(&mut name);
             addr.cast::<libc::sockaddr_nl>().write_unaligned(name);
+        }
+    }
+}
+
+/// Shows the kernel in the credentials of a message (SO_PASSCRED): no process, and root.
+///
+/// # Safety
+/// The kernel has just filled in this header.
+pub unsafe fn show_kernel_in(message: *const libc::msghdr) {
+    // SAFETY: as called; data of control messages may not be aligned.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(message);
+        while !at.is_null() {
+            let len = libc::CMSG_LEN(size_of::<libc::ucred>() as u32) as usize;
+            let kind = ((*at).cmsg_level, (*at).cmsg_type);
+            if kind == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) && (*at).cmsg_len as usize >= len {
+                let kernel = libc::ucred { pid: 0, uid: 0, gid: 0 };
+                libc::CMSG_DATA(at).cast::<libc::ucred>().write_unaligned(kernel);
+            }
+            at = libc::CMSG_NXTHDR(message, at);
         }
     }
 }
@@ -220,6 +326,7 @@ fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()>
     }
     let mut neighbors = [Neighbor::default(); NEIGHBORS_MAX];
     let mut known = 0;
+    let is_strict = asks(libc::RTM_GETADDR) && is_strict(fd);
     if asks(libc::RTM_GETNEIGH) {
         listing::neighbors(posix, |neighbor| keep(&mut neighbors, &mut known, neighbor))?;
     }
@@ -233,7 +340,7 @@ fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()>
         neighbors: &neighbors[..known],
         counted: &counted,
     };
-    respond(posix, fd, |port, send| answer::answer(requests, port, stack, send))
+    respond(posix, fd, |port, send| answer::answer(requests, port, is_strict, stack, send))
 }
 
 /// Keeps an entry while there is room.
@@ -288,9 +395,19 @@ fn borrow(fd: i32) -> BorrowedFd<'static> {
 
 /// The network namespace that a socket is of; None: this kernel does not say.
 fn cookie(fd: i32) -> Option<u64> {
+    option(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE)
+}
+
+/// Whether NETLINK_GET_STRICT_CHK is set: the kernel keeps it for its own socket.
+fn is_strict(fd: i32) -> bool {
+    option(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK).is_some_and(|value| value != 0)
+}
+
+/// An option of eight bytes or fewer.
+fn option(fd: i32, level: i32, name: i32) -> Option<u64> {
     let (mut value, mut len) = (0u64, size_of::<u64>() as u32);
     let (at, at_len) = (&raw mut value as usize, &raw mut len as usize);
-    let args = [fd as usize, libc::SOL_SOCKET as usize, SO_NETNS_COOKIE as usize, at, at_len, 0];
+    let args = [fd as usize, level as usize, name as usize, at, at_len, 0];
     // SAFETY: getsockopt(2) writes at most eight bytes, which are there.
     unsafe { syscall::syscall(libc::SYS_getsockopt as usize, args) }.ok().map(|_| value)
 }

@@ -12,6 +12,10 @@ pub(super) struct Out<'a> {
     pub(super) datagram: Datagram,
     pub(super) request: Request<'a>,
     port: u32,
+    /// Further flags of all messages.
+    flags: u16,
+    /// The dump has begun: an error is told at its end, as Linux does it.
+    has_begun: bool,
 }
 
 impl<'a> Out<'a> {
@@ -20,7 +24,7 @@ impl<'a> Out<'a> {
         request: Request<'a>,
         port: u32,
     ) -> Self {
-        Self { send, datagram: Datagram::new(), request, port }
+        Self { send, datagram: Datagram::new(), request, port, flags: 0, has_begun: false }
     }
 
     pub(super) fn is_dump(&self) -> bool {
@@ -50,9 +54,19 @@ impl<'a> Out<'a> {
         if self.datagram.is_full() {
             self.flush()?;
         }
-        let flags = if self.is_dump() { libc::NLM_F_MULTI as u16 } else { 0 };
-        self.datagram.begin(kind, flags, self.request.sequence, self.port);
+        let several = if self.is_dump() { libc::NLM_F_MULTI as u16 } else { 0 };
+        self.datagram.begin(kind, several | self.flags, self.request.sequence, self.port);
         Ok(())
+    }
+
+    /// The messages of this dump are those that the request asked for, and not all.
+    pub(super) fn filtered(&mut self) {
+        self.flags = NLM_F_DUMP_FILTERED;
+    }
+
+    /// A refusal from now on is the errno of NLMSG_DONE, and no NLMSG_ERROR.
+    pub(super) fn begin_dump(&mut self) {
+        self.has_begun = true;
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -75,6 +89,12 @@ impl<'a> Out<'a> {
                 self.datagram.put(&[0; 4]);
                 self.datagram.end();
             }
+            Err(errno) if self.has_begun => {
+                self.flush()?;
+                self.begin(libc::NLMSG_DONE as u16)?;
+                self.datagram.put(&(-errno).to_ne_bytes());
+                self.datagram.end();
+            }
             Ok(()) if !wants_ack => {}
             outcome => {
                 let errno = outcome.err().unwrap_or(0);
@@ -94,3 +114,4 @@ impl<'a> Out<'a> {
 
 /// The error quotes the header of the request alone (linux/netlink.h).
 const NLM_F_CAPPED: u16 = 0x100;
+const NLM_F_DUMP_FILTERED: u16 = 0x20;

@@ -1,5 +1,6 @@
 //! A file in memory that is written line by line.
 
+use std::ffi::CStr;
 use std::fmt;
 
 use towpath_client::syscall::{self, syscall};
@@ -9,9 +10,16 @@ use crate::{Errno, Result, memory_file};
 /// Longest line: that of a header.
 const LINE_MAX: usize = 512;
 
+/// Beginning of the names of the files, as /proc/self/fd shows them.
+pub(super) const PREFIX: &[u8] = b"proc/net/";
+/// Longest name, with the zero behind it.
+const NAME_MAX: usize = 32;
+
 /// The text of a file, on its way there.
 pub(super) struct Text {
     fd: i32,
+    /// The file is a new one, and closed in the end.
+    is_new: bool,
     bytes: [u8; 4096],
     len: usize,
     /// Bytes in the file.
@@ -21,9 +29,28 @@ pub(super) struct Text {
 }
 
 impl Text {
-    pub fn new() -> Result<Self> {
-        let fd = memory_file::create(c"net")?;
-        Ok(Self { fd, bytes: [0; 4096], len: 0, written: 0, line: 0 })
+    /// A new file with this name in /proc/net.
+    pub fn new(name: &CStr) -> Result<Self> {
+        let mut whole = [0; NAME_MAX];
+        let name = name.to_bytes();
+        debug_assert!(PREFIX.len() + name.len() < NAME_MAX);
+        for (to, from) in whole[..NAME_MAX - 1].iter_mut().zip(PREFIX.iter().chain(name)) {
+            *to = *from;
+        }
+        let whole = CStr::from_bytes_until_nul(&whole).unwrap_or_default();
+        Ok(Self::of(memory_file::create(whole)?, true))
+    }
+
+    /// The new text of a file that is open.
+    pub fn over(fd: i32) -> Result<Self> {
+        let args = [fd as usize, 0, 0, 0, 0, 0];
+        // SAFETY: a descriptor and a length.
+        unsafe { syscall(libc::SYS_ftruncate as usize, args) }.map_err(Errno)?;
+        Ok(Self::of(fd, false))
+    }
+
+    fn of(fd: i32, is_new: bool) -> Self {
+        Self { fd, is_new, bytes: [0; 4096], len: 0, written: 0, line: 0 }
     }
 
     pub fn fd(&self) -> i32 {
@@ -83,6 +110,8 @@ impl fmt::Write for Text {
 
 impl Drop for Text {
     fn drop(&mut self) {
-        syscall::close(self.fd);
+        if self.is_new {
+            syscall::close(self.fd);
+        }
     }
 }

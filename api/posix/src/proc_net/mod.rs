@@ -1,8 +1,9 @@
 //! The program's /proc/net: the tables of the stack in Linux's formats.
 //!
 //! open(2) of one of these files gives a file in memory with what the stack had then, as the
-//! program's /etc/resolv.conf is one ([`crate::resolver`]). To see it anew a program opens it
-//! again. Files of /proc/net that are not listed here stay the kernel's.
+//! program's /etc/resolv.conf is one ([`crate::resolver`]). A program that keeps it open reads it
+//! anew from its beginning ([`reread`]). Files of /proc/net that are not listed here stay the
+//! kernel's.
 
 mod counters;
 mod file;
@@ -15,34 +16,34 @@ use std::io::Write;
 use towpath_client::syscall::{self, syscall};
 
 use crate::{Errno, Posix, Result, netlink};
-use file::Text;
+use file::{PREFIX, Text};
 
 /// The files, each with the function that writes it.
-const FILES: &[(&[u8], Writer)] = &[
-    (b"tcp", tables::tcp4),
-    (b"tcp6", tables::tcp6),
-    (b"udp", tables::udp4),
-    (b"udp6", tables::udp6),
-    (b"icmp", tables::icmp4),
-    (b"icmp6", tables::icmp6),
-    (b"raw", tables::raw4),
-    (b"raw6", tables::raw6),
-    (b"dev", links::dev),
-    (b"route", links::route),
-    (b"ipv6_route", links::ipv6_route),
-    (b"if_inet6", links::if_inet6),
-    (b"arp", links::arp),
-    (b"snmp", counters::snmp),
-    (b"netstat", counters::netstat),
-    (b"sockstat", counters::sockstat),
-    (b"sockstat6", counters::sockstat6),
+const FILES: &[(&CStr, Writer)] = &[
+    (c"tcp", tables::tcp4),
+    (c"tcp6", tables::tcp6),
+    (c"udp", tables::udp4),
+    (c"udp6", tables::udp6),
+    (c"icmp", tables::icmp4),
+    (c"icmp6", tables::icmp6),
+    (c"raw", tables::raw4),
+    (c"raw6", tables::raw6),
+    (c"dev", links::dev),
+    (c"route", links::route),
+    (c"ipv6_route", links::ipv6_route),
+    (c"if_inet6", links::if_inet6),
+    (c"arp", links::arp),
+    (c"snmp", counters::snmp),
+    (c"netstat", counters::netstat),
+    (c"sockstat", counters::sockstat),
+    (c"sockstat6", counters::sockstat6),
 ];
 
 type Writer = fn(&'static Posix, &mut Text) -> Result<()>;
 
 /// A file that shows the stack.
 #[derive(Clone, Copy)]
-pub struct File(Writer);
+pub struct File(&'static CStr, Writer);
 
 /// The file that a call opens with `flags`, if it shows the stack; `dir` is the folder of a path
 /// that is not absolute.
@@ -53,11 +54,11 @@ pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Optio
     // Most paths are told apart by their last part.
     let at = path.iter().rposition(|&byte| byte == b'/');
     let (folder, name) = path.split_at(at.map_or(0, |at| at + 1));
-    let (_, writer) = FILES.iter().find(|(known, _)| *known == name)?;
+    let (name, writer) = FILES.iter().find(|(known, _)| known.to_bytes() == name)?;
     if !posix.is_active() || !reads || flags & others != 0 {
         return None;
     }
-    is_own_net(dir, folder).then_some(File(*writer))
+    is_own_net(dir, folder).then_some(File(name, *writer))
 }
 
 /// Whether a folder is /proc/net, or net of this process in /proc.
@@ -96,13 +97,22 @@ fn names_net(folder: &[u8]) -> bool {
 
 /// The path of a folder that is open, or of the working directory.
 fn folder_of(dir: i32, to: &mut [u8]) -> Option<usize> {
-    let mut link = [0u8; 32];
-    let mut rest = &mut link[..];
-    // The longest number has room in it, and a zero behind that.
-    match dir {
-        libc::AT_FDCWD => write!(rest, "/proc/self/cwd").ok()?,
-        _ => write!(rest, "/proc/self/fd/{dir}").ok()?,
+    if dir != libc::AT_FDCWD {
+        return link_of(dir, to);
     }
+    read_link(c"/proc/self/cwd".to_bytes_with_nul(), to)
+}
+
+/// The path of what a descriptor has open.
+fn link_of(fd: i32, to: &mut [u8]) -> Option<usize> {
+    let mut link = [0u8; 32];
+    // The longest number has room in it, and a zero behind that.
+    write!(&mut link[..], "/proc/self/fd/{fd}").ok()?;
+    read_link(&link, to)
+}
+
+/// readlink(2) of a path with a zero behind it.
+fn read_link(link: &[u8], to: &mut [u8]) -> Option<usize> {
     let (at, len) = (to.as_mut_ptr() as usize, to.len());
     let args = [libc::AT_FDCWD as usize, link.as_ptr() as usize, at, len, 0, 0];
     // SAFETY: a path that ends with a zero, and room for the answer.
@@ -118,17 +128,46 @@ pub fn put_in_place(posix: &'static Posix, fd: i32, file: File) -> Result<()> {
     if netlink::is_elsewhere(posix) {
         return Ok(());
     }
-    let done = Text::new().and_then(|mut text| {
-        file.0(posix, &mut text)?;
+    let done = Text::new(file.0).and_then(|mut text| {
+        file.1(posix, &mut text)?;
         text.flush()?;
         let kept = syscall::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
         let cloexec = kept & libc::FD_CLOEXEC as usize != 0;
         syscall::dup3(text.fd(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }).map_err(Errno)
     });
-    if done.is_err() {
-        syscall::close(fd);
+    match done {
+        Ok(()) => drop(posix.shown.add(fd)),
+        Err(_) => syscall::close(fd),
     }
     done
+}
+
+/// Whether `fd` may be a file that shows the stack. A duplicate of one is not known.
+#[inline]
+pub fn is_shown(posix: &'static Posix, fd: i32) -> bool {
+    posix.shown.has(fd)
+}
+
+/// Writes into a file what the stack has now: the program reads it from its beginning, as programs
+/// do that keep it open. All other files are left alone.
+///
+/// # Errors
+/// Errors of the engine.
+#[cold]
+pub fn reread(posix: &'static Posix, fd: i32) -> Result<()> {
+    let mut link = [0; 64];
+    let Some(len) = link_of(fd, &mut link) else { return Ok(()) };
+    let name = link[..len].strip_prefix(b"/memfd:").and_then(|rest| rest.strip_prefix(PREFIX));
+    let name = name.and_then(|rest| rest.strip_suffix(b" (deleted)"));
+    let file = FILES.iter().find(|(known, _)| Some(known.to_bytes()) == name);
+    // The number may be another file's by now: its close is not looked at.
+    let Some((_, writer)) = file else {
+        posix.shown.remove(fd);
+        return Ok(());
+    };
+    let mut text = Text::over(fd)?;
+    writer(posix, &mut text)?;
+    text.flush()
 }
 
 #[cfg(test)]

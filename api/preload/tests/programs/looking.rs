@@ -1,10 +1,10 @@
 //! Sockets of a program in its own /proc/net. Each case runs on the kernel too.
 
 use std::fs::{File, read_link, read_to_string};
-use std::io::Read;
+use std::io::{Read, Seek, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::harness::Case;
 
@@ -12,6 +12,8 @@ pub const CASES: &[Case] = &[
     ("sockets_are_in_proc_net", sockets_are_in_proc_net),
     ("proc_net_is_read_by_every_way_to_open", every_way_to_open),
     ("proc_net_has_linuxs_columns", has_linuxs_columns),
+    ("proc_net_is_read_anew", is_read_anew),
+    ("sockets_of_other_processes_are_told", of_other_processes),
 ];
 
 /// The inode that /proc says of a socket, which fstat(2) must say as well.
@@ -115,4 +117,87 @@ fn has_linuxs_columns() {
         assert_eq!(names.split(' ').count(), values.split(' ').count(), "{layer}");
     }
     assert!(read_to_string("/proc/net/sockstat").unwrap().starts_with("sockets: used "));
+}
+
+/// Programs such as netdata keep the file open.
+fn is_read_anew() {
+    let first = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut file = File::open("/proc/net/udp").unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert!(row(&text, &inode(&first)).is_some(), "{text}");
+    let second = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let number = inode(&second);
+    file.rewind().unwrap();
+    text.clear();
+    file.read_to_string(&mut text).unwrap();
+    assert!(row(&text, &number).is_some(), "{text}");
+    drop(second);
+    let mut bytes = vec![0; 1 << 16];
+    let n = file.read_at(&mut bytes, 0).unwrap();
+    let text = std::str::from_utf8(&bytes[..n]).unwrap();
+    assert!(text.starts_with("  ") && row(text, &number).is_none(), "{text}");
+    assert!(row(text, &inode(&first)).is_some(), "{text}");
+    // The number becomes a file of the program's, which stays as it is.
+    let fd = file.as_raw_fd();
+    drop(file);
+    // SAFETY: a name that lives for ever.
+    let own = unsafe { libc::memfd_create(c"udp".as_ptr(), 0) };
+    assert_eq!(own, fd);
+    // SAFETY: the descriptor was just made, and is nobody else's.
+    let mut own = unsafe { File::from_raw_fd(own) };
+    own.write_all(b"mine").unwrap();
+    own.rewind().unwrap();
+    text_is(&mut own, "mine");
+}
+
+fn text_is(file: &mut File, wanted: &str) {
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, wanted);
+}
+
+/// A child has a socket of its own, and one of the parent's at another number.
+fn of_other_processes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (mut said, mut say) = std::io::pipe().unwrap();
+    let (mut end, keep) = std::io::pipe().unwrap();
+    // SAFETY: the child uses what is its own, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(keep);
+        let own = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // SAFETY: a descriptor, which is open.
+        let double = unsafe { libc::dup(listener.as_raw_fd()) };
+        writeln!(say, "{} {} {double}", own.as_raw_fd(), inode(&own)).unwrap();
+        drop(say);
+        // Until the parent has looked.
+        let _ = end.read(&mut [0]);
+        // SAFETY: takes a number.
+        unsafe { libc::_exit(0) };
+    }
+    drop(say);
+    let mut line = String::new();
+    said.read_to_string(&mut line).unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    let [own, number, double] = words[..] else { panic!("{line}") };
+    let link = |fd: &str| {
+        let path = format!("/proc/{child}/fd/{fd}");
+        let link = read_link(&path).unwrap().to_str().unwrap().to_owned();
+        let file = std::fs::metadata(&path).unwrap();
+        assert_eq!(link, format!("socket:[{}]", file.ino()));
+        link
+    };
+    assert_eq!(link(own), format!("socket:[{number}]"));
+    assert!(row(&read_to_string("/proc/net/udp").unwrap(), number).is_some());
+    let of_listener = format!("socket:[{}]", inode(&listener));
+    assert_eq!(
+        [link(double), link(&listener.as_raw_fd().to_string())],
+        [of_listener.clone(), of_listener]
+    );
+    drop(keep);
+    let mut status = 0;
+    // SAFETY: a place for the status.
+    unsafe { assert_eq!(libc::waitpid(child, &raw mut status, 0), child) };
+    assert_eq!(status, 0);
 }

@@ -10,6 +10,11 @@ pub const CASES: &[Case] = &[
     ("netlink_is_a_socket_like_others", is_a_socket_like_others),
     ("netlink_changes_nothing", changes_nothing),
     ("netlink_of_another_namespace_is_the_kernels", of_another_namespace),
+    ("netlink_lists_memberships", lists_memberships),
+    ("netlink_checks_strictly_if_asked", checks_strictly),
+    ("netlink_tells_one_route_as_a_clone", one_route),
+    ("netlink_tells_one_neighbour", one_neighbour),
+    ("netlink_is_no_process", is_no_process),
 ];
 
 const HEADER: usize = size_of::<libc::nlmsghdr>();
@@ -210,4 +215,207 @@ fn of_another_namespace() {
     send(&fd, &request(libc::RTM_NEWLINK, libc::NLM_F_ACK, &body));
     let [(answer, body)] = &messages(&recv(&fd))[..] else { panic!("one answer") };
     assert_eq!((i32::from(*answer), &body[..4]), (libc::NLMSG_ERROR, &[0; 4][..]));
+}
+
+/// Length that getsockopt(2) gives for `room` bytes, and what it writes there.
+fn memberships(fd: &OwnedFd, room: usize) -> (u32, [u8; 16]) {
+    let (mut list, mut len) = ([0; 16], room as u32);
+    let at = list.as_mut_ptr().cast();
+    // SAFETY: room for as many bytes as the length says.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), 270, libc::NETLINK_LIST_MEMBERSHIPS, at, &raw mut len)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    (len, list)
+}
+
+fn change(fd: &OwnedFd, name: i32, value: i32) -> Option<i32> {
+    let at = (&raw const value).cast();
+    // SAFETY: an int, which outlives the call.
+    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), 270, name, at, 4) };
+    (result != 0).then(|| std::io::Error::last_os_error().raw_os_error().unwrap())
+}
+
+fn own_groups(fd: &OwnedFd) -> (u32, u32) {
+    let mut addr = kernel();
+    let mut len = size_of_val(&addr) as u32;
+    // SAFETY: the address and its length outlive the call.
+    let result = unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut addr).cast(), &raw mut len) };
+    assert_eq!(result, 0);
+    (addr.nl_pid, addr.nl_groups)
+}
+
+fn lists_memberships() {
+    let (join, leave) = (libc::NETLINK_ADD_MEMBERSHIP, libc::NETLINK_DROP_MEMBERSHIP);
+    let fd = open();
+    assert_eq!(memberships(&fd, 16), (0, [0; 16]));
+    for (group, errno) in [(0, libc::EINVAL), (-1, libc::EINVAL), (1000, libc::EINVAL)] {
+        assert_eq!([change(&fd, join, group), change(&fd, leave, group)], [Some(errno); 2]);
+    }
+    let list = |first: u8, fifth: u8| {
+        let mut list = [0; 16];
+        (list[0], list[4]) = (first, fifth);
+        list
+    };
+    assert_eq!(change(&fd, join, 5), None);
+    assert_eq!(memberships(&fd, 16), (8, list(0x10, 0)));
+    assert_eq!(memberships(&fd, 3), (8, [0; 16]), "whole words");
+    assert_eq!(change(&fd, join, 33), None);
+    assert_eq!(memberships(&fd, 16), (8, list(0x10, 1)));
+    assert_eq!(memberships(&fd, 4), (8, list(0x10, 0)));
+    assert_eq!(change(&fd, leave, 5), None);
+    assert_eq!(memberships(&fd, 16), (8, list(0, 1)));
+    let bound = open();
+    let mut addr = kernel();
+    addr.nl_groups = 0x11;
+    // SAFETY: the address outlives the call.
+    unsafe {
+        let len = size_of_val(&addr) as u32;
+        assert_eq!(libc::bind(bound.as_raw_fd(), (&raw const addr).cast(), len), 0);
+    }
+    assert_eq!(memberships(&bound, 16), (8, list(0x11, 0)));
+    assert_eq!(change(&bound, join, 2), None);
+    let (port, groups) = own_groups(&bound);
+    assert!(port != 0);
+    assert_eq!(groups, 0x13);
+    // A number that is used again has joined nothing.
+    let number = bound.as_raw_fd();
+    drop(bound);
+    let next = open();
+    assert_eq!((next.as_raw_fd(), memberships(&next, 16).0), (number, 0));
+}
+
+/// All messages of a dump, the end included, each with its flags.
+fn dump(fd: &OwnedFd, question: &[u8]) -> Vec<(u16, u16, Vec<u8>)> {
+    send(fd, question);
+    let mut all = Vec::new();
+    loop {
+        let datagram = recv(fd);
+        let mut rest = &datagram[..];
+        while rest.len() >= HEADER {
+            let len = u32::from_ne_bytes(rest[..4].try_into().unwrap()) as usize;
+            let flags = u16::from_ne_bytes(rest[6..8].try_into().unwrap());
+            let (kind, body) = messages(&rest[..len]).remove(0);
+            all.push((kind, flags, body));
+            rest = &rest[len.next_multiple_of(4).min(rest.len())..];
+        }
+        if all.last().is_some_and(|(kind, ..)| i32::from(*kind) <= libc::NLMSG_DONE) {
+            return all;
+        }
+    }
+}
+
+/// RTM_GETADDR by interface, which Linux heeds with NETLINK_GET_STRICT_CHK alone.
+fn checks_strictly() {
+    const STRICT: i32 = 12;
+    const FILTERED: u16 = 0x20;
+    let multi = libc::NLM_F_MULTI as u16;
+    let fd = open();
+    let ask = |index: u32, len: u8| {
+        let mut body = vec![libc::AF_INET as u8, len, 0, 0];
+        body.extend(index.to_ne_bytes());
+        dump(&fd, &request(libc::RTM_GETADDR, libc::NLM_F_DUMP, &body))
+    };
+    let on_loopback = |body: &[u8]| u32::from_ne_bytes(body[4..8].try_into().unwrap()) == 1;
+    let all = ask(9999, 0);
+    assert!(all.iter().any(|(kind, _, body)| *kind == libc::RTM_NEWADDR && on_loopback(body)));
+    assert!(all.iter().all(|(_, flags, _)| *flags == multi), "{all:?}");
+    assert_eq!(change(&fd, STRICT, 1), None);
+    let all = ask(1, 0);
+    let (end, addresses) = all.split_last().unwrap();
+    assert!(!addresses.is_empty());
+    assert!(addresses.iter().all(|(_, _, body)| on_loopback(body)), "{all:?}");
+    assert!(all.iter().all(|(_, flags, _)| *flags == multi | FILTERED), "{all:?}");
+    assert_eq!((i32::from(end.0), &end.2[..4]), (libc::NLMSG_DONE, &[0; 4][..]));
+    for (index, len, errno, filtered) in
+        [(9999, 0, libc::ENODEV, FILTERED), (0, 8, libc::EINVAL, 0), (1, 8, libc::EINVAL, 0)]
+    {
+        let all = ask(index, len);
+        let [(kind, flags, body)] = &all[..] else { panic!("{all:?}") };
+        assert_eq!((i32::from(*kind), *flags), (libc::NLMSG_DONE, multi | filtered), "{index}");
+        assert_eq!(body[..4], (-errno).to_ne_bytes(), "{index} {len}");
+    }
+    assert_eq!(change(&fd, STRICT, 0), None);
+    assert!(ask(9999, 0).len() > 1);
+}
+
+/// `struct rtmsg` of the answer about one address of this host.
+fn one_route() {
+    const CLONED_AND_LOCAL: u32 = 0x8000_0200;
+    let fd = open();
+    let mut way = vec![libc::AF_INET as u8, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    way.extend(8u16.to_ne_bytes());
+    way.extend(libc::RTA_DST.to_ne_bytes());
+    way.extend([127, 0, 0, 1]);
+    send(&fd, &request(libc::RTM_GETROUTE, 0, &way));
+    let [(kind, body)] = &messages(&recv(&fd))[..] else { panic!("one answer") };
+    assert_eq!(*kind, libc::RTM_NEWROUTE);
+    let (main, local) = (libc::RT_TABLE_MAIN, libc::RTN_LOCAL);
+    assert_eq!(body[..8], [libc::AF_INET as u8, 32, 0, 0, main, 0, 0, local]);
+    assert_eq!(body[8..12], CLONED_AND_LOCAL.to_ne_bytes());
+}
+
+/// The loopback has no neighbours; what is asked otherwise is refused as Linux refuses it.
+fn one_neighbour() {
+    let fd = open();
+    let ask = |family: i32, index: u32, (state, flags): (u16, u8), dst: &[u8]| {
+        let mut body = vec![family as u8, 0, 0, 0];
+        body.extend(index.to_ne_bytes());
+        body.extend(state.to_ne_bytes());
+        body.extend([flags, 0]);
+        if !dst.is_empty() {
+            body.extend((4 + dst.len() as u16).to_ne_bytes());
+            body.extend(libc::NDA_DST.to_ne_bytes());
+            body.extend(dst);
+            body.resize(body.len().next_multiple_of(4), 0);
+        }
+        send(&fd, &request(libc::RTM_GETNEIGH, 0, &body));
+        let all = messages(&recv(&fd));
+        let [(kind, body)] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(i32::from(*kind), libc::NLMSG_ERROR);
+        -i32::from_ne_bytes(body[..4].try_into().unwrap())
+    };
+    let (v4, v6) = (libc::AF_INET, libc::AF_INET6);
+    let host = [127, 0, 0, 1];
+    assert_eq!(ask(v4, 1, (0, 0), &host), libc::ENOENT);
+    assert_eq!(ask(v4, 1, (0, 8), &host), libc::ENOENT, "no proxy");
+    assert_eq!(ask(v6, 1, (0, 0), &[0; 16]), libc::ENOENT);
+    assert_eq!(ask(v4, 9999, (0, 0), &host), libc::ENODEV);
+    assert_eq!(ask(v4, 0, (0, 0), &host), libc::EINVAL);
+    assert_eq!(ask(v4, 1, (0, 0), &[]), libc::EINVAL);
+    assert_eq!(ask(v4, 1, (2, 0), &host), libc::EINVAL);
+    assert_eq!(ask(v4, 1, (0, 2), &host), libc::EINVAL);
+    assert_eq!(ask(v4, 1, (0, 0), &host[..3]), libc::EINVAL);
+    assert_eq!(ask(v6, 1, (0, 0), &host), libc::EINVAL);
+    for family in [libc::AF_UNSPEC, libc::AF_PACKET] {
+        assert_eq!(ask(family, 1, (0, 0), &host), libc::EAFNOSUPPORT, "{family}");
+    }
+}
+
+/// SO_PASSCRED: the kernel's messages are of process 0, and of root.
+fn is_no_process() {
+    let fd = open();
+    let one = 1i32;
+    // SAFETY: an int, which outlives the call.
+    let result = unsafe {
+        let at = (&raw const one).cast();
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, at, 4)
+    };
+    assert_eq!(result, 0);
+    send(&fd, &request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 16]));
+    let (mut bytes, mut control) = ([0u8; 8192], [0u64; 16]);
+    // SAFETY: plain integers and pointers; what they point to outlives the calls.
+    unsafe {
+        let mut message: libc::msghdr = zeroed();
+        let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut iov, 1);
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        assert!(libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) > 0);
+        let first = libc::CMSG_FIRSTHDR(&raw const message);
+        assert!(!first.is_null());
+        assert_eq!((*first).cmsg_type, libc::SCM_CREDENTIALS);
+        let sender = libc::CMSG_DATA(first).cast::<libc::ucred>().read_unaligned();
+        assert_eq!((sender.pid, sender.uid, sender.gid), (0, 0, 0));
+    }
 }

@@ -17,6 +17,8 @@ pub struct NameArgs {
 
     /// A host for the program, as in /etc/hosts: NAME[;NAME...]:ADDRESS, IPv4 or IPv6
     ///
+    /// The address host-gateway stands for this host: the gateway's addresses, or those of this
+    /// host's end of a TAP device.
     /// May be given several times. The program finds it before all that this host knows of the
     /// name, also when it reads /etc/hosts by itself.
     #[arg(long, value_name = "NAME:ADDRESS")]

@@ -151,7 +151,10 @@ pub struct ChannelHeader {
     /// 1: the engine hears this channel no more, because its process broke the rules or was taken
     /// for dead. Engine.
     pub ended: atomic::AtomicU32,
-    _pad0: [atomic::AtomicU32; 12],
+    /// Address of the program's table of descriptors, a word for each number, in its own memory.
+    /// Other programs of the run may read the table there. Program.
+    pub descriptors: atomic::AtomicU64,
+    _pad0: [atomic::AtomicU32; 10],
     /// End of the commands: program.
     pub command_tail: atomic::AtomicU32,
     /// Start of the unread events: program.

@@ -67,6 +67,16 @@ fn routes() -> Vec<Route> {
 type Message = (u16, u16, Vec<u8>);
 
 fn ask(kind: u16, flags: u16, body: impl FnOnce(&mut Datagram)) -> Vec<Message> {
+    ask_checked(kind, flags, false, body)
+}
+
+/// The same, with NETLINK_GET_STRICT_CHK or without.
+fn ask_checked(
+    kind: u16,
+    flags: u16,
+    is_strict: bool,
+    body: impl FnOnce(&mut Datagram),
+) -> Vec<Message> {
     let mut request = Datagram::new();
     request.begin(kind, flags, SEQUENCE, 0);
     body(&mut request);
@@ -89,7 +99,7 @@ fn ask(kind: u16, flags: u16, body: impl FnOnce(&mut Datagram)) -> Vec<Message> 
         counted: &counted,
     };
     let mut all = Vec::new();
-    answer(request.bytes(), PORT, stack, &mut |datagram| {
+    answer(request.bytes(), PORT, is_strict, stack, &mut |datagram| {
         for message in requests(datagram) {
             assert_eq!((message.sequence, u32_at(message.header, 12)), (SEQUENCE, Some(PORT)));
             all.push((message.kind, message.flags, message.body.to_vec()));
@@ -297,6 +307,46 @@ fn neighbours_are_those_of_the_family_asked_for() {
     assert_eq!((u16_at(&v4[1], 8), told(&v4[1], libc::NDA_LLADDR)), (Some(1), None));
     let v6 = of(libc::AF_INET6);
     assert_eq!((v6.len(), v6[0][10]), (1, 0x80));
+}
+
+#[test]
+fn one_neighbour_is_told_by_interface_and_address() {
+    let of = |index: u32, dst: &[u8]| {
+        ask(libc::RTM_GETNEIGH, ONE, |to| {
+            let family = if dst.len() == 4 { libc::AF_INET } else { libc::AF_INET6 };
+            to.put(&[family as u8, 0, 0, 0]);
+            to.put(&index.to_ne_bytes());
+            to.put(&[0; 4]);
+            to.attribute(libc::NDA_DST, dst);
+        })
+    };
+    let all = of(2, &[10, 77, 0, 1]);
+    let [(libc::RTM_NEWNEIGH, 0, body)] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(attribute(&body[NDMSG_LEN..], libc::NDA_DST), Some(&[10, 77, 0, 1][..]));
+    assert_eq!(attribute(&body[NDMSG_LEN..], libc::NDA_LLADDR), Some(&[2, 0, 0, 0, 0, 9][..]));
+    assert_eq!(error(&of(1, &[10, 77, 0, 1])), libc::ENOENT);
+    assert_eq!(error(&of(2, &[10, 77, 0, 9])), libc::ENOENT);
+    assert_eq!(error(&of(3, &[10, 77, 0, 1])), libc::ENODEV);
+    let mut sixth = [0; 16];
+    (sixth[0], sixth[3], sixth[15]) = (0xfd, 0x77, 1);
+    assert_eq!(of(2, &sixth)[0].0, libc::RTM_NEWNEIGH);
+}
+
+/// As Linux heeds it: the interface in the request counts with NETLINK_GET_STRICT_CHK alone.
+#[test]
+fn addresses_are_those_of_an_interface_if_checks_are_strict() {
+    let of = |index: u32, is_strict: bool| {
+        let all = ask_checked(libc::RTM_GETADDR, DUMP, is_strict, |to| {
+            to.put(&[0; 4]);
+            to.put(&index.to_ne_bytes());
+        });
+        let (end, addresses) = all.split_last().unwrap();
+        assert_eq!(i32::from(end.0), libc::NLMSG_DONE);
+        (addresses.len(), u32_at(&end.2, 0).unwrap().cast_signed())
+    };
+    assert_eq!([of(0, false), of(2, false), of(7, false)], [(5, 0); 3]);
+    assert_eq!([of(0, true), of(1, true), of(2, true)], [(5, 0), (2, 0), (3, 0)]);
+    assert_eq!(of(7, true), (0, -libc::ENODEV));
 }
 
 #[test]

@@ -1,0 +1,131 @@
+//! Groups of netlink sockets that show the stack.
+//!
+//! The kernel's socket joins none: in NETLINK_USERSOCK every process may write to a group.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::Result;
+use crate::errno::fail;
+
+/// Sockets whose groups are kept; programs that watch interfaces have one or two.
+const SOCKETS_MAX: usize = 64;
+/// RTNLGRP_MAX of Linux 6.18.
+const GROUPS_MAX: u32 = 39;
+
+/// Sockets of a process that have joined groups, at least once.
+#[derive(Debug)]
+pub(crate) struct Groups([Entry; SOCKETS_MAX]);
+
+#[derive(Debug)]
+struct Entry {
+    /// Number of the descriptor and 1; 0: free.
+    socket: AtomicU32,
+    /// A bit for each group, from 1 on.
+    joined: AtomicU64,
+}
+
+impl Entry {
+    const fn new() -> Self {
+        Self { socket: AtomicU32::new(0), joined: AtomicU64::new(0) }
+    }
+}
+
+impl Groups {
+    /// Zeroed memory.
+    pub const fn new() -> Self {
+        Self([const { Entry::new() }; SOCKETS_MAX])
+    }
+
+    /// Groups of a socket, the first of them in the lowest bit; None: it has never joined one.
+    pub fn of(&self, fd: i32) -> Option<u64> {
+        self.find(fd).map(|entry| entry.joined.load(Relaxed))
+    }
+
+    /// The number is a new socket's.
+    pub fn forget(&self, fd: i32) {
+        if let Some(entry) = self.find(fd) {
+            entry.joined.store(0, Relaxed);
+            entry.socket.store(0, Relaxed);
+        }
+    }
+
+    /// NETLINK_ADD_MEMBERSHIP and NETLINK_DROP_MEMBERSHIP.
+    ///
+    /// # Errors
+    /// EINVAL when there is no such group; ENOMEM.
+    pub fn change(&self, fd: i32, group: u32, joins: bool) -> Result<()> {
+        if !(1..=GROUPS_MAX).contains(&group) {
+            return fail(libc::EINVAL);
+        }
+        let bit = 1 << (group - 1);
+        let joined = &self.entry(fd)?.joined;
+        match joins {
+            true => joined.fetch_or(bit, Relaxed),
+            false => joined.fetch_and(!bit, Relaxed),
+        };
+        Ok(())
+    }
+
+    /// bind(2) with the first 32 groups as bits, in the place of those that were joined.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn bind(&self, fd: i32, groups: u32) -> Result<()> {
+        if groups == 0 && self.find(fd).is_none() {
+            return Ok(());
+        }
+        let joined = &self.entry(fd)?.joined;
+        let others = joined.load(Relaxed) & !u64::from(u32::MAX);
+        joined.store(others | u64::from(groups), Relaxed);
+        Ok(())
+    }
+
+    fn find(&self, fd: i32) -> Option<&Entry> {
+        let word = u32::try_from(fd).ok()? + 1;
+        self.0.iter().find(|entry| entry.socket.load(Relaxed) == word)
+    }
+
+    fn entry(&self, fd: i32) -> Result<&Entry> {
+        if let Some(entry) = self.find(fd) {
+            return Ok(entry);
+        }
+        let take = |entry: &&Entry| {
+            entry.socket.compare_exchange(0, fd as u32 + 1, Relaxed, Relaxed).is_ok()
+        };
+        self.0.iter().find(take).map_or(fail(libc::ENOMEM), Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Errno;
+
+    #[test]
+    fn groups_are_those_of_a_socket() {
+        let groups = Groups::new();
+        assert_eq!((groups.change(3, 0, true), groups.of(3)), (Err(Errno(libc::EINVAL)), None));
+        assert_eq!(groups.change(3, GROUPS_MAX + 1, true), Err(Errno(libc::EINVAL)));
+        assert_eq!(groups.bind(3, 0), Ok(()));
+        assert_eq!(groups.of(3), None);
+        for (group, joined) in [(5, 0x10), (33, 0x1_0000_0010)] {
+            groups.change(3, group, true).unwrap();
+            assert_eq!(groups.of(3), Some(joined));
+        }
+        groups.change(3, 5, false).unwrap();
+        groups.bind(3, 0x11).unwrap();
+        assert_eq!((groups.of(3), groups.of(4)), (Some(0x1_0000_0011), None));
+        groups.forget(3);
+        assert_eq!(groups.of(3), None);
+    }
+
+    #[test]
+    fn the_groups_of_so_many_sockets_are_kept() {
+        let groups = Groups::new();
+        let most = SOCKETS_MAX as i32;
+        assert!((0..most).all(|fd| groups.change(fd, 1, true).is_ok()));
+        assert_eq!(groups.change(most, 1, true), Err(Errno(libc::ENOMEM)));
+        groups.forget(7);
+        assert_eq!(groups.change(most, 1, true), Ok(()));
+    }
+}

@@ -1,0 +1,204 @@
+//! Sockets behind the descriptors of other processes of the run, for programs that look for the
+//! owner of a socket: `ss -p`, `lsof -i`, `netstat -p`, psutil.
+//!
+//! To the kernel all sockets of a run are one ([`towpath_shm::token`]), by which the processes of
+//! a run are recognised. A process keeps the socket of each descriptor as a word of a table, whose
+//! address is in the header of its channels. /proc/PID/mem shows the memory of a process to those
+//! that may trace the process: root, and the same user unless kernel.yama.ptrace_scope forbids it.
+//!
+//! Nothing is allocated: a signal handler may call readlink(2), and interrupt malloc.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::mem::offset_of;
+
+use towpath_client::descriptors::{self, Descriptors};
+use towpath_client::syscall::{self, syscall};
+use towpath_shm::layout::{ChannelHeader, MAGIC};
+
+use crate::identity::{self, Identity};
+use crate::{Errno, Posix, Result};
+
+/// The socket behind a descriptor of another process. None: it is not a socket of this run, or
+/// the memory of its process cannot be read.
+pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
+    let blank = posix.client().ok()?.blank().get();
+    let blank = identity::stat_of(blank, c"", libc::AT_EMPTY_PATH)?;
+    let path = Path::new(format_args!("/proc/{pid}/fd/{fd}"));
+    let there = identity::stat_of(libc::AT_FDCWD, path.as_c_str(), 0)?;
+    if (there.st_dev, there.st_ino) != (blank.st_dev, blank.st_ino) {
+        return None;
+    }
+    let at = channel_of(pid)?;
+    let memory = File::open(format_args!("/proc/{pid}/mem")).ok()?;
+    let magic = memory.word(at + offset_of!(ChannelHeader, magic) as u64)?;
+    let table = memory.word(at + offset_of!(ChannelHeader, descriptors) as u64)?;
+    let place = u64::try_from(fd).ok()?.checked_mul(8).filter(|_| descriptors::fits(fd))?;
+    // A table at 0 is of a process that has not been let in yet.
+    let known = magic == MAGIC && table != 0;
+    let word = memory.word(table.checked_add(place).filter(|_| known)?)?;
+    Identity::new(posix, Descriptors::socket_of(word)?)
+}
+
+/// Address at which a process has the header of a channel. A child of fork has that of its parent
+/// as well, in which the same address of a table stands.
+fn channel_of(pid: u32) -> Option<u64> {
+    let mut found = None;
+    each_mapping(format_args!("/proc/{pid}/maps"), |mapping| {
+        if mapping.is_channel && mapping.offset == 0 {
+            found = Some(mapping.start);
+        }
+        found.is_some()
+    })?;
+    found
+}
+
+/// A line of /proc/PID/maps.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping {
+    start: u64,
+    offset: u64,
+    is_channel: bool,
+}
+
+impl Mapping {
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+        let (start, _) = words.next()?.split_once('-')?;
+        let [start, offset] = [start, words.nth(1)?].map(|hex| u64::from_str_radix(hex, 16));
+        // Device and inode stand in front of the name.
+        let is_channel = words.nth(2).is_some_and(|name| name == CHANNEL);
+        Some(Self { start: start.ok()?, offset: offset.ok()?, is_channel })
+    }
+}
+
+/// Name of a channel's memory (`towpath_ring::Channel`), as /proc/PID/maps has it.
+const CHANNEL: &str = "/memfd:towpath-channel";
+
+/// Calls `see` with the mappings of a process until it says that it has seen enough. None: the file
+/// cannot be read.
+fn each_mapping(maps: fmt::Arguments<'_>, mut see: impl FnMut(Mapping) -> bool) -> Option<()> {
+    let file = File::open(maps).ok()?;
+    let mut bytes = [0; 4096];
+    let (mut len, mut skips) = (0, false);
+    loop {
+        let got = file.read(&mut bytes[len..]).ok()?;
+        if got == 0 {
+            return Some(());
+        }
+        len += got;
+        let mut start = 0;
+        while let Some(at) = bytes[start..len].iter().position(|&byte| byte == b'\n') {
+            let line = &bytes[start..start + at];
+            let is_rest = std::mem::take(&mut skips);
+            if !is_rest && Mapping::parse(line).is_some_and(&mut see) {
+                return Some(());
+            }
+            start += at + 1;
+        }
+        bytes.copy_within(start..len, 0);
+        len -= start;
+        // A longer line is that of a long path: its end is skipped.
+        if len == bytes.len() {
+            (len, skips) = (0, true);
+        }
+    }
+}
+
+/// A path of /proc.
+struct Path {
+    bytes: [u8; 48],
+    len: usize,
+}
+
+impl Path {
+    /// A path that is too long is cut, and leads nowhere; with two numbers none is.
+    fn new(text: fmt::Arguments<'_>) -> Self {
+        let mut path = Self { bytes: [0; 48], len: 0 };
+        let _ = fmt::write(&mut path, text);
+        path
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for Path {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // The last byte stays 0.
+        let end = self.len + text.len();
+        let room = self.bytes[..47].get_mut(self.len..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
+
+/// A file that is open for the time of a look.
+struct File(i32);
+
+impl File {
+    fn open(path: fmt::Arguments<'_>) -> Result<Self> {
+        let path = Path::new(path);
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        let name = path.bytes.as_ptr() as usize;
+        let args = [libc::AT_FDCWD as usize, name, flags, 0, 0, 0];
+        // SAFETY: a path that ends with a zero.
+        let opened = unsafe { syscall(libc::SYS_openat as usize, args) };
+        opened.map(|fd| Self(fd as i32)).map_err(Errno)
+    }
+
+    fn read(&self, to: &mut [u8]) -> Result<usize> {
+        let args = [self.0 as usize, to.as_mut_ptr() as usize, to.len(), 0, 0, 0];
+        // SAFETY: room for as many bytes.
+        unsafe { syscall(libc::SYS_read as usize, args) }.map_err(Errno)
+    }
+
+    fn word(&self, at: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        let args = [self.0 as usize, word.as_mut_ptr() as usize, word.len(), at as usize, 0, 0];
+        // SAFETY: room for as many bytes.
+        let n = unsafe { syscall(libc::SYS_pread64 as usize, args) }.ok()?;
+        (n == word.len()).then(|| u64::from_ne_bytes(word))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        syscall::close(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_recognised_among_mappings() {
+        let of = |name: &str| {
+            Mapping::parse(format!("7f0a1000-7f0a3000 rw-s 00001000 00:01 47    {name}").as_bytes())
+        };
+        let wanted = Mapping { start: 0x7f0a_1000, offset: 0x1000, is_channel: true };
+        assert_eq!(of("/memfd:towpath-channel (deleted)"), Some(wanted));
+        for other in ["", "[stack]", "/a/memfd:towpath-channel", "/memfd:towpath-region (deleted)"]
+        {
+            assert!(!of(other).expect("a mapping").is_channel, "{other}");
+        }
+        for line in ["", "7f0a1000", "7f0a1000-7f0a3000", "7f0a1000-7f0a3000 rw-s", "x-y r 0"] {
+            assert_eq!(Mapping::parse(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    /// A process without a library has no channel, and its memory can be read.
+    #[test]
+    fn words_of_a_process_are_read() {
+        let pid = std::process::id();
+        assert_eq!(channel_of(pid), None);
+        assert_eq!(channel_of(0), None);
+        let word = 0x1234_5678_9abc_def0_u64;
+        let memory = File::open(format_args!("/proc/{pid}/mem")).unwrap();
+        assert_eq!(memory.word((&raw const word) as u64), Some(word));
+        assert_eq!(memory.word(0), None);
+    }
+}
