@@ -62,15 +62,13 @@ fn ss_lsof_and_psutil_name_the_process_of_a_socket() {
         // The engine in PROGRAM has the channels of all programs mapped there.
         return;
     }
-    let script = format!(
-        "owner() {{ grep -o '\"python3\",pid=[0-9]*,fd=[0-9]*' | tr -d '\"' | sort; }}\n\
+    let script = "owner() { grep -o '\"python3\",pid=[0-9]*,fd=[0-9]*' | tr -d '\"' | sort; }\n\
          ss -Htnlp sport = :$L | owner > listener\nss -Htnp sport = :$C | owner > client\n\
          ss -Hunp -a sport = :$U | owner > udp\ncat listener client udp | sed 's/pid=[0-9]*,//'\n\
-         lsof -nP -iTCP:$L -sTCP:LISTEN | awk 'NR==2 {{print $1,$4,$10}}'\n\
+         lsof -nP -iTCP:$L -sTCP:LISTEN | awk 'NR==2 {print $1,$4,$10}'\n\
          lsof -nP -iUDP:$U -Fn | grep -c \"127.0.0.1:$U\"\n\
          netstat -tlnp | grep -c \":$L .*/python3\"\n\
-         exec /usr/bin/python3 -c \"$PSUTIL\""
-    );
+         exec /usr/bin/python3 -c \"$PSUTIL\"";
     let scratch = Scratch::new();
     let script = format!("cd {}\nPSUTIL=\"{PSUTIL}\"\n{script}", scratch.path().display());
     let out = seen(Mode::Rootless, &script);

@@ -65,8 +65,8 @@ pub const CALLS: &[Call] = &[
         "send sendto sendmsg sendmmsg",
         "MSG_DONTWAIT, MSG_MORE (TCP, UDP), MSG_FASTOPEN (TCP), MSG_NOSIGNAL; otherwise SIGPIPE as \
          on Linux. MSG_OOB (TCP; ignored with UDP over IPv6, otherwise EOPNOTSUPP). Control \
-         messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; other \
-         ones of these levels and SOL_SOCKET: EINVAL",
+         messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, \
+         UDP_SEGMENT; other ones of these levels and SOL_SOCKET: EINVAL",
     ),
     works(
         "__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk",

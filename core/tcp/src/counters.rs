@@ -2,7 +2,7 @@
 //! `ts_repeated` decide anything. Urgent data shares the box of the rare figures.
 
 use crate::time::Instant;
-use crate::urgent::Urgent;
+use crate::urgent_mark::Urgent;
 
 /// Counters that every connection has, and a box for those of rare events.
 #[derive(Debug, Default)]

@@ -110,6 +110,7 @@ mod timeouts;
 mod timers;
 mod timestamps;
 mod urgent;
+mod urgent_mark;
 mod watch;
 
 pub use config::{Config, KeepAlive};
@@ -129,4 +130,4 @@ pub use time::Instant;
 pub use time_wait::{TimeWait, TimeWaitVerdict};
 pub use timers::TimerKind;
 pub use towpath_wire::tcp::{Flags, Options, SackBlocks, SeqNum, Timestamps};
-pub use urgent::UrgentMark;
+pub use urgent_mark::UrgentMark;

@@ -11,34 +11,11 @@
 
 use crate::connection::Connection;
 use crate::segment::Segment;
+use crate::urgent_mark::UrgentMark;
 use towpath_wire::tcp::{Flags, SeqNum};
 
 /// Largest distance from SND.UNA to SND.UP: as many bytes as a window can have (RFC 7323 §2.3).
 const AHEAD_MAX: u32 = 1 << 30;
-
-/// Both ends of urgent data.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Urgent {
-    /// SND.UP; None outside urgent mode.
-    snd_up: Option<SeqNum>,
-    /// Mark that the peer told last, as a count of bytes in the whole stream. Counts do not wrap,
-    /// so that an old mark never seems to lie ahead.
-    mark: Option<u64>,
-    /// The byte at `mark` has arrived, and the owner was given it.
-    delivered: bool,
-    news: Option<UrgentMark>,
-}
-
-/// Place of an urgent byte that the peer announced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UrgentMark {
-    /// Bytes between RCV.NXT before the segment and the urgent byte.
-    pub offset: u32,
-    /// Where the byte lies in the payload of the segment, if the segment carries it.
-    pub payload_offset: Option<u32>,
-    /// The mark was not known before: SIGURG is due.
-    pub is_new: bool,
-}
 
 impl Connection {
     /// The byte in front of `end`, counted from the front of the send buffer, is urgent (MSG_OOB).
