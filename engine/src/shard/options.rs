@@ -147,6 +147,8 @@ impl Shard {
             setting::NOTSENT_LOWAT => self.set_notsent_lowat(slot, value != 0),
             // Read from the slot when it matters: at close.
             setting::LINGER => {}
+            // Only a connection has urgent data.
+            setting::URGENT => {}
             setting::DEFER_ACCEPT => {
                 let seconds = clamp(value).min(DEFER_ACCEPT_MAX_S);
                 self.keep(slot, |rare| rare.defer_accept_s = seconds);
