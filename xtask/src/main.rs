@@ -21,6 +21,7 @@ mod packets;
 mod proxies;
 mod report;
 mod requirements;
+mod router;
 mod running;
 mod shards;
 mod sim;
@@ -63,6 +64,8 @@ enum Chore {
     Proxies(proxies::Options),
     /// Measures servers on a veth by each device of `towpath run`, beside the kernel (needs root).
     Devices(devices::Options),
+    /// `towpath router` between two hosts, beside the kernel as their router (needs root).
+    Router(router::Options),
     /// Two shards on two processors beside one, over a port in memory, and what a packet costs with
     /// up to eight.
     Shards(shards::Options),
@@ -105,6 +108,7 @@ fn run(root: &Path, chore: Chore) -> Result<()> {
         Chore::Echo(options) => echo::run(root, &options),
         Chore::Proxies(options) => proxies::run(root, &options),
         Chore::Devices(options) => devices::run(root, &options),
+        Chore::Router(options) => router::run(root, &options),
         Chore::Shards(options) => shards::run(root, &options),
         Chore::Packets(options) => packets::run(root, &options),
         Chore::Sim(options) => sim::run(root, &options),

@@ -1,10 +1,44 @@
 //! Programs that measurements start, and the network that these are in.
 
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+
+/// A network namespace with loopback, deleted on drop.
+pub struct Namespace(String);
+
+impl Namespace {
+    /// The host of this name in a measurement.
+    pub fn new(host: &str) -> Result<Self> {
+        let name = format!("tpd-{}-{host}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let namespace = Self(name);
+        ip(&["-n", namespace.name(), "link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// A program of this host, without standard input.
+    pub fn command(&self, line: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0]).args(line).stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Err(error) = ip(&["netns", "del", &self.0]) {
+            eprintln!("{error}");
+        }
+    }
+}
 
 /// A program that is stopped on drop.
 pub struct Running(pub Child);

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use super::cases::Server;
 use super::contender::Contender;
 use crate::interrupt;
-use crate::running::{Running, ip};
+use crate::running::{Namespace, Running, ip};
 
 /// Address of the server, whoever has it.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
@@ -34,16 +34,14 @@ pub struct World {
     folder: PathBuf,
 }
 
-/// A network namespace, deleted on drop.
-struct Namespace(String);
-
 impl World {
     pub fn new(contender: Contender) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("towpath-devices-{}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let hosts = [Namespace::new("client")?, Namespace::new("server")?];
+        let [client, server] = ["client", "server"].map(Namespace::new);
+        let hosts = [client?, server?];
         let world = Self { contender, hosts, folder };
-        let [client, server] = [0, 1].map(|n| &*world.hosts[n].0);
+        let [client, server] = [0, 1].map(|n| world.hosts[n].name());
         let pair = ["type", "veth", "peer", "name", SERVER_END, "netns", server];
         ip(&[&["-n", client, "link", "add", CLIENT_END][..], &pair].concat())?;
         ip(&["-n", client, "addr", "add", CLIENT_CIDR, "dev", CLIENT_END])?;
@@ -119,29 +117,5 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-impl Namespace {
-    fn new(end: &str) -> Result<Self> {
-        let name = format!("tpd-{}-{end}", std::process::id());
-        ip(&["netns", "add", &name])?;
-        let namespace = Self(name);
-        ip(&["-n", &namespace.0, "link", "set", "lo", "up"])?;
-        Ok(namespace)
-    }
-
-    fn command(&self, line: &[impl AsRef<OsStr>]) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0]).args(line);
-        command
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        if let Err(error) = ip(&["netns", "del", &self.0]) {
-            eprintln!("{error}");
-        }
     }
 }

@@ -122,7 +122,7 @@ impl Data {
         };
         let is_plain = way.kind == RouteKind::Unicast
             && way.iface != IfaceId::LOOPBACK
-            && u32::from(head.len) <= self.link(way.iface).mtu;
+            && u32::from(head.len) <= way.limit(self.link(way.iface).mtu);
         is_plain.then_some(Plan::Pass { out: way.iface, len: head.len, router })
     }
 

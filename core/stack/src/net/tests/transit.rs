@@ -24,6 +24,71 @@ enum Fault {
     Partial,
     Large,
     V6,
+    /// Longer than the narrowest routes take, with DF or without.
+    Long(bool),
+}
+
+/// Settings and routes of a router.
+#[derive(Debug, Clone)]
+struct World {
+    check: SourceCheck,
+    with_rules: bool,
+    /// MTU of the route that most packets take.
+    mtu: Option<u32>,
+    /// Routers that share it, with the MTU of each.
+    others: Vec<(&'static str, Option<u32>)>,
+    /// `SILENT` is known not to answer.
+    has_failed: bool,
+}
+
+/// Network that most packets go to.
+const FAR: &str = "192.0.2.0/24";
+/// Router on `eth0` whose Ethernet address is not known.
+const SILENT: &str = "10.0.0.77";
+const ROUTERS: [&str; 4] = ["10.1.0.3", "10.1.0.4", "10.0.0.2", SILENT];
+const MTUS: [Option<u32>; 5] = [None, None, Some(68), Some(90), Some(1400)];
+
+fn world() -> impl Strategy<Value = World> {
+    let mtu = || prop::sample::select(&MTUS[..]);
+    let routers = prop::sample::subsequence(&ROUTERS[..], 0..=ROUTERS.len());
+    let mtus = prop::collection::vec(mtu(), ROUTERS.len());
+    let check = prop::sample::select(&CHECKS[..]);
+    (check, any::<bool>(), mtu(), routers, mtus, any::<bool>()).prop_map(
+        |(check, with_rules, mtu, routers, mtus, has_failed)| {
+            let others = routers.into_iter().zip(mtus).collect();
+            World { check, with_rules, mtu, others, has_failed }
+        },
+    )
+}
+
+impl World {
+    fn router(&self) -> Host {
+        let mut host = router_with(Forwarding { source_check: self.check }, NONE);
+        // More than one next hop, some of which nobody has asked for yet; equal routes to sources.
+        let mut changes = vec![
+            by("203.0.113.0/24", "10.0.0.2", None, How::Add),
+            by("198.51.100.0/24", SILENT, None, How::Add),
+            by("198.51.100.0/24", "10.1.0.2", None, How::Append),
+            by(FAR, "10.1.0.2", self.mtu, How::Replace),
+        ];
+        let share = |&(router, mtu)| by(FAR, router, mtu, How::Append);
+        changes.extend(self.others.iter().map(share));
+        host.net.apply(host.now, &changes).unwrap();
+        if self.has_failed {
+            let packet = from_to(&v4(9, 8, |_| {}), "10.0.0.2", SILENT);
+            host.transit(&packet);
+            host.pass(Duration::from_secs(5));
+        }
+        host.net.set_rules(self.with_rules.then(rules));
+        host.sent();
+        host.net.output(TUN);
+        host
+    }
+}
+
+fn by(to: &str, router: &str, mtu: Option<u32>, how: How) -> Change {
+    let spec = RouteSpec { next_hop: Some(ip(router)), mtu, ..RouteSpec::to(prefix(to)) };
+    Change::SetRoute(spec, how)
 }
 
 const CHECKS: [SourceCheck; 3] = [SourceCheck::Off, SourceCheck::Loose, SourceCheck::Strict];
@@ -55,14 +120,21 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => Just(Fault::Partial),
         1 => Just(Fault::Large),
         1 => Just(Fault::V6),
+        2 => any::<bool>().prop_map(Fault::Long),
     ]
 }
 
 /// A frame to a router, and what came with it.
 fn given(host: &mut Host, fault: &Fault, n: usize) -> Packet {
-    let len = if matches!(fault, Fault::Large) { 1400 } else { 8 + n % 40 };
+    let len = match fault {
+        Fault::Large => 1400,
+        Fault::Long(_) => 48 + n % 40,
+        _ => 8 + n % 40,
+    };
+    let is_whole = matches!(fault, Fault::Long(true));
     let far = format!("192.0.2.{}", n % 7 + 1);
-    let mut bytes = from_to(&v4(9, len, |_| {}), "10.0.0.2", &far);
+    let mut bytes = v4(9, len, |header| header.dont_fragment = is_whole);
+    bytes = from_to(&bytes, "10.0.0.2", &far);
     match fault {
         Fault::Ends(src, dst) => bytes = from_to(&bytes, src, dst),
         Fault::V6 => bytes = v6(9, IpProtocol::UDP, &[0; 8]),
@@ -123,37 +195,34 @@ fn seen(host: &mut Host) -> impl PartialEq + core::fmt::Debug + use<> {
     (host.net.counters(), host.net.traffic().to_vec(), dropped, out, host.sent(), counts)
 }
 
+impl Host {
+    /// Deals with a batch that came in by `eth0`. Packets that `receive` decided about.
+    fn take_batch(&mut self, batch: &mut Batch) -> usize {
+        let Self { net, pool, now } = self;
+        net.plan_transit(ETH, batch);
+        for received in 0.. {
+            net.forward_run(*now, ETH, batch, pool);
+            let Some(packet) = batch.pop_front() else { return received };
+            net.receive(*now, ETH, packet, pool);
+        }
+        unreachable!()
+    }
+}
+
 proptest! {
     #[test]
     fn a_batch_goes_the_way_that_its_packets_go_alone(
         faults in prop::collection::vec(fault(), 1..90),
-        check in prop::sample::select(&CHECKS[..]),
-        with_rules in any::<bool>(),
+        world in world(),
     ) {
-        let forwarding = Forwarding { source_check: check };
-        let [mut alone, mut together] = [(); 2].map(|()| {
-            let mut host = router_with(forwarding, NONE);
-            // More than one next hop, some of which nobody has asked for yet.
-            let (far, near) = (prefix("203.0.113.0/24"), prefix("198.51.100.0/24"));
-            assert!(host.net.add_route(far, Some(ip("10.0.0.2")), ETH, 0));
-            assert!(host.net.add_route(near, Some(ip("10.0.0.77")), ETH, 0));
-            host.net.set_rules(with_rules.then(rules));
-            host.net.output(TUN);
-            host
-        });
+        let [mut alone, mut together] = [(); 2].map(|()| world.router());
         for (n, fault) in faults.iter().enumerate() {
             let packet = given(&mut alone, fault, n);
             alone.net.receive(alone.now, ETH, packet, &mut alone.pool);
         }
         let mut batch: Batch =
             (0..).zip(&faults).map(|(n, fault)| given(&mut together, fault, n)).collect();
-        let Host { net, pool, now } = &mut together;
-        net.plan_transit(ETH, &batch);
-        loop {
-            net.forward_run(*now, ETH, &mut batch, pool);
-            let Some(packet) = batch.pop_front() else { break };
-            net.receive(*now, ETH, packet, pool);
-        }
+        together.take_batch(&mut batch);
         prop_assert_eq!(seen(&mut alone), seen(&mut together));
     }
 }
@@ -199,5 +268,64 @@ fn padding_has_no_ports() {
         let out = host.out().len();
         let set = host.net.rules().unwrap();
         assert_eq!((out, set.count_of_rule(0).packets), (1, 0), "{in_batch}");
+    }
+}
+
+/// A frame for the router with a packet between two hosts.
+fn between(host: &mut Host, src: &str, dst: &str, len: usize) -> Packet {
+    let bytes = from_to(&v4(9, len, |_| {}), src, dst);
+    host.packet(&frame(MAC_A, MAC_B, EtherType::IPV4, &bytes))
+}
+
+#[test]
+fn the_mtu_of_a_route_holds_for_the_short_way() {
+    let mut host = router();
+    let narrow = by(FAR, "10.1.0.2", Some(900), How::Replace);
+    host.net.apply(host.now, &[narrow]).unwrap();
+    for (len, received, sizes) in [(880, 0, vec![900]), (881, 1, vec![900, 21])] {
+        let mut batch: Batch = [between(&mut host, "10.0.0.2", "192.0.2.1", len)].into();
+        assert_eq!(host.take_batch(&mut batch), received, "{len}");
+        let sent: Vec<_> = host.out().iter().map(Packet::len).collect();
+        assert_eq!(sent, sizes, "{len}");
+    }
+}
+
+#[test]
+fn equal_routes_share_flows_alike_on_both_ways() {
+    let mut host = router();
+    host.net.apply(host.now, &[by(FAR, "10.0.0.2", None, How::Append)]).unwrap();
+    let mut taken = Vec::new();
+    for n in 0..64 {
+        let (src, dst) = (format!("10.0.0.{}", 2 + n % 8), format!("192.0.2.{n}"));
+        let mut ways = [true, false].map(|is_alone| {
+            let packet = between(&mut host, &src, &dst, 8);
+            if is_alone {
+                assert!(host.net.receive(host.now, ETH, packet, &mut host.pool).is_none());
+            } else {
+                assert_eq!(host.take_batch(&mut [packet].into()), 0, "the short way takes it");
+            }
+            (host.sent().len(), host.out().len())
+        });
+        assert_eq!(ways[0], ways[1], "{src} to {dst}");
+        taken.extend(ways.iter_mut().map(|(back, _)| *back));
+    }
+    let back: usize = taken.iter().sum();
+    assert!((32..96).contains(&back), "{back} of 128 took one of two routes");
+}
+
+#[test]
+fn each_of_equal_routes_back_will_do_on_the_short_way() {
+    let strict = Forwarding { source_check: SourceCheck::Strict };
+    let mut host = router_with(strict, NONE);
+    let far = "198.51.100.0/24";
+    for (change, received, sent) in [
+        (by(far, "10.1.0.2", None, How::Add), 1, 0),
+        (by(far, "10.0.0.77", None, How::Append), 0, 1),
+        (by(far, "10.1.0.2", None, How::Replace), 1, 0),
+    ] {
+        host.net.apply(host.now, &[change]).unwrap();
+        let mut batch: Batch = [between(&mut host, "198.51.100.7", "192.0.2.1", 8)].into();
+        let seen = (host.take_batch(&mut batch), host.out().len());
+        assert_eq!(seen, (received, sent), "{change:?}");
     }
 }
