@@ -9,8 +9,8 @@ const BURST_SHIFT: u32 = 10;
 /// Least segments of a burst, so that a peer that acknowledges every second one has no reason to
 /// wait: Linux's `tcp_min_tso_segs`.
 const BURST_SEGMENTS_MIN: u32 = 2;
-/// Time that a sender who is late may catch up with: timers fire at the end of a tick, and turns
-/// take time.
+/// Least time that a sender who is late may catch up with: timers fire at the end of a tick, and
+/// turns take time. Half of the burst's time is the most, as in `tcp_update_skb_after_send`.
 const CREDIT_NS: u64 = 1_000_000;
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
@@ -42,8 +42,9 @@ impl Pacer {
     }
 
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32) {
-        let earliest = Instant(now.0.saturating_sub(CREDIT_NS));
-        self.next = Instant(self.next.max(earliest).0.saturating_add(self.time_of(bytes)));
+        let took = self.time_of(bytes);
+        let earliest = Instant(now.0.saturating_sub(CREDIT_NS.max(took / 2)));
+        self.next = Instant(self.next.max(earliest).0.saturating_add(took));
         self.last = bytes;
         self.wake = Instant::FAR;
     }
@@ -77,30 +78,31 @@ mod tests {
     }
 
     #[test]
-    fn a_late_sender_catches_up_by_a_millisecond() {
+    fn a_late_sender_catches_up_by_half_a_burst() {
         let mut pacer = pacer(1_000_000);
         let start = Instant(NANOS_PER_SEC);
         pacer.on_sent(start, 3000);
-        // A burst after a silence is one that was allowed a millisecond ago.
-        assert_eq!(pacer.next, start.after_millis(2));
-        // Half a millisecond late, which is made good.
+        // A burst after a silence was allowed before.
+        assert_eq!(pacer.next, Instant(start.0 + 1_500_000));
+        // A millisecond late, which is made good.
         pacer.on_sent(Instant(start.0 + 2_500_000), 3000);
-        assert_eq!(pacer.next, start.after_millis(5));
+        assert_eq!(pacer.next, Instant(start.0 + 4_500_000));
         pacer.on_sent(start.after_millis(100), 3000);
-        assert_eq!(pacer.next, start.after_millis(102));
+        assert_eq!(pacer.next, Instant(start.0 + 101_500_000));
     }
 
     #[test]
     fn a_higher_rate_shortens_the_wait() {
         let mut pacer = pacer(1000);
-        let start = Instant(NANOS_PER_SEC);
+        let start = Instant(10 * NANOS_PER_SEC);
         pacer.on_sent(start, 3000);
-        assert_eq!(pacer.next, start.after_millis(2999));
+        assert_eq!(pacer.next, start.after_millis(1500));
         pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
-        assert_eq!(pacer.next, start.after_millis(2));
+        let next = pacer.next;
+        assert!(next < start, "{next:?}");
         // A lower one leaves it, and what follows it cannot shorten the same wait twice.
         pacer.set_rate(NonZeroU64::new(10).expect("not zero"));
         pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
-        assert_eq!(pacer.next, start.after_millis(2));
+        assert_eq!(pacer.next, next);
     }
 }
