@@ -1,5 +1,7 @@
 //! A [`Connection`] whose peer, program and clock are the input. Its FIFOs are only lengths.
 
+use std::num::NonZeroU64;
+
 use towpath_tcp::{
     Buffers, Config, CongestionKind, Connection, ConnectionEvent, Disposition, Duration,
     FifoChanges, Flags, Handshake, Instant, KeepAlive, Options, Plan, SackBlocks, Segment, SeqNum,
@@ -161,7 +163,7 @@ impl Case {
 
     fn set_option(&mut self, input: &mut Input<'_>) {
         let connection = &mut self.connection;
-        match input.u8() % 8 {
+        match input.u8() % 9 {
             0 => connection.set_nodelay(input.bool()),
             1 => connection.set_cork(input.bool()),
             2 => connection.more_coming(input.bool()),
@@ -172,6 +174,7 @@ impl Case {
                 let patience = Duration::from_millis(u64::from(input.u16()));
                 connection.set_user_timeout(input.bool().then_some(patience));
             }
+            7 => connection.set_max_pacing_rate(NonZeroU64::new(u64::from(input.u16()) << 8)),
             _ => connection
                 .set_congestion(input.pick(&[CongestionKind::Cubic, CongestionKind::NewReno])),
         }

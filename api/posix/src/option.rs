@@ -74,6 +74,13 @@ pub unsafe fn getsockopt(
     if name == libc::SO_BINDTODEVICE && level == libc::SOL_SOCKET && too_short(&bytes, room) {
         return fail(libc::EINVAL);
     }
+    let bytes = match <[u8; 8]>::try_from(&bytes[..]).map(u64::from_ne_bytes) {
+        // Into less room than a long's, as an unsigned int.
+        Ok(rate) if (level, name) == (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) && room < 8 => {
+            u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes().to_vec()
+        }
+        _ => bytes,
+    };
     let bytes = match <[u8; 4]>::try_from(&bytes[..]).map(i32::from_ne_bytes) {
         // ip_getsockopt: into less room than an int's, a byte that says it all.
         Ok(value @ 0..=255) if is_byte_enough(level, name) && (1..4).contains(&room) => {

@@ -150,7 +150,7 @@ pub trait Host {
 }
 
 /// What the owner of a listener wants to be known wherever its connections are made. It means nothing to the stack.
-pub type ListenerNote = [u32; 8];
+pub type ListenerNote = [u32; 10];
 
 /// A listener as another shard knows it.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Options of sockets that change while they live.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub enum SocketOption {
     /// TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged (RFC 5482); `None`: until
     /// [`Config::retries`] retransmissions were in vain.
     UserTimeout(Option<Duration>),
+    /// SO_MAX_PACING_RATE of a stream: most bytes of payload a second; `None`: what windows allow.
+    MaxPacingRate(Option<NonZeroU64>),
     /// TCP_SYNCNT: how often a SYN is sent again, and a listener's SYN-ACK. Any number is taken; Linux
     /// takes 1 to 127 (`MAX_TCP_SYNCNT`).
     SynRetries(u8),
@@ -481,6 +483,9 @@ fn set_stream(
         //# connection.
         SocketOption::UserTimeout(timeout) => {
             stage.set(|tcp| tcp.user_timeout = timeout, |c| c.set_user_timeout(timeout));
+        }
+        SocketOption::MaxPacingRate(rate) => {
+            stage.set(|tcp| tcp.max_pacing_rate = rate, |c| c.set_max_pacing_rate(rate));
         }
         SocketOption::SynRetries(retries) => {
             // A listener's are SYN-ACKs (Linux's `reqsk_timer_handler`).

@@ -102,6 +102,7 @@ impl Connection {
     fn audit_timers(&self, buffers: Buffers) -> Option<&'static str> {
         let has_retransmit = self.timers.retransmit != Instant::FAR;
         let has_hold = self.timers.hold != Instant::FAR;
+        let has_pacing = self.pacing_deadline() != Instant::FAR;
         let waits = self.state.may_send() && self.unsent(buffers) > 0;
         let unacked = self.state.may_receive() && self.rcv_acked != self.rcv_nxt;
         let acks = self.owed.ack || self.timers.delayed_ack != Instant::FAR;
@@ -111,7 +112,12 @@ impl Connection {
                 "a timer runs while something is in flight",
             ),
             (
-                !waits || self.flight() > 0 || has_retransmit || has_hold || self.owed.window_probe,
+                !waits
+                    || self.flight() > 0
+                    || has_retransmit
+                    || has_hold
+                    || has_pacing
+                    || self.owed.window_probe,
                 "bytes wait for an acknowledgement or for a timer",
             ),
             (!unacked || acks, "received bytes are acknowledged, now or by a timer"),

@@ -1,6 +1,7 @@
 //! Parameters of a connection at birth.
 
 use crate::congestion::CongestionKind;
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 /// Settings of a connection. The defaults are those of Linux unless a field says otherwise.
@@ -34,6 +35,8 @@ pub struct Config {
     pub keepalive: Option<KeepAlive>,
     /// How long sent bytes may stay unacknowledged (RFC 5482); `None` leaves it to `retries`.
     pub user_timeout: Option<Duration>,
+    /// Most bytes of payload a second (SO_MAX_PACING_RATE); `None` is no bound.
+    pub max_pacing_rate: Option<NonZeroU64>,
     /// Times a SYN is sent again. 7 gives up after 4 min 15 s: RFC 9293 asks for at least three
     /// minutes (MUST-23), Linux's 6 are two.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
@@ -81,6 +84,7 @@ impl Default for Config {
             nodelay: false,
             keepalive: None,
             user_timeout: None,
+            max_pacing_rate: None,
             syn_retries: 7,
             syn_ack_retries: 5,
             retries: 15,

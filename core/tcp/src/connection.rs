@@ -3,8 +3,8 @@
 //!
 //! Budget: [`Connection`] is the largest part of what an idle connection costs, and there may be a
 //! million of them. Rarely needed parts live in boxes, which exist while they are needed:
-//! [`Watch`], the scoreboard in [`Recovery`], and [`Assembler`]. Rare figures and urgent data share
-//! a box in [`Counters`].
+//! [`Watch`], the scoreboard in [`Recovery`], and [`Assembler`]. Rare figures, urgent data and
+//! pacing share a box in [`Counters`].
 
 use crate::challenge::ChallengeLimit;
 use crate::config::{Config, MSS_DEFAULT, MSS_MIN, TIMESTAMPS_LEN, WINDOW_SCALE_MAX};
@@ -355,6 +355,9 @@ impl Connection {
     pub(crate) fn stop_timers(&mut self) {
         self.timers = Timers::new(self.timers.last_recv);
         self.watch = None;
+        if let Some(pacer) = self.counters.pacing_mut() {
+            pacer.wake = Instant::FAR;
+        }
     }
 
     /// The round trip of what ends before `end` and was sent at `now` is measured.

@@ -1,6 +1,7 @@
 //! Figures for [`Info`](crate::Info). Only the two times of the last data, `bytes_acked` and
-//! `ts_repeated` decide anything. Urgent data shares the box of the rare figures.
+//! `ts_repeated` decide anything. Urgent data and pacing share the box of the rare figures.
 
+use crate::pacer::Pacer;
 use crate::time::Instant;
 use crate::urgent_mark::Urgent;
 
@@ -37,6 +38,8 @@ pub(crate) struct RareCounters {
     send_buffer: Stopwatch,
     /// There is one only after the first urgent byte.
     urgent: Option<Urgent>,
+    /// There is one while the program bounds the rate.
+    pub(crate) pacing: Option<Pacer>,
 }
 
 /// Reason that holds the sender back. The rare ones come last.
@@ -104,6 +107,16 @@ impl Counters {
     #[inline]
     pub(crate) fn urgent(&self) -> Option<&Urgent> {
         self.rare.as_deref()?.urgent.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn pacing(&self) -> Option<&Pacer> {
+        self.rare.as_deref()?.pacing.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn pacing_mut(&mut self) -> Option<&mut Pacer> {
+        self.rare.as_deref_mut()?.pacing.as_mut()
     }
 
     #[cold]

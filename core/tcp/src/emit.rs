@@ -219,6 +219,7 @@ impl Connection {
             }
             self.counters.last_data_sent = now;
             self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
+            self.note_paced(now, transmit.len);
             self.leave_quick_acks(now);
         }
         let size = u32::from(transmit.segment_size.max(1));
@@ -281,6 +282,7 @@ impl Connection {
         // Karn: the bytes being timed may be these.
         self.stop_timing();
         self.counters.last_data_sent = now;
+        self.note_paced(now, transmit.len);
         let rare = self.counters.rare_mut();
         rare.bytes_retransmitted += u64::from(transmit.len);
         rare.retransmitted = rare.retransmitted.wrapping_add(wire);
@@ -317,8 +319,9 @@ impl Connection {
     /// `plan` said [`Plan::Nothing`](crate::Plan::Nothing) with this reason and the caller stops
     /// here.
     ///
-    /// Starts the clock of a corked segment and of the time spent limited by windows and buffers.
-    /// Without this call a cork that is never taken away holds its last short segment for ever.
+    /// Starts the clock of a corked segment, of paced bytes, and of the time spent limited by
+    /// windows and buffers. Without this call a cork that is never taken away holds its last short
+    /// segment for ever.
     pub fn on_idle(&mut self, now: Instant, idle: Idle, buffers: Buffers) {
         match idle {
             Idle::Corked if self.timers.hold == Instant::FAR => {
@@ -329,6 +332,7 @@ impl Connection {
                 self.counters.enter(now, Limit::SendBuffer);
             }
             Idle::CongestionWindow => self.counters.enter(now, Limit::Network),
+            Idle::Pacing => self.arm_pacing(now),
             _ => {}
         }
     }

@@ -200,6 +200,7 @@ impl Connection {
         if len == 0 {
             return;
         }
+        self.note_paced(now, len);
         self.fast_open.add(FastOpen::DATA_SENT);
         self.counters.last_data_sent = now;
         self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(1);
@@ -221,10 +222,12 @@ impl Connection {
         buffers: Buffers,
         max_payload: u32,
     ) -> Plan {
-        let bytes = self.plan_new(buffers, self.room(now), max_payload.max(self.segment_size()));
-        match bytes {
+        let max_payload = self.within_burst(max_payload.max(self.segment_size()));
+        let bytes = self.plan_new(buffers, self.room(now), max_payload);
+        match self.pace(now, bytes) {
             Ok(transmit) if transmit.len > 0 => Plan::Send(Transmit { fin: false, ..transmit }),
             _ if self.owed.ack => Plan::Send(self.bare(TransmitKind::Ack)),
+            Err(Idle::Pacing) => Plan::Nothing(Idle::Pacing),
             _ => Plan::Nothing(Idle::NotConnected),
         }
     }

@@ -9,6 +9,7 @@ use crate::segment::Buffers;
 use crate::state::State;
 use crate::time::Instant;
 use crate::timers::TimerKind;
+use core::num::NonZeroU64;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
@@ -114,6 +115,8 @@ pub struct Info {
     pub ce_segs_in: u32,
     /// Segments that arrived ahead of their turn.
     pub rcv_ooopack: u32,
+    /// Most bytes a second that are sent; `None`: as many as the windows allow.
+    pub max_pacing_rate: Option<NonZeroU64>,
     /// `None`: never.
     pub since_data_sent: Option<Duration>,
     /// `None`: never.
@@ -222,6 +225,7 @@ impl Connection {
             delivered: u32::try_from(delivered.div_ceil(u64::from(mss))).unwrap_or(u32::MAX),
             ce_segs_in: rare.ce_segs_in,
             rcv_ooopack: rare.out_of_order_in,
+            max_pacing_rate: self.max_pacing_rate(),
             since_data_sent: since(counters.last_data_sent),
             since_data_recv: since(counters.last_data_recv),
             since_ack_recv: self.state.is_synchronized().then(|| now.since(self.timers.last_recv)),

@@ -20,9 +20,9 @@
 //!
 //! # Reading order
 //! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its variables) → `open` →
-//! `fast_open` → `receive` → `plan` (segments that may go) → `emit` → `timeouts` → `calls` (the
-//! user's). Below `connection` are its parts, which know nothing of it: `recovery`, `congestion`,
-//! `rtt`, `ranges`, `timers`, `watch`.
+//! `fast_open` → `receive` → `plan` (segments that may go, with `pacing`) → `emit` →
+//! `timeouts` → `calls` (the user's). Below `connection` are its parts, which know nothing of it:
+//! `recovery`, `congestion`, `rtt`, `ranges`, `timers`, `watch`, `pacer`.
 //!
 //! # Example
 //! A handshake and five bytes, with nothing in between:
@@ -75,8 +75,8 @@
 //! # Not here yet, and where it goes
 //! RACK-TLP and spurious-loss undo: `recovery` (arrival times are already in [`Segment`]). PRR:
 //! `recovery`, in the step that bounds what recovery may send. ECN: [`Segment::ce`] in `receive`,
-//! ECE and CWR in `emit`. Pacing: one more reason in [`Idle`] and one more [`TimerKind`]. BBR,
-//! Vegas, HyStart++: `congestion`.
+//! ECE and CWR in `emit`. Pacing by a model of the path: `pacing`, whose rate is the program's.
+//! BBR, Vegas, HyStart++: `congestion`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -95,6 +95,8 @@ mod half_open;
 mod info;
 pub mod isn;
 mod open;
+mod pacer;
+mod pacing;
 mod plan;
 mod ranges;
 mod receive;

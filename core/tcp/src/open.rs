@@ -55,6 +55,7 @@ impl Connection {
             watch.set_keepalive(config.keepalive);
             watch.set_user_timeout(config.user_timeout);
         });
+        connection.set_max_pacing_rate(config.max_pacing_rate);
         connection
     }
 

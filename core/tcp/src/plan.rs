@@ -30,6 +30,9 @@ pub enum Idle {
     Nagle,
     /// A short segment waits because the program said that more will come.
     Corked,
+    /// The next bytes are for later by
+    /// [`Config::max_pacing_rate`](crate::Config::max_pacing_rate).
+    Pacing,
     /// The handshake is under way, or the connection is closed.
     NotConnected,
 }
@@ -138,7 +141,8 @@ impl Connection {
             return None;
         }
         let max_payload = max_payload.max(self.segment_size());
-        self.plan_new(buffers, self.room(now), max_payload).ok()
+        let max_payload = self.within_burst(max_payload);
+        self.pace(now, self.plan_new(buffers, self.room(now), max_payload)).ok()
     }
 
     /// Segments without bytes, when there is no segment with bytes to carry the same news.
@@ -157,8 +161,7 @@ impl Connection {
         Transmit { kind, seq: self.snd_nxt, len: 0, segment_size: 0, fin: false, push: false }
     }
 
-    /// Retransmissions first, then new bytes, then the last resort of a recovery (RFC 6675 §4,
-    /// NextSeg rule 4).
+    /// Bytes or a FIN that windows and the rate allow.
     fn plan_bytes(
         &self,
         now: Instant,
@@ -168,6 +171,18 @@ impl Connection {
         if !self.state.may_send() {
             return Err(Idle::NoData);
         }
+        let max_payload = self.within_burst(max_payload);
+        self.pace(now, self.plan_in_windows(now, buffers, max_payload))
+    }
+
+    /// Retransmissions first, then new bytes, then the last resort of a recovery (RFC 6675 §4,
+    /// NextSeg rule 4).
+    fn plan_in_windows(
+        &self,
+        now: Instant,
+        buffers: Buffers,
+        max_payload: u32,
+    ) -> Result<Transmit, Idle> {
         let room = self.room(now);
         if let Some(transmit) = self.plan_retransmit(room, max_payload) {
             return Ok(transmit);

@@ -24,6 +24,10 @@ impl Connection {
                 earliest = timer;
             }
         }
+        let pacing = self.pacing_deadline();
+        if pacing < earliest.0 {
+            earliest = (pacing, TimerKind::Pacing);
+        }
         if let Some(watch) = &self.watch {
             for timer in [
                 (watch.keepalive, TimerKind::KeepAlive),
@@ -46,6 +50,9 @@ impl Connection {
             self.owed.ack = true;
             // No answer came in time to carry it.
             self.when_read = WhenRead::Nothing;
+        }
+        if self.pacing_deadline() <= due {
+            self.fire_pacing();
         }
         let held = self.timers.hold <= due;
         if held && self.state != State::FinWait2 {

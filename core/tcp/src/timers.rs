@@ -1,11 +1,12 @@
 //! The deadlines of a connection, but for those of keepalive and user timeout, which are in
-//! `watch`. `timeouts` says what is done when one comes.
+//! `watch`, and that of `pacer`. `timeouts` says what is done when one comes.
 
 use crate::config::QUICK_ACKS;
 use crate::time::Instant;
 
 /// Deadlines, and what they count. [`Instant::FAR`] is off. Deadlines of keepalive and the user
-/// timeout are in [`Watch`](crate::watch::Watch).
+/// timeout are in [`Watch`](crate::watch::Watch), that of pacing is in
+/// [`Pacer`](crate::pacer::Pacer).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timers {
     /// Deadline of retransmission, or with `persisting` of the next window probe. The two never run
@@ -64,4 +65,6 @@ pub enum TimerKind {
     FinWait2,
     /// A corked short segment goes after all.
     Cork,
+    /// The rate of sending allows the next bytes.
+    Pacing,
 }

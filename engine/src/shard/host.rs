@@ -26,7 +26,7 @@ use crate::shard::linux::state;
 use crate::shard::option_bits::has_bit;
 use crate::shard::place::Place;
 use crate::shard::slots::{
-    self, AF_INET6, Child, Holders, Rare, Slots, inherit, present, present_on,
+    self, AF_INET6, Child, Holders, Rare, Slots, UNPACED, inherit, present, present_on,
 };
 
 /// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
@@ -240,7 +240,7 @@ impl Host {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Option<u32> {
-        let Parent { family, rcvbuf, sndbuf, window_clamp, device, .. } = *parent;
+        let Parent { family, rcvbuf, sndbuf, window_clamp, device, max_pacing_rate, .. } = *parent;
         let slot = self.slots.allocate(Kind::Stream, family, 6)?;
         inherit(self.slots.shared(slot), self.slots.shared(parent.slot));
         let shared = self.slots.shared(slot);
@@ -250,10 +250,11 @@ impl Host {
         let entry = self.slots.get_mut(slot)?;
         entry.id = Some(child);
         entry.holders = Holders::Unclaimed(parent.slot, parent.generation);
-        if (rcvbuf, sndbuf, window_clamp, device) != (0, 0, 0, 0) {
+        let set = (rcvbuf, sndbuf, window_clamp, device) != (0, 0, 0, 0);
+        if set || max_pacing_rate != UNPACED {
             entry.set_rare(|rare| {
                 (rare.rcvbuf, rare.sndbuf, rare.device) = (rcvbuf, sndbuf, device);
-                rare.window_clamp = window_clamp;
+                (rare.window_clamp, rare.max_pacing_rate) = (window_clamp, max_pacing_rate);
             });
         }
         self.slots.set_flags(slot, flags::CONNECTED | flags::BOUND, 0);
@@ -396,11 +397,13 @@ pub(crate) struct Parent {
     pub window_clamp: u32,
     pub device: u32,
     pub defer_accept_s: u32,
+    pub max_pacing_rate: u64,
 }
 
 impl Parent {
     pub fn of_entry(slot: u32, entry: &slots::Entry) -> Self {
         let Rare { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *entry.rare();
+        let max_pacing_rate = entry.rare().max_pacing_rate;
         let backlog = entry.owned.as_deref().map_or(0, |owned| owned.backlog);
         let (generation, family) = (entry.generation, entry.family);
         Self {
@@ -413,6 +416,7 @@ impl Parent {
             window_clamp,
             device,
             defer_accept_s,
+            max_pacing_rate,
         }
     }
 
@@ -420,12 +424,34 @@ impl Parent {
     pub fn note(&self) -> ListenerNote {
         let Self { slot: _, generation, family, backlog, .. } = *self;
         let Self { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *self;
-        [generation, family, backlog, rcvbuf, sndbuf, window_clamp, device, defer_accept_s]
+        let (rate, rate_high) = (self.max_pacing_rate as u32, (self.max_pacing_rate >> 32) as u32);
+        [
+            generation,
+            family,
+            backlog,
+            rcvbuf,
+            sndbuf,
+            window_clamp,
+            device,
+            defer_accept_s,
+            rate,
+            rate_high,
+        ]
     }
 
     fn of(listener: &Elsewhere) -> Self {
-        let [generation, family, backlog, rcvbuf, sndbuf, window_clamp, device, defer_accept_s] =
-            listener.note;
+        let [
+            generation,
+            family,
+            backlog,
+            rcvbuf,
+            sndbuf,
+            window_clamp,
+            device,
+            defer_accept_s,
+            rate,
+            rate_high,
+        ] = listener.note;
         Self {
             slot: listener.user,
             generation,
@@ -436,6 +462,7 @@ impl Parent {
             window_clamp,
             device,
             defer_accept_s,
+            max_pacing_rate: u64::from(rate_high) << 32 | u64::from(rate),
         }
     }
 }

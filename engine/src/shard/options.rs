@@ -1,7 +1,7 @@
 //! Socket options that matter to the stack. Options that only the program needs stay in its slot.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU64};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::shard::asked::BACKLOG_MAX;
 use crate::shard::host::fixed_or;
 use crate::shard::linux::{congestion_name, state, state_number};
 use crate::shard::option_bits::{bind_options, has_bit};
-use crate::shard::slots::{AF_INET, AF_INET6, Entry, Rare};
+use crate::shard::slots::{AF_INET, AF_INET6, Entry, Rare, UNPACED};
 use crate::shard::tcp_info::{Beside, tcp_info};
 
 /// Levels and options as Linux numbers them.
@@ -30,6 +30,7 @@ mod number {
     pub(super) const SO_ATTACH_FILTER: u32 = 26;
     pub(super) const SO_DETACH_FILTER: u32 = 27;
     pub(super) const SO_LOCK_FILTER: u32 = 44;
+    pub(super) const SO_MAX_PACING_RATE: u32 = 47;
     pub(super) const SO_BINDTOIFINDEX: u32 = 62;
     pub(super) const SOL_TCP: u32 = 6;
     pub(super) const SOL_IPV6: u32 = 41;
@@ -198,6 +199,7 @@ impl Shard {
             let rare = entry.rare();
             (rare.syn_retries, rare.linger2_s, rare.mss_max)
         });
+        let rate = entry.map_or(UNPACED, |entry| entry.rare().max_pacing_rate);
         let hops_min = entry.map_or((0, 0), |entry| (entry.rare().min_ttl, entry.rare().min_hops));
         for (what, value) in words {
             if value != 0 {
@@ -207,6 +209,9 @@ impl Shard {
         if hops_min != (0, 0) {
             self.set(now, slot, setting::MIN_TTL, hops_min.0.into());
             self.set(now, slot, setting::MIN_HOPS, hops_min.1.into());
+        }
+        if rate != UNPACED {
+            self.set_max_pacing_rate(slot, rate);
         }
         if kept.0 != 0 {
             self.set(now, slot, setting::SYNCNT, kept.0.into());
@@ -298,6 +303,20 @@ impl Shard {
         }
     }
 
+    /// SO_MAX_PACING_RATE. Datagrams have a rate too, as on Linux, where only the fq qdisc looks at
+    /// that. As in `tcp_update_skb_after_send`, 0 is no bound.
+    fn set_max_pacing_rate(&mut self, slot: u32, rate: u64) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        entry.set_rare(|rare| rare.max_pacing_rate = rate);
+        let id = entry.id;
+        self.renote(slot);
+        if let Some(id) = id {
+            let bound = NonZeroU64::new(rate).filter(|rate| rate.get() != UNPACED);
+            // Datagram sockets have no such option in the stack.
+            let _ = self.stack.set_option(id, SocketOption::MaxPacingRate(bound));
+        }
+    }
+
     /// getsockopt(2) of options whose value the program's side does not have.
     pub(crate) fn get_option(
         &mut self,
@@ -364,6 +383,11 @@ impl Shard {
             (SOL_SOCKET, SO_LOCK_FILTER) => {
                 put(&mut reply, &u32::from(self.is_filter_locked(slot)).to_ne_bytes());
             }
+            (SOL_SOCKET, SO_MAX_PACING_RATE) => {
+                let entry = self.host.slots.get(slot);
+                let rate = entry.map_or(UNPACED, |entry| entry.rare().max_pacing_rate);
+                put(&mut reply, &rate.to_ne_bytes());
+            }
             (SOL_SOCKET, SO_BINDTOIFINDEX) => {
                 let index = self.host.slots.get(slot).map_or(0, |entry| entry.rare().device);
                 put(&mut reply, &index.to_ne_bytes());
@@ -399,8 +423,12 @@ impl Shard {
         request: &Request,
     ) -> Result<(), Errno> {
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EINVAL))?;
-        let id = entry.id.ok_or(Errno(EINVAL))?;
         let data = request.payload();
+        if (request.a, request.b) == (SOL_SOCKET, SO_MAX_PACING_RATE) {
+            self.set_max_pacing_rate(slot, u64::from_ne_bytes(array(data, 0)?));
+            return Ok(());
+        }
+        let id = entry.id.ok_or(Errno(EINVAL))?;
         match (request.a, request.b) {
             (SOL_TCP, TCP_CONGESTION) => {
                 let kind = congestion(data)?;

@@ -54,6 +54,9 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Option<Entry>>() <= 72);
 
+/// SO_MAX_PACING_RATE of a socket without a bound, as Linux has it.
+pub(crate) const UNPACED: u64 = u64::MAX;
+
 /// Options that were set, and states that a socket is in for a while. Most sockets have none of it,
 /// and no box for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub(crate) struct Rare {
     pub free_bind: bool,
     /// IP_LOCAL_PORT_RANGE: first and last port to be chosen; 0: no bound.
     pub local_ports: (u16, u16),
+    /// SO_MAX_PACING_RATE; [`UNPACED`]: no bound.
+    pub max_pacing_rate: u64,
     /// TCP_SYNCNT; 0: never set.
     pub syn_retries: u8,
     /// IP_MINTTL and IPV6_MINHOPCOUNT.
@@ -108,6 +113,7 @@ static ORDINARY: Rare = Rare {
     window_clamp: 0,
     free_bind: false,
     local_ports: (0, 0),
+    max_pacing_rate: UNPACED,
     syn_retries: 0,
     min_ttl: 0,
     min_hops: 0,

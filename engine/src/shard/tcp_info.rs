@@ -1,5 +1,6 @@
 //! `struct tcp_info` of Linux, up to and including `tcpi_rehash`.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use towpath_tcp::Info;
@@ -74,9 +75,11 @@ impl Layout {
     }
 
     fn figures(&mut self, info: &Info) {
-        // No pacing: the largest rate is Linux's word for "no limit".
-        self.long(104, u64::MAX);
-        self.long(112, u64::MAX);
+        // The largest rate is Linux's word for "no limit". Nothing but the program bounds the rate,
+        // so that the one in use is the one that was set.
+        let rate = info.max_pacing_rate.map_or(u64::MAX, NonZeroU64::get);
+        self.long(104, rate);
+        self.long(112, rate);
         self.long(120, info.bytes_acked);
         self.long(128, info.bytes_received);
         self.word(136, info.segs_out);

@@ -136,8 +136,12 @@ const fn refused(errno: i32) -> Effect {
 }
 
 const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.1. Not measured and 0: \
-    tcpi_delivery_rate, tcpi_delivered_ce, tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen. There is \
-    no pacing: both pacing rates are the largest number";
+    tcpi_delivery_rate, tcpi_delivered_ce, tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen. Nothing \
+    but SO_MAX_PACING_RATE paces: both pacing rates are that, or the largest number";
+
+const PACING_NOTE: &str = "4 or 8 bytes by the length. Of TCP it holds for payload, from the \
+    first byte on (Linux: after ten segments), in bursts of 1 ms or two segments; 0 and the largest \
+    number are no bound. Of datagrams it is remembered only, as on Linux without the fq qdisc";
 
 const FILTER_NOTE: &str = "of UDP and \"ping\" sockets; of TCP: ENOPROTOOPT. Classic BPF as \
     Linux checks and runs it, with SKF_NET_OFF, SKF_LL_OFF and the SKF_AD_ words, but for \
@@ -289,7 +293,7 @@ pub const OPTIONS: &[SocketOption] = &[
         Effect::Only { value: 0, otherwise: libc::EPERM },
         "needs a privilege on Linux",
     ),
-    opt(SOCKET, libc::SO_MAX_PACING_RATE, "SO_MAX_PACING_RATE", only(-1), "no limit"),
+    opt(SOCKET, libc::SO_MAX_PACING_RATE, "SO_MAX_PACING_RATE", Special, PACING_NOTE),
     opt(SOCKET, libc::SO_INCOMING_CPU, "SO_INCOMING_CPU", only(-1), ""),
     opt(SOCKET, 56, "SO_INCOMING_NAPI_ID", only(0), ""),
     opt(SOCKET, 57, "SO_COOKIE", Special, "read only"),

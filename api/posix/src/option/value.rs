@@ -165,7 +165,7 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
             }
             name
         }
-        SO_BINDTOIFINDEX => engine_get(handle, libc::SOL_SOCKET, name)?,
+        SO_BINDTOIFINDEX | libc::SO_MAX_PACING_RATE => engine_get(handle, libc::SOL_SOCKET, name)?,
         libc::SO_ACCEPTCONN => int(i32::from(handle.kind() == Kind::Listener)),
         libc::SO_MARK => int(0),
         libc::SO_PROTOCOL => int(slot.protocol.load(Relaxed) as i32),
@@ -343,8 +343,22 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
             check_device_change(handle)?;
             engine_set(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX, bytes)
         }
+        libc::SO_MAX_PACING_RATE => set_max_pacing_rate(handle, bytes),
         _ => fail(libc::ENOPROTOOPT),
     }
+}
+
+/// Bytes a second: a long where there is room for one, else an unsigned int whose largest value is
+/// no bound.
+fn set_max_pacing_rate(handle: &Handle, bytes: &[u8]) -> Result<()> {
+    let rate = match *bytes {
+        [a, b, c, d, e, f, g, h, ..] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => match int_of(libc::SOL_SOCKET, bytes)? as u32 {
+            u32::MAX => u64::MAX,
+            rate => u64::from(rate),
+        },
+    };
+    engine_set(handle, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate.to_ne_bytes())
 }
 
 /// sock_bindtoindex: without CAP_NET_RAW a socket that is bound to a device stays so.

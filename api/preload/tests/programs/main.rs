@@ -27,6 +27,7 @@ mod looking;
 mod marks;
 mod netlink;
 mod numbers;
+mod pacing;
 mod polling;
 mod ports;
 mod processes;
@@ -68,6 +69,7 @@ fn main() -> std::process::ExitCode {
         filters::CASES,
         trains::CASES,
         local_ports::CASES,
+        pacing::CASES,
     ]
     .concat();
     harness::main(&cases, TOWPATHS_OWN)
@@ -85,6 +87,10 @@ const TOWPATHS_OWN: &[Own] = &[
     ("streams_have_no_filters", "the kernel runs a filter on segments of a stream as well"),
     ("forked_without_us", "sockets work in a child that is made without libc"),
     ("no_io_uring", "there is io_uring"),
+    (
+        "a_rate_that_is_taken_away_lets_bytes_go",
+        "a burst's wait is not shortened, nor is the rate in use forgotten before the next ACK",
+    ),
     ("the_kernel_has_nothing_to_read", KERNELS_SOCKET),
     ("a_raw_read_does_not_change_who_it_is", KERNELS_SOCKET),
     ("a_connection_by_number", KERNELS_SOCKET),

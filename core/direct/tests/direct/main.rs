@@ -2,4 +2,5 @@
 
 mod any_address;
 mod node;
+mod pacing;
 mod world;

@@ -283,7 +283,7 @@ fn a_shard_that_sleeps_is_woken_when_it_has_much_to_learn() {
     w.node(listener).stack.listen(listener.id, 1).expect("listen");
     let mut changes = 1;
     while turn(w, 0, 0) == 0 {
-        w.node(listener).stack.set_note(listener.id, [changes; 8]);
+        w.node(listener).stack.set_note(listener.id, [changes; 10]);
         changes += 1;
     }
     assert_eq!(changes, CHANGES_UNSEEN_MAX);

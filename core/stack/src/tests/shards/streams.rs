@@ -143,7 +143,7 @@ fn children_wait_until_their_owner_offers_them() {
     for_each_count(|w| {
         w.sides[1].iter_mut().for_each(|node| node.host.keeps = Some(Vec::new()));
         let listener = w.listen(1, "10.0.0.2:80", 10);
-        w.node(listener).stack.set_note(listener.id, [7; 8]);
+        w.node(listener).stack.set_note(listener.id, [7; 10]);
         let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(500);
         let now = w.now();
@@ -155,7 +155,7 @@ fn children_wait_until_their_owner_offers_them() {
         for shard in 0..w.count() {
             let children = w.sides[1][shard].host.keeps.take();
             for (n, (to, child, tag)) in children.into_iter().flatten().enumerate() {
-                assert_eq!((to.user, to.note), (listener.user, [7; 8]));
+                assert_eq!((to.user, to.note), (listener.user, [7; 10]));
                 kept += 1;
                 if n % 3 == 2 {
                     // It ends while it waits.

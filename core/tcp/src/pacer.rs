@@ -1,0 +1,108 @@
+//! The rate of a connection whose program bounds it, and when it allows the next bytes. `pacing`
+//! applies it.
+
+use crate::time::Instant;
+use core::num::NonZeroU64;
+
+/// A burst is the bytes of 2⁻¹⁰ s: Linux's `sk_pacing_shift`.
+const BURST_SHIFT: u32 = 10;
+/// Least segments of a burst, so that a peer that acknowledges every second one has no reason to
+/// wait: Linux's `tcp_min_tso_segs`.
+const BURST_SEGMENTS_MIN: u32 = 2;
+/// Least time that a sender who is late may catch up with: timers fire at the end of a tick, and
+/// turns take time. Half of the burst's time is the most, as in `tcp_update_skb_after_send`.
+const CREDIT_NS: u64 = 1_000_000;
+const NANOS_PER_SEC: u64 = 1_000_000_000;
+
+/// The rate of a connection that has one, and when it allows the next bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pacer {
+    /// Bytes of payload a second.
+    pub(crate) rate: NonZeroU64,
+    pub(crate) next: Instant,
+    /// Deadline of the timer: `next` while bytes wait for it, else [`Instant::FAR`].
+    pub(crate) wake: Instant,
+    /// Bytes sent last, for which `next` waits.
+    last: u32,
+}
+
+impl Pacer {
+    pub(crate) fn new(rate: NonZeroU64) -> Pacer {
+        Pacer { rate, next: Instant::ZERO, wake: Instant::FAR, last: 0 }
+    }
+
+    fn time_of(&self, bytes: u32) -> u64 {
+        u64::from(bytes) * NANOS_PER_SEC / self.rate
+    }
+
+    /// Bytes that go at once (as `tcp_tso_autosize`).
+    pub(crate) fn burst(&self, mss: u32) -> u32 {
+        let bytes = u32::try_from(self.rate.get() >> BURST_SHIFT).unwrap_or(u32::MAX);
+        bytes.max(BURST_SEGMENTS_MIN * mss)
+    }
+
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32) {
+        let took = self.time_of(bytes);
+        let earliest = Instant(now.0.saturating_sub(CREDIT_NS.max(took / 2)));
+        self.next = Instant(self.next.max(earliest).0.saturating_add(took));
+        self.last = bytes;
+        self.wake = Instant::FAR;
+    }
+
+    /// The wait that is under way gets shorter with a higher rate. With a lower rate the bytes
+    /// sent already cost what they did.
+    pub(crate) fn set_rate(&mut self, rate: NonZeroU64) {
+        let before = self.time_of(self.last);
+        self.rate = rate;
+        let less = before.saturating_sub(self.time_of(self.last));
+        self.next = Instant(self.next.0.saturating_sub(less));
+        self.last = if less > 0 { self.last } else { 0 };
+        self.wake = Instant::FAR;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pacer(rate: u64) -> Pacer {
+        Pacer::new(NonZeroU64::new(rate).expect("not zero"))
+    }
+
+    #[test]
+    fn a_burst_is_a_millisecond_and_two_segments_at_least() {
+        for (rate, burst) in [(1, 2896), (1 << 20, 2896), (1 << 24, 1 << 14), (u64::MAX, u32::MAX)]
+        {
+            assert_eq!(pacer(rate).burst(1448), burst, "{rate} bytes a second");
+        }
+    }
+
+    #[test]
+    fn a_late_sender_catches_up_by_half_a_burst() {
+        let mut pacer = pacer(1_000_000);
+        let start = Instant(NANOS_PER_SEC);
+        pacer.on_sent(start, 3000);
+        // A burst after a silence was allowed before.
+        assert_eq!(pacer.next, Instant(start.0 + 1_500_000));
+        // A millisecond late, which is made good.
+        pacer.on_sent(Instant(start.0 + 2_500_000), 3000);
+        assert_eq!(pacer.next, Instant(start.0 + 4_500_000));
+        pacer.on_sent(start.after_millis(100), 3000);
+        assert_eq!(pacer.next, Instant(start.0 + 101_500_000));
+    }
+
+    #[test]
+    fn a_higher_rate_shortens_the_wait() {
+        let mut pacer = pacer(1000);
+        let start = Instant(10 * NANOS_PER_SEC);
+        pacer.on_sent(start, 3000);
+        assert_eq!(pacer.next, start.after_millis(1500));
+        pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
+        let next = pacer.next;
+        assert!(next < start, "{next:?}");
+        // A lower one leaves it, and what follows it cannot shorten the same wait twice.
+        pacer.set_rate(NonZeroU64::new(10).expect("not zero"));
+        pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
+        assert_eq!(pacer.next, next);
+    }
+}
