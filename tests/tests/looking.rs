@@ -1,6 +1,6 @@
 //! Programs that look at the network see the stack: netstat, ss, ip and psutil.
 
-use towpath_tests::{Mode, Namespace, Scratch, is_inline, run};
+use towpath_tests::{Mode, Namespace, Scratch, run};
 
 /// A listener, a connection to it and a UDP socket; then a script for `sh`, with the ports as $L,
 /// $C and $U.

@@ -13,6 +13,7 @@
 mod arguments;
 mod asleep;
 mod cancel;
+mod copies;
 mod descriptors;
 mod ending;
 mod files;
@@ -30,6 +31,7 @@ mod numbers;
 mod polling;
 mod ports;
 mod processes;
+mod processors;
 mod queues;
 mod reuse;
 mod signals;
@@ -68,6 +70,8 @@ fn main() -> std::process::ExitCode {
         filters::CASES,
         trains::CASES,
         local_ports::CASES,
+        copies::CASES,
+        processors::CASES,
     ]
     .concat();
     harness::main(&cases, TOWPATHS_OWN)
@@ -94,7 +98,7 @@ const TOWPATHS_OWN: &[Own] = &[
     #[cfg(not(debug_assertions))]
     ("a_thread_that_ends_anywhere_leaves_no_lock", "there are no locks of ours"),
     ("options", "TCP_CONGESTION is what the machine's administrator chose"),
-    ("option_refusals", "there is SO_ZEROCOPY"),
+    ("option_refusals", "root can set SO_MARK"),
     ("netlink_shows_the_stack", "the machine has other interfaces"),
     ("netlink_is_a_socket_like_others", "whoever may connect to a group may connect to process 1"),
     ("netlink_changes_nothing", "root can add addresses"),

@@ -348,6 +348,8 @@ pub mod option_bit {
     pub const RXQ_OVFL: u32 = 1 << 22;
     /// UDP_GRO.
     pub const UDP_GRO: u32 = 1 << 23;
+    /// SO_ZEROCOPY.
+    pub const ZERO_COPY: u32 = 1 << 24;
     /// IPV6_MTU is set: datagrams may be too long that every link takes.
     pub const FRAGMENT_SIZE: u32 = 1 << 25;
     /// IPV6_MTU_DISCOVER refuses datagrams that are too long, as [`REFUSE_LONG`].
