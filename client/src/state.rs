@@ -36,7 +36,7 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
     use ready::{ERR, HUP, IN, OUT, PRI, RDHUP};
     let seen = slot.flags.load(Acquire);
     let mut mask = 0;
-    if slot.error.load(Acquire) != 0 {
+    if slot.error.load(Acquire) != 0 || seen & flags::ERRORS != 0 {
         mask |= ERR;
     }
     if seen & flags::CONNECTING != 0 {

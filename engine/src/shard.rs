@@ -27,6 +27,7 @@ pub(crate) mod options;
 mod orders;
 pub(crate) mod place;
 pub(crate) mod portions;
+pub(crate) mod processor;
 mod reuse;
 mod rounds;
 mod show;

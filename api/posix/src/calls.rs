@@ -59,12 +59,13 @@ pub const CALLS: &[Call] = &[
     works("read write readv writev", ""),
     works(
         "recv recvfrom recvmsg recvmmsg",
-        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, MSG_ERRQUEUE (datagrams). MSG_OOB on TCP, with the mark at which reads stop; EOPNOTSUPP on ping sockets, ignored with UDP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, SO_RXQ_OVFL, IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
+        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, MSG_ERRQUEUE. MSG_OOB on TCP, with the mark at which reads stop; EOPNOTSUPP on ping sockets, ignored with UDP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, SO_RXQ_OVFL, IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
     ),
     works(
         "send sendto sendmsg sendmmsg",
         "MSG_DONTWAIT, MSG_MORE (TCP, UDP), MSG_FASTOPEN (TCP), MSG_NOSIGNAL; otherwise SIGPIPE as \
-         on Linux. MSG_OOB (TCP; ignored with UDP over IPv6, otherwise EOPNOTSUPP). Control \
+         on Linux. MSG_ZEROCOPY (TCP, UDP) copies all the same. \
+         MSG_OOB (TCP; ignored with UDP over IPv6, otherwise EOPNOTSUPP). Control \
          messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, \
          UDP_SEGMENT; other ones of these levels and SOL_SOCKET: EINVAL",
     ),
@@ -240,8 +241,8 @@ netstat has TWRecycled, InOctets and OutOctets alone. The inode of a socket is w
 fstat say of it in its process, and what readlink and stat say of /proc/PID/fd of another process
 of the run: `ss -p`, `netstat -p`, `lsof -i` and psutil name the processes. Of the other process
 its memory is read for that (/proc/PID/mem), as a user who may trace it: where
-kernel.yama.ptrace_scope forbids it, no process is named, nor is PROGRAM with `--inline`
-(`towpath ss -p` names both). In another network namespace the files are the kernel's.
+kernel.yama.ptrace_scope forbids it, no process is named
+(`towpath ss -p` names them). In another network namespace the files are the kernel's.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the

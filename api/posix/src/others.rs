@@ -12,6 +12,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::mem::offset_of;
 
+use towpath_client::Socket;
 use towpath_client::descriptors::{self, Descriptors};
 use towpath_client::syscall::{self, syscall};
 use towpath_shm::layout::{ChannelHeader, MAGIC};
@@ -22,35 +23,44 @@ use crate::{Errno, Posix, Result};
 /// The socket behind a descriptor of another process. None: it is not a socket of this run, or
 /// the memory of its process cannot be read.
 pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
-    let blank = posix.client().ok()?.blank().get();
+    let client = posix.client().ok()?;
+    let blank = client.blank().get();
     let blank = identity::stat_of(blank, c"", libc::AT_EMPTY_PATH)?;
     let path = Path::new(format_args!("/proc/{pid}/fd/{fd}"));
     let there = identity::stat_of(libc::AT_FDCWD, path.as_c_str(), 0)?;
     if (there.st_dev, there.st_ino) != (blank.st_dev, blank.st_ino) {
         return None;
     }
-    let at = channel_of(pid)?;
     let memory = File::open(format_args!("/proc/{pid}/mem")).ok()?;
-    let magic = memory.word(at + offset_of!(ChannelHeader, magic) as u64)?;
-    let table = memory.word(at + offset_of!(ChannelHeader, descriptors) as u64)?;
     let place = u64::try_from(fd).ok()?.checked_mul(8).filter(|_| descriptors::fits(fd))?;
-    // A table at 0 is of a process that has not been let in yet.
-    let known = magic == MAGIC && table != 0;
-    let word = memory.word(table.checked_add(place).filter(|_| known)?)?;
-    Identity::new(posix, Descriptors::socket_of(word)?)
-}
-
-/// Address at which a process has the header of a channel. A child of fork has that of its parent
-/// as well, in which the same address of a table stands.
-fn channel_of(pid: u32) -> Option<u64> {
     let mut found = None;
-    each_mapping(format_args!("/proc/{pid}/maps"), |mapping| {
-        if mapping.is_channel && mapping.offset == 0 {
-            found = Some(mapping.start);
-        }
+    each_channel(pid, |at| {
+        let socket = word_at(&memory, at, place).and_then(Descriptors::socket_of);
+        // A word that stands in no table names no socket that there is.
+        let there_is = |socket: &Socket| client.slot(*socket).is_some();
+        found = socket.filter(there_is).and_then(|socket| Identity::new(posix, socket));
         found.is_some()
     })?;
     found
+}
+
+/// The word at a place of the table that a channel's header names.
+fn word_at(memory: &File, channel: u64, place: u64) -> Option<u64> {
+    let magic = memory.word(channel + offset_of!(ChannelHeader, magic) as u64)?;
+    let table = memory.word(channel + offset_of!(ChannelHeader, descriptors) as u64)?;
+    // A table at 0 is of a process that has not been let in yet.
+    let known = magic == MAGIC && table != 0;
+    memory.word(table.checked_add(place).filter(|_| known)?)
+}
+
+/// Calls `see` with the addresses at which a process has headers of channels, until it says that it
+/// has seen enough. A child of fork has the header of its parent as well, in which the same address
+/// of a table stands. A process with the engine (`--inline`) has those of all programs, whose
+/// addresses are nothing in its own memory.
+fn each_channel(pid: u32, mut see: impl FnMut(u64) -> bool) -> Option<()> {
+    each_mapping(format_args!("/proc/{pid}/maps"), |mapping| {
+        mapping.is_channel && mapping.offset == 0 && see(mapping.start)
+    })
 }
 
 /// A line of /proc/PID/maps.
@@ -194,8 +204,13 @@ mod tests {
     #[test]
     fn words_of_a_process_are_read() {
         let pid = std::process::id();
-        assert_eq!(channel_of(pid), None);
-        assert_eq!(channel_of(0), None);
+        let mut channels = 0;
+        let count = |_| {
+            channels += 1;
+            false
+        };
+        assert_eq!((each_channel(pid, count), channels), (Some(()), 0));
+        assert_eq!(each_channel(0, |_| true), None);
         let word = 0x1234_5678_9abc_def0_u64;
         let memory = File::open(format_args!("/proc/{pid}/mem")).unwrap();
         assert_eq!(memory.word((&raw const word) as u64), Some(word));

@@ -1,9 +1,9 @@
-//! The error queue of a datagram socket: what recvmsg(2) gives with MSG_ERRQUEUE.
+//! The error queue of a socket: what recvmsg(2) gives with MSG_ERRQUEUE.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::Buffer;
-use towpath_shm::control::{LOCAL_REPORT, Reply, STAMP_REPORT, call};
+use towpath_shm::control::{COPIED_REPORT, LOCAL_REPORT, Reply, STAMP_REPORT, call};
 use towpath_shm::layout::{DatagramHeader, RawAddr};
 
 use crate::errno::fail;
@@ -17,6 +17,9 @@ const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
 /// SO_EE_ORIGIN_TIMESTAMPING.
 const ORIGIN_TIMESTAMPING: u8 = 4;
+/// SO_EE_ORIGIN_ZEROCOPY and SO_EE_CODE_ZEROCOPY_COPIED.
+const ORIGIN_ZERO_COPY: u8 = 5;
+const CODE_COPIED: u8 = 1;
 /// Bytes of the reporter's address at the front of the engine's answer, and of its scope id behind
 /// it.
 const REPORTER: usize = 16;
@@ -35,6 +38,8 @@ pub struct Report {
     is_local: bool,
     /// It tells when a datagram was sent, in Unix time; `info` is the datagram's number then.
     pub sent_ns: Option<u64>,
+    /// Sends with MSG_ZEROCOPY from number `info` to this one are done.
+    copied_to: Option<u32>,
     from: [u8; REPORTER],
     /// Scope id of `from`.
     scope: u32,
@@ -45,12 +50,11 @@ pub struct Report {
 /// # Safety
 /// The buffers must be valid for writes.
 pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
-    if handle.is_tcp() {
-        return fail(libc::EAGAIN);
-    }
     let reply = handle.call(call::ERROR_QUEUE, |_| {})?;
-    if reply.b == STAMP_REPORT {
-        return sent(handle, &reply);
+    match reply.b {
+        STAMP_REPORT => return sent(handle, &reply),
+        COPIED_REPORT => return Ok(copied(handle, &reply)),
+        _ => {}
     }
     let Some((from, payload)) = reply.payload().split_first_chunk::<REPORTER>() else {
         return fail(libc::EAGAIN);
@@ -63,8 +67,18 @@ pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
     let [code, kind, ..] = reply.b.to_le_bytes();
     let is_local = reply.b == LOCAL_REPORT;
     let (errno, info) = (reply.a, reply.slot);
-    let report =
-        Report { errno, kind, code, info, is_v4, is_local, sent_ns: None, from: *from, scope };
+    let report = Report {
+        errno,
+        kind,
+        code,
+        info,
+        is_v4,
+        is_local,
+        sent_ns: None,
+        copied_to: None,
+        from: *from,
+        scope,
+    };
     let mut len = 0;
     for buffer in buffers {
         let part = &payload[len..];
@@ -82,27 +96,47 @@ pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
 /// When a datagram was sent. The packet does not come with it (SOF_TIMESTAMPING_OPT_TSONLY).
 fn sent(handle: &Handle, reply: &Reply) -> Result<Arrival> {
     let Some(&time) = reply.payload().first_chunk::<8>() else { return fail(libc::EAGAIN) };
-    let report = Report {
+    let sent_ns = Some(u64::from_ne_bytes(time));
+    Ok(about_sends(Report {
         errno: libc::ENOMSG as u32,
-        kind: 0,
-        code: 0,
-        info: reply.slot,
-        is_v4: handle.slot.family.load(Relaxed) == address::INET,
-        is_local: true,
-        sent_ns: Some(u64::from_ne_bytes(time)),
-        from: [0; REPORTER],
-        scope: 0,
-    };
-    let flags = libc::MSG_ERRQUEUE;
-    Ok(Arrival { len: 0, header: None, flags, report: Some(report) })
+        sent_ns,
+        ..Report::without_packet(handle, reply.slot)
+    }))
+}
+
+/// Sends with MSG_ZEROCOPY whose memory may be used again.
+fn copied(handle: &Handle, reply: &Reply) -> Arrival {
+    let copied_to = Some(reply.a);
+    let about = Report::without_packet(handle, reply.slot);
+    about_sends(Report { code: CODE_COPIED, copied_to, ..about })
+}
+
+fn about_sends(report: Report) -> Arrival {
+    Arrival { len: 0, header: None, flags: libc::MSG_ERRQUEUE, report: Some(report) }
 }
 
 impl Report {
+    fn without_packet(handle: &Handle, info: u32) -> Self {
+        Self {
+            errno: 0,
+            kind: 0,
+            code: 0,
+            info,
+            is_v4: handle.slot.family.load(Relaxed) == address::INET,
+            is_local: true,
+            sent_ns: None,
+            copied_to: None,
+            from: [0; REPORTER],
+            scope: 0,
+        }
+    }
+
     /// Level, type and data of the control message: `struct sock_extended_err` and the reporter.
     pub fn control(&self, handle: &Handle) -> (i32, i32, Vec<u8>) {
         let v4_socket = handle.slot.family.load(Relaxed) == address::INET;
         let origin = match (self.is_local, self.is_v4) {
             _ if self.sent_ns.is_some() => ORIGIN_TIMESTAMPING,
+            _ if self.copied_to.is_some() => ORIGIN_ZERO_COPY,
             (true, _) => ORIGIN_LOCAL,
             (false, true) => ORIGIN_ICMP,
             (false, false) => ORIGIN_ICMP6,
@@ -110,7 +144,10 @@ impl Report {
         let mut data = self.errno.to_ne_bytes().to_vec();
         data.extend([origin, self.kind, self.code, 0]);
         // ee_info is SCM_TSTAMP_SND, and ee_data the number, where it is about a time.
-        let about = if self.sent_ns.is_some() { [0, self.info] } else { [self.info, 0] };
+        let about = match (self.sent_ns, self.copied_to) {
+            (Some(_), _) => [0, self.info],
+            (None, last) => [self.info, last.unwrap_or(0)],
+        };
         data.extend(about.map(u32::to_ne_bytes).concat());
         let family = if self.is_v4 { address::INET } else { address::INET6 };
         let from = RawAddr {

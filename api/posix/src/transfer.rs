@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use towpath_client::stream::OnError;
 use towpath_client::{Buffer, Error, datagram, stream, urgent};
 use towpath_shm::control::call;
-use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, flags, option_bit};
+use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, flags, option_bit, setting};
 
 use crate::control::Control;
 use crate::errno::fail;
@@ -349,10 +349,22 @@ pub unsafe fn send(
         // SAFETY: as above.
         _ => unsafe { send_datagram(&handle, buffers, to, control, patience) },
     };
+    if flags & libc::MSG_ZEROCOPY != 0 {
+        note_zero_copy(&handle, result);
+    }
     if result == Err(Errno(libc::EPIPE)) && flags & libc::MSG_NOSIGNAL == 0 && handle.is_tcp() {
         raise_sigpipe();
     }
     result
+}
+
+/// MSG_ZEROCOPY with SO_ZEROCOPY: each call that sends has a number, and is reported. On a stream
+/// one without bytes has none.
+fn note_zero_copy(handle: &Handle, sent: Result<usize>) {
+    let is_on = handle.slot.option_bits.load(Relaxed) & option_bit::ZERO_COPY != 0;
+    if is_on && sent.is_ok_and(|len| len > 0 || !handle.is_tcp()) {
+        handle.client.setting(handle.socket, setting::ZERO_COPY, 1);
+    }
 }
 
 /// The address of a connection that MSG_FASTOPEN opens.

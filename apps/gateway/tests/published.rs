@@ -136,6 +136,7 @@ const SHARED: BindOptions = BindOptions {
     v6_only: true,
     free_bind: false,
     ports: (0, 0),
+    processor: None,
 };
 
 #[test]

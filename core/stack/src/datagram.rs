@@ -216,6 +216,8 @@ impl<H: Host> Stack<H> {
             let binds = stack.binds_mut(table);
             binds.change(bound.port, index, |holder| holder.addr = bound.addr);
             binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
+            let processor = bound.options.processor;
+            binds.receivers.set_processor(bound.addr, bound.port, index, processor);
             true
         });
     }

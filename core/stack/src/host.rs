@@ -375,6 +375,9 @@ pub struct BindOptions {
     /// IP_LOCAL_PORT_RANGE: first and last port to be chosen, as far as they lie in
     /// [`StackConfig::ephemeral`](crate::StackConfig::ephemeral); 0: no bound of its own.
     pub ports: (u16, u16),
+    /// SO_INCOMING_CPU: of sockets with `reuse_port` the one takes what comes whose processor the
+    /// stack [runs on](crate::Stack::runs_on).
+    pub processor: Option<u32>,
 }
 
 /// How to close.

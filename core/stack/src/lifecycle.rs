@@ -132,7 +132,9 @@ impl<H: Host> Stack<H> {
         socket.kind = Kind::Listener(listener);
         let sharing = bound.options.sharing();
         self.in_order(Table::Tcp, index, bound.port, |stack| {
-            stack.tcp_binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
+            let receivers = &mut stack.tcp_binds.receivers;
+            receivers.insert(bound.addr, bound.port, index, device, sharing);
+            receivers.set_processor(bound.addr, bound.port, index, bound.options.processor);
             true
         });
         Ok(())

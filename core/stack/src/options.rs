@@ -274,6 +274,7 @@ impl<H: Host> Stack<H> {
         let Some(socket) = self.sockets.get(index) else { return Ok(()) };
         let Some(bound) = &socket.bound else { return Ok(()) };
         let (addr, port, sharing) = (bound.addr, bound.port, bound.options.sharing());
+        let processor = bound.options.processor;
         let table = socket.kind.table();
         let binds = self.binds_mut(table);
         binds.change(port, index, |holder| holder.device = device);
@@ -281,6 +282,7 @@ impl<H: Host> Stack<H> {
         if receives.is_some() && port != 0 && device != before {
             binds.receivers.remove(addr, port, index);
             binds.receivers.insert(addr, port, index, device, sharing);
+            binds.receivers.set_processor(addr, port, index, processor);
         }
         Ok(())
     }

@@ -60,7 +60,9 @@ impl<H: Host> Stack<H> {
             };
             let Some(port) = port else { return false };
             if table != Table::Tcp {
-                stack.binds_mut(table).receivers.insert(bind_addr, port, index, device, sharing);
+                let receivers = &mut stack.binds_mut(table).receivers;
+                receivers.insert(bind_addr, port, index, device, sharing);
+                receivers.set_processor(bind_addr, port, index, options.processor);
             }
             let bound = Bound { addr: bind_addr, port, is_port_named, options };
             held = Some(bound);
@@ -191,11 +193,13 @@ impl<H: Host> Stack<H> {
         let Some(bound) = socket.bound.as_deref_mut() else { return Ok(()) };
         bound.options.reuse_addr = options.reuse_addr;
         bound.options.reuse_port = options.reuse_port;
+        bound.options.processor = options.processor;
         let (addr, port) = (bound.addr, bound.port);
         self.in_order(table, index, port, |stack| {
             let binds = stack.binds_mut(table);
             binds.change(port, index, |holder| holder.sharing = sharing);
             binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
+            binds.receivers.set_processor(addr, port, index, options.processor);
             stack.takes_packets(index)
         });
         Ok(())

@@ -31,6 +31,10 @@ pub(crate) struct Receivers {
     bound: [usize; 4],
     /// Members so far.
     joined: u64,
+    /// How many members have a processor: without any nobody asks for that of a packet.
+    with_processor: usize,
+    /// The processor that packets come on.
+    here: Option<u32>,
     /// Groups compared so far: the work done by look-ups.
     pub compared: Cell<u64>,
 }
@@ -52,6 +56,8 @@ struct Group {
     sharing: BTreeMap<u64, Vec<u32>>,
     /// Members that have SO_REUSEPORT now, by the order of binding.
     willing: BTreeSet<(u64, u32)>,
+    /// How many members have a processor.
+    with_processor: usize,
 }
 
 /// One that takes packets.
@@ -62,6 +68,8 @@ struct Member {
     device: Option<IfaceId>,
     /// Where it is in `sharing`.
     slot: Option<(u64, usize)>,
+    /// SO_INCOMING_CPU.
+    processor: Option<u32>,
 }
 
 impl Group {
@@ -71,14 +79,24 @@ impl Group {
 
     /// Who takes a packet. As on Linux it is the last one bound, which SO_REUSEADDR allowed to take the place of the
     /// others; if it has SO_REUSEPORT, `pick`, of which each value is as likely as others, chooses among those that
-    /// share.
+    /// share: from the pick on the first whose processor is `here`, if there is one.
     #[inline]
-    fn choose(&self, pick: u32) -> Option<u32> {
+    fn choose(&self, pick: u32, members: &Lines<Member>, here: Option<u32>) -> Option<u32> {
         let Some(shares) = self.shares else { return self.newest };
         let sharing = self.sharing.get(&shares)?;
         // Linux's reciprocal_scale: `pick` is to 2³² what the slot is to their number.
         let slot = (u64::from(pick) * sharing.len() as u64) >> u32::BITS;
-        sharing.get(slot as usize).copied()
+        let slot = slot as usize;
+        if self.with_processor > 0 && here.is_some() {
+            // As `reuseport_select_sock_by_hash`.
+            let is_here =
+                |socket: &&u32| members.get(**socket).is_some_and(|it| it.processor == here);
+            let (before, from) = sharing.split_at(slot);
+            if let Some(socket) = from.iter().chain(before).find(is_here) {
+                return Some(*socket);
+            }
+        }
+        sharing.get(slot).copied()
     }
 
     /// Puts `socket` into the group that `began` numbers, or begins one with it, unless it is in one already. Returns the
@@ -131,6 +149,8 @@ impl Receivers {
             on_device: 0,
             bound: [0; 4],
             joined: 0,
+            with_processor: 0,
+            here: None,
             compared: Cell::new(0),
         }
     }
@@ -160,13 +180,15 @@ impl Receivers {
             shares: None,
             sharing: BTreeMap::new(),
             willing: BTreeSet::new(),
+            with_processor: 0,
         };
         self.bound[Self::class(addr)] += usize::from(matches!(entry, Slot::Vacant(_)));
         let group = entry.or_insert_with(new).into_mut();
         let number = self.joined;
         self.joined += 1;
         self.on_device += usize::from(device.is_some());
-        self.members.push(&mut group.newest, socket, Member { number, device, slot: None });
+        let member = Member { number, device, slot: None, processor: None };
+        self.members.push(&mut group.newest, socket, member);
         if sharing.reuse_port && shares_at_all(self.of) {
             // As in `udp_reuseport_add_sock` it joins the last one that has SO_REUSEPORT, which comes along if it got
             // that when it was bound already.
@@ -192,6 +214,36 @@ impl Receivers {
         group.settle(&self.members);
     }
 
+    /// SO_INCOMING_CPU was set; nothing changes for a socket that takes no packets.
+    pub fn set_processor(
+        &mut self,
+        addr: BindAddr,
+        port: u16,
+        socket: u32,
+        processor: Option<u32>,
+    ) {
+        let Some(member) = self.members.get_mut(socket) else { return };
+        let before = std::mem::replace(&mut member.processor, processor);
+        let device = member.device;
+        let hash = self.hash(addr, port, device);
+        let group = self.groups.find_mut(hash, |group| group.is(addr, port, device));
+        let Some(group) = group else { return };
+        for count in [&mut group.with_processor, &mut self.with_processor] {
+            *count += usize::from(processor.is_some());
+            *count -= usize::from(before.is_some());
+        }
+    }
+
+    /// Whether the processor of packets matters.
+    pub fn minds_processor(&self) -> bool {
+        self.with_processor > 0
+    }
+
+    /// Packets come on this processor from now on.
+    pub fn runs_on(&mut self, processor: u32) {
+        self.here = Some(processor);
+    }
+
     /// Undoes [`Receivers::insert`], if there is anything to undo.
     pub fn remove(&mut self, addr: BindAddr, port: u16, socket: u32) {
         let Some(device) = self.members.get(socket).map(|member| member.device) else { return };
@@ -201,12 +253,14 @@ impl Receivers {
         let group = entry.get_mut();
         let Some(gone) = self.members.remove(&mut group.newest, socket) else { return };
         self.on_device -= usize::from(device.is_some());
+        self.with_processor -= usize::from(gone.processor.is_some());
         if group.newest.is_none() {
             entry.remove();
             self.bound[Self::class(addr)] -= 1;
             return;
         }
         group.willing.remove(&(gone.number, socket));
+        group.with_processor -= usize::from(gone.processor.is_some());
         if let Some(slot) = gone.slot {
             group.leave_slot(&mut self.members, slot);
         }
@@ -217,7 +271,8 @@ impl Receivers {
     /// `pick` chooses one.
     #[inline]
     pub fn find(&self, addr: IpAddr, port: u16, iface: IfaceId, pick: u32) -> Option<u32> {
-        self.candidates(addr, port, iface).find_map(|group| group.choose(pick))
+        self.candidates(addr, port, iface)
+            .find_map(|group| group.choose(pick, &self.members, self.here))
     }
 
     /// All sockets that take a packet for `addr` and `port` that came in on `iface`, most specific first
@@ -457,6 +512,32 @@ mod tests {
         assert_eq!(takers(&receivers), [2; 4]);
         receivers.set_reuse_port(AnyV4, 53, 2, true);
         assert_eq!(takers(&receivers), [1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn the_processor_chooses_among_those_that_share() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |receivers: &Receivers| -> Vec<u32> {
+            QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
+        };
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        for socket in 1..=4 {
+            receivers.insert(AnyV4, 53, socket, None, PORT);
+        }
+        assert!(!receivers.minds_processor());
+        receivers.set_processor(AnyV4, 53, 3, Some(7));
+        assert!(receivers.minds_processor());
+        assert_eq!(takers(&receivers), [1, 2, 3, 4], "not known yet");
+        receivers.runs_on(7);
+        assert_eq!(takers(&receivers), [3; 4]);
+        receivers.set_processor(AnyV4, 53, 1, Some(7));
+        assert_eq!(takers(&receivers), [1, 3, 3, 1], "the next one from the pick on");
+        receivers.runs_on(8);
+        assert_eq!(takers(&receivers), [1, 2, 3, 4], "nobody is here");
+        receivers.runs_on(7);
+        receivers.set_processor(AnyV4, 53, 1, None);
+        receivers.remove(AnyV4, 53, 3);
+        assert_eq!((takers(&receivers), receivers.minds_processor()), (vec![1, 1, 2, 4], false));
     }
 
     #[test]

@@ -10,6 +10,20 @@ use crate::net::{IfaceId, Load};
 use crate::stack::{Stack, TimerOwner};
 
 impl<H: Host> Stack<H> {
+    /// Whether a socket asked for a processor ([`BindOptions`](crate::BindOptions)).
+    pub fn minds_processor(&self) -> bool {
+        self.tcp_binds.receivers.minds_processor() || self.udp_binds.receivers.minds_processor()
+    }
+
+    /// The turns that follow are made on this processor.
+    pub fn runs_on(&mut self, processor: u32) {
+        self.tcp_binds.receivers.runs_on(processor);
+        // Several shards look a datagram up, on processors of their own, and have to agree.
+        if self.member.is_none() {
+            self.udp_binds.receivers.runs_on(processor);
+        }
+    }
+
     /// Does what there is to do now: takes packets from the ports, fires timers, lets connections send,
     /// gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
     ///

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
-use towpath_shm::control::{LOCAL_REPORT, Reply, Request, STAMP_REPORT};
+use towpath_shm::control::{COPIED_REPORT, LOCAL_REPORT, Reply, Request, STAMP_REPORT};
 use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, event, flags};
 use towpath_stack::net::{IfaceId, Interface};
 use towpath_stack::{DatagramOut, Linger, Message, SendError, SocketError, SocketId};
@@ -13,7 +13,7 @@ use towpath_tcp::Instant;
 use crate::errno::{EAGAIN, EINVAL, Errno};
 use crate::shard::Shard;
 use crate::shard::host::{ERRORS_MAX, fits};
-use crate::shard::slots::{SentAt, present, present_on};
+use crate::shard::slots::{Owned, SentAt, present, present_on};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Datagrams of one socket before the others have their turn.
@@ -115,14 +115,12 @@ impl Shard {
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let family = entry.family;
         let errors = entry.owned.as_deref_mut().map(|owned| &mut owned.errors);
-        let errors = errors.ok_or(Errno(EAGAIN))?;
-        let Some(report) = errors.pop_front() else { return self.take_sent(slot) };
+        let popped = errors.and_then(|errors| Some((errors.pop_front()?, errors)));
+        let Some((report, errors)) = popped else { return self.take_sent(slot) };
         let next = errors.front().filter(|next| next.message.is_some());
         let pending = next.map(|next| Errno::from(next.reason).0);
         let pending = pending.or(report.message.is_some().then_some(0));
-        if errors.is_empty() && entry.owned().sent.is_empty() {
-            self.host.slots.set_flags(slot, 0, flags::ERRORS);
-        }
+        self.look_for_reports(slot);
         if let Some(errno) = pending {
             self.host.slots.shared(slot).error.store(errno, Release);
         }
@@ -162,14 +160,45 @@ impl Shard {
     /// When a datagram was sent: what the error queue has when there are no errors.
     fn take_sent(&mut self, slot: u32) -> Result<Reply, Errno> {
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
-        let sent = entry.owned().sent.pop_front().ok_or(Errno(EAGAIN))?;
-        if entry.owned().sent.is_empty() {
-            self.host.slots.set_flags(slot, 0, flags::ERRORS);
-        }
+        let sent = entry.owned.as_deref_mut().and_then(|owned| owned.sent.pop_front());
+        let Some(sent) = sent else { return self.take_copied(slot) };
+        self.look_for_reports(slot);
         let mut reply = Reply { b: STAMP_REPORT, slot: sent.id, ..Reply::default() };
         reply.data[..8].copy_from_slice(&sent.unix_ns.to_ne_bytes());
         reply.len = 8;
         Ok(reply)
+    }
+
+    /// All sends with MSG_ZEROCOPY that were not reported, as one, as
+    /// `skb_zerocopy_notify_extend` makes them.
+    fn take_copied(&mut self, slot: u32) -> Result<Reply, Errno> {
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
+        let (first, next) = entry.rare().zero_copied;
+        if first == next {
+            return Err(Errno(EAGAIN));
+        }
+        entry.set_rare(|rare| rare.zero_copied.0 = next);
+        self.look_for_reports(slot);
+        let last = next.wrapping_sub(1);
+        Ok(Reply { a: last, b: COPIED_REPORT, slot: first, ..Reply::default() })
+    }
+
+    /// MSG_ZEROCOPY: the FIFO has a copy of what a call sent.
+    pub(crate) fn note_copied(&mut self, slot: u32) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        entry.set_rare(|rare| rare.zero_copied.1 = rare.zero_copied.1.wrapping_add(1));
+        self.host.slots.set_flags(slot, flags::ERRORS, 0);
+        self.host.slots.post(slot, event::ERROR);
+    }
+
+    /// Takes the flag back that says so if there is nothing in the error queue.
+    fn look_for_reports(&mut self, slot: u32) {
+        let Some(entry) = self.host.slots.get(slot) else { return };
+        let queued = |owned: &Owned| !owned.errors.is_empty() || !owned.sent.is_empty();
+        let (first, next) = entry.rare().zero_copied;
+        if first == next && !entry.owned.as_deref().is_some_and(queued) {
+            self.host.slots.set_flags(slot, 0, flags::ERRORS);
+        }
     }
 
     /// SO_TIMESTAMPING: numbers begin anew when they are asked for.
@@ -212,10 +241,7 @@ impl Shard {
         let owned = self.host.slots.get_mut(slot).and_then(|entry| entry.owned.as_deref_mut());
         if let Some(owned) = owned {
             owned.errors.clear();
-            if !owned.sent.is_empty() {
-                return;
-            }
-            self.host.slots.set_flags(slot, 0, flags::ERRORS);
+            self.look_for_reports(slot);
         }
     }
 

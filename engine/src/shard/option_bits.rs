@@ -19,5 +19,7 @@ pub(crate) fn bind_options(slot: &Slot, rare: &Rare) -> towpath_stack::BindOptio
         v6_only: has_bit(slot, option_bit::V6ONLY),
         free_bind: rare.free_bind,
         ports: rare.local_ports,
+        // Negative numbers choose nothing.
+        processor: rare.processor.and_then(|(value, _)| u32::try_from(value).ok()),
     }
 }

@@ -31,6 +31,7 @@ mod number {
     pub(super) const SO_DETACH_FILTER: u32 = 27;
     pub(super) const SO_LOCK_FILTER: u32 = 44;
     pub(super) const SO_MAX_PACING_RATE: u32 = 47;
+    pub(super) const SO_INCOMING_CPU: u32 = 49;
     pub(super) const SO_BINDTOIFINDEX: u32 = 62;
     pub(super) const SOL_TCP: u32 = 6;
     pub(super) const SOL_IPV6: u32 = 41;
@@ -139,6 +140,7 @@ impl Shard {
     /// Sets an option that the stack need not know.
     fn set_here(&mut self, slot: u32, what: u32, value: u64) {
         match what {
+            setting::ZERO_COPY => self.note_copied(slot),
             setting::TIMESTAMPING => self.set_stamping(slot, clamp(value)),
             setting::WINDOW_CLAMP => self.set_window_clamp(slot, clamp(value)),
             setting::RCVBUF => self.set_recv_capacity(slot, clamp(value)),
@@ -380,6 +382,9 @@ impl Shard {
                 let first = int(request.payload())?;
                 reply = self.told_filter(id, u32::try_from(first).unwrap_or(u32::MAX));
             }
+            (SOL_SOCKET, SO_INCOMING_CPU) => {
+                put(&mut reply, &self.processor(slot, info.as_ref()).to_ne_bytes());
+            }
             (SOL_SOCKET, SO_LOCK_FILTER) => {
                 put(&mut reply, &u32::from(self.is_filter_locked(slot)).to_ne_bytes());
             }
@@ -487,6 +492,7 @@ impl Shard {
                 let index = u16::try_from(int(data)?).map_err(|_| Errno(EINVAL))?;
                 self.bind_to_device(slot, id, index.into())
             }
+            (SOL_SOCKET, SO_INCOMING_CPU) => self.set_processor(now, slot, int(data)?),
             (SOL_SOCKET, SO_ATTACH_FILTER) => self.attach_filter(slot, id, request),
             (SOL_SOCKET, SO_DETACH_FILTER) => self.detach_filter(slot, id),
             (SOL_SOCKET, SO_LOCK_FILTER) => {

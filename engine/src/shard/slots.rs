@@ -104,6 +104,10 @@ pub(crate) struct Rare {
     pub congestion: Option<CongestionKind>,
     /// SO_LOCK_FILTER.
     pub filter_locked: bool,
+    /// MSG_ZEROCOPY: number of the first send that was not reported, and of the next one.
+    pub zero_copied: (u32, u32),
+    /// SO_INCOMING_CPU as it was set, and how much had come then.
+    pub processor: Option<(i32, u32)>,
 }
 
 /// A socket on which nothing was set.
@@ -129,6 +133,8 @@ static ORDINARY: Rare = Rare {
     bound: None,
     congestion: None,
     filter_locked: false,
+    zero_copied: (0, 0),
+    processor: None,
 };
 
 impl Rare {

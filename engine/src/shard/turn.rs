@@ -60,6 +60,9 @@ impl Shard {
     /// [`Self::turn_packets`], or before the shard sleeps.
     pub(crate) fn turn_stack_alone(&mut self, now: Instant) -> Turn {
         let budget = Budget::default();
+        if self.stack.minds_processor() {
+            self.stack.runs_on(crate::shard::processor::current());
+        }
         let turn = self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
         // `turn.mail` is reported once: wake these shards now, or they sleep on.
         self.wake_shards(turn.mail);

@@ -157,7 +157,7 @@ pub mod call {
     /// A [`crate::layout::Command`] in `data`, from a signal handler that finds the ring in use by
     /// the call that it interrupts.
     pub const COMMAND: u32 = 13;
-    /// The oldest report of the error queue (IP_RECVERR), which is taken off. Reply: `a` = errno,
+    /// The oldest report of the error queue, which is taken off. Reply: `a` = errno,
     /// `b` = ICMP type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = where the datagram was
     /// sent, `slot` = path MTU. `data` = the reporter (16 bytes, IPv4 in the first four), the scope
     /// id of that address (a u32), then the payload.
@@ -218,6 +218,9 @@ pub const LOCAL_REPORT: u32 = 1 << 16;
 /// The same: no error, but when a datagram was sent (SOF_TIMESTAMPING_TX_SOFTWARE). `slot` = its
 /// number (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in ns, a u64.
 pub const STAMP_REPORT: u32 = 1 << 17;
+/// The same: no error, but sends with MSG_ZEROCOPY whose bytes may be overwritten. `slot` = the
+/// first one's number, `a` = the last one's.
+pub const COPIED_REPORT: u32 = 1 << 18;
 
 /// `a` of [`call::CONNECT`] to no family: only where a connect failed. Between the failure and this
 /// call another thread may have begun the next connection, which goes on.

@@ -148,6 +148,10 @@ const FILTER_NOTE: &str = "of UDP and \"ping\" sockets; of TCP: ENOPROTOOPT. Cla
     SKF_AD_NLATTR and SKF_AD_NLATTR_NEST (EINVAL). SKF_AD_CPU is the number of the shard; \
     SKF_AD_MARK, SKF_AD_QUEUE and the VLAN words are 0";
 
+const PROCESSOR_NOTE: &str = "reads, once a packet has come, the processor that runs the \
+    socket's shard when asked. What is set chooses within a group of SO_REUSEPORT by the \
+    processor that runs the shard of the packet; of UDP sockets with one shard only";
+
 const STREAM_TIMES: &str = "also of streams: the time of the newest bytes that had come when these were read, as \
     bytes of a stream are kept without the times of their segments";
 
@@ -294,10 +298,17 @@ pub const OPTIONS: &[SocketOption] = &[
         "needs a privilege on Linux",
     ),
     opt(SOCKET, libc::SO_MAX_PACING_RATE, "SO_MAX_PACING_RATE", Special, PACING_NOTE),
-    opt(SOCKET, libc::SO_INCOMING_CPU, "SO_INCOMING_CPU", only(-1), ""),
+    opt(SOCKET, libc::SO_INCOMING_CPU, "SO_INCOMING_CPU", Engine, PROCESSOR_NOTE),
     opt(SOCKET, 56, "SO_INCOMING_NAPI_ID", only(0), ""),
     opt(SOCKET, 57, "SO_COOKIE", Special, "read only"),
-    opt(SOCKET, 60, "SO_ZEROCOPY", Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP }, ""),
+    opt(
+        SOCKET,
+        libc::SO_ZEROCOPY,
+        "SO_ZEROCOPY",
+        Special,
+        "of TCP and UDP. MSG_ZEROCOPY copies, and tells so at once \
+         (SO_EE_CODE_ZEROCOPY_COPIED), as on Linux over loopback",
+    ),
     opt(TCP, libc::TCP_NODELAY, "TCP_NODELAY", flag(bit::NODELAY, setting::NODELAY), ""),
     opt(TCP, libc::TCP_MAXSEG, "TCP_MAXSEG", Special, ""),
     opt(TCP, libc::TCP_CORK, "TCP_CORK", flag(bit::CORK, setting::CORK), ""),

@@ -156,6 +156,7 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
             // A struct so_timestamping, whose second half binds a clock.
             [int(flags), int(0)].concat()
         }
+        libc::SO_ZEROCOPY => bit(option_bit::ZERO_COPY),
         SO_LOCK_FILTER => engine_get(handle, libc::SOL_SOCKET, name)?,
         libc::SO_PRIORITY => int(handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0)),
         libc::SO_BINDTODEVICE => {
@@ -305,6 +306,13 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
             let offset = int_of(libc::SOL_SOCKET, bytes)?;
             slot.peek_off.store(offset.wrapping_add(1) as u32, Relaxed);
             set_bit(handle, option_bit::PEEK_OFF, offset >= 0);
+            Ok(())
+        }
+        libc::SO_ZEROCOPY if handle.kind() == Kind::Echo => fail(libc::EOPNOTSUPP),
+        libc::SO_ZEROCOPY => {
+            let value = int_of(libc::SOL_SOCKET, bytes)?;
+            check_range(value, 0, 1)?;
+            set_bit(handle, option_bit::ZERO_COPY, value != 0);
             Ok(())
         }
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => set_timeout(&slot.rcvtimeo_us, bytes),

@@ -13,6 +13,7 @@
 mod arguments;
 mod asleep;
 mod cancel;
+mod copies;
 mod descriptors;
 mod ending;
 mod files;
@@ -31,6 +32,7 @@ mod pacing;
 mod polling;
 mod ports;
 mod processes;
+mod processors;
 mod queues;
 mod reuse;
 mod signals;
@@ -70,6 +72,8 @@ fn main() -> std::process::ExitCode {
         trains::CASES,
         local_ports::CASES,
         pacing::CASES,
+        copies::CASES,
+        processors::CASES,
     ]
     .concat();
     harness::main(&cases, TOWPATHS_OWN)
@@ -100,7 +104,7 @@ const TOWPATHS_OWN: &[Own] = &[
     #[cfg(not(debug_assertions))]
     ("a_thread_that_ends_anywhere_leaves_no_lock", "there are no locks of ours"),
     ("options", "TCP_CONGESTION is what the machine's administrator chose"),
-    ("option_refusals", "there is SO_ZEROCOPY"),
+    ("option_refusals", "root can set SO_MARK"),
     ("netlink_shows_the_stack", "the machine has other interfaces"),
     ("netlink_is_a_socket_like_others", "whoever may connect to a group may connect to process 1"),
     ("netlink_changes_nothing", "root can add addresses"),

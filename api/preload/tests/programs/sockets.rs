@@ -233,7 +233,7 @@ fn option_refusals() {
     let fd = a.as_raw_fd();
     for (level, name, value, errno) in [
         (libc::SOL_SOCKET, libc::SO_MARK, 1, libc::EPERM),
-        (libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1, libc::EOPNOTSUPP),
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY, 2, libc::EINVAL),
         (libc::SOL_SOCKET, 9999, 1, libc::ENOPROTOOPT),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 128, libc::EINVAL),
         (libc::IPPROTO_TCP, libc::TCP_FASTOPEN, 1, libc::EINVAL),

@@ -133,6 +133,7 @@ impl<H: Host> Stack<H> {
                 let reuse_port = bound.options.reuse_port;
                 let receivers = &mut self.binds_mut(table).receivers;
                 receivers.set_reuse_port(bound.addr, bound.port, index, reuse_port);
+                receivers.set_processor(bound.addr, bound.port, index, bound.options.processor);
             }
         }
     }
@@ -167,6 +168,7 @@ impl<H: Host> Stack<H> {
         let (table, device) = (socket.kind.table(), socket.device());
         let receivers = &mut self.binds_mut(table).receivers;
         receivers.insert(bound.addr, bound.port, index, device, bound.options.sharing());
+        receivers.set_processor(bound.addr, bound.port, index, bound.options.processor);
     }
 
     fn leave_as_shadow(&mut self, index: u32) {

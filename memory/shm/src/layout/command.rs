@@ -134,6 +134,8 @@ pub mod setting {
     /// MSG_OOB: the byte in front of position b of the transmit FIFO is urgent. The program waits
     /// until the engine has taken note, and publishes the byte afterwards.
     pub const URGENT: u32 = 47;
+    /// MSG_ZEROCOPY: what one call sent has been copied, and the program is told so.
+    pub const ZERO_COPY: u32 = 48;
 }
 }
 

@@ -209,7 +209,21 @@ pub mod flags {
     pub const ERRORS: u32 = 128;
     /// Urgent data came once: [`Slot::urgent`](super::Slot::urgent) says where. Set before bytes
     /// behind the mark are published.
-    pub const URGENT: u32 = 256;
+    pub const URGENT: u32 = 512;
+
+    /// Each is a bit of its own.
+    const _: () = {
+        let all = [
+            CONNECTED, CONNECTING, RX_EOF, TX_CLOSED, BOUND, DEAD, TX_STARVED, ERRORS, OPENING,
+            URGENT,
+        ];
+        let (mut n, mut seen) = (0, 0);
+        while n < all.len() {
+            assert!(all[n].is_power_of_two() && seen & all[n] == 0);
+            seen |= all[n];
+            n += 1;
+        }
+    };
 }
 
 /// Parts of [`Slot::urgent`], which is what Linux keeps in `urg_seq` and `urg_data`.
@@ -334,6 +348,8 @@ pub mod option_bit {
     pub const RXQ_OVFL: u32 = 1 << 22;
     /// UDP_GRO.
     pub const UDP_GRO: u32 = 1 << 23;
+    /// SO_ZEROCOPY.
+    pub const ZERO_COPY: u32 = 1 << 24;
     /// IPV6_MTU is set: datagrams may be too long that every link takes.
     pub const FRAGMENT_SIZE: u32 = 1 << 25;
     /// IPV6_MTU_DISCOVER refuses datagrams that are too long, as [`REFUSE_LONG`].

@@ -16,6 +16,7 @@ const PLAIN: BindOptions = BindOptions {
     v6_only: false,
     free_bind: false,
     ports: (0, 0),
+    processor: None,
 };
 const ADDR: BindOptions = BindOptions { reuse_addr: true, ..PLAIN };
 const PORT: BindOptions = BindOptions { reuse_port: true, ..PLAIN };
