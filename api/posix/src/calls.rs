@@ -162,8 +162,17 @@ pub const CALLS: &[Call] = &[
         "getaddrinfo gethostbyname gethostbyname2 gethostbyname_r gethostbyname2_r gethostbyaddr \
          gethostbyaddr_r getnameinfo",
         "the machine's own name (gethostname) leads to the stack's addresses, and hosts of \
-         `towpath run --add-host` to theirs, and back. All else libc resolves over the kernel's \
-         network; AI_ADDRCONFIG looks at the kernel's addresses",
+         `towpath run --add-host` to theirs, and back. glibc does all else, with the stack's \
+         resolver in the place of `dns` and `resolve` of nsswitch.conf: the run's nameserver is \
+         asked over the stack. Without one (`--dns none`, `--tap` without `--dns`) libc asks over \
+         the kernel's network. AI_ADDRCONFIG looks at the stack's addresses; the order of \
+         addresses is that of the kernel's routes. HOSTALIASES is not read",
+    ),
+    works(
+        "_nss_towpath_gethostbyname4_r _nss_towpath_gethostbyname3_r \
+         _nss_towpath_gethostbyname2_r _nss_towpath_gethostbyname_r \
+         _nss_towpath_gethostbyaddr2_r _nss_towpath_gethostbyaddr_r",
+        "the service `towpath` of glibc's name service switch, as above",
     ),
     works(
         "gethostname __gethostname_chk uname",
@@ -187,6 +196,10 @@ pub const CALLS: &[Call] = &[
     works(
         "syscall",
         "by the numbers of the functions of this list, and clone without CLONE_VM and a stack; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen",
+    ),
+    missing(
+        "res_query res_search res_send res_nquery res_nsearch res_nsend",
+        "libc asks over the kernel's network",
     ),
     missing("io_uring_setup aio_read aio_write", "do not see our sockets"),
 ];

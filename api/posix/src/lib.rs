@@ -28,7 +28,7 @@
 //! - [`handle`]: what a call acts on; [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and
 //!   recvmsg; [`control`]: what their control messages say; [`copy`]: sendfile and splice;
 //! - [`option`], [`ioctl`], [`interface`], [`names`], [`given`], [`netlink`], [`proc_net`],
-//!   [`resolver`];
+//!   [`resolver`], [`dns`];
 //!   [`signal`]: handlers that interrupt calls;
 //! - [`poll`], [`epoll`]: waiting for many, by the reactor of `towpath_client`;
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
@@ -43,6 +43,7 @@ pub mod control;
 pub mod copy;
 mod cork;
 pub mod descriptor;
+pub mod dns;
 pub mod environment;
 pub mod epoll;
 mod errno;

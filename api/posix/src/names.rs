@@ -42,7 +42,7 @@ fn is_own_address(posix: &'static Posix, ip: IpAddr) -> bool {
 }
 
 /// gethostname(2), as a text without its padding.
-fn own(posix: &'static Posix) -> Option<String> {
+pub(crate) fn own(posix: &'static Posix) -> Option<String> {
     if let Some(given) = given::hostname(posix) {
         return String::from_utf8(given.bytes().to_vec()).ok();
     }
@@ -60,6 +60,14 @@ fn own(posix: &'static Posix) -> Option<String> {
 pub fn is_own(posix: &'static Posix, name: &CStr) -> bool {
     // Names of DNS do not differ by case (RFC 4343).
     own(posix).is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(name.to_bytes()))
+}
+
+/// Whether the stack has IPv4 and IPv6 addresses other than those of a loopback, which
+/// AI_ADDRCONFIG asks for. None: names are the kernel's business.
+pub fn families(posix: &'static Posix) -> Option<(bool, bool)> {
+    let entries = posix.is_active().then(|| interface::list(posix).ok()).flatten()?;
+    let ips = entries.iter().filter_map(|entry| ip(&entry.addr)).filter(|ip| !ip.is_loopback());
+    Some(ips.fold((false, false), |(v4, v6), ip| (v4 || ip.is_ipv4(), v6 || ip.is_ipv6())))
 }
 
 fn addresses(posix: &'static Posix) -> Vec<IpAddr> {

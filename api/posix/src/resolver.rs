@@ -3,8 +3,9 @@
 //! A host with systemd-resolved, or another resolver of its own, names a nameserver on its
 //! loopback. That is not the stack's, where nobody answers: programs with a resolver of their own
 //! (c-ares in Node.js, dig, nginx and haproxy that are given the file) would resolve nothing. They
-//! read the file with the nameserver that the run has for them in its place. libc's resolver reads
-//! it past us, and asks over the kernel's network.
+//! read the file with the nameserver that the run has for them in its place, and so does
+//! [`crate::dns`]. libc's own resolver (res_query) reads the file past us, and asks over the
+//! kernel's network.
 
 use std::ffi::CStr;
 
@@ -58,13 +59,27 @@ pub(crate) fn replace(fd: i32, file: Result<i32>) -> Result<()> {
     }
 }
 
+/// The text that programs of the run read in /etc/resolv.conf. None without an engine, and where
+/// the run has no nameserver of its own (a TAP device without `--dns`, `--dns none`).
+pub(crate) fn text(posix: &'static Posix) -> Option<String> {
+    let request = Request { call: call::RESOLVER, ..Request::default() };
+    let reply = posix.call(&request).ok().filter(|reply| reply.addr.family != 0)?;
+    let mut file = [0; FILE_MAX];
+    // A file that cannot be read names no nameserver: as if it were empty.
+    let len = read(PATH, &mut file).ok().flatten().unwrap_or(0);
+    let mut text = Text::new();
+    let changed = rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text);
+    let bytes = if changed { &text.bytes[..text.len] } else { &file[..len] };
+    Some(String::from_utf8_lossy(bytes).into_owned())
+}
+
 /// The file in memory; None: that of the host says nothing wrong.
 fn file(posix: &'static Posix) -> Option<Result<i32>> {
     let request = Request { call: call::RESOLVER, ..Request::default() };
     // Without an engine nothing is reached by any nameserver.
     let reply = posix.call(&request).ok()?;
     let mut file = [0; FILE_MAX];
-    let len = read(&mut file)?;
+    let len = read(PATH, &mut file).ok()??;
     let mut text = Text::new();
     rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text).then(|| text.into_file())
 }
@@ -162,12 +177,15 @@ impl Text {
     }
 }
 
-/// The file of the host; None when it cannot be read, or is longer.
-fn read(into: &mut [u8; FILE_MAX]) -> Option<usize> {
+/// Reads a file of the host; None when it cannot be read to its end, or does not fit.
+///
+/// # Errors
+/// Errors of open(2).
+pub(crate) fn read(path: &CStr, into: &mut [u8]) -> Result<Option<usize>> {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    let args = [libc::AT_FDCWD as usize, PATH.as_ptr() as usize, flags, 0, 0, 0];
-    // SAFETY: a path that lives for ever.
-    let fd = unsafe { syscall(libc::SYS_openat as usize, args) }.ok()?;
+    let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0];
+    // SAFETY: a path that lives as long as the call.
+    let fd = unsafe { syscall(libc::SYS_openat as usize, args) }.map_err(Errno)?;
     let mut len = 0;
     let whole = loop {
         let room = &mut into[len..];
@@ -181,7 +199,7 @@ fn read(into: &mut [u8; FILE_MAX]) -> Option<usize> {
         }
     };
     syscall::close(fd as i32);
-    whole.then_some(len)
+    Ok(whole.then_some(len))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!
 //! - `state`: what the calls of the process keep; `real`: libc's functions, found once; `cancel`:
 //!   which of them are cancellation points; `complaint`: what the library itself says;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `names`,
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `names`, `nss`,
 //!   `limits`, `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
 //!   `sandbox`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by
@@ -26,6 +26,7 @@ mod folders;
 mod interfaces;
 mod limits;
 mod names;
+mod nss;
 mod opening;
 mod pipes;
 mod polling;

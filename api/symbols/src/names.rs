@@ -11,7 +11,7 @@ use libc::{addrinfo, c_char, c_int, c_void, hostent, sockaddr, socklen_t, utsnam
 use towpath_posix::given::Hostname;
 use towpath_posix::{given, names};
 
-use crate::{POSIX, real};
+use crate::{POSIX, nss, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getaddrinfo(
@@ -20,8 +20,14 @@ pub unsafe extern "C" fn getaddrinfo(
     hints: *const addrinfo,
     to: *mut *mut addrinfo,
 ) -> c_int {
+    nss::prepare();
     // SAFETY: as called, here and in every function of this file.
     unsafe {
+        let narrowed = match narrowed(hints.as_ref()) {
+            Ok(narrowed) => narrowed,
+            Err(error) => return error,
+        };
+        let hints = narrowed.as_ref().map_or(hints, |narrowed| &raw const *narrowed);
         let (flags, family) =
             hints.as_ref().map_or((0, libc::AF_UNSPEC), |hints| (hints.ai_flags, hints.ai_family));
         let own = if flags & libc::AI_NUMERICHOST == 0 { own_addresses(node) } else { None };
@@ -69,8 +75,34 @@ pub unsafe extern "C" fn getaddrinfo(
     }
 }
 
+/// AI_ADDRCONFIG by the addresses of the stack: glibc would look at the kernel's. None: the hints
+/// are left to glibc as they are.
+fn narrowed(hints: Option<&addrinfo>) -> Result<Option<addrinfo>, c_int> {
+    // glibc's AI_DEFAULT, for programs that give no hints.
+    // SAFETY: a plain structure, for which zero is a value.
+    let none = || addrinfo {
+        ai_flags: libc::AI_V4MAPPED | libc::AI_ADDRCONFIG,
+        ..unsafe { std::mem::zeroed() }
+    };
+    let mut hints = hints.copied().unwrap_or_else(none);
+    if hints.ai_flags & libc::AI_ADDRCONFIG == 0 {
+        return Ok(None);
+    }
+    let Some((v4, v6)) = names::families(&POSIX) else { return Ok(None) };
+    hints.ai_flags &= !libc::AI_ADDRCONFIG;
+    match hints.ai_family {
+        libc::AF_UNSPEC if v4 && !v6 => hints.ai_family = libc::AF_INET,
+        libc::AF_UNSPEC if v6 && !v4 => hints.ai_family = libc::AF_INET6,
+        libc::AF_INET if !v4 => return Err(libc::EAI_NONAME),
+        libc::AF_INET6 if !v6 => return Err(libc::EAI_NONAME),
+        _ => {}
+    }
+    Ok(Some(hints))
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gethostbyname(name: *const c_char) -> *mut hostent {
+    nss::prepare();
     // SAFETY: see `getaddrinfo`.
     unsafe {
         match own_number(name, libc::AF_INET) {
@@ -82,6 +114,7 @@ pub unsafe extern "C" fn gethostbyname(name: *const c_char) -> *mut hostent {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent {
+    nss::prepare();
     // SAFETY: see `getaddrinfo`.
     unsafe {
         match own_number(name, family) {
@@ -102,6 +135,7 @@ pub unsafe extern "C" fn gethostbyname_r(
     result: *mut *mut hostent,
     error: *mut c_int,
 ) -> c_int {
+    nss::prepare();
     // SAFETY: see `getaddrinfo`.
     unsafe {
         match own_number(name, libc::AF_INET) {
@@ -123,6 +157,7 @@ pub unsafe extern "C" fn gethostbyname2_r(
     result: *mut *mut hostent,
     error: *mut c_int,
 ) -> c_int {
+    nss::prepare();
     // SAFETY: see `getaddrinfo`.
     unsafe {
         match own_number(name, family) {
@@ -144,6 +179,7 @@ pub unsafe extern "C" fn getnameinfo(
     service_len: socklen_t,
     flags: c_int,
 ) -> c_int {
+    nss::prepare();
     // SAFETY: see `getaddrinfo`.
     unsafe {
         let asks = !host.is_null() && host_len > 0 && flags & libc::NI_NUMERICHOST == 0;
@@ -171,6 +207,7 @@ pub unsafe extern "C" fn gethostbyaddr(
     len: socklen_t,
     family: c_int,
 ) -> *mut hostent {
+    nss::prepare();
     // SAFETY: see `getaddrinfo`.
     unsafe {
         match own_name(addr, len, family) {
@@ -191,6 +228,7 @@ pub unsafe extern "C" fn gethostbyaddr_r(
     result: *mut *mut hostent,
     error: *mut c_int,
 ) -> c_int {
+    nss::prepare();
     // SAFETY: see `getaddrinfo`.
     unsafe {
         match own_name(addr, addr_len, family) {

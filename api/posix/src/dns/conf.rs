@@ -1,0 +1,145 @@
+//! Settings of resolv.conf(5), with glibc's limits.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// MAXNS of resolv.h.
+const SERVERS_MAX: usize = 3;
+/// RES_MAXNDOTS, RES_MAXRETRANS and RES_MAXRETRY of resolv.h.
+const NDOTS_MAX: usize = 15;
+const TIMEOUT_MAX: u64 = 30;
+const ATTEMPTS_MAX: u32 = 5;
+/// Port of nameservers.
+const PORT: u16 = 53;
+
+/// How names are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conf {
+    pub servers: Vec<SocketAddr>,
+    /// Domains that are put behind a name.
+    pub search: Vec<String>,
+    /// Dots from which on a name is asked for as it is first.
+    pub ndots: usize,
+    pub timeout: Duration,
+    pub attempts: u32,
+    pub rotate: bool,
+    pub edns: bool,
+    /// All by TCP.
+    pub use_vc: bool,
+    /// A before AAAA, not both at once.
+    pub single_request: bool,
+    /// A only where both are wanted.
+    pub no_aaaa: bool,
+}
+
+impl Conf {
+    /// The text of the file, then RES_OPTIONS and LOCALDOMAIN of the environment. Where the file
+    /// names no domain, `hostname` does.
+    pub fn new(text: &str, hostname: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Self {
+        let mut conf = Self {
+            servers: Vec::new(),
+            search: Vec::new(),
+            ndots: 1,
+            timeout: Duration::from_secs(5),
+            attempts: 2,
+            rotate: false,
+            edns: false,
+            use_vc: false,
+            single_request: false,
+            no_aaaa: false,
+        };
+        let mut domains = None;
+        for line in text.lines().filter(|line| !line.starts_with([';', '#'])) {
+            let mut words = line.split_ascii_whitespace();
+            match words.next() {
+                Some("nameserver") => conf.servers.extend(words.next().and_then(server)),
+                Some("domain") => domains = words.next().map(|word| vec![word.to_owned()]),
+                Some("search") => domains = Some(words.map(str::to_owned).collect()),
+                Some("options") => words.for_each(|word| conf.set(word)),
+                _ => {}
+            }
+        }
+        conf.servers.truncate(SERVERS_MAX);
+        let own = || hostname?.split_once('.').map(|(_, domain)| vec![domain.to_owned()]);
+        let given = env("LOCALDOMAIN")
+            .map(|list| list.split_ascii_whitespace().map(str::to_owned).collect());
+        conf.search = given.or(domains).or_else(own).unwrap_or_default();
+        let options = env("RES_OPTIONS").unwrap_or_default();
+        options.split_ascii_whitespace().for_each(|word| conf.set(word));
+        conf
+    }
+
+    fn set(&mut self, option: &str) {
+        let (name, value) = option.split_once(':').unwrap_or((option, ""));
+        let number = value.parse::<u64>().ok();
+        match (name, number) {
+            ("ndots", Some(n)) => self.ndots = (n as usize).min(NDOTS_MAX),
+            ("timeout", Some(n)) => self.timeout = Duration::from_secs(n.clamp(1, TIMEOUT_MAX)),
+            ("attempts", Some(n)) => self.attempts = (n.min(u64::from(ATTEMPTS_MAX)) as u32).max(1),
+            ("rotate", _) => self.rotate = true,
+            ("edns0", _) => self.edns = true,
+            ("use-vc", _) => self.use_vc = true,
+            ("single-request" | "single-request-reopen", _) => self.single_request = true,
+            ("no-aaaa", _) => self.no_aaaa = true,
+            _ => {}
+        }
+    }
+}
+
+/// A nameserver; None for one on a link (`fe80::1%eth0`), which is a link of the host.
+fn server(word: &str) -> Option<SocketAddr> {
+    word.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT))
+}
+
+/// The names that are asked for in turn for `name` (glibc's res_search): each is `name` with a
+/// domain behind it, which may be empty.
+pub fn candidates<'a>(conf: &'a Conf, name: &str) -> Vec<&'a str> {
+    let dots = name.bytes().filter(|byte| *byte == b'.').count();
+    if name.ends_with('.') {
+        return vec![""];
+    }
+    let domains = conf.search.iter().map(|domain| domain.trim_end_matches('.'));
+    let mut all: Vec<&str> = domains.collect();
+    if dots >= conf.ndots {
+        all.insert(0, "");
+    } else {
+        all.push("");
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Conf {
+        Conf::new(text, Some("host.lan"), |_| None)
+    }
+
+    #[test]
+    fn the_file_is_read_as_glibc_reads_it() {
+        let text = "# a\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\nnameserver 2001:db8::1\n\
+            domain x\nsearch a.example b.example\n\
+            options ndots:2 timeout:99 attempts:0 rotate edns0 use-vc no-aaaa single-request\n";
+        let conf = of(text);
+        let ips: Vec<_> = conf.servers.iter().map(ToString::to_string).collect();
+        assert_eq!(ips, ["192.0.2.1:53", "[2001:db8::1]:53"]);
+        assert_eq!(conf.search, ["a.example", "b.example"]);
+        assert_eq!((conf.ndots, conf.timeout.as_secs(), conf.attempts), (2, 30, 1));
+        assert!(conf.rotate && conf.edns && conf.use_vc && conf.no_aaaa && conf.single_request);
+        let conf = of("");
+        assert_eq!((conf.ndots, conf.timeout.as_secs(), conf.attempts), (1, 5, 2));
+        assert_eq!(conf.search, ["lan"]);
+        let env = |name: &str| Some(if name == "LOCALDOMAIN" { "c d" } else { "ndots:7" }.into());
+        let conf = Conf::new(text, None, env);
+        assert_eq!((conf.search.len(), conf.ndots), (2, 7));
+    }
+
+    #[test]
+    fn dots_decide_what_is_asked_for_first() {
+        let conf = of("search a b.\n");
+        assert_eq!(candidates(&conf, "x"), ["a", "b", ""]);
+        assert_eq!(candidates(&conf, "x.y"), ["", "a", "b"]);
+        assert_eq!(candidates(&conf, "x."), [""]);
+    }
+}

@@ -1,0 +1,295 @@
+//! Asking the nameservers, over sockets of the stack.
+//!
+//! Each try has a socket of its own, with a port of the stack's choice. Each question has an
+//! identifier that nobody can guess (RFC 5452). The socket is connected: the stack drops what comes
+//! from elsewhere. Answers that do not fit the question are passed over.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use towpath_client::syscall::syscall;
+use towpath_client::{Buffer, Deadline};
+
+use super::conf::Conf;
+use super::message::{self, Answer, Question, rcode};
+use crate::control::Control;
+use crate::{Errno, Posix, Result, descriptor, poll, socket, transfer};
+
+/// Longest answer by UDP: no server sends more than the question allows, which is less.
+const DATAGRAM_MAX: usize = 4096;
+/// Datagrams of one try that fit no question.
+const STRANGERS_MAX: usize = 64;
+
+/// How a server's turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// All is answered.
+    Done,
+    /// The next server is asked.
+    Next,
+    /// The server does not know EDNS(0).
+    NoEdns,
+}
+
+/// Asks for all `questions`. None stays where no server had an answer.
+pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Option<Answer>> {
+    let mut asking = Asking { posix, conf, questions, answers: vec![None; questions.len()] };
+    let first = if conf.rotate { random() as usize % conf.servers.len().max(1) } else { 0 };
+    let mut edns = conf.edns;
+    for attempt in 0..conf.attempts {
+        for turn in 0..conf.servers.len() {
+            let server = conf.servers[(first + turn) % conf.servers.len()];
+            let timeout = patience(conf, attempt);
+            let mut result = asking.ask_one(server, timeout, edns);
+            if result == Ok(Turn::NoEdns) {
+                edns = false;
+                result = asking.ask_one(server, timeout, edns);
+            }
+            if result == Ok(Turn::Done) {
+                return asking.answers;
+            }
+        }
+    }
+    asking.answers
+}
+
+/// As glibc waits: longer each time, and then shared by the servers.
+fn patience(conf: &Conf, attempt: u32) -> Duration {
+    let doubled = conf.timeout * (1 << attempt);
+    let shared = if attempt == 0 { doubled } else { doubled / conf.servers.len().max(1) as u32 };
+    shared.max(Duration::from_secs(1))
+}
+
+struct Asking<'a> {
+    posix: &'static Posix,
+    conf: &'a Conf,
+    questions: &'a [Question],
+    answers: Vec<Option<Answer>>,
+}
+
+impl Asking<'_> {
+    /// Asks one server for what is not answered yet.
+    fn ask_one(&mut self, server: SocketAddr, timeout: Duration, edns: bool) -> Result<Turn> {
+        let ids: Vec<u16> = distinct(self.questions.len());
+        let open: Vec<usize> =
+            (0..self.answers.len()).filter(|&at| self.answers[at].is_none()).collect();
+        if self.conf.use_vc {
+            return self.ask_by_tcp(server, timeout, edns, &ids, &open);
+        }
+        if self.conf.single_request {
+            for at in &open {
+                let turn = self.ask_by_udp(server, timeout, edns, &ids, &[*at])?;
+                if turn != Turn::Done {
+                    return Ok(turn);
+                }
+            }
+            return Ok(Turn::Done);
+        }
+        self.ask_by_udp(server, timeout, edns, &ids, &open)
+    }
+
+    fn ask_by_udp(
+        &mut self,
+        server: SocketAddr,
+        timeout: Duration,
+        edns: bool,
+        ids: &[u16],
+        open: &[usize],
+    ) -> Result<Turn> {
+        let deadline = Deadline::after(timeout);
+        let line = Line::connect(self.posix, server, libc::SOCK_DGRAM, deadline)?;
+        for &at in open {
+            line.send(&self.questions[at].message(ids[at], edns), deadline)?;
+        }
+        let (mut left, mut cut_off, mut helped) = (open.to_vec(), Vec::new(), true);
+        let mut bytes = [0; DATAGRAM_MAX];
+        for _ in 0..STRANGERS_MAX {
+            if left.is_empty() {
+                break;
+            }
+            let len = line.recv(&mut bytes, deadline)?;
+            let found = left.iter().enumerate().find_map(|(place, &at)| {
+                Some((place, at, message::read(&bytes[..len], ids[at], &self.questions[at])?))
+            });
+            let Some((place, at, answer)) = found else { continue };
+            left.swap_remove(place);
+            if answer.truncated {
+                cut_off.push(at);
+            } else if edns && answer.code == rcode::FORMAT_ERROR {
+                return Ok(Turn::NoEdns);
+            } else {
+                helped &= self.keep(at, answer);
+            }
+        }
+        if !cut_off.is_empty() {
+            let turn = self.ask_by_tcp(server, timeout, edns, ids, &cut_off)?;
+            if turn != Turn::Done {
+                return Ok(turn);
+            }
+        }
+        Ok(if left.is_empty() && helped { Turn::Done } else { Turn::Next })
+    }
+
+    fn ask_by_tcp(
+        &mut self,
+        server: SocketAddr,
+        timeout: Duration,
+        edns: bool,
+        ids: &[u16],
+        open: &[usize],
+    ) -> Result<Turn> {
+        let deadline = Deadline::after(timeout);
+        let line = Line::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
+        let mut helped = true;
+        for &at in open {
+            // Length and message in one segment: some servers read no more.
+            let message = self.questions[at].message(ids[at], edns);
+            let mut bytes = (message.len() as u16).to_be_bytes().to_vec();
+            bytes.extend(message);
+            line.send(&bytes, deadline)?;
+            let mut len = [0; 2];
+            line.recv_all(&mut len, deadline)?;
+            let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];
+            line.recv_all(&mut bytes, deadline)?;
+            match message::read(&bytes, ids[at], &self.questions[at]) {
+                Some(answer) if edns && answer.code == rcode::FORMAT_ERROR => {
+                    return Ok(Turn::NoEdns);
+                }
+                Some(answer) if !answer.truncated => helped &= self.keep(at, answer),
+                _ => return Ok(Turn::Next),
+            }
+        }
+        Ok(if helped { Turn::Done } else { Turn::Next })
+    }
+
+    /// Whether the server has helped: SERVFAIL, NOTIMP and REFUSED say that others may.
+    fn keep(&mut self, at: usize, answer: Answer) -> bool {
+        let helps = matches!(answer.code, rcode::NO_ERROR | rcode::NAME_ERROR);
+        if helps {
+            self.answers[at] = Some(answer);
+        }
+        helps
+    }
+}
+
+/// A socket that is connected to a nameserver. All of it waits until a deadline, in poll alone.
+struct Line {
+    posix: &'static Posix,
+    fd: i32,
+}
+
+impl Line {
+    fn connect(
+        posix: &'static Posix,
+        server: SocketAddr,
+        kind: i32,
+        deadline: Deadline,
+    ) -> Result<Self> {
+        let family = if server.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let line = Self { posix, fd: socket::socket(posix, family, kind, 0)? };
+        let addr = sockaddr(server);
+        let len = addr.len() as libc::socklen_t;
+        // SAFETY: an address and its length.
+        match unsafe { socket::connect(posix, line.fd, addr.as_ptr().cast(), len) } {
+            // How it ended is told by the first send.
+            Err(Errno(libc::EINPROGRESS)) => line.wait(libc::POLLOUT, deadline)?,
+            result => result?,
+        }
+        Ok(line)
+    }
+
+    fn send(&self, bytes: &[u8], deadline: Deadline) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let buffer = [Buffer { at: rest.as_ptr().cast_mut(), len: rest.len() }];
+            let flags = libc::MSG_NOSIGNAL;
+            // SAFETY: the buffer is that of a slice, which is read alone.
+            let sent = unsafe {
+                transfer::send(self.posix, self.fd, &buffer, flags, None, &Control::default())
+            };
+            match sent {
+                Ok(n) => rest = rest.get(n..).unwrap_or_default(),
+                Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) => {
+                    self.wait(libc::POLLOUT, deadline)?;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn recv(&self, bytes: &mut [u8], deadline: Deadline) -> Result<usize> {
+        loop {
+            let buffer = [Buffer { at: bytes.as_mut_ptr(), len: bytes.len() }];
+            // SAFETY: the buffer is that of a slice that may be written.
+            match unsafe { transfer::recv(self.posix, self.fd, &buffer, 0) } {
+                Ok(arrival) => return Ok(arrival.len),
+                Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) => {
+                    self.wait(libc::POLLIN, deadline)?;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    fn recv_all(&self, mut bytes: &mut [u8], deadline: Deadline) -> Result<()> {
+        while !bytes.is_empty() {
+            match self.recv(bytes, deadline)? {
+                0 => return Err(Errno(libc::ECONNRESET)),
+                n => bytes = &mut bytes[n..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Until something happened, or a signal handler ran; ETIMEDOUT at the deadline.
+    fn wait(&self, events: i16, deadline: Deadline) -> Result<()> {
+        let mut fds = [libc::pollfd { fd: self.fd, events, revents: 0 }];
+        // SAFETY: no mask of signals.
+        match unsafe { poll::poll(self.posix, &mut fds, Some(deadline), std::ptr::null()) } {
+            Ok(0) => Err(Errno(libc::ETIMEDOUT)),
+            Ok(_) | Err(Errno(libc::EINTR | libc::ERESTART)) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // Nothing is lost with it.
+        let _ = descriptor::close(self.posix, self.fd);
+    }
+}
+
+/// A struct sockaddr_in or sockaddr_in6.
+fn sockaddr(server: SocketAddr) -> Vec<u8> {
+    let port = server.port().to_be_bytes();
+    let start = |family: i32| [(family as u16).to_ne_bytes(), port].concat();
+    match server.ip() {
+        IpAddr::V4(ip) => [&start(libc::AF_INET)[..], &ip.octets(), &[0; 8]].concat(),
+        // Flow label and scope are 0.
+        IpAddr::V6(ip) => [&start(libc::AF_INET6)[..], &[0; 4], &ip.octets(), &[0; 4]].concat(),
+    }
+}
+
+/// Identifiers of questions on one socket.
+fn distinct(count: usize) -> Vec<u16> {
+    let mut ids = Vec::with_capacity(count);
+    while ids.len() < count {
+        let id = random();
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
+/// A number that nobody can guess.
+fn random() -> u16 {
+    let mut bytes = [0; 2];
+    let args = [bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0, 0];
+    // SAFETY: that many bytes may be written.
+    while unsafe { syscall(libc::SYS_getrandom as usize, args) } == Err(libc::EINTR) {}
+    u16::from_ne_bytes(bytes)
+}

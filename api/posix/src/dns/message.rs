@@ -1,0 +1,289 @@
+//! Questions and answers of DNS (RFC 1035), as far as a stub resolver needs them.
+//!
+//! Messages of nameservers are copied out and checked here. No byte of an answer leads to a
+//! panic, and a name is followed through a bounded number of pointers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// RR types and QTYPEs.
+pub const A: u16 = 1;
+pub const CNAME: u16 = 5;
+pub const PTR: u16 = 12;
+pub const AAAA: u16 = 28;
+/// EDNS(0), RFC 6891.
+const OPT: u16 = 41;
+/// Class of the Internet.
+const IN: u16 = 1;
+
+/// Payload that a question with EDNS(0) allows in the answer, glibc's RESOLV_EDNS_BUFFER_SIZE.
+const EDNS_SIZE: u16 = 1200;
+/// RFC 1035 §2.3.4.
+const NAME_MAX: usize = 255;
+const LABEL_MAX: usize = 63;
+const HEADER: usize = 12;
+/// Pointers of one name (RFC 1035 §4.1.4): a name has at most 127 labels.
+const POINTERS_MAX: usize = 127;
+/// CNAMEs that lead from a question to its answer. BIND's limit is 16 as well.
+const CHAIN_MAX: usize = 16;
+
+/// RCODEs of RFC 1035 §4.1.1.
+pub mod rcode {
+    pub const NO_ERROR: u8 = 0;
+    pub const FORMAT_ERROR: u8 = 1;
+    pub const NAME_ERROR: u8 = 3;
+}
+
+/// A name in labels with their lengths, as messages have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name(Vec<u8>);
+
+impl Name {
+    /// The labels of `text` and of `domain` behind it. None where DNS has no such name.
+    pub fn new(text: &[u8], domain: &[u8]) -> Option<Self> {
+        let mut wire = Vec::with_capacity(text.len() + domain.len() + 2);
+        for part in [text, domain] {
+            let part = part.strip_suffix(b".").unwrap_or(part);
+            for label in part.split(|byte| *byte == b'.') {
+                if part.is_empty() {
+                    continue;
+                }
+                // Escapes (`\.`) are no part of the names of hosts.
+                if label.is_empty() || label.len() > LABEL_MAX || label.contains(&b'\\') {
+                    return None;
+                }
+                wire.push(label.len() as u8);
+                wire.extend_from_slice(label);
+            }
+        }
+        wire.push(0);
+        (wire.len() > 1 && wire.len() <= NAME_MAX).then_some(Self(wire))
+    }
+
+    /// The name under which DNS has the name of an address.
+    pub fn of_address(ip: IpAddr) -> Self {
+        let mut text = String::new();
+        match ip {
+            IpAddr::V4(ip) => {
+                for octet in ip.octets().iter().rev() {
+                    text += &format!("{octet}.");
+                }
+                text += "in-addr.arpa";
+            }
+            IpAddr::V6(ip) => {
+                for octet in ip.octets().iter().rev() {
+                    text += &format!("{:x}.{:x}.", octet & 15, octet >> 4);
+                }
+                text += "ip6.arpa";
+            }
+        }
+        Self::new(text.as_bytes(), b"").expect("74 bytes at most")
+    }
+
+    /// Where the name at `at` of a message ends, and the name.
+    fn read(message: &[u8], mut at: usize) -> Option<(Self, usize)> {
+        let (mut wire, mut end, mut pointers) = (Vec::new(), None, 0);
+        loop {
+            let len = *message.get(at)?;
+            at += 1;
+            match len >> 6 {
+                0 => {
+                    wire.push(len);
+                    if len == 0 {
+                        break;
+                    }
+                    let label = message.get(at..at + usize::from(len))?;
+                    wire.extend_from_slice(label);
+                    at += usize::from(len);
+                    if wire.len() >= NAME_MAX {
+                        return None;
+                    }
+                }
+                3 => {
+                    let low = *message.get(at)?;
+                    end.get_or_insert(at + 1);
+                    at = usize::from(len & 0x3f) << 8 | usize::from(low);
+                    pointers += 1;
+                    if pointers > POINTERS_MAX {
+                        return None;
+                    }
+                }
+                // Label types that RFC 6891 §5 has given up.
+                _ => return None,
+            }
+        }
+        Some((Self(wire), end.unwrap_or(at)))
+    }
+
+    /// Names of DNS do not differ by case (RFC 4343). Lengths of labels are no letters.
+    fn is(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
+
+    /// A text, if the name may be that of a host; glibc leaves others out, too (CVE-1999-0867 and
+    /// its kind: programs hand names to shells).
+    fn host(&self) -> Option<String> {
+        let mut text = String::with_capacity(self.0.len());
+        let mut rest = &self.0[..];
+        while let Some((&len, behind)) = rest.split_first().filter(|(len, _)| **len != 0) {
+            let (label, behind) = behind.split_at_checked(usize::from(len))?;
+            let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+            if !label.iter().all(fits) || (text.is_empty() && label.starts_with(b"-")) {
+                return None;
+            }
+            if !text.is_empty() {
+                text.push('.');
+            }
+            text.push_str(std::str::from_utf8(label).ok()?);
+            rest = behind;
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// A question of one name and type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    pub name: Name,
+    pub kind: u16,
+}
+
+impl Question {
+    /// The message of the question, which wishes for recursion.
+    pub fn message(&self, id: u16, edns: bool) -> Vec<u8> {
+        let mut to = Vec::with_capacity(HEADER + self.name.0.len() + 4 + 11);
+        to.extend(id.to_be_bytes());
+        to.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns)]);
+        to.extend(&self.name.0);
+        to.extend(self.kind.to_be_bytes());
+        to.extend(IN.to_be_bytes());
+        if edns {
+            to.push(0);
+            to.extend(OPT.to_be_bytes());
+            to.extend(EDNS_SIZE.to_be_bytes());
+            // Extended RCODE, version, flags, length of the data.
+            to.extend([0; 6]);
+        }
+        to
+    }
+}
+
+/// The answer to a question.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Answer {
+    /// See [`rcode`].
+    pub code: u8,
+    /// Cut off: the whole is to be had by TCP.
+    pub truncated: bool,
+    /// The question's name, then those that CNAMEs lead to; the last has the records. Empty where
+    /// one of them is not a host's name.
+    pub names: Vec<String>,
+    /// Data of A and AAAA records.
+    pub addresses: Vec<IpAddr>,
+    /// Data of PTR records.
+    pub hosts: Vec<String>,
+    /// Shortest time to live of the records used, in seconds.
+    pub ttl: u32,
+}
+
+struct Record<'a> {
+    owner: Name,
+    kind: u16,
+    ttl: u32,
+    data: &'a [u8],
+    data_at: usize,
+}
+
+/// Reads the answer to `question`. None: it is another's, forged, or not to be read.
+pub fn read(message: &[u8], id: u16, question: &Question) -> Option<Answer> {
+    let header = message.first_chunk::<HEADER>()?;
+    let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    // QR, and an OPCODE of 0.
+    if count(0) != id || header[2] & 0xf8 != 0x80 {
+        return None;
+    }
+    let code = header[3] & 15;
+    let mut answer =
+        Answer { code, truncated: header[2] & 2 != 0, ttl: u32::MAX, ..<_>::default() };
+    // Some servers do not repeat a question that they could not read.
+    if code == rcode::FORMAT_ERROR && count(4) == 0 {
+        return Some(answer);
+    }
+    let (name, at) = Name::read(message, HEADER)?;
+    let asked = message.get(at..at + 4)?;
+    let kind = question.kind.to_be_bytes();
+    if count(4) != 1 || !name.is(&question.name) || asked != [kind[0], kind[1], 0, 1] {
+        return None;
+    }
+    let (mut at, mut records) = (at + 4, Vec::new());
+    for _ in 0..count(6) {
+        let Some((record, end)) = record(message, at) else {
+            // A truncated answer is asked for again, by TCP.
+            if answer.truncated {
+                return Some(answer);
+            }
+            return None;
+        };
+        at = end;
+        records.extend(record);
+    }
+    take(message, question, &records, &mut answer)?;
+    Some(answer)
+}
+
+/// The record at `at`, if it is of the Internet, and where it ends.
+fn record(message: &[u8], at: usize) -> Option<(Option<Record<'_>>, usize)> {
+    let (owner, at) = Name::read(message, at)?;
+    let fixed = message.get(at..)?.first_chunk::<10>()?;
+    let [k0, k1, c0, c1, t0, t1, t2, t3, l0, l1] = *fixed;
+    let (data_at, len) = (at + 10, usize::from(u16::from_be_bytes([l0, l1])));
+    let data = message.get(data_at..data_at + len)?;
+    let kind = u16::from_be_bytes([k0, k1]);
+    let ttl = u32::from_be_bytes([t0, t1, t2, t3]);
+    let of_internet = u16::from_be_bytes([c0, c1]) == IN;
+    let record = of_internet.then_some(Record { owner, kind, ttl, data, data_at });
+    Some((record, data_at + len))
+}
+
+/// Follows CNAMEs to the records that were asked for, whatever order they stand in.
+fn take(
+    message: &[u8],
+    question: &Question,
+    records: &[Record<'_>],
+    answer: &mut Answer,
+) -> Option<()> {
+    let mut name = question.name.clone();
+    let mut names = vec![name.host()];
+    let of = |name: &Name, kind: u16| {
+        let name = name.clone();
+        records.iter().filter(move |record| record.kind == kind && record.owner.is(&name))
+    };
+    while let Some(alias) = of(&name, CNAME).next() {
+        let (target, end) = Name::read(message, alias.data_at)?;
+        if end > alias.data_at + alias.data.len() || names.len() > CHAIN_MAX {
+            return None;
+        }
+        answer.ttl = answer.ttl.min(alias.ttl);
+        names.push(target.host());
+        name = target;
+    }
+    answer.names = names.into_iter().collect::<Option<_>>().unwrap_or_default();
+    for record in of(&name, question.kind) {
+        match record.kind {
+            A => {
+                let ip: [u8; 4] = record.data.try_into().ok()?;
+                answer.addresses.push(Ipv4Addr::from(ip).into());
+            }
+            AAAA => {
+                let ip: [u8; 16] = record.data.try_into().ok()?;
+                answer.addresses.push(Ipv6Addr::from(ip).into());
+            }
+            _ => answer.hosts.extend(Name::read(message, record.data_at)?.0.host()),
+        }
+        answer.ttl = answer.ttl.min(record.ttl);
+    }
+    Some(())
+}
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

@@ -1,0 +1,348 @@
+//! The service `towpath` of glibc's name service switch: hosts by nameservers, over the stack.
+//!
+//! glibc loads a service as `libnss_NAME.so.2`. A library that is there already under that soname
+//! is taken, and this one is (`build.rs` of `api/preload` and `api/inline`). Functions and their
+//! contracts are those of nss.h; memory of an answer is the caller's buffer.
+
+use std::ffi::{CStr, CString};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::{c_char, c_int, c_void, hostent, socklen_t};
+use towpath_posix::dns::{self, Failure, Family, Found};
+
+use crate::POSIX;
+
+// enum nss_status of nss.h.
+const TRYAGAIN: c_int = -2;
+const UNAVAIL: c_int = -1;
+const NOTFOUND: c_int = 0;
+const SUCCESS: c_int = 1;
+// h_errno of netdb.h.
+const NETDB_INTERNAL: c_int = -1;
+const HOST_NOT_FOUND: c_int = 1;
+const TRY_AGAIN: c_int = 2;
+const NO_DATA: c_int = 4;
+
+static IS_PREPARED: AtomicBool = AtomicBool::new(false);
+
+/// struct gaih_addrtuple of nss.h.
+#[repr(C)]
+pub struct AddrTuple {
+    next: *mut Self,
+    name: *mut c_char,
+    family: c_int,
+    addr: [u32; 4],
+    scope: u32,
+}
+
+/// Tells glibc to ask this library for hosts, if the run has a nameserver. To be called before each
+/// look-up of a name.
+///
+/// Without a lock: a child that was forked within would find it locked. Threads that come here at
+/// once tell glibc the same.
+pub fn prepare() {
+    if IS_PREPARED.load(Ordering::Acquire) {
+        return;
+    }
+    if let Some(services) = dns::services(&POSIX) {
+        configure(&services);
+    }
+    IS_PREPARED.store(true, Ordering::Release);
+}
+
+fn configure(services: &CStr) {
+    type Configure = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
+    // SAFETY: names that end with NUL. musl has no such function, and makes its sockets by ours.
+    let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__nss_configure_lookup".as_ptr()) };
+    if at.is_null() {
+        return;
+    }
+    // SAFETY: glibc's function of that name has this type, since 2.2.5. glibc copies both texts.
+    unsafe {
+        let configure: Configure = std::mem::transmute(at);
+        configure(c"hosts".as_ptr(), services.as_ptr());
+    }
+}
+
+/// Where a function of a service puts its two errors.
+struct Errors {
+    errno: *mut c_int,
+    h_errno: *mut c_int,
+}
+
+impl Errors {
+    fn tell(&self, status: c_int, errno: c_int, h_errno: c_int) -> c_int {
+        // SAFETY: places of the caller's, as nss.h has it.
+        unsafe {
+            *self.errno = errno;
+            *self.h_errno = h_errno;
+        }
+        status
+    }
+
+    fn failed(&self, failure: Failure) -> c_int {
+        match failure {
+            Failure::NotFound => self.tell(NOTFOUND, libc::ENOENT, HOST_NOT_FOUND),
+            Failure::NoData => self.tell(NOTFOUND, libc::ENOENT, NO_DATA),
+            Failure::TryAgain => self.tell(TRYAGAIN, libc::EAGAIN, TRY_AGAIN),
+            Failure::Unavailable => self.tell(UNAVAIL, libc::ENOENT, NETDB_INTERNAL),
+        }
+    }
+
+    /// `None`: the buffer is too small, and glibc comes again with a larger one.
+    fn told(&self, put: Option<()>) -> c_int {
+        match put {
+            Some(()) => self.tell(SUCCESS, 0, 0),
+            None => self.tell(TRYAGAIN, libc::ERANGE, NETDB_INTERNAL),
+        }
+    }
+}
+
+/// The caller's buffer, from which an answer is cut.
+struct Arena {
+    at: *mut u8,
+    left: usize,
+}
+
+impl Arena {
+    fn new(at: *mut c_char, left: usize) -> Self {
+        Self { at: at.cast(), left }
+    }
+
+    /// Room for `count` of T, aligned.
+    fn take<T>(&mut self, count: usize) -> Option<*mut T> {
+        let gap = self.at.align_offset(align_of::<T>());
+        let len = gap.checked_add(size_of::<T>().checked_mul(count)?)?;
+        self.left = self.left.checked_sub(len)?;
+        let taken = self.at.wrapping_add(gap);
+        self.at = self.at.wrapping_add(len);
+        Some(taken.cast())
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Option<*mut u8> {
+        let to = self.take(bytes.len())?;
+        // SAFETY: `take` has given that many bytes of the caller's buffer.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Some(to)
+    }
+
+    fn put_text(&mut self, text: &str) -> Option<*mut c_char> {
+        let text = CString::new(text).ok()?;
+        self.put(text.as_bytes_with_nul()).map(|at| at.cast())
+    }
+
+    /// Pointers, and null behind them.
+    fn put_list(&mut self, all: &[*mut c_char]) -> Option<*mut *mut c_char> {
+        let to: *mut *mut c_char = self.take(all.len() + 1)?;
+        // SAFETY: `take` has given aligned room for one more.
+        unsafe {
+            std::ptr::copy_nonoverlapping(all.as_ptr(), to, all.len());
+            *to.add(all.len()) = std::ptr::null_mut();
+        }
+        Some(to)
+    }
+
+    fn put_host(&mut self, found: &Found, family: c_int, to: &mut hostent) -> Option<()> {
+        let name = self.put_text(&found.name)?;
+        let aliases: Option<Vec<_>> =
+            found.aliases.iter().map(|alias| self.put_text(alias)).collect();
+        let aliases = self.put_list(&aliases?)?;
+        let mut addresses = Vec::new();
+        for ip in &found.addresses {
+            // Programs read addresses as integers.
+            let at: *mut u32 = self.take(if ip.is_ipv4() { 1 } else { 4 })?;
+            write_address(ip, at);
+            addresses.push(at.cast());
+        }
+        let list = self.put_list(&addresses)?;
+        *to = hostent {
+            h_name: name,
+            h_aliases: aliases,
+            h_addrtype: family,
+            h_length: if family == libc::AF_INET { 4 } else { 16 },
+            h_addr_list: list,
+        };
+        Some(())
+    }
+
+    /// `to` may point to a tuple of the caller, which is the first one then.
+    fn put_tuples(&mut self, found: &Found, to: &mut *mut AddrTuple) -> Option<()> {
+        let name = self.put_text(&found.name)?;
+        let mut place: *mut *mut AddrTuple = to;
+        for ip in &found.addresses {
+            // SAFETY: `place` is the caller's pointer, or `next` of the tuple written last.
+            unsafe {
+                if (*place).is_null() {
+                    *place = self.take(1)?;
+                }
+                let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+                let next = std::ptr::null_mut();
+                **place = AddrTuple { next, name, family, addr: [0; 4], scope: 0 };
+                write_address(ip, (&raw mut (**place).addr).cast());
+                place = &raw mut (**place).next;
+            }
+        }
+        Some(())
+    }
+}
+
+/// The address in network order, in one or four integers.
+fn write_address(ip: &IpAddr, to: *mut u32) {
+    // SAFETY: each caller has room there for an address of its family.
+    unsafe {
+        match ip {
+            IpAddr::V4(ip) => to.cast::<[u8; 4]>().write(ip.octets()),
+            IpAddr::V6(ip) => to.cast::<[u8; 16]>().write(ip.octets()),
+        }
+    }
+}
+
+unsafe fn found(name: *const c_char, family: Family) -> Result<Found, Failure> {
+    // SAFETY: glibc gives a text.
+    let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Failure::NotFound)?;
+    dns::addresses(&POSIX, name, family)
+}
+
+unsafe fn put_ttl(ttl: *mut i32, found: &Found) {
+    if !ttl.is_null() {
+        // SAFETY: the caller's place.
+        unsafe { *ttl = found.ttl.min(i32::MAX as u32) as i32 };
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _nss_towpath_gethostbyname4_r(
+    name: *const c_char,
+    to: *mut *mut AddrTuple,
+    buffer: *mut c_char,
+    len: usize,
+    errno: *mut c_int,
+    h_errno: *mut c_int,
+    ttl: *mut i32,
+) -> c_int {
+    let errors = Errors { errno, h_errno };
+    // SAFETY: as called by glibc, here and in every function of this file.
+    unsafe {
+        match found(name, Family::Both) {
+            Ok(found) => {
+                put_ttl(ttl, &found);
+                errors.told(Arena::new(buffer, len).put_tuples(&found, &mut *to))
+            }
+            Err(failure) => errors.failed(failure),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _nss_towpath_gethostbyname3_r(
+    name: *const c_char,
+    family: c_int,
+    to: *mut hostent,
+    buffer: *mut c_char,
+    len: usize,
+    errno: *mut c_int,
+    h_errno: *mut c_int,
+    ttl: *mut i32,
+    canonical: *mut *mut c_char,
+) -> c_int {
+    let errors = Errors { errno, h_errno };
+    let wanted = match family {
+        libc::AF_INET => Family::V4,
+        libc::AF_INET6 => Family::V6,
+        _ => return errors.tell(UNAVAIL, libc::EAFNOSUPPORT, NO_DATA),
+    };
+    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    unsafe {
+        match found(name, wanted) {
+            Ok(found) => {
+                put_ttl(ttl, &found);
+                let put = Arena::new(buffer, len).put_host(&found, family, &mut *to);
+                if put.is_some() && !canonical.is_null() {
+                    *canonical = (*to).h_name;
+                }
+                errors.told(put)
+            }
+            Err(failure) => errors.failed(failure),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _nss_towpath_gethostbyname2_r(
+    name: *const c_char,
+    family: c_int,
+    to: *mut hostent,
+    buffer: *mut c_char,
+    len: usize,
+    errno: *mut c_int,
+    h_errno: *mut c_int,
+) -> c_int {
+    let (ttl, canonical) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    unsafe {
+        _nss_towpath_gethostbyname3_r(name, family, to, buffer, len, errno, h_errno, ttl, canonical)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _nss_towpath_gethostbyname_r(
+    name: *const c_char,
+    to: *mut hostent,
+    buffer: *mut c_char,
+    len: usize,
+    errno: *mut c_int,
+    h_errno: *mut c_int,
+) -> c_int {
+    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    unsafe { _nss_towpath_gethostbyname2_r(name, libc::AF_INET, to, buffer, len, errno, h_errno) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _nss_towpath_gethostbyaddr2_r(
+    addr: *const c_void,
+    addr_len: socklen_t,
+    family: c_int,
+    to: *mut hostent,
+    buffer: *mut c_char,
+    len: usize,
+    errno: *mut c_int,
+    h_errno: *mut c_int,
+    ttl: *mut i32,
+) -> c_int {
+    let errors = Errors { errno, h_errno };
+    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    unsafe {
+        let ip: IpAddr = match (family, addr_len) {
+            (libc::AF_INET, 4) => Ipv4Addr::from(addr.cast::<[u8; 4]>().read()).into(),
+            (libc::AF_INET6, 16) => Ipv6Addr::from(addr.cast::<[u8; 16]>().read()).into(),
+            _ => return errors.tell(UNAVAIL, libc::EAFNOSUPPORT, NETDB_INTERNAL),
+        };
+        match dns::hosts(&POSIX, ip.to_canonical()) {
+            Ok(mut found) => {
+                put_ttl(ttl, &found);
+                found.addresses = vec![ip];
+                errors.told(Arena::new(buffer, len).put_host(&found, family, &mut *to))
+            }
+            Err(failure) => errors.failed(failure),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _nss_towpath_gethostbyaddr_r(
+    addr: *const c_void,
+    addr_len: socklen_t,
+    family: c_int,
+    to: *mut hostent,
+    buffer: *mut c_char,
+    len: usize,
+    errno: *mut c_int,
+    h_errno: *mut c_int,
+) -> c_int {
+    let ttl = std::ptr::null_mut();
+    // SAFETY: see `_nss_towpath_gethostbyname4_r`.
+    unsafe {
+        _nss_towpath_gethostbyaddr2_r(addr, addr_len, family, to, buffer, len, errno, h_errno, ttl)
+    }
+}
