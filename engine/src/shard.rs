@@ -25,6 +25,7 @@ pub(crate) mod linux;
 pub(crate) mod option_bits;
 pub(crate) mod options;
 mod orders;
+mod owners;
 pub(crate) mod place;
 pub(crate) mod portions;
 pub(crate) mod processor;

@@ -89,7 +89,7 @@ pub const CALLS: &[Call] = &[
     works("getsockopt setsockopt", "see the options below; others ENOPROTOOPT"),
     works(
         "fcntl fcntl64",
-        "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN, F_GETOWN_EX, F_SETOWN_EX (not of a thread): whom SIGURG goes to, if it is a process of the run or a group with one. O_ASYNC, and any signal with F_SETSIG: EINVAL, there is no SIGIO",
+        "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN, F_GETOWN_EX, F_SETOWN_EX (not of a thread): whom SIGURG goes to: a process of the run, or those of the run in a group. It goes to descendants of the engine's process alone, as /proc shows them, and not to those that became another user's by sudo. O_ASYNC, and any signal with F_SETSIG: EINVAL, there is no SIGIO",
     ),
     works(
         "ioctl",

@@ -44,6 +44,8 @@ struct Given {
     /// The socket had no room.
     lost: u32,
     filtered: u32,
+    /// Instructions of filters that judged them, at most: jumps lead forward.
+    steps: usize,
 }
 
 impl Given {
@@ -55,6 +57,7 @@ impl Given {
         self.taken += other.taken;
         self.lost += other.lost;
         self.filtered += other.filtered;
+        self.steps += other.steps;
     }
 }
 
@@ -143,6 +146,7 @@ impl<H: Host> Stack<H> {
         if let Some(filter) = socket_filter_of(socket) {
             let around = self.around(local, hash);
             each_datagram(payload, *size, |datagram| {
+                given.steps += filter.instructions().len();
                 match socket_filter::filter(filter, &around, &datagram) {
                     Some(len) => given.note(host.datagram(user, meta, &datagram.slice(0, len))),
                     None => {
@@ -176,6 +180,7 @@ impl<H: Host> Stack<H> {
     /// Outcome of a packet whose datagrams were given so. `count_given` itself counts the lost ones
     /// of a packet that is partly lost.
     fn count_given(&mut self, given: Given) -> Result<(), DropReason> {
+        self.filter_steps += given.steps;
         match given {
             Given { lost: 1.., .. } => Err(DropReason::UdpNoRoom),
             Given { taken: 0, filtered: 1.., .. } => Err(DropReason::UdpFiltered),
@@ -211,13 +216,15 @@ impl<H: Host> Stack<H> {
             return self.drop_local(local, DropReason::EchoNoSocket, pool);
         };
         let (user, payload) = (socket.user, payload_of(&local, 0));
-        let kept = match socket_filter_of(socket) {
+        let (kept, steps) = match socket_filter_of(socket) {
             Some(filter) => {
                 let around = self.around(&local, self.keys.table.ends(&flow));
-                socket_filter::filter(filter, &around, &payload)
+                let steps = filter.instructions().len();
+                (socket_filter::filter(filter, &around, &payload), steps)
             }
-            None => Some(payload.len()),
+            None => (Some(payload.len()), 0),
         };
+        self.filter_steps += steps;
         self.counters.echo_received += 1;
         let Some(kept) = kept else {
             host.filtered(user);

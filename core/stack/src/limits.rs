@@ -142,6 +142,10 @@ pub const SOURCES_MAX: usize = 10;
 /// Datagrams cut from one: Linux's `UDP_MAX_SEGMENTS`.
 pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 
+/// Instructions of filters for what comes over loopback in one turn: some 50 µs. The rest of
+/// the queue waits for the next turn, and one packet is taken in any case.
+pub const FILTER_STEPS_A_TURN: usize = 16_384;
+
 /// Rounds of loopback and transmission in one turn: a conversation over loopback goes that many steps
 /// before ports are looked at again.
 pub const ROUNDS_A_TURN: usize = 16;

@@ -92,6 +92,18 @@ impl View<'_> {
         rest.is_empty() || self.data(at.saturating_sub(headers.len() as u32), rest)
     }
 
+    /// Copies bytes of the link header and of what is behind it, from `at` on. A filter may do so
+    /// in each of its instructions: nothing is allocated.
+    fn framed(&self, at: u32, bytes: &mut [u8]) -> bool {
+        let link = self.link_header();
+        let from = (at as usize).min(LINK_HEADER);
+        let n = (LINK_HEADER - from).min(bytes.len());
+        let (first, rest) = bytes.split_at_mut(n);
+        first.copy_from_slice(&link[from..from + n]);
+        let at = at.saturating_sub(LINK_HEADER as u32);
+        rest.is_empty() || self.behind(self.ip_header(), at, rest)
+    }
+
     /// The IP header with its options.
     fn ip_header(&self) -> &[u8] {
         let local = self.around.local;
@@ -142,10 +154,7 @@ impl Packet for View<'_> {
             Origin::Data => self.data(at, bytes),
             Origin::Network => self.behind(self.ip_header(), at, bytes),
             // Packets of an IP link begin with the IP header.
-            Origin::Link if self.hardware_type() != NONE => {
-                let headers = [&self.link_header()[..], self.ip_header()].concat();
-                self.behind(&headers, at, bytes)
-            }
+            Origin::Link if self.hardware_type() != NONE => self.framed(at, bytes),
             Origin::Link => self.behind(self.ip_header(), at, bytes),
         }
     }

@@ -110,6 +110,8 @@ pub struct Stack<H: Host> {
     pub(crate) counters: Counters,
     /// There may be packets on the loopback queue: the owner has to turn again.
     pub(crate) loopback_due: bool,
+    /// Instructions of filters for what came over loopback in this turn.
+    pub(crate) filter_steps: usize,
     /// The batch that ports fill, kept for its memory.
     pub(crate) rx: Batch,
     /// What it has as one shard of several.
@@ -222,6 +224,7 @@ impl<H: Host> Stack<H> {
             memberships: 0,
             counters: Counters::default(),
             loopback_due: false,
+            filter_steps: 0,
             rx: Batch::new(),
             member: None,
             config,

@@ -43,9 +43,13 @@ impl<H: Host> Stack<H> {
         self.receive_ports(now, host, ports, pool, budget.rx_packets, &mut turn);
         self.fire_timers(now, host, pool);
         let mut tx_left = budget.tx_packets;
+        self.filter_steps = 0;
         for _ in 0..limits::ROUNDS_A_TURN {
             self.transmit(now, host, pool, &mut tx_left);
-            if tx_left == 0 || !self.receive_loopback(now, host, pool) {
+            if tx_left == 0
+                || !self.receive_loopback(now, host, pool)
+                || self.filter_steps > limits::FILTER_STEPS_A_TURN
+            {
                 break;
             }
         }
@@ -152,18 +156,23 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes what is on the loopback queue now; what that causes waits for the next round. False when
-    /// there was nothing.
+    /// Takes what is on the loopback queue now, as far as its filters may take time. Answers
+    /// to it wait for the next round. False when there was nothing.
     fn receive_loopback(&mut self, now: Instant, host: &mut H, pool: &mut Pool) -> bool {
-        let (count, mut bytes) = (self.net.loopback_len(), 0);
-        for _ in 0..count {
+        let (mut packets, mut bytes) = (0, 0);
+        for _ in 0..self.net.loopback_len() {
+            // Programs choose how long their filters are, and the trains of datagrams for them.
+            if self.filter_steps > limits::FILTER_STEPS_A_TURN {
+                break;
+            }
             let Some(looped) = self.net.take_loopback() else { break };
+            packets += 1;
             bytes += looped.packet.len();
             self.receive_own(now, host, looped, pool);
         }
-        let any = count > 0;
+        let any = packets > 0;
         if any {
-            let load = Load { packets: count, bytes };
+            let load = Load { packets, bytes };
             self.net.note_received(IfaceId::LOOPBACK, load);
             self.net.note_sent(IfaceId::LOOPBACK, load);
         }

@@ -27,8 +27,8 @@ pub(crate) struct Attached {
     /// Family of the process; None for one that was not cloned.
     pub family: Option<Family>,
     /// The process id, as the process says when it begins; 0 before. A process that executes a
-    /// program keeps its id. The process may say any number: it is shown, and SIGURG may go
-    /// there ([`crate::shard::urgent`]), which ends no process.
+    /// program keeps its id. The process may say any number, which is shown. SIGURG goes
+    /// there only if the kernel knows it as one of the run's ([`crate::shard::owners`]).
     pub pid: u32,
     /// None before HELLO.
     pub link: Option<Link>,

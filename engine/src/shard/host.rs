@@ -24,6 +24,7 @@ use crate::shard::channels::Channels;
 use crate::shard::holds::Holds;
 use crate::shard::linux::state;
 use crate::shard::option_bits::has_bit;
+use crate::shard::owners::Owners;
 use crate::shard::place::Place;
 use crate::shard::slots::{
     self, AF_INET6, Child, Holders, Rare, Slots, UNPACED, inherit, present, present_on,
@@ -55,6 +56,8 @@ pub(crate) struct Host {
     pub windows: Windows,
     pub slots: Slots,
     pub channels: Channels,
+    /// Processes that may get SIGURG.
+    pub owners: Owners,
     /// Holds of all processes together: each socket counts as often as it has holders.
     pub holds: usize,
     pub buffers: Buffers,
@@ -114,6 +117,7 @@ impl Host {
             windows,
             slots,
             channels: Channels::default(),
+            owners: Owners::default(),
             holds: 0,
             buffers,
             counters: EngineCounters::default(),

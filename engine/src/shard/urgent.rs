@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+use rustix::process::{Pid, getpgid};
 use towpath_shm::layout::{event, flags};
 
 use crate::shard::host::Host;
@@ -18,27 +18,25 @@ impl Host {
         }
     }
 
-    /// SIGURG to whom F_SETOWN named, as `sk_send_sigurg`: a process, or a group.
+    /// SIGURG to whom F_SETOWN named, as `sk_send_sigurg`: a process, or those of a group that are
+    /// in the run.
     ///
-    /// The owner is a word that any program of the run can write. So only processes of this run are
-    /// signalled, by the ids that they say they have. SIGURG ends no process: without a handler it
-    /// is ignored.
+    /// Any program of the run can write the word, and say any id of itself. Therefore
+    /// [`Owners`](crate::shard::owners::Owners) asks the kernel whose the process is.
+    /// SIGURG ends no process: without a handler it is ignored.
     fn signal_owner(&mut self, slot: u32) {
         let owner = self.slots.shared(slot).owner.load(Relaxed);
         let Some(pid) = Pid::from_raw(owner.checked_abs().unwrap_or(0)) else { return };
-        let pids = self.channels.pids();
-        // A process that has ended since is not there to be signalled.
-        let _ = if owner > 0 {
-            if !pids.into_iter().any(|member| member == pid) {
-                return;
-            }
-            kill_process(pid, Signal::URG)
-        } else {
-            if !pids.into_iter().any(|member| getpgid(Some(member)) == Ok(pid)) {
-                return;
-            }
-            kill_process_group(pid, Signal::URG)
+        let is_meant = |member: &Pid| match owner {
+            1.. => *member == pid,
+            _ => getpgid(Some(*member)) == Ok(pid),
         };
-        self.counters.signals += 1;
+        // A process may say that it is another one, too, which gets one signal all the same.
+        let mut meant: Vec<Pid> = self.channels.pids().filter(is_meant).collect();
+        meant.sort_unstable_by_key(|member| member.as_raw_pid());
+        meant.dedup();
+        for pid in meant {
+            self.counters.signals += u64::from(self.owners.signal(pid));
+        }
     }
 }

@@ -42,6 +42,32 @@ fn taken(w: &mut World) -> Vec<(Vec<u8>, u16)> {
     all.into_iter().map(|(_, meta, bytes)| (bytes, meta.segment_size)).collect()
 }
 
+/// The longest filters there may be take one packet a turn, and lose nothing.
+#[test]
+fn long_filters_are_charged_to_the_turn() {
+    let mut w = World::new(WorldConfig::default());
+    let (server, _) = bound(&mut w.b, "127.0.0.1:53");
+    let mut code = vec![(0x00, 0, 0, 0); 4095];
+    code.push((0x16, 0, 0, 0));
+    w.b.stack.set_filter(server, program(&code)).unwrap();
+    let (client, _) = w.b.open(SocketKind::Datagram, Family::V4);
+    let out = DatagramOut {
+        remote: Some(([127, 0, 0, 1], 53).into()),
+        segment_size: Some(1),
+        ..DatagramOut::default()
+    };
+    let payload = towpath_ring::Payload::new(&[7; 64], Default::default());
+    for _ in 0..5 {
+        w.b.stack.send_datagram(w.b.now, client, &out, &payload, &mut w.b.pool).unwrap();
+    }
+    let mut given = Vec::new();
+    while w.b.turn() {
+        given.push(w.b.host.datagrams.len() + w.b.host.filtered.len());
+    }
+    assert_eq!(w.b.drops(DropReason::UdpFiltered), 5, "packets");
+    assert_eq!(given[..5], [64, 128, 192, 256, 320]);
+}
+
 #[test]
 fn a_filter_drops_and_cuts() {
     for to in ["10.0.0.2:53", "[fd00::2]:53"] {

@@ -1,0 +1,157 @@
+//! Processes that may get SIGURG: those of the run, as the kernel knows them.
+//!
+//! A process of the run writes its id, and the owner of a socket, into shared memory. Both may be
+//! lies, and the engine may have more rights than the liar. The kernel's word counts therefore: the
+//! process is this one or descends from it, as all that a guardian starts does. On the way down
+//! to it no process has become another user's than its parent is, unless that is root.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::read;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+};
+
+/// Processes between the engine's and one that it signals, at most.
+const DEPTH_MAX: usize = 256;
+
+/// The process that was signalled last, which is most often the next one, too.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    last: Option<(Pid, OwnedFd)>,
+}
+
+impl Owners {
+    /// Sends SIGURG to a process of the run. False: it is none, or has ended.
+    pub fn signal(&mut self, pid: Pid) -> bool {
+        if pid == getpid() {
+            return kill_process(pid, Signal::URG).is_ok();
+        }
+        if let Some((_, process)) = self.last.take_if(|(last, _)| *last == pid)
+            && pidfd_send_signal(&process, Signal::URG).is_ok()
+        {
+            self.last = Some((pid, process));
+            return true;
+        }
+        // A descriptor first: should the number pass to another process, that one gets no signal.
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+        let is_sent =
+            is_below(pid, getpid(), Status::of) && pidfd_send_signal(&process, Signal::URG).is_ok();
+        if is_sent {
+            self.last = Some((pid, process));
+        }
+        is_sent
+    }
+}
+
+/// Whether a process descends from `top` with no more rights than its ancestors have.
+fn is_below(pid: Pid, top: Pid, of: impl Fn(Pid) -> Option<Status>) -> bool {
+    // /proc of another PID namespace has other numbers.
+    let Some(mut child) = of(pid).filter(|_| of(top).is_some_and(|it| it.pid == top)) else {
+        return false;
+    };
+    for _ in 0..DEPTH_MAX {
+        let Some(parent) = child.parent.and_then(&of) else { return false };
+        if parent.uid != child.uid && parent.uid != 0 {
+            return false;
+        }
+        if parent.pid == top {
+            return true;
+        }
+        child = parent;
+    }
+    false
+}
+
+/// Lines of proc_pid_status(5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Status {
+    pid: Pid,
+    /// None: the first process.
+    parent: Option<Pid>,
+    /// Real user id.
+    uid: u32,
+}
+
+impl Status {
+    fn of(pid: Pid) -> Option<Self> {
+        let is_own = pid == getpid();
+        let path = if is_own { "/proc/self/status" } else { &*format!("/proc/{pid}/status") };
+        let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        // The lines wanted are among the first ten.
+        let mut bytes = [0; 1024];
+        let n = read(&file, &mut bytes).ok()?;
+        Self::parse(&bytes[..n])
+    }
+
+    /// Names have no line ends there: the kernel escapes them.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let word = |name: &[u8]| {
+            let line =
+                text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+            std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()
+        };
+        Some(Self {
+            pid: Pid::from_raw(word(b"Pid:")?.parse().ok()?)?,
+            parent: Pid::from_raw(word(b"PPid:")?.parse().ok()?),
+            uid: word(b"Uid:")?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn pid(n: i32) -> Pid {
+        Pid::from_raw(n).expect("not 0")
+    }
+
+    #[test]
+    fn descendants_without_more_rights_are_below() {
+        // A shell, the engine's process, a guardian, a web server's master and worker, and sudo.
+        let tree = [(9, 1, 7), (10, 9, 0), (11, 10, 0), (12, 11, 0), (13, 12, 33), (14, 13, 0)];
+        let of = |wanted: Pid| {
+            let found = tree.iter().find(|(number, ..)| pid(*number) == wanted);
+            found.map(|(n, parent, uid)| Status {
+                pid: pid(*n),
+                parent: Some(pid(*parent)),
+                uid: *uid,
+            })
+        };
+        let below: Vec<_> = (1..16).filter(|n| is_below(pid(*n), pid(10), of)).collect();
+        assert_eq!(below, [11, 12, 13]);
+        let elsewhere = |wanted| of(wanted).map(|it| Status { pid: pid(3), ..it });
+        assert!(!is_below(pid(11), pid(10), elsewhere), "/proc of another namespace");
+        let circle = |wanted| Some(Status { pid: wanted, parent: Some(pid(2)), uid: 0 });
+        assert!(!is_below(pid(2), pid(3), circle));
+    }
+
+    #[test]
+    fn status_is_read_by_name() {
+        let text =
+            b"Name:\tx\\nPid:\t5\nUmask:\t0022\nTgid:\t8\nPid:\t8\nPPid:\t3\nUid:\t33\t0\t0\t0\n";
+        let wanted = Status { pid: pid(8), parent: Some(pid(3)), uid: 33 };
+        assert_eq!(Status::parse(text), Some(wanted));
+        assert_eq!(Status::parse(b"Name:\tx\nPid:\t8\n"), None);
+        let own = Status::of(getpid()).expect("/proc");
+        assert_eq!((own.pid, own.parent), (getpid(), rustix::process::getppid()));
+    }
+
+    /// Ids that processes say are not believed: neither strangers nor ancestors get a signal.
+    #[test]
+    fn only_descendants_are_signalled() {
+        let mut owners = Owners::default();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+        let number = pid(child.id() as i32);
+        assert!(owners.signal(number) && owners.signal(number));
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        assert!(!owners.signal(number), "it has ended");
+        assert!(owners.last.is_none());
+        let parent = rustix::process::getppid().expect("a parent");
+        assert!(!owners.signal(parent) && !owners.signal(pid(1)));
+    }
+}
