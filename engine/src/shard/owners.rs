@@ -5,13 +5,12 @@
 //! process is this one or descends from it, as all that a guardian starts does. On the way down
 //! to it no process has become another user's than its parent is, unless that is root.
 
-use std::os::fd::OwnedFd;
-
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::read;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
 };
+use towpath_shm::Fd;
 
 /// Processes between the engine's and one that it signals, at most.
 const DEPTH_MAX: usize = 256;
@@ -19,7 +18,7 @@ const DEPTH_MAX: usize = 256;
 /// The process that was signalled last, which is most often the next one, too.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    last: Option<(Pid, OwnedFd)>,
+    last: Option<(Pid, Fd)>,
 }
 
 impl Owners {
@@ -35,7 +34,7 @@ impl Owners {
             return true;
         }
         // A descriptor first: should the number pass to another process, that one gets no signal.
-        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()).map(Fd::from) else { return false };
         let is_sent =
             is_below(pid, getpid(), Status::of) && pidfd_send_signal(&process, Signal::URG).is_ok();
         if is_sent {
@@ -78,7 +77,7 @@ impl Status {
     fn of(pid: Pid) -> Option<Self> {
         let is_own = pid == getpid();
         let path = if is_own { "/proc/self/status" } else { &*format!("/proc/{pid}/status") };
-        let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let file = Fd::from(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?);
         // The lines wanted are among the first ten.
         let mut bytes = [0; 1024];
         let n = read(&file, &mut bytes).ok()?;
