@@ -257,7 +257,7 @@ fn wait(child: &mut Child) -> Option<String> {
     }
 }
 
-fn shards() -> usize {
+pub fn shards() -> usize {
     std::env::var(SHARDS).map_or(1, |it| it.parse().expect("TOWPATH_TEST_SHARDS is 1 to 16"))
 }
 

@@ -3,7 +3,7 @@
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::harness::Case;
+use crate::harness::{Case, shards};
 use crate::sockets::{errno, get, set};
 
 pub const CASES: &[Case] = &[
@@ -127,6 +127,11 @@ fn a_listener_is_chosen_by_its_processor() {
 }
 
 fn a_datagram_socket_is_chosen_by_its_processor() {
+    // With several, the shard that hands a datagram on and the one that takes it choose alike,
+    // whatever the processors.
+    if shards() > 1 {
+        return;
+    }
     let idle = UdpSocket::from(sharing(libc::SOCK_DGRAM, 0));
     let port = idle.local_addr().unwrap().port();
     choose(idle.as_raw_fd(), -1);
