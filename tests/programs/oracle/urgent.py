@@ -42,7 +42,7 @@ for family in socket.AF_INET, socket.AF_INET6:
     print(settled(b, "IN|PRI"), eventually(lambda: signals == ["URG"]), at_mark(b), unread(b, 3))
     print("select:", [bool(found) for found in select.select([b], [], [b], 0)])
     print("stops:", b.recv(99), at_mark(b))
-    print("peek:", b.recv(1, OOB | PEEK), b.recv(9, OOB | PEEK), events(mask_of(b)))
+    print("peek:", b.recv(1, OOB | PEEK), b.recv(9, OOB | PEEK), settled(b, "IN|PRI"))
     print("taken:", b.recv(9, OOB), outcome(b.recv, 1, OOB), at_mark(b))
     print("passed:", settled(b, "IN"), number(b, FIONREAD), b.recv(99), at_mark(b), events(mask_of(b)))
 
