@@ -221,6 +221,32 @@ pub unsafe fn send(
     skip: usize,
     more: bool,
 ) -> Result<usize, Error> {
+    let note = |slot: &Slot, _, _| {
+        if more != (slot.more.load(Relaxed) != 0) {
+            slot.more.store(u32::from(more), Relaxed);
+            client.setting(socket, setting::MORE, u64::from(more));
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { queue(client, socket, buffers, skip, note) }
+}
+
+/// Queues bytes as [`send`] does. `note` is called before the engine sees them, with their place
+/// in the FIFO and their number.
+///
+/// # Errors
+/// As for [`send`].
+///
+/// # Safety
+/// The buffers must be valid for reads.
+#[inline]
+pub(crate) unsafe fn queue(
+    client: &Client,
+    socket: Socket,
+    buffers: &[Buffer],
+    skip: usize,
+    note: impl Fn(&Slot, u32, u32),
+) -> Result<usize, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
     }
@@ -234,11 +260,7 @@ pub unsafe fn send(
     let write = |at, n| {
         // SAFETY: the caller's promise.
         unsafe { fill(client, slot, at, buffers, skip, n) };
-        // Before the engine sees the bytes.
-        if more != (slot.more.load(Relaxed) != 0) {
-            slot.more.store(u32::from(more), Relaxed);
-            client.setting(socket, setting::MORE, u64::from(more));
-        }
+        note(slot, at, n);
     };
     match append(slot, socket.generation, Entrance { client, socket }, most, write) {
         Appended::Bytes { n, tell } => {
@@ -269,7 +291,7 @@ pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
 }
 
 /// There was no room: asks for memory where that can help.
-pub(crate) fn no_room(client: &Client, socket: Socket, slot: &Slot) -> Error {
+fn no_room(client: &Client, socket: Socket, slot: &Slot) -> Error {
     if slot.tx_cap.load(Acquire) == 0 || may_have_more(slot) {
         client.socket_command(socket, op::TX_WINDOW, 0, 0);
     }
@@ -277,7 +299,7 @@ pub(crate) fn no_room(client: &Client, socket: Socket, slot: &Slot) -> Error {
     check_sendable(client, socket, slot).err().unwrap_or(Error::WouldBlock)
 }
 
-pub(crate) fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Error> {
+fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Error> {
     let seen = slot.flags.load(Acquire);
     if seen & flags::CONNECTING != 0 {
         return Err(Error::WouldBlock);

@@ -4,14 +4,13 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use rustix::io::Errno;
+use towpath_ring::program_fifo;
 use towpath_ring::urgent::{self, Reach, UrgentByte};
-use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{Command, Slot, flags, op, setting, shut};
 
-use crate::access::{Entrance, lock_input};
-use crate::buffer::{fill, peek};
-use crate::stream::{check_sendable, no_room};
-use crate::{Buffer, Client, Error, Socket};
+use crate::access::lock_input;
+use crate::buffer::peek;
+use crate::{Buffer, Client, Error, Socket, stream};
 
 /// Use of the bytes of a read.
 #[derive(Debug, Clone, Copy)]
@@ -133,19 +132,7 @@ pub unsafe fn send(
     buffers: &[Buffer],
     skip: usize,
 ) -> Result<usize, Error> {
-    if client.is_dead() {
-        return Err(Error::Dead);
-    }
-    let slot = client.slot(socket).ok_or(Error::Dead)?;
-    check_sendable(client, socket, slot)?;
-    let wanted = Buffer::total(buffers).saturating_sub(skip);
-    if wanted == 0 {
-        return Ok(0);
-    }
-    let most = Wanted::UpTo(u32::try_from(wanted).unwrap_or(u32::MAX));
-    let write = |at: u32, n: u32| {
-        // SAFETY: the caller's promise.
-        unsafe { fill(client, slot, at, buffers, skip, n) };
+    let note = |_: &Slot, at: u32, n: u32| {
         client.command_answered(&Command {
             op: op::SETTING,
             slot: socket.slot,
@@ -155,15 +142,6 @@ pub unsafe fn send(
             c: 0,
         });
     };
-    match append(slot, socket.generation, Entrance { client, socket }, most, write) {
-        Appended::Bytes { n, tell } => {
-            if tell {
-                client.socket_command(socket, op::TX, 0, 0);
-            }
-            Ok(n as usize)
-        }
-        Appended::NoRoom => Err(no_room(client, socket, slot)),
-        Appended::Interrupting => Err(Error::Interrupting),
-        Appended::Dead => Err(Error::Dead),
-    }
+    // SAFETY: the caller's promise.
+    unsafe { stream::queue(client, socket, buffers, skip, note) }
 }
