@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use towpath_bench_measure::{ECHO_PAYLOAD, Run, SRC_PORT};
 use towpath_pool::{Fragments, Packet, Pool};
-use towpath_ring::{HeapRecv, HeapSend, Payload};
+use towpath_ring::Payload;
 use towpath_stack::{
-    BindOptions, Budget, DatagramMeta, DatagramOut, Family, Host, Instant, SocketEvent, SocketId,
-    SocketKind, Stack, StackConfig,
+    BindOptions, Budget, DatagramOut, Family, Instant, SocketId, SocketKind, Stack, StackConfig,
 };
 use towpath_wire::{IpProtocol, checksum, ethernet, ipv4, udp};
 
 use crate::device::{Memory, OUR_MAC, OURS, PEER, PEER_MAC, interface};
+use crate::owner::Owner;
 
 /// Port of the echo service (RFC 862).
 const PORT: u16 = 7;
@@ -172,40 +172,4 @@ fn is_answer(frame: &Packet) -> Result<bool, Box<dyn Error>> {
         && header.checksum != 0
         && udp::checksum_ok_v4(datagram, pseudo)
         && datagram[payload] == [0x5a; ECHO_PAYLOAD])
-}
-
-/// Owner of the socket, which keeps what comes until it is answered.
-struct Owner {
-    received: Vec<(SocketAddr, [u8; ECHO_PAYLOAD])>,
-}
-
-impl Host for Owner {
-    type Recv = HeapRecv;
-    type Send = HeapSend;
-
-    fn recv_room(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn accept(
-        &mut self,
-        _: u32,
-        _: SocketId,
-        _: SocketAddr,
-        _: SocketAddr,
-    ) -> Option<(u32, HeapRecv, HeapSend)> {
-        None
-    }
-
-    fn datagram(&mut self, _: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
-        let mut bytes = [0; ECHO_PAYLOAD];
-        if payload.len() as usize != bytes.len() {
-            return false;
-        }
-        payload.copy_to(0, &mut bytes);
-        self.received.push((meta.remote, bytes));
-        true
-    }
-
-    fn event(&mut self, _: u32, _: SocketEvent) {}
 }

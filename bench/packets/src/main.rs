@@ -9,6 +9,7 @@
 mod device;
 mod echo;
 mod headers;
+mod owner;
 mod write;
 
 use std::error::Error;

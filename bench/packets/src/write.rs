@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use towpath_bench_measure::Run;
 use towpath_pool::{Checksum, Fragments, Pool};
-use towpath_ring::{HeapRecv, HeapSend, Payload};
+use towpath_ring::Payload;
 use towpath_stack::{
-    Budget, DatagramMeta, DatagramOut, Family, Host, Instant, MtuDiscovery, SocketEvent, SocketId,
-    SocketKind, SocketOption, Stack, StackConfig,
+    Budget, DatagramOut, Family, Instant, MtuDiscovery, SocketId, SocketKind, SocketOption, Stack,
+    StackConfig,
 };
 use towpath_wire::{IpProtocol, checksum, ethernet, ipv4, udp};
 
 use crate::device::{Memory, PEER, PEER_MAC, interface};
+use crate::owner::Owner;
 
 const PORT: u16 = 8080;
 /// Datagrams of a turn where an engine is busy.
@@ -48,7 +49,7 @@ pub fn measure(run: &mut Run) -> Result<(), Box<dyn Error>> {
 
 /// A stack with a connected socket.
 struct Sender {
-    stack: Stack<Nobody>,
+    stack: Stack<Owner>,
     pool: Pool,
     ports: [Box<Memory>; 1],
     socket: SocketId,
@@ -95,7 +96,7 @@ impl Sender {
         // The stack is told the time without a clock, which an engine reads once a turn.
         self.now += Duration::from_micros(1);
         let Self { stack, pool, ports, now, .. } = self;
-        stack.turn(*now, &mut Nobody, ports, pool, Budget::default());
+        stack.turn(*now, &mut Owner::default(), ports, pool, Budget::default());
     }
 
     /// Whether the last frame carries what was sent. Returns what all senders have in common of it.
@@ -136,32 +137,4 @@ impl Sender {
         }
         Ok(())
     }
-}
-
-/// Nothing is received.
-struct Nobody;
-
-impl Host for Nobody {
-    type Recv = HeapRecv;
-    type Send = HeapSend;
-
-    fn recv_room(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn accept(
-        &mut self,
-        _: u32,
-        _: SocketId,
-        _: SocketAddr,
-        _: SocketAddr,
-    ) -> Option<(u32, HeapRecv, HeapSend)> {
-        None
-    }
-
-    fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
-        false
-    }
-
-    fn event(&mut self, _: u32, _: SocketEvent) {}
 }
