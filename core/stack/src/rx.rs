@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 
 use towpath_pool::Pool;
 use towpath_ring::{RecvBuffer, SendBuffer};
-use towpath_tcp::{Disposition, Flags, Instant, Segment, reset_for};
+use towpath_tcp::{Connection, Disposition, FifoChanges, Flags, Instant, Segment, reset_for};
 use towpath_wire::{IpProtocol, addr, tcp, udp};
 
 use crate::delivery::{Arrived, each_datagram, stray_echo};
@@ -25,9 +25,9 @@ use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{DatagramMeta, Host};
 use crate::incoming::{Incoming, arrival, dont_fragment, is_opening, payload_of, segments_in};
-use crate::net::{self, IfaceId, Local, Received, Unreachable};
+use crate::net::{self, IfaceId, Local, Net, Received, Unreachable};
 use crate::path::Path;
-use crate::socket::Kind;
+use crate::socket::{Kind, Stream};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
@@ -166,38 +166,28 @@ impl<H: Host> Stack<H> {
             self.fast_opens.on_syn_ack(now, index, &flow, mss, incoming.header(), repeated);
         }
         if received.urgent || received.payload_dropped.is_some() {
-            if let Some(reason) = received.payload_dropped {
-                // The ACK of the segment was processed. Some or all of its payload was not taken,
-                // and the peer sends it again.
-                self.net.count_drop(reason.into());
-            }
-            if let Some(mark) = connection.take_urgent_mark() {
-                let byte = mark.payload_offset.map(|at| byte_at(&incoming, at));
-                stream.recv.mark_urgent(mark.offset, byte);
-                stream.news.add_urgent(mark.is_new);
-            }
+            note_rare(stream, &incoming, &received, &mut self.net);
         }
         // First of all: a connection that is aborted below may still send what is behind these
         // bytes.
         if received.released > 0 {
             stream.send.release(received.released);
             stream.news.add_writable();
-            let path = stream.path.as_ref();
-            let path = path.filter(|path| self.paths.is_current(path, &self.net));
+            let path = stream.path.as_ref().filter(|path| self.paths.is_current(path, &self.net));
             if let Some(hop) = path.and_then(Path::hop) {
                 self.net.confirm_reachable(now, hop);
             }
         }
         let written = received.write.is_none_or(|write| {
-            stream.recv.write_at(
-                write.fifo_offset,
-                &incoming.payload().slice(write.payload_offset, write.len),
-            )
+            let bytes = incoming.payload().slice(write.payload_offset, write.len);
+            stream.recv.write_at(write.fifo_offset, &bytes)
         });
         if !written {
             // The connection will acknowledge bytes that the buffer did not take, so it cannot go on. It does
             // not come to that while buffers take what their capacity says (`RecvBuffer`).
-            connection.abort();
+            if let Some(connection) = &mut stream.connection {
+                connection.abort();
+            }
             self.drop_local(incoming.local, DropReason::TcpNoMemory, pool);
             return self.mark_dirty(index);
         }
@@ -295,10 +285,26 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// The byte of the payload at a place.
+/// Takes up what few segments have: bytes that were not taken, and urgent data.
 #[cold]
-fn byte_at(incoming: &Incoming, at: u32) -> u8 {
-    let mut byte = [0];
-    incoming.payload().copy_to(at, &mut byte);
-    byte[0]
+fn note_rare<H: Host>(
+    stream: &mut Stream<H>,
+    incoming: &Incoming,
+    received: &FifoChanges,
+    net: &mut Net,
+) {
+    if let Some(reason) = received.payload_dropped {
+        // The ACK of the segment was processed. Some or all of its payload was not taken, and the
+        // peer sends it again.
+        net.count_drop(reason.into());
+    }
+    if let Some(mark) = stream.connection.as_mut().and_then(Connection::take_urgent_mark) {
+        let byte = mark.payload_offset.map(|at| {
+            let mut byte = [0];
+            incoming.payload().copy_to(at, &mut byte);
+            byte[0]
+        });
+        stream.recv.mark_urgent(mark.offset, byte);
+        stream.news.add_urgent(mark.is_new);
+    }
 }
