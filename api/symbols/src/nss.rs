@@ -90,9 +90,23 @@ impl Errors {
         }
     }
 
-    /// `None`: the buffer is too small, and glibc comes again with a larger one.
-    fn told(&self, put: Option<()>) -> c_int {
-        match put {
+    /// Tells how a look-up ended. `put` writes what was found; `None`: the buffer is too small, and
+    /// glibc comes again with a larger one.
+    unsafe fn ended(
+        &self,
+        found: Result<Found, Failure>,
+        ttl: *mut i32,
+        put: impl FnOnce(Found) -> Option<()>,
+    ) -> c_int {
+        let found = match found {
+            Ok(found) => found,
+            Err(failure) => return self.failed(failure),
+        };
+        if !ttl.is_null() {
+            // SAFETY: the caller's place.
+            unsafe { *ttl = found.ttl.min(i32::MAX as u32) as i32 };
+        }
+        match put(found) {
             Some(()) => self.tell(SUCCESS, 0, 0),
             None => self.tell(TRYAGAIN, libc::ERANGE, NETDB_INTERNAL),
         }
@@ -204,13 +218,6 @@ unsafe fn found(name: *const c_char, family: Family) -> Result<Found, Failure> {
     dns::addresses(&POSIX, name, family)
 }
 
-unsafe fn put_ttl(ttl: *mut i32, found: &Found) {
-    if !ttl.is_null() {
-        // SAFETY: the caller's place.
-        unsafe { *ttl = found.ttl.min(i32::MAX as u32) as i32 };
-    }
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _nss_towpath_gethostbyname4_r(
     name: *const c_char,
@@ -224,13 +231,8 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyname4_r(
     let errors = Errors { errno, h_errno };
     // SAFETY: as called by glibc, here and in every function of this file.
     unsafe {
-        match found(name, Family::Both) {
-            Ok(found) => {
-                put_ttl(ttl, &found);
-                errors.told(Arena::new(buffer, len).put_tuples(&found, &mut *to))
-            }
-            Err(failure) => errors.failed(failure),
-        }
+        let put = |found: Found| Arena::new(buffer, len).put_tuples(&found, &mut *to);
+        errors.ended(found(name, Family::Both), ttl, put)
     }
 }
 
@@ -254,17 +256,13 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyname3_r(
     };
     // SAFETY: see `_nss_towpath_gethostbyname4_r`.
     unsafe {
-        match found(name, wanted) {
-            Ok(found) => {
-                put_ttl(ttl, &found);
-                let put = Arena::new(buffer, len).put_host(&found, family, &mut *to);
-                if put.is_some() && !canonical.is_null() {
-                    *canonical = (*to).h_name;
-                }
-                errors.told(put)
+        errors.ended(found(name, wanted), ttl, |found| {
+            Arena::new(buffer, len).put_host(&found, family, &mut *to)?;
+            if !canonical.is_null() {
+                *canonical = (*to).h_name;
             }
-            Err(failure) => errors.failed(failure),
-        }
+            Some(())
+        })
     }
 }
 
@@ -318,14 +316,10 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyaddr2_r(
             (libc::AF_INET6, 16) => Ipv6Addr::from(addr.cast::<[u8; 16]>().read()).into(),
             _ => return errors.tell(UNAVAIL, libc::EAFNOSUPPORT, NETDB_INTERNAL),
         };
-        match dns::hosts(&POSIX, ip.to_canonical()) {
-            Ok(mut found) => {
-                put_ttl(ttl, &found);
-                found.addresses = vec![ip];
-                errors.told(Arena::new(buffer, len).put_host(&found, family, &mut *to))
-            }
-            Err(failure) => errors.failed(failure),
-        }
+        errors.ended(dns::hosts(&POSIX, ip.to_canonical()), ttl, |found| {
+            let found = Found { addresses: vec![ip], ..found };
+            Arena::new(buffer, len).put_host(&found, family, &mut *to)
+        })
     }
 }
 
