@@ -130,14 +130,7 @@ fn gets_in<T>(result: std::io::Result<T>) -> bool {
     }
 }
 
-const SHARED: BindOptions = BindOptions {
-    reuse_addr: false,
-    reuse_port: true,
-    v6_only: true,
-    free_bind: false,
-    ports: (0, 0),
-    processor: None,
-};
+const SHARED: BindOptions = BindOptions { reuse_port: true, v6_only: true, ..BindOptions::PLAIN };
 
 #[test]
 fn clients_are_refused_before_and_after_and_let_in_while_the_program_listens() {

@@ -380,6 +380,18 @@ pub struct BindOptions {
     pub processor: Option<u32>,
 }
 
+impl BindOptions {
+    /// Without any option: as [`BindOptions::default`], for constants.
+    pub const PLAIN: Self = Self {
+        reuse_addr: false,
+        reuse_port: false,
+        v6_only: false,
+        free_bind: false,
+        ports: (0, 0),
+        processor: None,
+    };
+}
+
 /// How to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {

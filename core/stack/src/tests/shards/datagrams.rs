@@ -6,14 +6,7 @@ use std::net::SocketAddr;
 use super::hosts::{Hosts, Sock, for_each_link};
 use crate::{BindOptions, DropReason, Family, SocketError, SocketEvent, SocketKind, SocketOption};
 
-const PLAIN: BindOptions = BindOptions {
-    reuse_addr: false,
-    reuse_port: false,
-    v6_only: false,
-    free_bind: false,
-    ports: (0, 0),
-    processor: None,
-};
+const PLAIN: BindOptions = BindOptions::PLAIN;
 const ADDR: BindOptions = BindOptions { reuse_addr: true, ..PLAIN };
 const PORT: BindOptions = BindOptions { reuse_port: true, ..PLAIN };
 

@@ -10,14 +10,7 @@ use crate::{
     SocketKind, StackConfig,
 };
 
-const PLAIN: BindOptions = BindOptions {
-    reuse_addr: false,
-    reuse_port: false,
-    v6_only: false,
-    free_bind: false,
-    ports: (0, 0),
-    processor: None,
-};
+const PLAIN: BindOptions = BindOptions::PLAIN;
 const ADDR: BindOptions = BindOptions { reuse_addr: true, ..PLAIN };
 const PORT: BindOptions = BindOptions { reuse_port: true, ..PLAIN };
 
