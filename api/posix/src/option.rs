@@ -1,19 +1,24 @@
 //! getsockopt and setsockopt: one table says what becomes of each option.
 
 mod filter;
+mod form;
+mod place;
 pub(crate) mod remembered;
 mod table;
+mod tcp;
 mod value;
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_shm::control::{DATA_MAX, call};
+use towpath_shm::control::DATA_MAX;
 use towpath_shm::layout::Kind;
 
 use crate::errno::fail;
 use crate::handle::Handle;
 use crate::{Errno, Posix, Result, address};
 
+use form::{check_range, int, int_of, wants_a_byte};
+use place::{engine_get, engine_set, set_bit};
 pub use table::{Effect, OPTIONS, SocketOption};
 use value::{get_special, set_special};
 
@@ -46,7 +51,7 @@ pub unsafe fn getsockopt(
     }
     let option = find(&handle, level, name).map_err(|errno| foreign(&handle, level, errno))?;
     if (level, name) == (libc::IPPROTO_TCP, table::TCP_SAVED_SYN) {
-        let (syn, needed) = saved_syn(&handle, room)?;
+        let (syn, needed) = tcp::saved_syn(&handle, room)?;
         // SAFETY: the caller's promise; the engine gives no more than there is room for.
         unsafe {
             std::ptr::copy_nonoverlapping(syn.as_ptr(), value.cast(), syn.len());
@@ -54,8 +59,20 @@ pub unsafe fn getsockopt(
         }
         return if needed == 0 { Ok(()) } else { fail(libc::EINVAL) };
     }
-    let int = |n: i32| n.to_ne_bytes().to_vec();
-    let bytes = match option.effect {
+    let bytes = form::fit(level, name, value_of(&handle, option)?, room)?;
+    let n = bytes.len().min(room as usize);
+    // SAFETY: the caller's promise; n is at most what there is room for.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), n);
+        *len = n as libc::socklen_t;
+    }
+    Ok(())
+}
+
+/// The option's value, however long.
+fn value_of(handle: &Handle, option: &SocketOption) -> Result<Vec<u8>> {
+    let SocketOption { level, name, .. } = *option;
+    Ok(match option.effect {
         Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
         Effect::Told { default, .. } | Effect::Kept { default, .. } => {
             int(handle.remembered(level, name).unwrap_or(default))
@@ -66,35 +83,11 @@ pub unsafe fn getsockopt(
             int(handle.remembered(level, name).unwrap_or(default))
         }
         Effect::Only { value, .. } => int(value),
-        Effect::Engine => engine_get(&handle, level, name)?,
+        Effect::Engine => engine_get(handle, level, name)?,
         Effect::EngineSet => return fail(libc::ENOPROTOOPT),
-        Effect::Special => get_special(&handle, level, name)?,
+        Effect::Special => get_special(handle, level, name)?,
         Effect::Refused { errno } => return fail(errno),
-    };
-    if name == libc::SO_BINDTODEVICE && level == libc::SOL_SOCKET && too_short(&bytes, room) {
-        return fail(libc::EINVAL);
-    }
-    let bytes = match <[u8; 8]>::try_from(&bytes[..]).map(u64::from_ne_bytes) {
-        // Into less room than a long's, as an unsigned int.
-        Ok(rate) if (level, name) == (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) && room < 8 => {
-            u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes().to_vec()
-        }
-        _ => bytes,
-    };
-    let bytes = match <[u8; 4]>::try_from(&bytes[..]).map(i32::from_ne_bytes) {
-        // ip_getsockopt: into less room than an int's, a byte that says it all.
-        Ok(value @ 0..=255) if is_byte_enough(level, name) && (1..4).contains(&room) => {
-            vec![value as u8]
-        }
-        _ => bytes,
-    };
-    let n = bytes.len().min(room as usize);
-    // SAFETY: the caller's promise; n is at most what there is room for.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), n);
-        *len = n as libc::socklen_t;
-    }
-    Ok(())
+    })
 }
 
 /// setsockopt(2).
@@ -211,11 +204,6 @@ fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
     }
 }
 
-/// SO_BINDTODEVICE is EINVAL where the longest name would not fit, whatever name it is.
-fn too_short(name: &[u8], room: libc::socklen_t) -> bool {
-    !name.is_empty() && (room as usize) < libc::IFNAMSIZ
-}
-
 /// The errno for a level that the socket does not have: ip_getsockopt gives EOPNOTSUPP for those of
 /// other protocols, where ip_setsockopt gives ENOPROTOOPT.
 fn foreign(handle: &Handle, level: i32, errno: Errno) -> Errno {
@@ -226,83 +214,4 @@ fn foreign(handle: &Handle, level: i32, errno: Errno) -> Errno {
     } else {
         errno
     }
-}
-
-/// An int option's value; the IP level takes a single byte too, and nothing for 0, as Linux does.
-fn int_of(level: i32, bytes: &[u8]) -> Result<i32> {
-    match *bytes {
-        [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
-        [a, ..] if level == libc::IPPROTO_IP => Ok(i32::from(a)),
-        [] if level == libc::IPPROTO_IP => Ok(0),
-        _ => fail(libc::EINVAL),
-    }
-}
-
-/// Options of the IP level that do not take nothing for 0.
-fn wants_a_byte(level: i32, name: i32) -> bool {
-    level == libc::IPPROTO_IP
-        && matches!(
-            name,
-            libc::IP_TTL
-                | libc::IP_MULTICAST_TTL
-                | libc::IP_MULTICAST_LOOP
-                | libc::IP_MULTICAST_ALL
-                | libc::IP_FREEBIND
-                | libc::IP_TRANSPARENT
-                | libc::IP_MINTTL
-        )
-}
-
-/// Whether getsockopt gives a byte where there is no room for an int: at the IP level, but for an
-/// address.
-fn is_byte_enough(level: i32, name: i32) -> bool {
-    level == libc::IPPROTO_IP && name != libc::IP_MULTICAST_IF
-}
-
-fn check_range(value: i32, least: i32, most: i32) -> Result<()> {
-    if (least..=most).contains(&value) { Ok(()) } else { fail(libc::EINVAL) }
-}
-
-fn set_bit(handle: &Handle, bit: u32, on: bool) {
-    if on {
-        handle.slot.option_bits.fetch_or(bit, Relaxed);
-    } else {
-        handle.slot.option_bits.fetch_and(!bit, Relaxed);
-    }
-}
-
-fn engine_get(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
-    let reply = handle.call(call::GET_OPTION, |request| {
-        request.a = level as u32;
-        request.b = name as u32;
-    })?;
-    Ok(reply.payload().to_vec())
-}
-
-/// TCP_SAVED_SYN: the headers, or the length that they need where there is less room.
-fn saved_syn(handle: &Handle, room: libc::socklen_t) -> Result<(Vec<u8>, libc::socklen_t)> {
-    let reply = handle.call(call::GET_OPTION, |request| {
-        request.a = libc::IPPROTO_TCP as u32;
-        request.b = table::TCP_SAVED_SYN as u32;
-        request.len = 4;
-        request.data[..4].copy_from_slice(&room.to_ne_bytes());
-    })?;
-    let room = usize::try_from(room).unwrap_or(0);
-    let syn = reply.payload();
-    Ok((syn[..syn.len().min(room)].to_vec(), reply.a))
-}
-
-fn engine_set(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
-    handle
-        .call(call::SET_OPTION, |request| {
-            request.a = level as u32;
-            request.b = name as u32;
-            request.len = bytes.len() as u32;
-            request.data[..bytes.len()].copy_from_slice(bytes);
-        })
-        .map(drop)
-}
-
-fn is_bound(handle: &Handle) -> bool {
-    handle.slot.flags.load(Acquire) & towpath_shm::layout::flags::BOUND != 0
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::Buffer;
 use towpath_shm::control::{COPIED_REPORT, LOCAL_REPORT, Reply, STAMP_REPORT, call};
-use towpath_shm::layout::{DatagramHeader, RawAddr};
+use towpath_shm::layout::{DatagramHeader, RawAddr, option_bit, setting};
 
 use crate::errno::fail;
 use crate::handle::Handle;
@@ -102,6 +102,15 @@ fn sent(handle: &Handle, reply: &Reply) -> Result<Arrival> {
         sent_ns,
         ..Report::without_packet(handle, reply.slot)
     }))
+}
+
+/// MSG_ZEROCOPY with SO_ZEROCOPY: each call that sends has a number, and is reported. On a stream
+/// one without bytes has none.
+pub(crate) fn note_zero_copy(handle: &Handle, sent: Result<usize>) {
+    let is_on = handle.slot.option_bits.load(Relaxed) & option_bit::ZERO_COPY != 0;
+    if is_on && sent.is_ok_and(|len| len > 0 || !handle.is_tcp()) {
+        handle.client.setting(handle.socket, setting::ZERO_COPY, 1);
+    }
 }
 
 /// Sends with MSG_ZEROCOPY whose memory may be used again.

@@ -1,30 +1,23 @@
 //! Socket options that matter to the stack. Options that only the program needs stay in its slot.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::{NonZeroU8, NonZeroU64};
+use std::num::NonZeroU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use towpath_ring::take_tx_wanted;
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Slot, event, option_bit, setting};
-use towpath_stack::net::{IfaceId, Interface};
-use towpath_stack::{MtuDiscovery, OptionError, SocketId, SocketInfo, SocketOption, scope_of};
+use towpath_stack::{MtuDiscovery, SocketOption};
 use towpath_tcp::{CongestionKind, Instant, KeepAlive};
 
-use crate::errno::{EADDRNOTAVAIL, EINVAL, ENODEV, ENOPROTOOPT, ENOTCONN, Errno};
+use crate::errno::{EINVAL, ENOPROTOOPT, ENOTCONN, Errno};
 use crate::shard::Shard;
-use crate::shard::asked::BACKLOG_MAX;
-use crate::shard::host::fixed_or;
-use crate::shard::linux::{congestion_name, state, state_number};
 use crate::shard::option_bits::{bind_options, has_bit};
-use crate::shard::slots::{AF_INET, AF_INET6, Entry, Rare, UNPACED};
-use crate::shard::tcp_info::{Beside, tcp_info};
+use crate::shard::option_value::{SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_TCP, array, int, put};
+use crate::shard::slots::{Entry, Rare, UNPACED};
 
-/// Levels and options as Linux numbers them.
+/// Options as Linux numbers them.
 mod number {
-    pub(super) const SOL_IP: u32 = 0;
-    pub(super) const SOL_SOCKET: u32 = 1;
     pub(super) const SO_RCVBUF: u32 = 8;
     pub(super) const SO_BINDTODEVICE: u32 = 25;
     pub(super) const SO_ATTACH_FILTER: u32 = 26;
@@ -33,34 +26,10 @@ mod number {
     pub(super) const SO_MAX_PACING_RATE: u32 = 47;
     pub(super) const SO_INCOMING_CPU: u32 = 49;
     pub(super) const SO_BINDTOIFINDEX: u32 = 62;
-    pub(super) const SOL_TCP: u32 = 6;
-    pub(super) const SOL_IPV6: u32 = 41;
-    pub(super) const TCP_MAXSEG: u32 = 2;
-    pub(super) const TCP_FASTOPEN: u32 = 23;
-    pub(super) const TCP_SAVE_SYN: u32 = 27;
-    pub(super) const TCP_SAVED_SYN: u32 = 28;
-    pub(super) const TCP_INFO: u32 = 11;
-    pub(super) const TCP_WINDOW_CLAMP: u32 = 10;
-    pub(super) const TCP_QUICKACK: u32 = 12;
-    pub(super) const TCP_CONGESTION: u32 = 13;
     pub(super) const IP_MTU: u32 = 14;
     pub(super) const IP_FREEBIND: u32 = 15;
-    pub(super) const IP_MULTICAST_IF: u32 = 32;
-    pub(super) const IP_ADD_MEMBERSHIP: u32 = 35;
-    pub(super) const IP_DROP_MEMBERSHIP: u32 = 36;
-    pub(super) const IP_ADD_SOURCE_MEMBERSHIP: u32 = 39;
-    pub(super) const IP_DROP_SOURCE_MEMBERSHIP: u32 = 40;
-    pub(super) const MCAST_JOIN_GROUP: u32 = 42;
-    pub(super) const MCAST_LEAVE_GROUP: u32 = 45;
-    pub(super) const MCAST_JOIN_SOURCE_GROUP: u32 = 46;
-    pub(super) const MCAST_LEAVE_SOURCE_GROUP: u32 = 47;
-    pub(super) const IP_MULTICAST_ALL: u32 = 49;
     pub(super) const IP_LOCAL_PORT_RANGE: u32 = 51;
-    pub(super) const IPV6_MULTICAST_IF: u32 = 17;
-    pub(super) const IPV6_ADD_MEMBERSHIP: u32 = 20;
-    pub(super) const IPV6_DROP_MEMBERSHIP: u32 = 21;
     pub(super) const IPV6_MTU: u32 = 24;
-    pub(super) const IPV6_MULTICAST_ALL: u32 = 29;
     pub(super) const IPV6_FREEBIND: u32 = 78;
 }
 use number::*;
@@ -72,8 +41,6 @@ const SNDBUF_MIN: u32 = 4608;
 const BUF_MAX: u32 = towpath_ring::WINDOW_MAX;
 /// Linux counts it in repeated SYN-ACKs, 255 at most: more than eight hours.
 const DEFER_ACCEPT_MAX_S: u32 = 8 * 3600;
-/// Bytes of a `struct sockaddr_storage`.
-const STORAGE: usize = 128;
 
 impl Shard {
     /// An option that cannot fail any more for the program; the stack may still find it meaningless
@@ -201,7 +168,7 @@ impl Shard {
             let rare = entry.rare();
             (rare.syn_retries, rare.linger2_s, rare.mss_max)
         });
-        let rate = entry.map_or(UNPACED, |entry| entry.rare().max_pacing_rate);
+        let rate = self.max_pacing_rate(slot);
         let hops_min = entry.map_or((0, 0), |entry| (entry.rare().min_ttl, entry.rare().min_hops));
         for (what, value) in words {
             if value != 0 {
@@ -305,20 +272,6 @@ impl Shard {
         }
     }
 
-    /// SO_MAX_PACING_RATE. Datagrams have a rate too, as on Linux, where only the fq qdisc looks at
-    /// that. As in `tcp_update_skb_after_send`, 0 is no bound.
-    fn set_max_pacing_rate(&mut self, slot: u32, rate: u64) {
-        let Some(entry) = self.host.slots.get_mut(slot) else { return };
-        entry.set_rare(|rare| rare.max_pacing_rate = rate);
-        let id = entry.id;
-        self.renote(slot);
-        if let Some(id) = id {
-            let bound = NonZeroU64::new(rate).filter(|rate| rate.get() != UNPACED);
-            // Datagram sockets have no such option in the stack.
-            let _ = self.stack.set_option(id, SocketOption::MaxPacingRate(bound));
-        }
-    }
-
     /// getsockopt(2) of options whose value the program's side does not have.
     pub(crate) fn get_option(
         &mut self,
@@ -330,54 +283,9 @@ impl Shard {
         let info = id.and_then(|id| self.stack.info(now, id));
         let mut reply = Reply::default();
         match (request.a, request.b) {
-            (SOL_TCP, TCP_INFO) => put(&mut reply, &self.tcp_info(slot, info.as_ref())),
-            (SOL_TCP, TCP_CONGESTION) => {
-                let set = self.host.slots.get(slot).and_then(|entry| entry.rare().congestion);
-                let configured = set.unwrap_or(self.stack.config().tcp.congestion);
-                let kind = info.and_then(|info| info.tcp).map_or(configured, |tcp| tcp.congestion);
-                // TCP_CA_NAME_MAX, as Linux gives it.
-                let mut name = [0; 16];
-                let text = congestion_name(kind).as_bytes();
-                name[..text.len()].copy_from_slice(text);
-                put(&mut reply, &name);
-            }
-            (SOL_TCP, TCP_QUICKACK) => {
-                let quick = info.and_then(|info| info.tcp).is_none_or(|tcp| tcp.quick_acks);
-                put(&mut reply, &u32::from(quick).to_ne_bytes());
-            }
-            (SOL_TCP, TCP_WINDOW_CLAMP) | (SOL_SOCKET, SO_RCVBUF) => {
-                let recv = id.and_then(|id| self.stack.recv_buffer(id));
-                let window = recv.map_or(0, |recv| towpath_ring::RecvBuffer::capacity(recv));
-                put(&mut reply, &window.to_ne_bytes());
-            }
-            (SOL_TCP, TCP_FASTOPEN) => {
-                let places =
-                    self.host.slots.get(slot).map_or(0, |entry| entry.rare().fast_open_queue);
-                put(&mut reply, &places.to_ne_bytes());
-            }
-            (SOL_TCP, TCP_SAVE_SYN) => {
-                let on = self.host.slots.get(slot).is_some_and(|entry| entry.rare().save_syn);
-                put(&mut reply, &i32::from(on).to_ne_bytes());
-            }
-            (SOL_TCP, TCP_SAVED_SYN) => {
-                let room = usize::try_from(int(request.payload())?).unwrap_or(0);
-                let saved = id.map_or(Ok(None), |id| self.stack.take_saved_syn(id, room));
-                match saved {
-                    Ok(syn) => put(&mut reply, syn.as_deref().unwrap_or_default()),
-                    Err(len) => reply.a = len as u32,
-                }
-            }
-            (SOL_TCP, TCP_MAXSEG) => {
-                // Without a connection Linux tells the least that every peer takes.
-                let mss = info.and_then(|info| info.tcp).map_or(536, |tcp| tcp.snd_mss);
-                put(&mut reply, &mss.to_ne_bytes());
-            }
-            (SOL_SOCKET, SO_BINDTODEVICE) => {
-                if let Some(iface) = self.device(slot) {
-                    let interface = self.stack.net.interfaces().get(iface.index());
-                    put(&mut reply, interface.ok_or(Errno(ENODEV))?.name().as_bytes());
-                }
-            }
+            (SOL_TCP, _) => return self.get_tcp_option(slot, id, info.as_ref(), request),
+            (SOL_SOCKET, SO_RCVBUF) => put(&mut reply, &self.recv_capacity(id).to_ne_bytes()),
+            (SOL_SOCKET, SO_BINDTODEVICE) => put(&mut reply, self.device_name(slot)?),
             (SOL_SOCKET, SO_ATTACH_FILTER) => {
                 let first = int(request.payload())?;
                 reply = self.told_filter(id, u32::try_from(first).unwrap_or(u32::MAX));
@@ -389,9 +297,7 @@ impl Shard {
                 put(&mut reply, &u32::from(self.is_filter_locked(slot)).to_ne_bytes());
             }
             (SOL_SOCKET, SO_MAX_PACING_RATE) => {
-                let entry = self.host.slots.get(slot);
-                let rate = entry.map_or(UNPACED, |entry| entry.rare().max_pacing_rate);
-                put(&mut reply, &rate.to_ne_bytes());
+                put(&mut reply, &self.max_pacing_rate(slot).to_ne_bytes());
             }
             (SOL_SOCKET, SO_BINDTOIFINDEX) => {
                 let index = self.host.slots.get(slot).map_or(0, |entry| entry.rare().device);
@@ -404,20 +310,6 @@ impl Shard {
             _ => return Err(Errno(ENOPROTOOPT)),
         }
         Ok(reply)
-    }
-
-    pub(crate) fn tcp_info(
-        &self,
-        slot: u32,
-        info: Option<&SocketInfo>,
-    ) -> [u8; crate::shard::tcp_info::TCP_INFO_LEN] {
-        let fixed = self.host.slots.get(slot).map_or(0, |entry| entry.rare().recv_fixed());
-        let (recv_capacity, _) =
-            fixed_or(fixed, self.host.buffers.recv, self.host.buffers.recv_max);
-        let tcp = info.and_then(|info| info.tcp);
-        let state = info.map_or(state::CLOSE, |info| state_number(info.state));
-        let mtu = info.and_then(|info| info.mtu).unwrap_or(0);
-        tcp_info(tcp.as_ref(), Beside { state, mtu, recv_capacity })
     }
 
     /// setsockopt(2) of options that the stack may refuse.
@@ -435,36 +327,7 @@ impl Shard {
         }
         let id = entry.id.ok_or(Errno(EINVAL))?;
         match (request.a, request.b) {
-            (SOL_TCP, TCP_CONGESTION) => {
-                let kind = congestion(data)?;
-                self.stack.set_option(id, SocketOption::Congestion(kind))?;
-                entry.set_rare(|rare| rare.congestion = Some(kind));
-                Ok(())
-            }
-            (SOL_TCP, TCP_FASTOPEN) => {
-                let places = int(data)?;
-                let places = u32::try_from(places).map_err(|_| Errno(EINVAL))?.min(BACKLOG_MAX);
-                let set = self.stack.set_option(id, SocketOption::FastOpenQueue(places));
-                // As Linux of a socket with a connection.
-                set.map_err(|_| Errno(EINVAL))?;
-                entry.set_rare(|rare| rare.fast_open_queue = places);
-                Ok(())
-            }
-            (SOL_TCP, TCP_SAVE_SYN) => {
-                let on = match int(data)? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(Errno(EINVAL)),
-                };
-                entry.set_rare(|rare| rare.save_syn = on);
-                // A connection takes the option, which means nothing to it.
-                let _ = self.stack.set_option(id, SocketOption::SaveSyn(on));
-                Ok(())
-            }
-            (SOL_TCP, TCP_MAXSEG) => {
-                let mss = u16::try_from(int(data)?).map_err(|_| Errno(EINVAL))?;
-                Ok(self.stack.set_option(id, SocketOption::MaxSegment(mss))?)
-            }
+            (SOL_TCP, _) => self.set_tcp_option(slot, id, request),
             (SOL_IP, IP_FREEBIND) | (SOL_IPV6, IPV6_FREEBIND) => {
                 let free_bind = int(data)? != 0;
                 entry.set_rare(|rare| rare.free_bind = free_bind);
@@ -477,17 +340,7 @@ impl Shard {
                 let options = bind_options(self.host.slots.shared(slot), &rare);
                 Ok(self.stack.set_option(id, SocketOption::Binding(options))?)
             }
-            (SOL_SOCKET, SO_BINDTODEVICE) => {
-                let named = |iface: &&Interface| iface.name().as_bytes() == data;
-                let iface = match data {
-                    [] => 0,
-                    _ => {
-                        let found = self.stack.net.interfaces().iter().find(named);
-                        u32::from(found.ok_or(Errno(ENODEV))?.id().0) + 1
-                    }
-                };
-                self.bind_to_device(slot, id, iface)
-            }
+            (SOL_SOCKET, SO_BINDTODEVICE) => self.bind_to_named(slot, id, data),
             (SOL_SOCKET, SO_BINDTOIFINDEX) => {
                 let index = u16::try_from(int(data)?).map_err(|_| Errno(EINVAL))?;
                 self.bind_to_device(slot, id, index.into())
@@ -503,91 +356,6 @@ impl Shard {
         }
     }
 
-    fn set_multicast(
-        &mut self,
-        now: Instant,
-        id: SocketId,
-        request: &Request,
-    ) -> Result<(), Errno> {
-        let data = request.payload();
-        match (request.a, request.b) {
-            (SOL_IP, IP_MULTICAST_ALL) => {
-                let on = match int(data)? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(Errno(EINVAL)),
-                };
-                Ok(self.stack.set_option(id, SocketOption::MulticastAll(on))?)
-            }
-            (SOL_IPV6, IPV6_MULTICAST_ALL) => {
-                let on = int(data)? != 0;
-                Ok(self.stack.set_option(id, SocketOption::MulticastAllV6(on))?)
-            }
-            (SOL_IP, IP_MULTICAST_IF) => {
-                // A struct in_addr, or behind the group in a struct ip_mreq or ip_mreqn.
-                let addr = array::<4>(data, if data.len() >= 8 { 4 } else { 0 })?;
-                let iface = self.interface_v4(addr, data).map_err(no_such_address)?;
-                let source = Some(Ipv4Addr::from(addr)).filter(|addr| !addr.is_unspecified());
-                Ok(self.stack.set_option(id, SocketOption::MulticastInterface(iface, source))?)
-            }
-            (SOL_IPV6, IPV6_MULTICAST_IF) => {
-                let iface = self.interface(int(data)?)?;
-                Ok(self.stack.set_option(id, SocketOption::MulticastInterfaceV6(iface))?)
-            }
-            (SOL_IP, IP_ADD_MEMBERSHIP | IP_DROP_MEMBERSHIP) => {
-                let group = Ipv4Addr::from(array::<4>(data, 0)?).into();
-                let iface = self.interface_v4(array::<4>(data, 4)?, data)?;
-                self.membership(now, id, request.b == IP_ADD_MEMBERSHIP, group, iface, None)
-            }
-            (SOL_IP, IP_ADD_SOURCE_MEMBERSHIP | IP_DROP_SOURCE_MEMBERSHIP) => {
-                let join = request.b == IP_ADD_SOURCE_MEMBERSHIP;
-                let group = Ipv4Addr::from(array::<4>(data, 0)?).into();
-                let source = Ipv4Addr::from(array::<4>(data, 8)?).into();
-                let iface = self.interface_v4(array::<4>(data, 4)?, &[])?;
-                self.membership(now, id, join, group, iface, Some(source))
-            }
-            (SOL_IP | SOL_IPV6, MCAST_JOIN_GROUP | MCAST_LEAVE_GROUP) => {
-                let iface = self.interface(int(data)?)?;
-                let group = storage(request.a, data, 8)?;
-                self.membership(now, id, request.b == MCAST_JOIN_GROUP, group, iface, None)
-            }
-            (SOL_IP | SOL_IPV6, MCAST_JOIN_SOURCE_GROUP | MCAST_LEAVE_SOURCE_GROUP) => {
-                let iface = self.interface(int(data)?)?;
-                let group = storage(request.a, data, 8)?;
-                let source = storage(request.a, data, 8 + STORAGE)?;
-                let join = request.b == MCAST_JOIN_SOURCE_GROUP;
-                self.membership(now, id, join, group, iface, Some(source))
-            }
-            (SOL_IPV6, IPV6_ADD_MEMBERSHIP | IPV6_DROP_MEMBERSHIP) => {
-                let group = Ipv6Addr::from(array::<16>(data, 0)?).into();
-                let iface = self.interface(int(data.get(16..).unwrap_or_default())?)?;
-                self.membership(now, id, request.b == IPV6_ADD_MEMBERSHIP, group, iface, None)
-            }
-            _ => Err(Errno(ENOPROTOOPT)),
-        }
-    }
-
-    fn membership(
-        &mut self,
-        now: Instant,
-        id: SocketId,
-        join: bool,
-        group: IpAddr,
-        iface: Option<IfaceId>,
-        source: Option<IpAddr>,
-    ) -> Result<(), Errno> {
-        let done = if join {
-            self.stack.join_group(now, id, group, iface, source)
-        } else {
-            self.stack.leave_group(now, id, group, iface, source)
-        };
-        done.map_err(|error| match error {
-            OptionError::Membership if join => Errno(crate::errno::EADDRINUSE),
-            OptionError::Membership => Errno(EADDRNOTAVAIL),
-            other => other.into(),
-        })
-    }
-
     /// A position of the transmit FIFO as a place in the send buffer, counted from the front.
     /// None: there can be no byte in front of it.
     fn urgent_end(&mut self, slot: u32, position: u32) -> Option<u32> {
@@ -595,84 +363,6 @@ impl Shard {
         let front = self.stack.send_buffer(id)?.position();
         Some(position.wrapping_sub(front)).filter(|end| *end <= towpath_ring::WINDOW_MAX)
     }
-
-    /// Numbers of interfaces that are not there are taken too, as on Linux: they may come.
-    fn bind_to_device(&mut self, slot: u32, id: SocketId, index: u32) -> Result<(), Errno> {
-        let device = u16::try_from(index).ok().and_then(|index| index.checked_sub(1)).map(IfaceId);
-        self.stack.set_option(id, SocketOption::Device(device))?;
-        if let Some(entry) = self.host.slots.get_mut(slot) {
-            entry.set_rare(|rare| rare.device = index);
-            self.renote(slot);
-        }
-        Ok(())
-    }
-
-    /// As in Linux (`__ip6_datagram_connect`), connecting to a link-local peer, whose address names
-    /// the interface, binds the socket to that interface for all further traffic. An address of
-    /// this host itself is excepted: it is reached over loopback.
-    pub(crate) fn bind_to_scope(&mut self, slot: u32, id: SocketId, peer: &SocketAddr) {
-        if let Some(iface) = scope_of(peer).filter(|_| !self.stack.net.is_local(peer.ip())) {
-            // Every datagram socket can be bound to one.
-            let _ = self.bind_to_device(slot, id, u32::from(iface.0) + 1);
-        }
-    }
-
-    pub(crate) fn device(&self, slot: u32) -> Option<IfaceId> {
-        let index = self.host.slots.get(slot).map_or(0, |entry| entry.rare().device);
-        u16::try_from(index).ok()?.checked_sub(1).map(IfaceId)
-    }
-
-    /// From a 1-based index; 0: any.
-    fn interface(&self, index: i32) -> Result<Option<IfaceId>, Errno> {
-        match u16::try_from(index) {
-            Ok(0) => Ok(None),
-            Ok(index) if usize::from(index) <= self.stack.net.interfaces().len() => {
-                Ok(Some(IfaceId(index - 1)))
-            }
-            _ => Err(Errno(ENODEV)),
-        }
-    }
-
-    /// From an interface's address, or its index, if `request` is a struct ip_mreqn, which has one.
-    fn interface_v4(&self, addr: [u8; 4], request: &[u8]) -> Result<Option<IfaceId>, Errno> {
-        /// Where the index is: behind the group and the address.
-        const INDEX_AT: usize = 8;
-        let index = array::<4>(request, INDEX_AT).map_or(0, i32::from_ne_bytes);
-        if index != 0 {
-            return self.interface(index);
-        }
-        let addr = Ipv4Addr::from(addr);
-        if addr.is_unspecified() {
-            return Ok(None);
-        }
-        let has = |iface: &&Interface| {
-            iface.addresses().iter().any(|address| address.addr() == IpAddr::V4(addr))
-        };
-        let iface = self.stack.net.interfaces().iter().find(has).ok_or(Errno(ENODEV))?;
-        Ok(Some(iface.id()))
-    }
-}
-
-/// IP_MULTICAST_IF has its own errno for an address that no interface has.
-fn no_such_address(errno: Errno) -> Errno {
-    if errno == Errno(ENODEV) { Errno(EADDRNOTAVAIL) } else { errno }
-}
-
-/// The address in the `struct sockaddr_storage` at `at`, which must be of the level's family.
-fn storage(level: u32, data: &[u8], at: usize) -> Result<IpAddr, Errno> {
-    let family = u32::from(u16::from_ne_bytes(array::<2>(data, at)?));
-    match (level, family) {
-        (SOL_IP, AF_INET) => Ok(Ipv4Addr::from(array::<4>(data, at + 4)?).into()),
-        (SOL_IPV6, AF_INET6) => Ok(Ipv6Addr::from(array::<16>(data, at + 8)?).into()),
-        (SOL_IP, _) => Err(Errno(EINVAL)),
-        _ => Err(Errno(EADDRNOTAVAIL)),
-    }
-}
-
-/// Fills a reply's data.
-fn put(reply: &mut Reply, data: &[u8]) {
-    reply.len = data.len() as u32;
-    reply.data[..data.len()].copy_from_slice(data);
 }
 
 /// Options that are for the stack alone, and say all themselves.
@@ -727,26 +417,6 @@ fn mtu_discovery(value: u64) -> MtuDiscovery {
         5 => MtuDiscovery::Omit,
         _ => MtuDiscovery::Want,
     }
-}
-
-fn congestion(name: &[u8]) -> Result<CongestionKind, Errno> {
-    if name.is_empty() {
-        return Err(Errno(EINVAL));
-    }
-    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    match name.get(..end) {
-        Some(b"cubic") => Ok(CongestionKind::Cubic),
-        Some(b"reno") => Ok(CongestionKind::NewReno),
-        _ => Err(Errno(crate::errno::ENOENT)),
-    }
-}
-
-fn int(data: &[u8]) -> Result<i32, Errno> {
-    array::<4>(data, 0).map(i32::from_ne_bytes)
-}
-
-fn array<const N: usize>(data: &[u8], at: usize) -> Result<[u8; N], Errno> {
-    data.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno(EINVAL))
 }
 
 fn clamp(value: u64) -> u32 {

@@ -3,7 +3,8 @@
 
 use towpath_shm::control::{FILTER_PART_HEADER, call};
 
-use super::{engine_set, int_of};
+use super::form::int_of;
+use super::place::engine_set;
 use crate::errno::fail;
 use crate::handle::Handle;
 use crate::{Errno, Result};

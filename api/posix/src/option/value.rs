@@ -1,16 +1,17 @@
 //! Options with a form of their own.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_shm::layout::{Kind, flags, option_bit, setting};
+use towpath_shm::layout::{Kind, option_bit, setting};
 
-use super::filter;
+use super::form::{check_range, int, int_of, or};
+use super::place::{engine_get, engine_set, is_bound, set_bit};
 use super::table::{
     IP_LOCAL_PORT_RANGE, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_EBPF, SO_BINDTOIFINDEX, SO_LOCK_FILTER,
     TCP_ULP,
 };
-use super::{check_range, engine_get, engine_set, int_of, is_bound, set_bit};
+use super::{filter, tcp};
 use crate::errno::fail;
 use crate::handle::Handle;
 use crate::privilege::{CAP_NET_ADMIN, CAP_NET_RAW, may};
@@ -24,8 +25,6 @@ const BUFFER_FORCED_MAX: u32 = 8 << 20;
 /// SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
 const SNDBUF_MIN: u32 = 4608;
 const RCVBUF_MIN: u32 = 2304;
-/// The least that TCP_WINDOW_CLAMP bounds a window to: SOCK_MIN_RCVBUF / 2.
-const CLAMP_MIN: i32 = 1152;
 /// What getsockopt gives before the option was set: net.ipv4.tcp_wmem and tcp_rmem, rmem_default.
 const TCP_SNDBUF_DEFAULT: u32 = 16384;
 const TCP_RCVBUF_DEFAULT: u32 = 131_072;
@@ -33,18 +32,9 @@ const DATAGRAM_BUFFER_DEFAULT: u32 = 212_992;
 const TTL_DEFAULT: u32 = 64;
 /// What every link carries of IPv6 (RFC 8200 §5): the least that IPV6_MTU takes.
 const IPV6_MIN_MTU: i32 = 1280;
-const MSS_MIN: i32 = 88;
-const MSS_MAX: i32 = 32767;
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
-/// net.ipv4.tcp_fin_timeout, and TCP_FIN_TIMEOUT_MAX.
-const LINGER2_DEFAULT: i32 = 60;
-const LINGER2_MAX: i32 = 120;
 const SO_COOKIE: i32 = 57;
-/// TCP_RTO_MAX in seconds: the longest step that TCP_DEFER_ACCEPT counts in.
-const RTO_MAX_S: i32 = 120;
-/// Most repetitions that TCP_DEFER_ACCEPT counts.
-const REPETITIONS_MAX: u32 = 255;
 /// SOF_TIMESTAMPING_TX_SOFTWARE, _RX_SOFTWARE and _SOFTWARE (which asks for what the others make),
 /// and _OPT_ID, by which a program knows of which of its datagrams a time is.
 const STAMP_TX: u32 = 1 << 1;
@@ -66,37 +56,7 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
     Ok(match (level, name) {
         (libc::SOL_SOCKET, _) => return get_socket_level(handle, name),
         (libc::IPPROTO_UDP, libc::UDP_CORK) => bit(option_bit::UDP_CORK),
-        (libc::IPPROTO_TCP, TCP_ULP) => Vec::new(),
-        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) if handle.is_connected() => {
-            engine_get(handle, level, name)?
-        }
-        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => set_before(1),
-        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => {
-            match handle.remembered(level, name) {
-                Some(asked @ 1..) => int(asked),
-                // Not bounded: what there is.
-                _ if handle.is_connected() => engine_get(handle, level, name)?,
-                _ => int(0),
-            }
-        }
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-            match handle.remembered(level, name) {
-                // Without a connection it is what was asked for.
-                Some(asked @ 1..) if !handle.is_connected() => int(asked),
-                _ => engine_get(handle, level, name)?,
-            }
-        }
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => or(slot.keepidle.load(Relaxed), 7200),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => or(slot.keepintvl.load(Relaxed), 75),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(slot.keepcnt.load(Relaxed).into(), 9),
-        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT | libc::TCP_FASTOPEN_CONNECT) => set_before(0),
-        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => set_before(LINGER2_DEFAULT),
-        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
-            int(slot.notsent_lowat.load(Relaxed) as i32)
-        }
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
-            int(slot.user_timeout_ms.load(Relaxed) as i32)
-        }
+        (libc::IPPROTO_TCP, _) => return tcp::get(handle, name),
         (libc::IPPROTO_IP, libc::IP_TOS) => int(slot.tos.load(Relaxed).into()),
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => int(slot.tclass.load(Relaxed) as i32),
         (libc::IPPROTO_IP, libc::IP_TTL) => match slot.ttl.load(Relaxed) {
@@ -179,18 +139,6 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
     })
 }
 
-fn int(n: i32) -> Vec<u8> {
-    n.to_ne_bytes().to_vec()
-}
-
-/// What a word of the slot says; 0: the default.
-fn or(word: u32, default: u32) -> Vec<u8> {
-    match word {
-        0 => int(default as i32),
-        set => int(set as i32),
-    }
-}
-
 pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     match level {
         libc::SOL_SOCKET => set_socket_level(handle, name, bytes),
@@ -203,7 +151,7 @@ pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) 
             Ok(())
         }
         libc::IPPROTO_TCP if name == TCP_ULP => fail(libc::ENOENT),
-        libc::IPPROTO_TCP => set_tcp(handle, name, int_of(level, bytes)?),
+        libc::IPPROTO_TCP => tcp::set(handle, name, int_of(level, bytes)?),
         libc::IPPROTO_IP if name == libc::IP_MULTICAST_IF => set_multicast_if(handle, bytes),
         libc::IPPROTO_IP if name == IP_LOCAL_PORT_RANGE => set_local_ports(handle, bytes),
         libc::IPPROTO_IP if name == libc::IP_MTU_DISCOVER => {
@@ -489,99 +437,6 @@ fn set_timeout(word: &AtomicU32, bytes: &[u8]) -> Result<()> {
 fn timeval(us: u32) -> Vec<u8> {
     let us = if us == AT_ONCE_US { 0 } else { us };
     [i64::from(us / 1_000_000).to_ne_bytes(), i64::from(us % 1_000_000).to_ne_bytes()].concat()
-}
-
-fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
-    let slot = handle.slot;
-    let tell = |setting, value: i32| handle.client.setting(handle.socket, setting, value as u64);
-    let keepalive = |most: i32, store: &dyn Fn(i32)| {
-        check_range(value, 1, most)?;
-        store(value);
-        if slot.option_bits.load(Relaxed) & option_bit::KEEPALIVE != 0 {
-            tell(setting::KEEPALIVE, 1);
-        }
-        Ok(())
-    };
-    match name {
-        libc::TCP_MAXSEG => {
-            if value != 0 {
-                check_range(value, MSS_MIN, MSS_MAX)?;
-            }
-            handle.remember(libc::IPPROTO_TCP, name, value);
-            tell(setting::MAXSEG, value);
-            Ok(())
-        }
-        libc::TCP_QUICKACK => {
-            handle.remember(libc::IPPROTO_TCP, name, i32::from(value != 0));
-            tell(setting::QUICKACK, i32::from(value != 0));
-            Ok(())
-        }
-        libc::TCP_WINDOW_CLAMP => {
-            // As Linux, which takes it back only before there is a connection.
-            if value == 0 && handle.is_connected() {
-                return fail(libc::EINVAL);
-            }
-            let value = if value == 0 { 0 } else { value.max(CLAMP_MIN) };
-            handle.remember(libc::IPPROTO_TCP, name, value);
-            tell(setting::WINDOW_CLAMP, value);
-            Ok(())
-        }
-        libc::TCP_KEEPIDLE => keepalive(32767, &|value| slot.keepidle.store(value as u32, Relaxed)),
-        libc::TCP_KEEPINTVL => {
-            keepalive(32767, &|value| slot.keepintvl.store(value as u32, Relaxed))
-        }
-        libc::TCP_KEEPCNT => keepalive(127, &|value| slot.keepcnt.store(value as u16, Relaxed)),
-        libc::TCP_USER_TIMEOUT => {
-            check_range(value, 0, i32::MAX)?;
-            slot.user_timeout_ms.store(value as u32, Relaxed);
-            tell(setting::USER_TIMEOUT, value);
-            Ok(())
-        }
-        libc::TCP_NOTSENT_LOWAT => {
-            slot.notsent_lowat.store(value as u32, Relaxed);
-            set_bit(handle, option_bit::NOTSENT_LOWAT, value != 0);
-            tell(setting::NOTSENT_LOWAT, value);
-            Ok(())
-        }
-        libc::TCP_FASTOPEN_CONNECT => {
-            check_range(value, 0, 1)?;
-            let seen = slot.flags.load(Acquire);
-            let used = flags::CONNECTED | flags::CONNECTING;
-            if seen & used != 0 || handle.kind() == Kind::Listener {
-                return fail(libc::EINVAL);
-            }
-            handle.remember(libc::IPPROTO_TCP, name, value);
-            Ok(())
-        }
-        libc::TCP_LINGER2 => {
-            // Linux: less than nothing does not linger, and 0 is the default.
-            let value = value.clamp(-1, LINGER2_MAX);
-            let shown = if value == 0 { LINGER2_DEFAULT } else { value };
-            handle.remember(libc::IPPROTO_TCP, name, shown);
-            tell(setting::LINGER2, value);
-            Ok(())
-        }
-        libc::TCP_DEFER_ACCEPT => {
-            let value = whole_repetitions(value);
-            set_bit(handle, option_bit::DEFER_ACCEPT, value != 0);
-            handle.remember(libc::IPPROTO_TCP, name, value);
-            tell(setting::DEFER_ACCEPT, value);
-            Ok(())
-        }
-        _ => fail(libc::ENOPROTOOPT),
-    }
-}
-
-/// The time by which a handshake has been repeated for `seconds`, at 1, 3, 7, 15 ... seconds: Linux
-/// counts repetitions.
-fn whole_repetitions(seconds: i32) -> i32 {
-    let (mut period, mut step, mut count) = (0, 1, 0);
-    while period < seconds && count < REPETITIONS_MAX {
-        period += step;
-        step = (step * 2).min(RTO_MAX_S);
-        count += 1;
-    }
-    period
 }
 
 fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {

@@ -1,0 +1,40 @@
+//! Places of options: bits of the slot, and the engine.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use towpath_shm::control::call;
+use towpath_shm::layout::flags;
+
+use crate::Result;
+use crate::handle::Handle;
+
+pub(super) fn set_bit(handle: &Handle, bit: u32, on: bool) {
+    if on {
+        handle.slot.option_bits.fetch_or(bit, Relaxed);
+    } else {
+        handle.slot.option_bits.fetch_and(!bit, Relaxed);
+    }
+}
+
+pub(super) fn is_bound(handle: &Handle) -> bool {
+    handle.slot.flags.load(Acquire) & flags::BOUND != 0
+}
+
+pub(super) fn engine_get(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
+    let reply = handle.call(call::GET_OPTION, |request| {
+        request.a = level as u32;
+        request.b = name as u32;
+    })?;
+    Ok(reply.payload().to_vec())
+}
+
+pub(super) fn engine_set(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+    handle
+        .call(call::SET_OPTION, |request| {
+            request.a = level as u32;
+            request.b = name as u32;
+            request.len = bytes.len() as u32;
+            request.data[..bytes.len()].copy_from_slice(bytes);
+        })
+        .map(drop)
+}

@@ -1,0 +1,178 @@
+//! Options of the level IPPROTO_TCP that have a form of their own.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use towpath_shm::control::call;
+use towpath_shm::layout::{Kind, flags, option_bit, setting};
+
+use super::form::{check_range, int, or};
+use super::place::{engine_get, set_bit};
+use super::table::{TCP_SAVED_SYN, TCP_ULP};
+use crate::Result;
+use crate::errno::fail;
+use crate::handle::Handle;
+
+/// The least that TCP_WINDOW_CLAMP bounds a window to: SOCK_MIN_RCVBUF / 2.
+const CLAMP_MIN: i32 = 1152;
+const MSS_MIN: i32 = 88;
+const MSS_MAX: i32 = 32767;
+/// net.ipv4.tcp_fin_timeout, and TCP_FIN_TIMEOUT_MAX.
+const LINGER2_DEFAULT: i32 = 60;
+const LINGER2_MAX: i32 = 120;
+/// TCP_RTO_MAX in seconds: the longest step that TCP_DEFER_ACCEPT counts in.
+const RTO_MAX_S: i32 = 120;
+/// Most repetitions that TCP_DEFER_ACCEPT counts.
+const REPETITIONS_MAX: u32 = 255;
+
+/// getsockopt(2).
+pub(super) fn get(handle: &Handle, name: i32) -> Result<Vec<u8>> {
+    let slot = handle.slot;
+    let level = libc::IPPROTO_TCP;
+    let set_before = |default| int(handle.remembered(level, name).unwrap_or(default));
+    Ok(match name {
+        TCP_ULP => Vec::new(),
+        libc::TCP_QUICKACK if handle.is_connected() => engine_get(handle, level, name)?,
+        libc::TCP_QUICKACK => set_before(1),
+        libc::TCP_WINDOW_CLAMP => {
+            match handle.remembered(level, name) {
+                Some(asked @ 1..) => int(asked),
+                // Not bounded: what there is.
+                _ if handle.is_connected() => engine_get(handle, level, name)?,
+                _ => int(0),
+            }
+        }
+        libc::TCP_MAXSEG => {
+            match handle.remembered(level, name) {
+                // Without a connection it is what was asked for.
+                Some(asked @ 1..) if !handle.is_connected() => int(asked),
+                _ => engine_get(handle, level, name)?,
+            }
+        }
+        libc::TCP_KEEPIDLE => or(slot.keepidle.load(Relaxed), 7200),
+        libc::TCP_KEEPINTVL => or(slot.keepintvl.load(Relaxed), 75),
+        libc::TCP_KEEPCNT => or(slot.keepcnt.load(Relaxed).into(), 9),
+        libc::TCP_DEFER_ACCEPT | libc::TCP_FASTOPEN_CONNECT => set_before(0),
+        libc::TCP_LINGER2 => set_before(LINGER2_DEFAULT),
+        libc::TCP_NOTSENT_LOWAT => int(slot.notsent_lowat.load(Relaxed) as i32),
+        libc::TCP_USER_TIMEOUT => int(slot.user_timeout_ms.load(Relaxed) as i32),
+        _ => return fail(libc::ENOPROTOOPT),
+    })
+}
+
+/// setsockopt(2).
+pub(super) fn set(handle: &Handle, name: i32, value: i32) -> Result<()> {
+    let slot = handle.slot;
+    let tell = |setting, value: i32| handle.client.setting(handle.socket, setting, value as u64);
+    match name {
+        libc::TCP_MAXSEG => {
+            if value != 0 {
+                check_range(value, MSS_MIN, MSS_MAX)?;
+            }
+            handle.remember(libc::IPPROTO_TCP, name, value);
+            tell(setting::MAXSEG, value);
+            Ok(())
+        }
+        libc::TCP_QUICKACK => {
+            handle.remember(libc::IPPROTO_TCP, name, i32::from(value != 0));
+            tell(setting::QUICKACK, i32::from(value != 0));
+            Ok(())
+        }
+        libc::TCP_WINDOW_CLAMP => {
+            // As Linux, which takes it back only before there is a connection.
+            if value == 0 && handle.is_connected() {
+                return fail(libc::EINVAL);
+            }
+            let value = if value == 0 { 0 } else { value.max(CLAMP_MIN) };
+            handle.remember(libc::IPPROTO_TCP, name, value);
+            tell(setting::WINDOW_CLAMP, value);
+            Ok(())
+        }
+        libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT => {
+            set_keepalive(handle, name, value)
+        }
+        libc::TCP_USER_TIMEOUT => {
+            check_range(value, 0, i32::MAX)?;
+            slot.user_timeout_ms.store(value as u32, Relaxed);
+            tell(setting::USER_TIMEOUT, value);
+            Ok(())
+        }
+        libc::TCP_NOTSENT_LOWAT => {
+            slot.notsent_lowat.store(value as u32, Relaxed);
+            set_bit(handle, option_bit::NOTSENT_LOWAT, value != 0);
+            tell(setting::NOTSENT_LOWAT, value);
+            Ok(())
+        }
+        libc::TCP_FASTOPEN_CONNECT => set_fast_open_connect(handle, value),
+        libc::TCP_LINGER2 => {
+            // Linux: less than nothing does not linger, and 0 is the default.
+            let value = value.clamp(-1, LINGER2_MAX);
+            let shown = if value == 0 { LINGER2_DEFAULT } else { value };
+            handle.remember(libc::IPPROTO_TCP, name, shown);
+            tell(setting::LINGER2, value);
+            Ok(())
+        }
+        libc::TCP_DEFER_ACCEPT => {
+            let value = whole_repetitions(value);
+            set_bit(handle, option_bit::DEFER_ACCEPT, value != 0);
+            handle.remember(libc::IPPROTO_TCP, name, value);
+            tell(setting::DEFER_ACCEPT, value);
+            Ok(())
+        }
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+/// TCP_KEEPIDLE, TCP_KEEPINTVL or TCP_KEEPCNT, of which the engine hears where SO_KEEPALIVE is on.
+fn set_keepalive(handle: &Handle, name: i32, value: i32) -> Result<()> {
+    let slot = handle.slot;
+    check_range(value, 1, if name == libc::TCP_KEEPCNT { 127 } else { 32767 })?;
+    match name {
+        libc::TCP_KEEPIDLE => slot.keepidle.store(value as u32, Relaxed),
+        libc::TCP_KEEPINTVL => slot.keepintvl.store(value as u32, Relaxed),
+        _ => slot.keepcnt.store(value as u16, Relaxed),
+    }
+    if slot.option_bits.load(Relaxed) & option_bit::KEEPALIVE != 0 {
+        handle.client.setting(handle.socket, setting::KEEPALIVE, 1);
+    }
+    Ok(())
+}
+
+/// TCP_FASTOPEN_CONNECT, which only a socket takes that has not connected.
+fn set_fast_open_connect(handle: &Handle, value: i32) -> Result<()> {
+    check_range(value, 0, 1)?;
+    let seen = handle.slot.flags.load(Acquire);
+    let used = flags::CONNECTED | flags::CONNECTING;
+    if seen & used != 0 || handle.kind() == Kind::Listener {
+        return fail(libc::EINVAL);
+    }
+    handle.remember(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, value);
+    Ok(())
+}
+
+/// The time by which a handshake has been repeated for `seconds`, at 1, 3, 7, 15 ... seconds: Linux
+/// counts repetitions.
+fn whole_repetitions(seconds: i32) -> i32 {
+    let (mut period, mut step, mut count) = (0, 1, 0);
+    while period < seconds && count < REPETITIONS_MAX {
+        period += step;
+        step = (step * 2).min(RTO_MAX_S);
+        count += 1;
+    }
+    period
+}
+
+/// TCP_SAVED_SYN: the headers, or the length that they need where there is less room.
+pub(super) fn saved_syn(
+    handle: &Handle,
+    room: libc::socklen_t,
+) -> Result<(Vec<u8>, libc::socklen_t)> {
+    let reply = handle.call(call::GET_OPTION, |request| {
+        request.a = libc::IPPROTO_TCP as u32;
+        request.b = TCP_SAVED_SYN as u32;
+        request.len = 4;
+        request.data[..4].copy_from_slice(&room.to_ne_bytes());
+    })?;
+    let room = usize::try_from(room).unwrap_or(0);
+    let syn = reply.payload();
+    Ok((syn[..syn.len().min(room)].to_vec(), reply.a))
+}

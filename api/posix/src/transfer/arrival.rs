@@ -1,0 +1,18 @@
+//! Results of receive calls.
+
+use towpath_shm::layout::DatagramHeader;
+
+use crate::report::Report;
+
+/// What a receive call gave besides bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Arrival {
+    /// The call's result.
+    pub len: usize,
+    /// Who sent it; None on a stream.
+    pub header: Option<DatagramHeader>,
+    /// MSG_TRUNC and the like.
+    pub flags: i32,
+    /// From the error queue.
+    pub report: Option<Report>,
+}

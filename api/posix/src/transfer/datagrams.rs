@@ -1,0 +1,288 @@
+//! Datagrams: whole ones, and those of which calls with MSG_MORE or UDP_CORK make parts.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use towpath_client::{Buffer, Error, datagram, stream};
+use towpath_shm::control::call;
+use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, flags, option_bit};
+
+use super::arrival::Arrival;
+use super::memory::{is_brief, wait_for_memory};
+use super::peek::{move_peek_offset, peek_offset};
+use super::streams::COUNT_MAX;
+use crate::control::Control;
+use crate::errno::fail;
+use crate::handle::{Handle, Patience};
+use crate::socket::{bind_any, peer};
+use crate::{Result, address, interface};
+
+/// UDP_MAX_SEGMENTS: how many datagrams one call makes with UDP_SEGMENT.
+const SEGMENTS_MAX: usize = 128;
+/// Longest payload of UDP over IPv4: what the packet's length can say (RFC 791 §3.1), without both
+/// headers.
+const PAYLOAD_MAX_V4: usize = 65535 - 20 - 8;
+/// The same over IPv6, of which the length says what follows the header (RFC 8200 §3).
+const PAYLOAD_MAX_V6: usize = 65535 - 8;
+/// What UDP's length field can say: udp_sendmsg refuses more before it looks for a route.
+/// udpv6_sendmsg does not.
+const LENGTH_MAX: usize = 65535;
+/// The least that IPV6_MTU can bound the packets of datagrams to (RFC 8200 §5).
+const FRAGMENT_SIZE_MIN: u32 = 1280;
+
+/// # Safety
+/// As for [`recv`](super::recv).
+pub(super) unsafe fn recv_datagram(
+    handle: &Handle,
+    buffers: &[Buffer],
+    flags: i32,
+    patience: Patience,
+) -> Result<Arrival> {
+    let keep = flags & libc::MSG_PEEK != 0;
+    let attempt = || {
+        // ping_recvmsg knows no SO_PEEK_OFF.
+        let skip = if handle.kind() == Kind::Datagram { peek_offset(handle) } else { 0 };
+        let skip = keep.then_some(skip);
+        // SAFETY: the caller's promise.
+        unsafe { datagram::recv(handle.client, handle.socket, buffers, skip) }
+    };
+    let Some(received) = handle.blocking(patience, attempt)? else {
+        // Shut down for reading: 0 for a call that would wait, as on Linux, and EAGAIN for one that
+        // would not.
+        return if patience.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
+    };
+    let whole = received.header.len as usize;
+    // As udp_recvmsg: behind an offset, too, the whole datagram is what would have to fit.
+    let room = Buffer::total(buffers);
+    let truncated = room <= whole - received.skipped && room < whole;
+    let len = if flags & libc::MSG_TRUNC != 0 { whole } else { received.copied };
+    let flags = if truncated { libc::MSG_TRUNC } else { 0 };
+    move_peek_offset(handle, keep, len);
+    Ok(Arrival { len, header: Some(received.header), flags, report: None })
+}
+
+/// # Safety
+/// As for [`send`](super::send).
+pub(super) unsafe fn send_datagram(
+    handle: &Handle,
+    buffers: &[Buffer],
+    to: Option<RawAddr>,
+    control: &Control,
+    patience: Patience,
+) -> Result<usize> {
+    let len = Buffer::total(buffers);
+    let header = datagram_header(handle, to, control)?;
+    if len > LENGTH_MAX && handle.slot.family.load(Relaxed) == address::INET || len > COUNT_MAX {
+        return fail(libc::EMSGSIZE);
+    }
+    let header = with_len(header, len)?;
+    // SAFETY: the caller's promise.
+    unsafe { send_whole(handle, &header, buffers, patience) }
+}
+
+/// A part of a datagram: the last one, without MSG_MORE, sends it.
+///
+/// # Safety
+/// As for [`send`](super::send).
+pub(super) unsafe fn send_part(
+    handle: &Handle,
+    buffers: &[Buffer],
+    more: bool,
+    to: Option<RawAddr>,
+    control: &Control,
+    patience: Patience,
+) -> Result<usize> {
+    let begin = || datagram_header(handle, to, control);
+    let most = |header: &DatagramHeader| match towards(handle, &header.remote) {
+        Some(IpAddr::V6(_)) => PAYLOAD_MAX_V6,
+        _ => PAYLOAD_MAX_V4,
+    };
+    // SAFETY: the caller's promise.
+    let whole = unsafe { handle.posix.cork.append(handle.socket, begin, buffers, more, most) }?;
+    if let Some(whole) = whole {
+        let header = with_len(whole.header, whole.bytes.len())?;
+        let buffer = Buffer { at: whole.bytes.as_ptr().cast_mut(), len: whole.bytes.len() };
+        // SAFETY: bytes of ours.
+        unsafe { send_whole(handle, &header, &[buffer], patience) }?;
+    }
+    Ok(Buffer::total(buffers))
+}
+
+/// # Safety
+/// As for [`send`](super::send).
+unsafe fn send_whole(
+    handle: &Handle,
+    header: &DatagramHeader,
+    buffers: &[Buffer],
+    patience: Patience,
+) -> Result<usize> {
+    let (client, socket) = (handle.client, handle.socket);
+    bind_any(handle)?;
+    check_length(handle, header)?;
+    // SAFETY: the caller's promise.
+    let attempt = || unsafe { datagram::send(client, socket, header, buffers) };
+    // Before the attempt: see `send_stream`.
+    let lacked = stream::lacks_memory(client, socket);
+    match attempt() {
+        Err(Error::WouldBlock)
+            if is_brief(patience) && (lacked || stream::lacks_memory(client, socket)) =>
+        {
+            wait_for_memory(handle, attempt)
+        }
+        Err(Error::WouldBlock) if !patience.nonblocking => handle.blocking(patience, attempt),
+        result => Ok(result?),
+    }
+}
+
+/// Whether a datagram is too long is told by the call that sends it. Most are too short for the
+/// question, and the engine alone knows what each way carries.
+fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
+    let longest = match header.segment_size {
+        0 => header.len,
+        size => header.len.min(size.into()),
+    };
+    let bits = handle.slot.option_bits.load(Relaxed);
+    let refuses = bits & (option_bit::REFUSE_LONG | option_bit::REFUSE_LONG_V6) != 0;
+    let least = match bits & option_bit::FRAGMENT_SIZE {
+        0 => handle.client.datagram_mtu(),
+        _ => handle.client.datagram_mtu().min(FRAGMENT_SIZE_MIN),
+    };
+    let long = longest + headers_len(handle, header) > least;
+    // udp_send_skb cuts no datagram into parts that are too long.
+    let asks = refuses || header.segment_size != 0;
+    if header.len as usize <= PAYLOAD_MAX_V4 && !(asks && long) {
+        return Ok(());
+    }
+    handle
+        .call(call::CHECK_LENGTH, |request| {
+            let bytes = header.as_bytes();
+            request.len = bytes.len() as u32;
+            request.data[..bytes.len()].copy_from_slice(bytes);
+        })
+        .map(drop)
+}
+
+/// Bytes of the headers that a datagram is sent behind: of IP without options (RFC 791 §3.1, RFC
+/// 8200 §3), and of UDP; a ping brings that of ICMP along.
+fn headers_len(handle: &Handle, header: &DatagramHeader) -> u32 {
+    let ip = match towards(handle, &header.remote) {
+        Some(IpAddr::V4(_)) => 20,
+        // Without an address it is not sent.
+        Some(IpAddr::V6(_)) | None => 40,
+    };
+    ip + if handle.kind() == Kind::Echo { 0 } else { 8 }
+}
+
+/// UDP_CORK.
+pub(super) fn is_corked(handle: &Handle) -> bool {
+    let bits = handle.slot.option_bits.load(Relaxed);
+    bits & option_bit::UDP_CORK != 0
+}
+
+/// UDP_CORK is taken off: what was begun goes out. As on Linux, nobody hears whether it could.
+pub(crate) fn uncork(handle: &Handle) {
+    if handle.posix.cork.is_begun(handle.socket) {
+        let patience = handle.send_patience(false);
+        // SAFETY: no buffers.
+        let _ = unsafe { send_part(handle, &[], false, None, &Control::default(), patience) };
+    }
+}
+
+/// All but the length.
+fn datagram_header(
+    handle: &Handle,
+    to: Option<RawAddr>,
+    control: &Control,
+) -> Result<DatagramHeader> {
+    let family = handle.slot.family.load(Relaxed);
+    let bits = handle.slot.option_bits.load(Relaxed);
+    let remote = match to {
+        None | Some(RawAddr { family: 0, .. }) => {
+            if handle.slot.flags.load(Acquire) & flags::CONNECTED == 0 {
+                return fail(libc::EDESTADDRREQ);
+            }
+            RawAddr::default()
+        }
+        Some(addr) if u32::from(addr.family) == address::INET6 && family == address::INET => {
+            return fail(libc::EAFNOSUPPORT);
+        }
+        Some(RawAddr { port: 0, .. }) if handle.kind() == Kind::Datagram => {
+            return fail(libc::EINVAL);
+        }
+        Some(addr)
+            if bits & option_bit::BROADCAST == 0
+                && interface::is_broadcast(handle.posix, &addr) =>
+        {
+            return fail(libc::EACCES);
+        }
+        Some(addr) => peer(handle.slot, addr, true)?,
+    };
+    let named = control.local.family != 0 || control.ifindex != 0;
+    if named && !handle.posix.remembered.may_use_any_address(handle.socket) {
+        interface::check_source(handle.posix, &control.local, control.ifindex)?;
+    }
+    let segment_size =
+        control.segment_size.unwrap_or_else(|| handle.posix.remembered.segment_size(handle.socket));
+    if segment_size != 0 && bits & option_bit::NO_CHECK != 0 {
+        // As udp_send_skb: what cuts a datagram makes checksums.
+        return fail(libc::EINVAL);
+    }
+    // What is set now goes with the datagram: the engine may hear of a later setting before it
+    // sends this one.
+    let tos = match control.tos {
+        DatagramHeader::DEFAULT => class_towards(handle, &remote),
+        tos => tos,
+    };
+    let ttl = match control.ttl {
+        DatagramHeader::DEFAULT => ttl_towards(handle, &remote),
+        ttl => ttl,
+    };
+    Ok(DatagramHeader {
+        len: 0,
+        ifindex: control.ifindex,
+        remote,
+        local: control.local,
+        time_ns: 0,
+        tos,
+        ttl,
+        segment_size,
+        reserved: 0,
+        drops: 0,
+    })
+}
+
+/// IP_TTL or IPV6_UNICAST_HOPS, as the address's family has it. Not to groups: the engine alone
+/// knows what counts for them.
+fn ttl_towards(handle: &Handle, remote: &RawAddr) -> u16 {
+    let set = match towards(handle, remote) {
+        Some(ip) if ip.is_multicast() => None,
+        Some(IpAddr::V4(_)) => Some(handle.slot.ttl.load(Relaxed).into()).filter(|ttl| *ttl != 0),
+        Some(IpAddr::V6(_)) => handle.slot.hops.load(Relaxed).checked_sub(1),
+        None => None,
+    };
+    set.unwrap_or(DatagramHeader::DEFAULT)
+}
+
+/// IP_TOS or IPV6_TCLASS, as the address's family has it.
+fn class_towards(handle: &Handle, remote: &RawAddr) -> u16 {
+    match towards(handle, remote) {
+        Some(IpAddr::V6(_)) => handle.slot.tclass.load(Relaxed) as u16,
+        _ => handle.slot.tos.load(Relaxed).into(),
+    }
+}
+
+/// Where a datagram goes: to the address that it names, or to the peer.
+pub(super) fn towards(handle: &Handle, remote: &RawAddr) -> Option<IpAddr> {
+    let remote = if remote.family == 0 { handle.slot.remote.load() } else { *remote };
+    remote.to_socket_addr().map(|addr| addr.ip().to_canonical())
+}
+
+fn with_len(header: DatagramHeader, len: usize) -> Result<DatagramHeader> {
+    let size = usize::from(header.segment_size);
+    if size > 0 && len > size * SEGMENTS_MAX {
+        return fail(libc::EINVAL);
+    }
+    // One segment needs no cutting.
+    let segment_size = if size < len { header.segment_size } else { 0 };
+    Ok(DatagramHeader { len: len as u32, segment_size, ..header })
+}

@@ -1,0 +1,32 @@
+//! SO_PEEK_OFF: looks at unread bytes, each from where the last one ended.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_shm::layout::option_bit;
+
+use crate::handle::Handle;
+
+/// SO_PEEK_OFF: where a look at what is unread begins.
+pub(super) fn peek_offset(handle: &Handle) -> u32 {
+    match handle.slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF {
+        0 => 0,
+        _ => handle.slot.peek_off.load(Relaxed).saturating_sub(1),
+    }
+}
+
+/// As sk_peek_offset_fwd and sk_peek_offset_bwd: looks move it on, and reads back.
+pub(super) fn move_peek_offset(handle: &Handle, keep: bool, len: usize) {
+    let slot = handle.slot;
+    if slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF == 0 {
+        return;
+    }
+    let by = u32::try_from(len).unwrap_or(u32::MAX);
+    let moved = |offset: u32| match keep {
+        true => offset.saturating_add(by).min(i32::MAX as u32),
+        false => offset.saturating_sub(by),
+    };
+    // Switched off meanwhile: it stays so.
+    let _ = slot.peek_off.fetch_update(Relaxed, Relaxed, |word| {
+        (1..=1 << 31).contains(&word).then(|| moved(word - 1) + 1)
+    });
+}

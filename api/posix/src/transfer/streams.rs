@@ -1,0 +1,162 @@
+//! Bytes of streams.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_client::stream::OnError;
+use towpath_client::{Buffer, Error, stream, urgent};
+use towpath_shm::layout::{RawAddr, flags};
+
+use super::arrival::Arrival;
+use super::memory::{is_brief, wait_for_memory};
+use super::opening::await_handshake;
+use super::peek::{move_peek_offset, peek_offset};
+use crate::errno::fail;
+use crate::handle::{Handle, Patience};
+use crate::socket::connect_to_send;
+use crate::{Errno, Result};
+
+/// MAX_RW_COUNT: what one call moves at most.
+pub(super) const COUNT_MAX: usize = 0x7fff_f000;
+
+/// # Safety
+/// As for [`recv`](super::recv).
+pub(super) unsafe fn recv_stream(
+    handle: &Handle,
+    buffers: &[Buffer],
+    flags: i32,
+    patience: Patience,
+) -> Result<Arrival> {
+    let (client, socket) = (handle.client, handle.socket);
+    let keep = flags & libc::MSG_PEEK != 0;
+    let truncate = flags & libc::MSG_TRUNC != 0;
+    let wanted = Buffer::total(buffers);
+    // As sock_rcvlowat: a call that may wait does so until it has these.
+    let enough = match flags & libc::MSG_WAITALL {
+        0 => wanted.min(handle.slot.rcvlowat.load(Relaxed) as usize),
+        _ => wanted,
+    };
+    // Nor does it go on behind the mark of urgent data.
+    let stops = |n: usize| urgent::stops_at(client, socket, u32::try_from(n).unwrap_or(u32::MAX));
+    if keep {
+        let look = || {
+            let skip = peek_offset(handle);
+            match truncate {
+                true => stream::measure(client, socket, skip, wanted),
+                // SAFETY: as for this function.
+                false => unsafe {
+                    stream::recv(client, socket, buffers, Some(skip), OnError::Tell)
+                },
+            }
+        };
+        let len = handle.blocking(patience, || match look() {
+            Ok(n) if n > 0 && n < enough && !ended(handle) && !stops(n) => Err(Error::WouldBlock),
+            result => result,
+        });
+        let len = len.or_else(|why| match why {
+            // Time is up, or a signal came: what there is, be it an error that came meanwhile.
+            Errno(libc::EAGAIN | libc::EINTR) => match look() {
+                Err(Error::WouldBlock) => Err(why),
+                found => Ok(found?),
+            },
+            // The connection's error: the look that found it has taken it.
+            told => Err(told),
+        })?;
+        move_peek_offset(handle, keep, len);
+        return Ok(Arrival { len, ..Arrival::default() });
+    }
+    let take = |parts: &[Buffer], n, on_error| match truncate {
+        true => stream::discard(client, socket, n, on_error),
+        // SAFETY: as for this function; parts of the same buffers.
+        false => unsafe { stream::recv(client, socket, parts, None, on_error) },
+    };
+    let mut len = handle.blocking(patience, || take(buffers, wanted, OnError::Tell))?;
+    let mut rest: Vec<Buffer> = Vec::new();
+    while len > 0 && len < enough && !stops(0) {
+        rest.clear();
+        skip_into(buffers, len, &mut rest);
+        match handle.blocking(patience, || take(&rest, wanted - len, OnError::Leave)) {
+            Ok(0) | Err(_) => break,
+            Ok(n) => len += n,
+        }
+    }
+    move_peek_offset(handle, keep, len);
+    Ok(Arrival { len, ..Arrival::default() })
+}
+
+fn ended(handle: &Handle) -> bool {
+    handle.socket.readiness(handle.client) & towpath_client::ready::RDHUP != 0
+}
+
+/// MSG_FASTOPEN: connects, with the first bytes in the SYN if there is a cookie of the peer.
+///
+/// # Safety
+/// As for [`send`](super::send).
+pub(super) unsafe fn open_and_send(
+    handle: &Handle,
+    buffers: &[Buffer],
+    flags: i32,
+    to: Option<RawAddr>,
+    patience: Patience,
+) -> Result<usize> {
+    connect_to_send(handle, to, patience)?;
+    // SAFETY: the caller's promise.
+    unsafe { send_stream(handle, buffers, flags, patience) }
+}
+
+/// # Safety
+/// As for [`send`](super::send).
+pub(super) unsafe fn send_stream(
+    handle: &Handle,
+    buffers: &[Buffer],
+    how: i32,
+    patience: Patience,
+) -> Result<usize> {
+    let (client, socket) = (handle.client, handle.socket);
+    let wanted = Buffer::total(buffers).min(COUNT_MAX);
+    let more = how & libc::MSG_MORE != 0;
+    let opening = handle.slot.flags.load(Relaxed) & flags::OPENING != 0;
+    let mut done = 0;
+    loop {
+        // SAFETY: the caller's promise.
+        let attempt = || unsafe {
+            match how & libc::MSG_OOB {
+                0 => stream::send(client, socket, buffers, done, more),
+                _ => urgent::send(client, socket, buffers, done),
+            }
+        };
+        // Looked at before: the engine may give memory right after an attempt that lacked it.
+        let lacked = stream::lacks_memory(client, socket);
+        let result = match attempt() {
+            Err(Error::WouldBlock)
+                if is_brief(patience) && (lacked || stream::lacks_memory(client, socket)) =>
+            {
+                wait_for_memory(handle, attempt)
+            }
+            Err(Error::WouldBlock) if patience.nonblocking => fail(libc::EAGAIN),
+            Err(Error::WouldBlock) => handle.blocking(patience, attempt),
+            result => result.map_err(Errno::from),
+        };
+        match result {
+            Ok(n) => done += n,
+            Err(_) if done > 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+        if done >= wanted {
+            if opening && !patience.nonblocking {
+                await_handshake(handle, patience)?;
+            }
+            return Ok(done);
+        }
+    }
+}
+
+/// What of `buffers` lies behind the first `skip` bytes.
+fn skip_into(buffers: &[Buffer], mut skip: usize, rest: &mut Vec<Buffer>) {
+    for buffer in buffers {
+        let from = skip.min(buffer.len);
+        skip -= from;
+        if from < buffer.len {
+            rest.push(Buffer { at: buffer.at.wrapping_add(from), len: buffer.len - from });
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! MSG_OOB: the urgent byte of a stream, and sockets that have none.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_client::{Buffer, urgent};
+use towpath_shm::layout::{Kind, RawAddr};
+
+use super::arrival::Arrival;
+use super::datagrams::towards;
+use crate::handle::Handle;
+use crate::{Result, address};
+
+/// The urgent byte of a stream, as `tcp_recv_urg`. Never waits, whether the socket does or not.
+///
+/// # Safety
+/// As for [`recv`](super::recv).
+pub(super) unsafe fn recv_urgent(
+    handle: &Handle,
+    buffers: &[Buffer],
+    flags: i32,
+) -> Result<Arrival> {
+    let keep = flags & libc::MSG_PEEK != 0;
+    let Some(byte) = urgent::recv(handle.client, handle.socket, keep)? else {
+        return Ok(Arrival::default());
+    };
+    let Some(place) = buffers.iter().find(|buffer| buffer.len > 0) else {
+        return Ok(Arrival { flags: libc::MSG_OOB | libc::MSG_TRUNC, ..Arrival::default() });
+    };
+    if flags & libc::MSG_TRUNC == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { place.at.write(byte) };
+    }
+    Ok(Arrival { len: 1, flags: libc::MSG_OOB, ..Arrival::default() })
+}
+
+/// MSG_OOB is refused by udp_sendmsg, which udpv6_sendmsg calls for IPv4 peers, and by ping
+/// sockets; over IPv6 udpv6_sendmsg does not look at it.
+pub(super) fn takes_urgent(handle: &Handle, to: Option<RawAddr>) -> bool {
+    let over_v4 = || matches!(towards(handle, &to.unwrap_or_default()), Some(IpAddr::V4(_)));
+    let family = handle.slot.family.load(Relaxed);
+    handle.is_tcp() || handle.kind() == Kind::Datagram && family == address::INET6 && !over_v4()
+}
