@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 /// Bytes of `target` after a gate that began without the folder.
-const NEED: u64 = 6 << 30;
+const NEED: u64 = 5 << 30;
 const GIB: f64 = (1_u64 << 30) as f64;
 
 /// An error that says what is missing: compilers and linkers of a full disk end in many other ways.
