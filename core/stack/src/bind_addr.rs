@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The local address of a bind. Ordered so that those that overlap are few [stretches](BindAddr::stretches).
+/// The local address of a bind. Ordered so that those that overlap are few
+/// [stretches](BindAddr::stretches).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BindAddr {
     /// 0.0.0.0
@@ -46,8 +47,8 @@ impl BindAddr {
         }
     }
 
-    /// Whether a port that is open as far as this one is open to the other: by `sk_reuseport_match` an any-address is
-    /// open to `::` with IPv4 as well.
+    /// Whether a port that is open as far as this one is open to the other: by `sk_reuseport_match`
+    /// an any-address is open to `::` with IPv4 as well.
     pub fn covers(self, other: BindAddr) -> bool {
         self == other || !matches!(self, BindAddr::Ip(_)) && self.overlaps(other)
     }

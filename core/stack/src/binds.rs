@@ -1,13 +1,14 @@
-//! Who has which local port: of all shards of a host, under locks that a shard takes where a bind or a connection
-//! begins or ends, and for no packet. One table a protocol.
+//! Who has which local port: of all shards of a host, under locks that a shard takes where a bind
+//! or a connection begins or ends, and for no packet. One table a protocol.
 //!
-//! Two questions with different needs: "may this socket have the port?" ([`crate::holds`], and [`crate::users`] for
-//! connections without a bind) and "whose is this packet?" (always: [`crate::receivers`], which each shard has for
-//! itself).
+//! Two questions with different needs: "may this socket have the port?" ([`crate::holds`], and
+//! [`crate::users`] for connections without a bind) and "whose is this packet?" (always:
+//! [`crate::receivers`], which each shard has for itself).
 //!
-//! Holds are of all shards, behind one lock: a bind sees all of them, in the order in which they came. Connections that
-//! have chosen their port, and those of listeners, are each shard's own: there may be many, and their shard alone
-//! adds to them. A bind takes the locks of all; so one of the two that meet on a port sees the other:
+//! Holds are of all shards, behind one lock: a bind sees all of them, in the order in which they
+//! came. Connections that have chosen their port, and those of listeners, are each shard's own:
+//! there may be many, and their shard alone adds to them. A bind takes the locks of all; so one of
+//! the two that meet on a port sees the other:
 //!
 //! ```text
 //!  bind:    lock holds, lock the users of every shard, look at all, hold the port
@@ -49,7 +50,8 @@ impl Ports {
         Arc::new(Self { holds: Mutex::new(Holds::new(of, Arc::clone(&held))), held, users })
     }
 
-    /// Ports that somebody holds, or that connections of some shards are on: so many sets, the rest is to be left out.
+    /// Ports that somebody holds, or that connections of some shards are on: so many sets, the rest
+    /// is to be left out.
     fn occupied(&self, of_shard: impl Fn(usize) -> bool) -> ([&PortSet; SHARDS_MAX + 1], usize) {
         let mut occupied = [&*self.held; SHARDS_MAX + 1];
         let mut count = 1;
@@ -144,8 +146,8 @@ impl Binds {
         self.ports.users.get(self.shard.index()).map(|(users, _)| lock(users))
     }
 
-    /// Ports in use, and addresses that packets are taken for: zero when nothing is left. What sockets of other shards
-    /// hold counts, too.
+    /// Ports in use, and addresses that packets are taken for: zero when nothing is left. What
+    /// sockets of other shards hold counts, too.
     pub fn len(&self) -> usize {
         let users = self.own_users().map_or(0, |users| users.len());
         lock(&self.ports.holds).len() + users + self.receivers.len()
@@ -157,7 +159,8 @@ impl Binds {
         self.ports.held.contains(port) || used()
     }
 
-    /// Holders that are not alike, and groups of receivers, compared so far: the work done by look-ups.
+    /// Holders that are not alike, and groups of receivers, compared so far: the work done by
+    /// look-ups.
     #[cfg(test)]
     pub fn compared(&self) -> u64 {
         lock(&self.ports.holds).compared() + self.receivers.compared.get()
@@ -235,8 +238,8 @@ impl Binds {
         lock(&self.ports.holds).release(port, self.seat(socket).0);
     }
 
-    /// A connection, or what is left of one, uses `port` on `local`: it had the port before, by a hold or as the child of
-    /// a listener.
+    /// A connection, or what is left of one, uses `port` on `local`: it had the port before, by a
+    /// hold or as the child of a listener.
     pub fn use_port(&self, port: u16, local: IpAddr, sharing: Sharing) {
         if let Some(mut users) = self.own_users() {
             users.add(port, local, sharing);
@@ -250,9 +253,9 @@ impl Binds {
         }
     }
 
-    /// Gives a connection from `local` a port that nobody holds there and for which `is_free`. It is used with
-    /// `sharing`, or not at all. Of ports that connections are on, other shards' among them, none is taken that is to be
-    /// `vacant`.
+    /// Gives a connection from `local` a port that nobody holds there and for which `is_free`. It
+    /// is used with `sharing`, or not at all. Of ports that connections are on, other shards' among
+    /// them, none is taken that is to be `vacant`.
     pub fn use_any(
         &self,
         ephemeral: &mut Ephemeral,
@@ -277,8 +280,8 @@ impl Binds {
             }
             true
         };
-        // As a rule nobody holds it at any address. A bind has this lock, too, while it looks and until the port is
-        // held.
+        // As a rule nobody holds it at any address. A bind has this lock, too, while it looks and
+        // until the port is held.
         let users = self.own_users();
         if !self.ports.held.contains(port) {
             return add(users);
@@ -289,7 +292,8 @@ impl Binds {
     }
 }
 
-/// A thread that panicked ends the run with all others, so that nobody meets what it left half done.
+/// A thread that panicked ends the run with all others, so that nobody meets what it left half
+/// done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -372,7 +376,8 @@ mod tests {
         assert_eq!(connect(&shards[0], &mut ephemeral), None);
     }
 
-    /// One port, for which a bind and a connect of another shard compete: whoever comes second does not get it.
+    /// One port, for which a bind and a connect of another shard compete: whoever comes second does
+    /// not get it.
     #[test]
     #[allow(clippy::disallowed_methods)] // Two shards bind and connect at the same moment.
     fn of_a_bind_and_a_connect_at_once_one_gets_the_port() {

@@ -62,9 +62,10 @@ impl Given {
 }
 
 impl<H: Host> Stack<H> {
-    /// The socket that takes a datagram, or an echo reply, that came in on `iface` for one receiver: the one that is
-    /// connected to the sender, else the one that is bound to the address and port. Sockets that are bound to another
-    /// device (SO_BINDTODEVICE) are passed over. `hash` is the flow's.
+    /// The socket that takes a datagram, or an echo reply, that came in on `iface` for one
+    /// receiver: the one that is connected to the sender, else the one that is bound to the address
+    /// and port. Sockets that are bound to another device (SO_BINDTODEVICE) are passed over. `hash`
+    /// is the flow's.
     #[inline]
     pub(crate) fn datagram_taker(
         &self,
@@ -85,8 +86,8 @@ impl<H: Host> Stack<H> {
         bound.map(|socket| Taker { socket, connected: false })
     }
 
-    /// A socket that takes a datagram. Not one of another shard: packets for that go there, and one that comes in here for
-    /// it was on its way when the socket came.
+    /// A socket that takes a datagram. Not one of another shard: packets for that go there, and one
+    /// that comes in here for it was on its way when the socket came.
     fn own(&self, taker: Taker) -> Option<&Socket<H>> {
         self.sockets.get(taker.socket).filter(|socket| !socket.is_shadow())
     }
@@ -253,7 +254,8 @@ fn hears<H: Host>(kind: &Kind<H>, iface: IfaceId) -> bool {
     }
 }
 
-/// Shows the owner an echo request to an address that is none of this host's but that an any-address interface took.
+/// Shows the owner an echo request to an address that is none of this host's but that an
+/// any-address interface took.
 pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
     let (ttl, tos) = (local.ttl, local.tos);

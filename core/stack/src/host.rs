@@ -27,8 +27,9 @@ pub trait Host {
     /// Where bytes to be sent come from.
     type Send: SendBuffer;
 
-    /// How many bytes the receive buffer of a new child will have room for: what a SYN-ACK of the listener
-    /// whose user is `listener` offers. What is offered and has no place later is lost, and sent again.
+    /// How many bytes the receive buffer of a new child will have room for: what a SYN-ACK of the
+    /// listener whose user is `listener` offers. What is offered and has no place later is lost,
+    /// and sent again.
     fn recv_room(&self, listener: u32) -> u32;
 
     /// The same for a listener of another shard.
@@ -37,10 +38,12 @@ pub trait Host {
     }
 
     /// A handshake finished on the listener whose user is `listener`. Returns the child's user and
-    /// buffers, or `None` when there is no room: the final ACK is then dropped and the peer repeats it.
+    /// buffers, or `None` when there is no room: the final ACK is then dropped and the peer repeats
+    /// it.
     ///
-    /// The child waits in the listener's accept queue until the owner calls [`crate::Stack::accepted`].
-    /// Children that nobody will accept (the listener is closed) are the owner's to abort.
+    /// The child waits in the listener's accept queue until the owner calls
+    /// [`crate::Stack::accepted`]. Children that nobody will accept (the listener is closed) are
+    /// the owner's to abort.
     fn accept(
         &mut self,
         listener: u32,
@@ -49,8 +52,9 @@ pub trait Host {
         remote: SocketAddr,
     ) -> Option<(u32, Self::Recv, Self::Send)>;
 
-    /// As [`Host::accept`], of a listener of another shard. The child waits in no queue yet: its user is given to
-    /// [`Host::enqueue`] of the listener's shard, or to [`Host::refused`] of this one.
+    /// As [`Host::accept`], of a listener of another shard. The child waits in no queue yet: its
+    /// user is given to [`Host::enqueue`] of the listener's shard, or to [`Host::refused`] of this
+    /// one.
     fn accept_for(
         &mut self,
         listener: &Elsewhere,
@@ -62,9 +66,10 @@ pub trait Host {
         None
     }
 
-    /// Puts a child of another shard into the accept queue of the listener whose user is `listener`, with its addresses.
-    /// `child` is its user and its [tag](ChildElsewhere::tag). There the owner calls [`crate::Stack::accepted`] as for any
-    /// other. False: there is no room, and the child waits until [`crate::Stack::offer_again`].
+    /// Puts a child of another shard into the accept queue of the listener whose user is
+    /// `listener`, with its addresses. `child` is its user and its [tag](ChildElsewhere::tag).
+    /// There the owner calls [`crate::Stack::accepted`] as for any other. False: there is no room,
+    /// and the child waits until [`crate::Stack::offer_again`].
     fn enqueue(
         &mut self,
         listener: u32,
@@ -76,38 +81,39 @@ pub trait Host {
         false
     }
 
-    /// The child of another shard's listener, with its [tag](ChildElsewhere::tag), comes into no accept queue: the listener
-    /// is gone. [`SocketEvent::Closed`] follows if it has not come yet.
+    /// The child of another shard's listener, with its [tag](ChildElsewhere::tag), comes into no
+    /// accept queue: the listener is gone. [`SocketEvent::Closed`] follows if it has not come yet.
     fn refused(&mut self, child: u32, tag: u32) {
         let _ = (child, tag);
     }
 
-    /// A listener of another shard is gone. Children that [wait](ChildElsewhere::waits) for it are the owner's to abort.
+    /// A listener of another shard is gone. Children that [wait](ChildElsewhere::waits) for it are
+    /// the owner's to abort.
     fn listener_gone(&mut self, listener: &Elsewhere) {
         let _ = listener;
     }
 
-    /// What the owner of another shard has said with [`crate::Stack::tell_owner`]. It comes in the order in which it was
-    /// said, and after what the stacks told each other before.
+    /// What the owner of another shard has said with [`crate::Stack::tell_owner`]. It comes in the
+    /// order in which it was said, and after what the stacks told each other before.
     fn told(&mut self, from: ShardId, words: [u64; 3]) {
         let _ = (from, words);
     }
 
-    /// A SYN came in on an any-address interface and no listener is there. Nothing is answered until
-    /// the owner decides.
+    /// A SYN came in on an any-address interface and no listener is there. Nothing is answered
+    /// until the owner decides.
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
         let _ = (pending, local, remote);
     }
 
     /// A SYN is given up that the owner has not decided about: its sender has not repeated it for
-    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was the one not repeated for longest when
-    /// there were too many. The id is dead, and what was begun for it is in vain.
+    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was the one not repeated for
+    /// longest when there were too many. The id is dead, and what was begun for it is in vain.
     fn syn_forgotten(&mut self, pending: PendingId) {
         let _ = pending;
     }
 
-    /// A datagram (or, on an echo socket, an ICMP message from its header on). False when there is no
-    /// room for it: it is dropped and counted.
+    /// A datagram (or, on an echo socket, an ICMP message from its header on). False when there is
+    /// no room for it: it is dropped and counted.
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool;
 
     /// Whether the socket of `user` takes datagrams together that the device or their sender merged
@@ -133,14 +139,16 @@ pub trait Host {
         let _ = (meta, payload);
     }
 
-    /// An ICMP error about a datagram in the name of somebody else, as [`crate::Stack::send_datagram_from`] sends
-    /// them. False when nothing is known of it: it is counted as stray.
+    /// An ICMP error about a datagram in the name of somebody else, as
+    /// [`crate::Stack::send_datagram_from`] sends them. False when nothing is known of it: it is
+    /// counted as stray.
     fn stray_error(&mut self, error: &IcmpError) -> bool {
         let _ = error;
         false
     }
 
-    /// What the network says about a datagram of a socket that has [`crate::SocketOption::RecvErrors`].
+    /// What the network says about a datagram of a socket that has
+    /// [`crate::SocketOption::RecvErrors`].
     fn datagram_error(&mut self, user: u32, error: DatagramError) {
         let _ = (user, error);
     }
@@ -149,7 +157,8 @@ pub trait Host {
     fn event(&mut self, user: u32, event: SocketEvent);
 }
 
-/// What the owner of a listener wants to be known wherever its connections are made. It means nothing to the stack.
+/// What the owner of a listener wants to be known wherever its connections are made. It means
+/// nothing to the stack.
 pub type ListenerNote = [u32; 10];
 
 /// A listener as another shard knows it.
@@ -238,8 +247,8 @@ pub enum SocketError {
     BadHeader,
     /// A datagram was longer than this path MTU, in bytes of IP packet.
     MessageTooBig(u32),
-    /// Another connection has the port that the program chose, towards the same peer. Of a host with several shards;
-    /// one alone says so at once ([`crate::ConnectError::AddrInUse`]).
+    /// Another connection has the port that the program chose, towards the same peer. Of a host
+    /// with several shards; one alone says so at once ([`crate::ConnectError::AddrInUse`]).
     AddrNotAvailable,
 }
 
@@ -248,7 +257,8 @@ pub enum SocketError {
 pub struct DatagramError {
     /// What it comes to.
     pub reason: SocketError,
-    /// The ICMP message, which is of the IP version of `remote`. None: this host found it out itself.
+    /// The ICMP message, which is of the IP version of `remote`. None: this host found it out
+    /// itself.
     pub message: Option<Message>,
     /// Where the datagram was sent to.
     pub remote: SocketAddr,
@@ -276,7 +286,8 @@ pub struct DatagramMeta {
     pub local: SocketAddr,
     /// Who sent it.
     pub remote: SocketAddr,
-    /// Interface it came in on: of what this host sent to an address of its own, the one that has the address.
+    /// Interface it came in on: of what this host sent to an address of its own, the one that has
+    /// the address.
     pub iface: IfaceId,
     /// TTL or hop limit it arrived with.
     pub ttl: u8,
@@ -363,8 +374,8 @@ pub enum Family {
 /// How to bind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BindOptions {
-    /// SO_REUSEADDR: streams share a port as long as none listens, datagram sockets always, if all of them say so
-    /// (socket(7)).
+    /// SO_REUSEADDR: streams share a port as long as none listens, datagram sockets always, if all
+    /// of them say so (socket(7)).
     pub reuse_addr: bool,
     /// SO_REUSEPORT: several listeners share the load, several datagram sockets too.
     pub reuse_port: bool,
@@ -427,8 +438,8 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// 256 ordinary frames, or 4 MiB in large packets, are some 100 µs of work: no other duty of the
-    /// engine's thread waits longer.
+    /// 256 ordinary frames, or 4 MiB in large packets, are some 100 µs of work: no other duty of
+    /// the engine's thread waits longer.
     fn default() -> Self {
         Self { rx_packets: 256, tx_packets: 256 }
     }
@@ -443,6 +454,7 @@ pub struct Turn {
     pub sent: usize,
     /// There is more to do now: turn again without sleeping.
     pub more: bool,
-    /// The shards that there is something for, a bit each: those that sleep are to be woken. 0 for a stack alone.
+    /// The shards that there is something for, a bit each: those that sleep are to be woken. 0 for
+    /// a stack alone.
     pub mail: u16,
 }

@@ -38,8 +38,8 @@ impl MtuDiscovery {
         }
     }
 
-    /// Whether a report that quotes a datagram of the socket is believed: DNS servers ask not to, so that
-    /// nobody makes them send fragments, which can be forged (RFC 9715).
+    /// Whether a report that quotes a datagram of the socket is believed: DNS servers ask not to,
+    /// so that nobody makes them send fragments, which can be forged (RFC 9715).
     pub(crate) fn believes_reports(self) -> bool {
         !matches!(self, Self::Interface | Self::Omit)
     }

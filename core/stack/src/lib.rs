@@ -4,30 +4,31 @@
 //! programs; a simulator and an engine drive it alike. Same seed, same calls, same times: same run.
 //!
 //! # The caller's duty
-//! * Give every interface a port, in the order of adding them, and call [`Stack::turn`] when a port has
-//!   packets, when [`Stack::next_timeout`] has come, and after calls on sockets. When it says `more`, turn
-//!   again before sleeping.
+//! * Give every interface a port, in the order of adding them, and call [`Stack::turn`] when a port
+//!   has packets, when [`Stack::next_timeout`] has come, and after calls on sockets. When it says
+//!   `more`, turn again before sleeping.
 //! * Supply a [`Host`]: buffers for connections, room for datagrams, and ears for events.
 //! * After putting bytes into a send buffer call [`Stack::send_ready`]; after taking bytes out of a
-//!   receive buffer [`Stack::recv_taken`]; after taking a child off an accept queue [`Stack::accepted`].
+//!   receive buffer [`Stack::recv_taken`]; after taking a child off an accept queue
+//!   [`Stack::accepted`].
 //! * [`Stack::close`] every socket that was opened or accepted. Its user number is free again after
 //!   [`SocketEvent::Closed`].
 //!
 //! # Reading order
-//! [`host`](Host) is the seam to the owner. `stack` has the tables and `socket` what stands in them. `turn` says
-//! what is done when; `rx` is the way in and `tx` the way out, a page each; they stand on [`net`], the IP layer;
-//! `delivery`, `errors`, `late_segments` and `outcome` are their continuations. `passive` and `active` open
-//! connections, `syn_bytes` those by `fast_open`. `port` gives out local ports, `lifecycle` is the
-//! rest of a socket's life, `datagram` is UDP and ping. `shards` has several stacks that are one
-//! host. `incoming` is what they all get, `lengths` how long packets may be, `unreached` what ICMP
-//! errors mean.
-//! Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (ports: `holds` and `users`; listeners: `receivers`),
-//! `handshake` (SYN cache), `time_wait`; they live in a `slab` and their deadlines in the `timer` wheel. Every limit
-//! is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
+//! [`host`](Host) is the seam to the owner. `stack` has the tables and `socket` what stands in
+//! them. `turn` says what is done when; `rx` is the way in and `tx` the way out, a page each; they
+//! stand on [`net`], the IP layer; `delivery`, `errors`, `late_segments` and `outcome` are their
+//! continuations. `passive` and `active` open connections, `syn_bytes` those by `fast_open`. `port`
+//! gives out local ports, `lifecycle` is the rest of a socket's life, `datagram` is UDP and ping.
+//! `shards` has several stacks that are one host. `incoming` is what they all get, `lengths` how
+//! long packets may be, `unreached` what ICMP errors mean. Tables: `flow` (4-tuples), `peers`
+//! (datagram sockets by their peer), `binds` (ports: `holds` and `users`; listeners: `receivers`),
+//! `handshake` (SYN cache), `time_wait`; they live in a `slab` and their deadlines in the `timer`
+//! wheel. Every limit is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
 //!
-//! Budget: a segment of an established connection costs one hash and one probe to find its connection,
-//! whatever the number of sockets, and no allocation; its payload is copied once, from the packet into
-//! the socket's buffer, or not at all on the way out when a device gathers.
+//! Budget: a segment of an established connection costs one hash and one probe to find its
+//! connection, whatever the number of sockets, and no allocation; its payload is copied once, from
+//! the packet into the socket's buffer, or not at all on the way out when a device gathers.
 //!
 //! # Example
 //! A connection of a host to itself, over loopback, which needs no port:

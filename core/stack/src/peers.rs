@@ -1,5 +1,5 @@
-//! Datagram sockets with a peer: whose is what comes from there. Those without one are found by where they are
-//! bound ([`crate::binds`]).
+//! Datagram sockets with a peer: whose is what comes from there. Those without one are found by
+//! where they are bound ([`crate::binds`]).
 
 use crate::flow::{Flow, FlowRef, FlowTable, on_device};
 use crate::host::Host;
@@ -44,9 +44,10 @@ pub(crate) struct Peers {
 type Sockets<H> = Slab<Socket<H>>;
 
 impl Peers {
-    /// From now on a datagram socket is found by its peer. Of sockets that are alike in all that counts for that, the
-    /// table has the newest, as on Linux, and the others hang on it: a table with many entries for one key would have
-    /// to search through them whenever one is added or removed.
+    /// From now on a datagram socket is found by its peer. Of sockets that are alike in all that
+    /// counts for that, the table has the newest, as on Linux, and the others hang on it: a table
+    /// with many entries for one key would have to search through them whenever one is added or
+    /// removed.
     pub fn enter<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) {
         let Some(peer) = peer_of(sockets, index) else { return };
         let hash = keys.ends(&peer.flow);
@@ -83,9 +84,9 @@ impl Peers {
         left
     }
 
-    /// Which UDP or echo sockets are connected so and hear what comes in on `iface`, best match first, by what
-    /// counts on Linux: the peer's port, then the device. Of those that are [`alike`], the newest. `hash` is the
-    /// flow's.
+    /// Which UDP or echo sockets are connected so and hear what comes in on `iface`, best match
+    /// first, by what counts on Linux: the peer's port, then the device. Of those that are
+    /// [`alike`], the newest. `hash` is the flow's.
     #[inline]
     pub fn connected<'a, H: Host>(
         &'a self,

@@ -47,8 +47,8 @@ pub(crate) struct Socket<H: Host> {
     /// The owner's number.
     pub user: u32,
     pub family: Family,
-    /// The address and port it holds in the table of its protocol. Connections hold none: clients' are
-    /// chosen when they connect, servers' children use the listener's.
+    /// The address and port it holds in the table of its protocol. Connections hold none: clients'
+    /// are chosen when they connect, servers' children use the listener's.
     pub bound: Option<Box<Bound>>,
     /// It stands in [`Stack::dirty`](crate::Stack), the sockets to be visited.
     pub dirty: bool,
@@ -202,7 +202,8 @@ pub(crate) struct Settings {
     pub save_syn: bool,
 }
 
-/// Settings that every packet needs. What is in [`Settings::tcp`] is copied into a connection when there is one.
+/// Settings that every packet needs. What is in [`Settings::tcp`] is copied into a connection when
+/// there is one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PacketSettings {
     pub hops: HopLimits,
@@ -336,9 +337,10 @@ pub(crate) struct Listener {
     pub fast_opening: u32,
     /// Its half-open connections, oldest first.
     pub half_open: List,
-    /// Until then segments that belong to no connection are not answered by a reset: half-open connections were
-    /// displaced not long ago, and these may be their clients'. Each one that is displaced renews it, so that
-    /// a flood that goes on prolongs it: then there always are such clients.
+    /// Until then segments that belong to no connection are not answered by a reset: half-open
+    /// connections were displaced not long ago, and these may be their clients'. Each one that is
+    /// displaced renews it, so that a flood that goes on prolongs it: then there always are such
+    /// clients.
     pub lenient_until: Instant,
     /// What it is among several shards.
     pub among: Option<Box<AmongShards>>,
@@ -413,7 +415,8 @@ pub(crate) enum AmongShards {
     },
 }
 
-/// A connection that the owner accepted before its handshake, as the gateway does when the host has connected.
+/// A connection that the owner accepted before its handshake, as the gateway does when the host has
+/// connected.
 pub(crate) struct EarlyAccept<H: Host> {
     pub flow: Flow,
     pub half_open: u32,
@@ -431,7 +434,8 @@ pub(crate) struct Stream<H: Host> {
     pub recv: H::Recv,
     pub send: H::Send,
     pub packet: FlowSettings,
-    /// Goes out here whatever the routes say: SO_BINDTODEVICE, link-local peers, any-address interfaces.
+    /// Goes out here whatever the routes say: SO_BINDTODEVICE, link-local peers, any-address
+    /// interfaces.
     pub iface: Option<IfaceId>,
     pub path: Option<Path>,
     pub timer: TimerId,
@@ -504,8 +508,8 @@ impl<H: Host> Stream<H> {
         }
     }
 
-    /// Asks to hear of the program's next read if a window update or an acknowledgement can depend on it. True: one
-    /// is due now, by a read that came before the question.
+    /// Asks to hear of the program's next read if a window update or an acknowledgement can depend
+    /// on it. True: one is due now, by a read that came before the question.
     pub fn watch_reads(&mut self, now: Instant) -> bool {
         let buffers = self.buffers();
         let Some(connection) = &mut self.connection else { return false };

@@ -1,8 +1,8 @@
 //! Where a datagram goes: its addresses, its route, and what its IP header says.
 //!
-//! A socket keeps what was worked out for its last datagram, since the next one mostly goes there, too. Whoever changes
-//! what it was worked out from (options, the peer, what the socket is bound to) forgets it; for routes and path MTUs it is
-//! looked whether they have changed.
+//! A socket keeps what was worked out for its last datagram, since the next one mostly goes there,
+//! too. Whoever changes what it was worked out from (options, the peer, what the socket is bound
+//! to) forgets it; for routes and path MTUs it is looked whether they have changed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,7 +23,8 @@ const ELSEWHERE_MAX: u8 = 4;
 const KEEP_EVERY: u8 = 32;
 
 impl<H: Host> Stack<H> {
-    /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not bound.
+    /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not
+    /// bound.
     #[inline]
     pub(crate) fn target(
         &mut self,
@@ -56,8 +57,8 @@ impl<H: Host> Stack<H> {
         Ok(Target { ip, ..target })
     }
 
-    /// The same for one that goes elsewhere than the last one. It is kept, unless the socket sends to another host each time,
-    /// as that of a server with many clients does.
+    /// The same for one that goes elsewhere than the last one. It is kept, unless the socket sends
+    /// to another host each time, as that of a server with many clients does.
     fn find_target(
         &mut self,
         now: Instant,
@@ -86,7 +87,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Whether the last target is where `out` goes, its port excepted, and the way there is still the same.
+/// Whether the last target is where `out` goes, its port excepted, and the way there is still the
+/// same.
 #[inline]
 fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
     let route = &last.target.route;
@@ -111,7 +113,8 @@ fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
     }
 }
 
-/// Where a datagram of a bound socket goes, with the socket's own TTL and class. `find` is asked for the route.
+/// Where a datagram of a bound socket goes, with the socket's own TTL and class. `find` is asked
+/// for the route.
 fn work_out<H: Host>(
     socket: &Socket<H>,
     net: &mut Net,
@@ -128,8 +131,8 @@ fn work_out<H: Host>(
             let remote = canonical(remote, socket.family).ok_or(SendError::Invalid)?;
             (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
         }
-        // Port 0 too: as on Linux a socket that is connected to it may send there, and gets the error that
-        // the port is unreachable.
+        // Port 0 too: as on Linux a socket that is connected to it may send there, and gets the
+        // error that the port is unreachable.
         (None, Some(peer)) => (peer.remote, peer.remote_port, None),
         (None, None) => return Err(SendError::NotConnected),
     };

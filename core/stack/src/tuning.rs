@@ -21,8 +21,8 @@ pub(crate) fn period(rtt: Option<Duration>) -> Duration {
 }
 
 impl RecvTuning {
-    /// Ends a period; returns the capacity to ask for, if the buffer has less. `received`: all bytes that ever came,
-    /// wrapping.
+    /// Ends a period; returns the capacity to ask for, if the buffer has less. `received`: all
+    /// bytes that ever came, wrapping.
     pub fn on_period(&mut self, received: u32, unread: u32) -> u32 {
         let read = received.wrapping_sub(unread);
         let in_period = read.wrapping_sub(self.read_before);

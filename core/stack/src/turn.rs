@@ -24,11 +24,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Does what there is to do now: takes packets from the ports, fires timers, lets connections send,
-    /// gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
+    /// Does what there is to do now: takes packets from the ports, fires timers, lets connections
+    /// send, gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
     ///
-    /// Every port is submitted to in every turn, also when nothing new is queued for it: a device that was
-    /// full may have room again, and a call without work is cheap.
+    /// Every port is submitted to in every turn, also when nothing new is queued for it: a device
+    /// that was full may have room again, and a call without work is cheap.
     pub fn turn<P: Port + ?Sized>(
         &mut self,
         now: Instant,
@@ -75,8 +75,8 @@ impl<H: Host> Stack<H> {
         turn
     }
 
-    /// When the next turn is due though nothing arrived; in the past when there is work now. The ports'
-    /// own timeouts are the caller's to consider.
+    /// When the next turn is due though nothing arrived; in the past when there is work now. The
+    /// ports' own timeouts are the caller's to consider.
     pub fn next_timeout(&self) -> Option<Instant> {
         if self.has_work() {
             return Some(Instant::ZERO);
@@ -189,8 +189,9 @@ impl<H: Host> Stack<H> {
             self.receive_error(now, host, &error);
         }
         if let Some(due) = self.wheel.next_timeout().filter(|due| *due <= now) {
-            // After a stall packets come between: what is answered to the first timers may spare the others. What was armed
-            // for a time that is long past is no stall: all that the wheel has passed fires.
+            // After a stall packets come between: what is answered to the first timers may spare
+            // the others. What was armed for a time that is long past is no stall: all that the
+            // wheel has passed fires.
             let step =
                 (now.since(due) / 8).clamp(limits::TIMERS_AT_ONCE, limits::TIMERS_AT_ONCE_MAX);
             self.fire_until(now.min(due.max(self.wheel.passed()) + step), now, host, pool);

@@ -1,4 +1,5 @@
-//! Connections, and what is left of them, on ports that no socket holds, or not any more. One table a shard.
+//! Connections, and what is left of them, on ports that no socket holds, or not any more. One table
+//! a shard.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,7 +10,8 @@ use crate::bind_addr::{BindAddr, Sharing};
 use crate::holds::{Class, Holder};
 use crate::port_set::PortSet;
 
-/// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one address.
+/// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one
+/// address.
 type User = (IpAddr, Sharing);
 
 /// Who is on a port. As a rule these are connections from one address, which need no list.

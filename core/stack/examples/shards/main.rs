@@ -1,15 +1,16 @@
-//! Hosts of several shards, each shard on a thread with a queue of a device in memory: what `cargo xtask shards`
-//! measures with.
+//! Hosts of several shards, each shard on a thread with a queue of a device in memory: what `cargo
+//! xtask shards` measures with.
 //!
 //! ```text
 //! shards time HOSTS SHARDS WORK MILLISECONDS    packets, requests, bytes and mail of a second
 //! shards trace SHARDS WORK TURNS                under valgrind: the same of so many turns of each shard
 //! ```
-//! Reading order: `peer` is the other end of the device, which puts every packet into the queue of the shard that owns
-//! it; `program` is what uses the sockets; `shard` is a stack with both. This file has the threads.
+//! Reading order: `peer` is the other end of the device, which puts every packet into the queue of
+//! the shard that owns it; `program` is what uses the sockets; `shard` is a stack with both. This
+//! file has the threads.
 //!
-//! In `trace` one thread runs at a time, and says by stores to [`MARKS`] which shard it turns: so whoever reads the trace
-//! knows for each access to memory which shard made it.
+//! In `trace` one thread runs at a time, and says by stores to [`MARKS`] which shard it turns: so
+//! whoever reads the trace knows for each access to memory which shard made it.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)] // Measurements are its output.
 #![allow(clippy::disallowed_methods)] // The threads, and the time that they take, are measured.
@@ -103,7 +104,8 @@ fn pin(processor: usize) -> Result<()> {
 #[repr(align(4096))]
 struct Marks([AtomicU32; 1024]);
 
-/// A store to word 0: what follows counts. To 1 + 2 n: shard n is turned from here on. To 2 + 2 n: it is not any more.
+/// A store to word 0: what follows counts. To 1 + 2 n: shard n is turned from here on. To 2 + 2 n:
+/// it is not any more.
 static MARKS: Marks = Marks([const { AtomicU32::new(0) }; 1024]);
 
 fn mark(word: usize) {
@@ -112,8 +114,9 @@ fn mark(word: usize) {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// For so long all is quiet before and after a turn that is traced, so that who has told another thread something is
-/// asleep when that one begins: of an access to memory the trace says the time, and not the thread.
+/// For so long all is quiet before and after a turn that is traced, so that who has told another
+/// thread something is asleep when that one begins: of an access to memory the trace says the time,
+/// and not the thread.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// A thread of a shard, which turns it when told.

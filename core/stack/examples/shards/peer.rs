@@ -1,7 +1,8 @@
 //! The other end of a queue of a device: clients of the shard that the queue belongs to.
 //!
-//! It loses nothing, does not read what it is sent, and sends on as soon as it is answered: so there is always work for
-//! the shard, and as little as can be beside it. Like TAP it takes and gives packets of up to 64 KiB without checksums.
+//! It loses nothing, does not read what it is sent, and sends on as soon as it is answered: so
+//! there is always work for the shard, and as little as can be beside it. Like TAP it takes and
+//! gives packets of up to 64 KiB without checksums.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -269,7 +270,8 @@ impl Peer {
         Some(())
     }
 
-    /// As many large packets as the host has room for, two of them at most: it has less work the larger they are.
+    /// As many large packets as the host has room for, two of them at most: it has less work the
+    /// larger they are.
     fn push(&mut self, place: usize, opened: bool, pool: &mut Pool) {
         if opened {
             self.acknowledge(place, 0, pool);
@@ -302,7 +304,8 @@ impl Flow {
     }
 }
 
-/// From a client to the host, with an IP header in front of `len` bytes. What these are does not matter.
+/// From a client to the host, with an IP header in front of `len` bytes. What these are does not
+/// matter.
 fn ip_packet(protocol: IpProtocol, len: usize, pool: &mut Pool) -> Packet {
     let len = IP_LEN + len;
     let mut packet = pool.take(len);

@@ -99,7 +99,8 @@ impl Shard {
         self.program.datagram_socket = Some(socket);
     }
 
-    /// Packets in, what the program does about it, packets out. Whoever counts its instructions knows it by its name.
+    /// Packets in, what the program does about it, packets out. Whoever counts its instructions
+    /// knows it by its name.
     #[inline(never)]
     pub fn turn(&mut self, now: Instant) {
         let Self { stack, program, pool, ports, .. } = self;

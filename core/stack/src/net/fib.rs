@@ -1,5 +1,6 @@
-//! Where packets go: routes by the longest prefix that a destination begins with. A snapshot: what was looked up in one
-//! stays as it was found, and who looks up shares nothing that changes with those who change routes.
+//! Where packets go: routes by the longest prefix that a destination begins with. A snapshot: what
+//! was looked up in one stays as it was found, and who looks up shares nothing that changes with
+//! those who change routes.
 
 use core::hash::BuildHasher;
 use core::net::IpAddr;
@@ -91,9 +92,10 @@ impl Fib {
         }
     }
 
-    /// The best route for packets of this host to `dst`, only through `iface` when one is given.
-    /// A destination has one of several equal routes, so that all look-ups for a connection find
-    /// the same. Routes through the interface `near` come first: the packets' source is an address of it.
+    /// The best route for packets of this host to `dst`, only through `iface` when one is given. A
+    /// destination has one of several equal routes, so that all look-ups for a connection find the
+    /// same. Routes through the interface `near` come first: the packets' source is an address of
+    /// it.
     #[inline]
     pub(super) fn lookup(
         &self,
@@ -113,8 +115,8 @@ impl Fib {
         }
     }
 
-    /// Whether the best route to `src`, or one that is equal, leads out of `iface`; without one, whether
-    /// it leads on at all.
+    /// Whether the best route to `src`, or one that is equal, leads out of `iface`; without one,
+    /// whether it leads on at all.
     pub(super) fn leads_back(&self, src: IpAddr, iface: Option<IfaceId>) -> bool {
         let Some(ways) = self.matching(src).next() else { return false };
         let Some(best) = self.choose(ways, None) else { return false };
@@ -211,8 +213,9 @@ impl Fib {
         way.gateway.is_some_and(|gateway| self.failures.failed_at(gateway).is_some())
     }
 
-    /// A router that may be asked whether it answers again, because a packet goes to `dst` that would go to it:
-    /// by one solicitation, and at most once a minute (RFC 4191 §3.5). Without traffic nobody is asked.
+    /// A router that may be asked whether it answers again, because a packet goes to `dst` that
+    /// would go to it: by one solicitation, and at most once a minute (RFC 4191 §3.5). Without
+    /// traffic nobody is asked.
     pub(super) fn to_probe(&self, now: Instant, dst: IpAddr) -> Option<HopKey> {
         if now < self.failures.probe_at() {
             return None;

@@ -40,8 +40,8 @@ pub struct InterfaceConfig {
     pub slaac: bool,
     /// Take packets to every unicast destination for our own, as a gateway does.
     pub any_address: bool,
-    /// Behind it the host's kernel sends packets on, and cuts them to what it knows of the network: its DF
-    /// says nothing but what the program wants.
+    /// Behind it the host's kernel sends packets on, and cuts them to what it knows of the network:
+    /// its DF says nothing but what the program wants.
     pub kernel_cuts: bool,
     /// Whether the other end is in this process: the link loses nothing, and no SYN is part of a
     /// flood. A SYN then takes its place in the accept queue at once, for the end of its handshake.
@@ -57,8 +57,9 @@ pub struct Address {
     pub state: AddressState,
     /// Who made it.
     pub origin: Origin,
-    /// Until when new connections should use it; `None` for ever. This and what follows are as they were when any address
-    /// of the host last came, went or changed its state: routers may have prolonged them since.
+    /// Until when new connections should use it; `None` for ever. This and what follows are as they
+    /// were when any address of the host last came, went or changed its state: routers may have
+    /// prolonged them since.
     pub preferred_until: Option<Instant>,
     /// Until when it exists; `None` for ever.
     pub valid_until: Option<Instant>,

@@ -1,4 +1,5 @@
-//! What of the IP header is not this layer's to decide: TTL, class, flow label, and who may cut the packet.
+//! What of the IP header is not this layer's to decide: TTL, class, flow label, and who may cut the
+//! packet.
 
 /// TTL and hop limit unless someone says otherwise (RFC 1700; RFC 8504 §12.1 has the same).
 pub(super) const DEFAULT_TTL: u8 = 64;

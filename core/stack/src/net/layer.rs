@@ -21,8 +21,8 @@ use crate::drop::DropReason;
 /// The IP layer of a host, or that of one of its shards. See the [module](super).
 ///
 /// The owner calls [`receive`](Self::receive) for each packet of a device and
-/// [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback), submits
-/// [`output`](Self::output) to the devices, and calls [`on_timeout`](Self::on_timeout) when
+/// [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback),
+/// submits [`output`](Self::output) to the devices, and calls [`on_timeout`](Self::on_timeout) when
 /// [`next_timeout`](Self::next_timeout) has come.
 #[derive(Debug)]
 pub struct Net {
@@ -47,7 +47,8 @@ impl Net {
         Self::assemble(config, &keys, now, (0, 1), Seat::Alone(control))
     }
 
-    /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one runs control.
+    /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one
+    /// runs control.
     pub(crate) fn shards(config: NetConfig, keys: &[Keys], now: Instant) -> Vec<Self> {
         let [first, ..] = keys else { return Vec::new() };
         let shared = Arc::new(Shared::new(host_control(config, first, now)));
@@ -73,8 +74,9 @@ impl Net {
         Self { seat, data, seen: 0, news: VecDeque::new(), hurries_seen, hurries_first, woken_for }
     }
 
-    /// Lets control and data hear what they have to tell each other. Where control is, that is after each packet, so that
-    /// the next one finds the host as the last one left it. What other shards have to tell leaves with their turn.
+    /// Lets control and data hear what they have to tell each other. Where control is, that is
+    /// after each packet, so that the next one finds the host as the last one left it. What other
+    /// shards have to tell leaves with their turn.
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         let Self { seat, data, news, .. } = self;
         match seat {
@@ -129,7 +131,8 @@ impl Net {
         received
     }
 
-    /// Receives one packet of [`take_loopback`](Self::take_loopback). `None` as with [`Net::receive`].
+    /// Receives one packet of [`take_loopback`](Self::take_loopback). `None` as with
+    /// [`Net::receive`].
     pub fn receive_looped(
         &mut self,
         now: Instant,
@@ -162,7 +165,8 @@ impl Net {
             Seat::Alone(control) => control.on_timeout(now, pool),
             Seat::First(shared) if shared.due() <= now => {
                 let (data, news) = (&mut self.data, &mut self.news);
-                // What ends by time alone leaves no order: data follows all the same, and others are woken for it.
+                // What ends by time alone leaves no order: data follows all the same, and others
+                // are woken for it.
                 shared.with(|control| {
                     control.on_timeout(now, pool);
                     talk(control, data, news, now, pool);
@@ -175,7 +179,8 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// What happened so far. Of several shards the first one counts what control did, so that sums are right.
+    /// What happened so far. Of several shards the first one counts what control did, so that sums
+    /// are right.
     pub fn counters(&self) -> NetCounters {
         let control = match &self.seat {
             Seat::Other(_) => ControlCounters::default(),
@@ -265,7 +270,8 @@ impl Net {
     }
 
     /// Copies packets in the queues of devices that keep memory for which nobody else has a use
-    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that has become too much; a turn's work at most.
+    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that has become too much; a turn's
+    /// work at most.
     pub fn copy_forsaken(&mut self, pool: &mut Pool) {
         let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
         self.data.counters.output_copied += copied.sum::<u64>();
@@ -281,7 +287,8 @@ impl Net {
         self.data.outputs.iter_mut().find_map(Output::pop_drained)
     }
 
-    /// Packets on their way out: those that a device did not take yet, and those whose neighbour is asked.
+    /// Packets on their way out: those that a device did not take yet, and those whose neighbour is
+    /// asked.
     pub fn waiting(&self) -> usize {
         let outputs = self.data.outputs.iter().map(Output::len);
         outputs.sum::<usize>() + self.data.next_hops.waiting()
@@ -325,10 +332,11 @@ fn host_control(config: NetConfig, keys: &Keys, now: Instant) -> Control {
     control
 }
 
-/// Lets control and a data part on its thread tell each other all they have, and notes what other data parts have to hear.
+/// Lets control and a data part on its thread tell each other all they have, and notes what other
+/// data parts have to hear.
 ///
-/// It ends: data tells of a next hop once until it is answered, and control has what it wants sent to a neighbour that it
-/// does not know sent once.
+/// It ends: data tells of a next hop once until it is answered, and control has what it wants sent
+/// to a neighbour that it does not know sent once.
 fn talk(
     control: &mut Control,
     data: &mut Data,

@@ -9,9 +9,10 @@ use towpath_wire::addr;
 use super::hash::Cheap;
 use super::iface::{Address, IfaceId};
 
-/// What each address means to this host. Link-local IPv6 addresses, groups and directed broadcast addresses count on
-/// their own link only; any other address is this host on every interface (the weak model of RFC 1122 §3.3.4.2), as
-/// Linux has it. A packet asks once for each of its addresses, whatever their number is.
+/// What each address means to this host. Link-local IPv6 addresses, groups and directed broadcast
+/// addresses count on their own link only; any other address is this host on every interface (the
+/// weak model of RFC 1122 §3.3.4.2), as Linux has it. A packet asks once for each of its addresses,
+/// whatever their number is.
 #[derive(Debug, Clone)]
 pub(super) struct Locals {
     pub hosts: Arc<Roles>,
@@ -158,8 +159,8 @@ fn is_scoped(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// Plain numbers, which hash in two multiplications: the address (IPv4 as its mapped form, which no link
-/// may carry), and the interface.
+/// Plain numbers, which hash in two multiplications: the address (IPv4 as its mapped form, which no
+/// link may carry), and the interface.
 #[inline]
 fn key(addr: IpAddr, on: u32) -> (u128, u32) {
     match addr {

@@ -34,7 +34,8 @@ pub struct Local {
     pub len: usize,
     /// It was sent to a group or broadcast address, of IP or of the link.
     pub broadcast_or_multicast: bool,
-    /// This host sent it to itself: it was on no link, and has no link header, whatever `iface` says.
+    /// This host sent it to itself: it was on no link, and has no link header, whatever `iface`
+    /// says.
     pub looped: bool,
 }
 
@@ -48,8 +49,9 @@ impl Local {
 /// A packet of this host to itself. It has no link header.
 #[derive(Debug)]
 pub struct Looped {
-    /// Where it counts as received: on the loopback interface, or, when it is the copy of a datagram to a
-    /// group or broadcast address, on the interface that the datagram went out of, as on Linux.
+    /// Where it counts as received: on the loopback interface, or, when it is the copy of a
+    /// datagram to a group or broadcast address, on the interface that the datagram went out of, as
+    /// on Linux.
     pub iface: IfaceId,
     /// The IP packet.
     pub packet: Packet,
@@ -88,8 +90,8 @@ pub struct Echo {
 pub struct IcmpError {
     /// ICMP type and code, of the IP version that the addresses have.
     pub message: (u8, u8),
-    /// Bytes that the next link takes, when the packet was longer; 0 when the reporter does not say (before
-    /// RFC 1191).
+    /// Bytes that the next link takes, when the packet was longer; 0 when the reporter does not say
+    /// (before RFC 1191).
     pub too_big: Option<u32>,
     /// Source of our packet.
     pub src: IpAddr,
@@ -101,13 +103,14 @@ pub struct IcmpError {
     pub src_port: u16,
     /// Destination port of our packet; 0 for an echo request.
     pub dst_port: u16,
-    /// Sequence number of a TCP segment: it shows whether the reporter saw our packet (RFC 5927 §4).
+    /// Sequence number of a TCP segment: it shows whether the reporter saw our packet (RFC 5927
+    /// §4).
     pub tcp_seq: Option<SeqNum>,
     /// Who reports.
     pub from: IpAddr,
     /// The interface that the report came in on, or whose neighbour does not answer.
     pub iface: IfaceId,
-    /// What is quoted of a UDP datagram behind its header; of an echo request, all of it. 1280 bytes at
-    /// most.
+    /// What is quoted of a UDP datagram behind its header; of an echo request, all of it. 1280
+    /// bytes at most.
     pub payload: Vec<u8>,
 }

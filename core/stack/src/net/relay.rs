@@ -1,5 +1,5 @@
-//! What several shards of a host tell each other of it: the first one hears for control what the others have, and they hear
-//! what it says. How it gets there is the caller's.
+//! What several shards of a host tell each other of it: the first one hears for control what the
+//! others have, and they hear what it says. How it gets there is the caller's.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -21,8 +21,8 @@ impl Net {
         }
     }
 
-    /// The same before a batch of packets, which does not wait when another thread is about to change or to look at the
-    /// snapshot: then the next batch finds it.
+    /// The same before a batch of packets, which does not wait when another thread is about to
+    /// change or to look at the snapshot: then the next batch finds it.
     #[inline]
     pub(crate) fn catch_up_if_free(&mut self) {
         let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
@@ -36,8 +36,8 @@ impl Net {
         }
     }
 
-    /// Whether there is something to do that this shard was not told of by a message: another one gave control something
-    /// to do, or routes have changed.
+    /// Whether there is something to do that this shard was not told of by a message: another one
+    /// gave control something to do, or routes have changed.
     #[inline]
     pub(crate) fn has_unseen(&self) -> bool {
         let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;
@@ -103,9 +103,9 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// What a socket of this shard believed of a way is told to all. Whoever knows that a socket has a port may forge
-    /// reports about ever new ways, and each makes work for every shard: therefore so many a second, and the others when
-    /// they are reported again.
+    /// What a socket of this shard believed of a way is told to all. Whoever knows that a socket
+    /// has a port may forge reports about ever new ways, and each makes work for every shard:
+    /// therefore so many a second, and the others when they are reported again.
     pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
         if matches!(self.seat, Seat::Alone(_)) {
             return;
@@ -134,8 +134,9 @@ impl Net {
         self.data.clear_up(pool);
     }
 
-    /// Which shards are to be woken because something has changed: the others when routes have, for connections of theirs
-    /// may wait for a device that they no longer lead to; the first one when it has to send reports.
+    /// Which shards are to be woken because something has changed: the others when routes have, for
+    /// connections of theirs may wait for a device that they no longer lead to; the first one when
+    /// it has to send reports.
     pub(crate) fn take_wakes(&mut self) -> Parts {
         let generation = self.data.snapshot.generation;
         match self.seat {

@@ -27,7 +27,8 @@ pub struct Route {
     pub mtu: u32,
     /// Longest IP packet in bytes that the link takes, and the route.
     pub link_mtu: u32,
-    /// A link of the path takes less than packets are cut to: routers have to do it, and DF stays clear.
+    /// A link of the path takes less than packets are cut to: routers have to do it, and DF stays
+    /// clear.
     pub needs_fragments: bool,
     /// State of the tables that this was found in.
     pub generation: u64,
@@ -114,8 +115,9 @@ impl RouteEntry {
     }
 }
 
-/// A moment in the life of a table of next hops, which counts what can make somebody's way to a destination a wrong
-/// one. A way would have to lie unused through 2³² of these to be taken for a newer one.
+/// A moment in the life of a table of next hops, which counts what can make somebody's way to a
+/// destination a wrong one. A way would have to lie unused through 2³² of these to be taken for a
+/// newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Epoch(u32);
 

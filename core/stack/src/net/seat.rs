@@ -1,11 +1,13 @@
-//! Where the control part of a host is. With several shards the first one runs it: packets for it, what happens to next
-//! hops, and the time are its alone, so that each question is asked once. The others get what it makes of that: a new
-//! snapshot is seen when they look at a word, which they do once for each batch of packets. A batch that comes in while
-//! somebody has the lock of the snapshot goes by the one before: no packet waits for a program's calls elsewhere.
+//! Where the control part of a host is. With several shards the first one runs it: packets for it,
+//! what happens to next hops, and the time are its alone, so that each question is asked once. The
+//! others get what it makes of that: a new snapshot is seen when they look at a word, which they do
+//! once for each batch of packets. A batch that comes in while somebody has the lock of the
+//! snapshot goes by the one before: no packet waits for a program's calls elsewhere.
 //!
-//! It is behind a lock that nobody takes for a packet of a connection or a socket. The first shard takes it when there is
-//! something for control to hear or to do; another one when a program joins or leaves a group, which is in force in all
-//! shards before the call returns, and when people ask for neighbours or routes.
+//! It is behind a lock that nobody takes for a packet of a connection or a socket. The first shard
+//! takes it when there is something for control to hear or to do; another one when a program joins
+//! or leaves a group, which is in force in all shards before the call returns, and when people ask
+//! for neighbours or routes.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -57,8 +59,8 @@ pub(super) struct Shared {
     seen_by_all: Line,
 }
 
-/// What all shards read for each batch and before they sleep, and what changes only with a snapshot. Whoever takes the
-/// locks, or says when something is due, writes to other cache lines.
+/// What all shards read for each batch and before they sleep, and what changes only with a
+/// snapshot. Whoever takes the locks, or says when something is due, writes to other cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line {
@@ -83,13 +85,14 @@ impl Shared {
         }
     }
 
-    /// Does something with control, and lets all shards see what came of it before the next one can.
+    /// Does something with control, and lets all shards see what came of it before the next one
+    /// can.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Control) -> R) -> R {
         self.with_control(work).0
     }
 
-    /// The same in a shard other than the first. Returns, too, whether control wants to be called sooner than before, which
-    /// the first one sees from then on ([`Shared::hurries`]).
+    /// The same in a shard other than the first. Returns, too, whether control wants to be called
+    /// sooner than before, which the first one sees from then on ([`Shared::hurries`]).
     pub(super) fn with_from_other<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
         let (result, sooner) = self.with_control(work);
         if sooner {
@@ -139,8 +142,9 @@ impl Shared {
         self.hurries.load(Ordering::Acquire)
     }
 
-    /// The last snapshot for who knows of `links` interfaces, after a look at [`Shared::snapshots`]. None while somebody has
-    /// the lock; but a new interface, of which there is one now and then, is waited for: packets come from it.
+    /// The last snapshot for who knows of `links` interfaces, after a look at
+    /// [`Shared::snapshots`]. None while somebody has the lock; but a new interface, of which there
+    /// is one now and then, is waited for: packets come from it.
     pub(super) fn snapshot_if_free(&self, links: usize) -> Option<Arc<Snapshot>> {
         if self.seen_by_all.links.load(Ordering::Relaxed) != links {
             return Some(self.snapshot());
@@ -177,8 +181,8 @@ mod tests {
     use super::*;
     use crate::net::{IfaceId, InterfaceConfig, Keys, Net, NetConfig};
 
-    /// Whoever has the lock may be on a thread that has no processor: packets do not wait for it, and calls find the new
-    /// snapshot as soon as it has gone.
+    /// Whoever has the lock may be on a thread that has no processor: packets do not wait for it,
+    /// and calls find the new snapshot as soon as it has gone.
     #[test]
     fn a_batch_does_not_wait_for_the_snapshot() {
         let keys = [1, 2].map(|seed| Keys::derive(&[seed; 32]));

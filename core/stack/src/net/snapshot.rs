@@ -1,7 +1,8 @@
-//! What packets need to know of this host, as it was at one time: its interfaces, its addresses, its routes. Nobody
-//! changes a snapshot. When something changes there is a new one, which shares with the old one what stayed: a router
-//! that stops answering copies the list of those that do not, a route the nodes on the way to its network, an address
-//! the table of addresses, a group that of groups.
+//! What packets need to know of this host, as it was at one time: its interfaces, its addresses,
+//! its routes. Nobody changes a snapshot. When something changes there is a new one, which shares
+//! with the old one what stayed: a router that stops answering copies the list of those that do
+//! not, a route the nodes on the way to its network, an address the table of addresses, a group
+//! that of groups.
 
 use core::net::IpAddr;
 use std::sync::Arc;

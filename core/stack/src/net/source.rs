@@ -6,9 +6,10 @@ use towpath_wire::addr;
 
 use super::iface::{Address, AddressState};
 
-/// The address to send from to `dst`, of those of the interface that it goes out of, `own`, and the `others` of this
-/// host: for IPv6 as RFC 6724 ranks them, for IPv4 as Linux does it, which takes an address of the subnet that the next
-/// hop is in. Another subnet's might be filtered out by the router, which expects it elsewhere.
+/// The address to send from to `dst`, of those of the interface that it goes out of, `own`, and the
+/// `others` of this host: for IPv6 as RFC 6724 ranks them, for IPv4 as Linux does it, which takes
+/// an address of the subnet that the next hop is in. Another subnet's might be filtered out by the
+/// router, which expects it elsewhere.
 pub(super) fn choose<'a>(
     own: &'a [Address],
     others: impl Iterator<Item = &'a [Address]>,
@@ -31,9 +32,9 @@ pub(super) fn choose<'a>(
         .map(|(_, addr)| addr)
 }
 
-/// How well `src` suits as a source for `dst`: the greater, the better (RFC 6724 §5, the rules
-/// that do not need the policy of an operator, in their order). `deprecated`, `other_iface` and `near` say
-/// what is known of the candidate; `near`: the next hop is in its subnet.
+/// How well `src` suits as a source for `dst`: the greater, the better (RFC 6724 §5, the rules that
+/// do not need the policy of an operator, in their order). `deprecated`, `other_iface` and `near`
+/// say what is known of the candidate; `near`: the next hop is in its subnet.
 pub(super) fn source_rank(
     src: IpAddr,
     dst: IpAddr,

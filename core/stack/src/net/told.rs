@@ -1,5 +1,6 @@
-//! What control and the data of a shard tell each other: all that passes between them, besides snapshots. Where there
-//! are several shards, what the others tell goes to the first one in batches, and so does what they are told.
+//! What control and the data of a shard tell each other: all that passes between them, besides
+//! snapshots. Where there are several shards, what the others tell goes to the first one in
+//! batches, and so does what they are told.
 
 use core::net::IpAddr;
 
@@ -52,12 +53,14 @@ impl Parts {
 pub(crate) enum Notice {
     /// A packet goes to the neighbour.
     Used(HopKey),
-    /// The transport heard from beyond it (RFC 4861 §7.3.1), while packets to it went to `mac`. Control may have heard
-    /// of another one meanwhile, of which this says nothing.
+    /// The transport heard from beyond it (RFC 4861 §7.3.1), while packets to it went to `mac`.
+    /// Control may have heard of another one meanwhile, of which this says nothing.
     Confirmed { key: HopKey, mac: MacAddr },
-    /// A packet went another way because it, a router, did not answer, and it is time to ask it again.
+    /// A packet went another way because it, a router, did not answer, and it is time to ask it
+    /// again.
     Avoided(HopKey),
-    /// Datagrams that leave by this way get through with so many bytes only, as a report said that a socket believed.
+    /// Datagrams that leave by this way get through with so many bytes only, as a report said that
+    /// a socket believed.
     TooBig { way: HopKey, mtu: u32 },
 }
 

@@ -14,8 +14,8 @@ use super::received::Local;
 use super::route::{Epoch, HopId, Route, RouteError};
 
 impl Net {
-    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given `src` is
-    /// not checked to be ours: a gateway answers from any address.
+    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given
+    /// `src` is not checked to be ours: a gateway answers from any address.
     pub fn route(
         &self,
         now: Instant,
@@ -52,15 +52,15 @@ impl Net {
         self.data.path_mtu(now, dst)
     }
 
-    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted. Each shard knows
-    /// of the paths of all.
+    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own
+    /// excepted. Each shard knows of the paths of all.
     pub fn path_mtu_least(&self) -> u32 {
         self.data.path_mtu_least()
     }
 
-    /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given, get
-    /// through with `mtu` bytes only. For transports that checked that the report quotes a packet of
-    /// theirs.
+    /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given,
+    /// get through with `mtu` bytes only. For transports that checked that the report quotes a
+    /// packet of theirs.
     pub fn set_path_mtu(
         &mut self,
         now: Instant,
@@ -104,12 +104,13 @@ impl Net {
     /// Sends one transport packet, whose front is the transport header.
     ///
     /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
-    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet is cut
-    /// by the device or here. `route` is from [`Net::route`] for `src` and `dst`, which are of one family: panics
-    /// otherwise.
+    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet
+    /// is cut by the device or here. `route` is from [`Net::route`] for `src` and `dst`, which are
+    /// of one family: panics otherwise.
     ///
     /// # Errors
-    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not answer.
+    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not
+    /// answer.
     #[inline]
     #[allow(clippy::too_many_arguments)] // One call per packet; a struct would only rename them.
     pub fn send(
@@ -128,9 +129,9 @@ impl Net {
         sent
     }
 
-    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or broadcast address:
-    /// it counts as received on the interface that the datagram went out of, so that only members there hear
-    /// it. The packet is what `send` was given.
+    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or
+    /// broadcast address: it counts as received on the interface that the datagram went out of, so
+    /// that only members there hear it. The packet is what `send` was given.
     pub fn send_copy(
         &mut self,
         now: Instant,

@@ -1,9 +1,10 @@
-//! Which sockets of each shard the others know of. One table a protocol, of all shards, behind the lock that puts their
-//! changes in order: two sockets that take each other's packets are in the same order in every shard.
+//! Which sockets of each shard the others know of. One table a protocol, of all shards, behind the
+//! lock that puts their changes in order: two sockets that take each other's packets are in the
+//! same order in every shard.
 //!
-//! Listeners are known to all. A port of UDP, or an echo identifier, that is with one shard alone is not announced: its
-//! packets go there, whatever sockets there are. When a second shard comes, what is known of the first one's sockets is
-//! told to all.
+//! Listeners are known to all. A port of UDP, or an echo identifier, that is with one shard alone
+//! is not announced: its packets go there, whatever sockets there are. When a second shard comes,
+//! what is known of the first one's sockets is told to all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ impl Announced {
         Self { of, common, ports: BTreeMap::new(), count: 0 }
     }
 
-    /// A socket of `shard` may come to `port`: where there are others, all shards get to know of them. That is before it
-    /// comes, so that it is newer than they are in its own shard, too.
+    /// A socket of `shard` may come to `port`: where there are others, all shards get to know of
+    /// them. That is before it comes, so that it is newer than they are in its own shard, too.
     pub fn open(&mut self, port: u16, shard: ShardId) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
         if entry.is_public || entry.shards.keys().all(|other| *other == shard) {

@@ -1,8 +1,10 @@
-//! What the first shard said to another one that this has not heard yet: news of neighbours and of path MTUs.
+//! What the first shard said to another one that this has not heard yet: news of neighbours and of
+//! path MTUs.
 //!
-//! They are beside the ring of the pair, in which packets have places: news take none from them, however often somebody
-//! on the link moves, and wait for none. What is outdated is replaced where it waits, for of a neighbour and of a way the
-//! last news count. A shard looks at a word, once for each batch of packets, whether there are any.
+//! They are beside the ring of the pair, in which packets have places: news take none from them,
+//! however often somebody on the link moves, and wait for none. What is outdated is replaced where
+//! it waits, for of a neighbour and of a way the last news count. A shard looks at a word, once for
+//! each batch of packets, whether there are any.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +23,8 @@ pub(crate) struct Bulletin {
 }
 
 impl Bulletin {
-    /// Says something. False when there were too many news: some are lost, and the shard is told so.
+    /// Says something. False when there were too many news: some are lost, and the shard is told
+    /// so.
     pub fn say(&self, news: News) -> bool {
         let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = unheard.add(news);
@@ -36,8 +39,8 @@ impl Bulletin {
         self.said.load(Ordering::Acquire) != heard
     }
 
-    /// All that was said since `heard`, which moves on. Nothing, too, while somebody is about to say more: a later look
-    /// finds it.
+    /// All that was said since `heard`, which moves on. Nothing, too, while somebody is about to
+    /// say more: a later look finds it.
     #[inline]
     pub fn hear(&self, heard: &mut u64) -> Option<Unheard> {
         if !self.has_more(*heard) {
@@ -89,8 +92,9 @@ impl Unheard {
         has_room
     }
 
-    /// Loses all news of neighbours. Those that failed stay: whoever waits for one would otherwise not learn of it before
-    /// it was asked for three times anew. They have half of the room at most.
+    /// Loses all news of neighbours. Those that failed stay: whoever waits for one would otherwise
+    /// not learn of it before it was asked for three times anew. They have half of the room at
+    /// most.
     fn lose(&mut self) {
         self.hops.retain(|_, news| matches!(news, News::Failed(_)));
         if self.hops.len() > NEWS_WAITING_MAX / 2 {
@@ -116,7 +120,8 @@ impl Unheard {
         has_room
     }
 
-    /// In an order in which what is lost changes nothing that was said since, and failures are heard of in any case.
+    /// In an order in which what is lost changes nothing that was said since, and failures are
+    /// heard of in any case.
     pub fn into_news(self) -> impl Iterator<Item = News> {
         let (failed, others): (Vec<_>, Vec<_>) =
             self.hops.into_values().partition(|news| matches!(news, News::Failed(_)));

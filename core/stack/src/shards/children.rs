@@ -1,5 +1,5 @@
-//! Connections for a listener of another shard. The shard that owns the flow makes the connection, buffers and all; the
-//! listener's shard has the accept queue:
+//! Connections for a listener of another shard. The shard that owns the flow makes the connection,
+//! buffers and all; the listener's shard has the accept queue:
 //!
 //! ```text
 //!  shard of the flow                       shard of the listener
@@ -11,8 +11,9 @@
 //!  or nobody                    ─ Pass ──► Room for another shard
 //! ```
 //!
-//! Who connects once more when a connection of its own is in the queue finds the two in that order there, whichever shards
-//! have them: offers have the time of the turn that made them, and the rings are looked at until none brings another one.
+//! Who connects once more when a connection of its own is in the queue finds the two in that order
+//! there, whichever shards have them: offers have the time of the turn that made them, and the
+//! rings are looked at until none brings another one.
 //!
 //! The listener's shard writes the number of places left in the queue into a word that the other
 //! shards read. When there is none they drop SYNs and last ACKs, as the listener's own shard does.
@@ -94,10 +95,10 @@ impl<H: Host> Stack<H> {
         self.close(now, child.id, Linger::Abort);
     }
 
-    /// Offers an established child to its listener, which is in another shard. `tag` is the one that its owner gave it.
-    /// What becomes of it is heard by [`Host::enqueue`] there or [`Host::refused`] here. False: it is gone, and nothing is
-    /// heard. By `now`, which is the turn's, offers of several shards come into the queue in the order in which they were
-    /// made.
+    /// Offers an established child to its listener, which is in another shard. `tag` is the one
+    /// that its owner gave it. What becomes of it is heard by [`Host::enqueue`] there or
+    /// [`Host::refused`] here. False: it is gone, and nothing is heard. By `now`, which is the
+    /// turn's, offers of several shards come into the queue in the order in which they were made.
     pub fn offer_to(
         &mut self,
         now: Instant,
@@ -126,8 +127,8 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// The shards whose listeners may take a connection of this host to itself, a bit each; of many that share the port
-    /// perhaps all shards.
+    /// The shards whose listeners may take a connection of this host to itself, a bit each; of many
+    /// that share the port perhaps all shards.
     pub fn listening_shards(&self, to: SocketAddr) -> u16 {
         /// Listeners looked at.
         const LOOKED_AT: usize = 64;
@@ -149,8 +150,8 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// Tells the owner of another shard something, which it hears in one of its next turns ([`Host::told`]). Nothing is lost,
-    /// and a stack alone tells nobody.
+    /// Tells the owner of another shard something, which it hears in one of its next turns
+    /// ([`Host::told`]). Nothing is lost, and a stack alone tells nobody.
     pub fn tell_owner(&mut self, shard: ShardId, words: [u64; 3]) {
         let Some(from) = self.member.as_ref().map(|member| member.id) else { return };
         self.tell_shard(shard, Message::Owner { from, words });
@@ -175,8 +176,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Puts the children that are offered in `batch` into their queues, in the order in which they were offered whatever
-    /// shards they are from. That is before all else in there: what their shards said afterwards may be about them.
+    /// Puts the children that are offered in `batch` into their queues, in the order in which they
+    /// were offered whatever shards they are from. That is before all else in there: what their
+    /// shards said afterwards may be about them.
     pub(super) fn take_offers(&mut self, host: &mut H, batch: &VecDeque<Mail>) {
         let mut offers: Vec<Offer> = batch.iter().filter_map(Mail::offer).collect();
         // Those of one shard and time are in order.
@@ -236,8 +238,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The queue of the listener at `index` may have room: one shard that was turned away is told. It says with its offer
-    /// whether it has more.
+    /// The queue of the listener at `index` may have room: one shard that was turned away is told.
+    /// It says with its offer whether it has more.
     pub(crate) fn tell_of_room(&mut self, index: u32) {
         let listener = SocketId(self.sockets.id(index));
         let socket = self.sockets.get_mut(index);

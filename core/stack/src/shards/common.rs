@@ -1,9 +1,10 @@
-//! What all shards of a host can look at: which of them a port of UDP or an echo identifier is with, and what has
-//! changed in the sockets that they all know of.
+//! What all shards of a host can look at: which of them a port of UDP or an echo identifier is
+//! with, and what has changed in the sockets that they all know of.
 //!
-//! Changes are few: listeners, ports that several shards have, connections that are not with their owner. Each shard has a
-//! list of those that it has not seen, and looks at one word, once for each batch of packets, whether there are any. A
-//! change is in the lists before the call that made it returns, so that no packet that follows from it is judged without it.
+//! Changes are few: listeners, ports that several shards have, connections that are not with their
+//! owner. Each shard has a list of those that it has not seen, and looks at one word, once for each
+//! batch of packets, whether there are any. A change is in the lists before the call that made it
+//! returns, so that no packet that follows from it is judged without it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -56,8 +57,8 @@ impl Common {
         }
     }
 
-    /// The shards that have to be woken for changes, a bit each: as a rule none. They have not looked for long, or
-    /// connections that wait there are to be reset.
+    /// The shards that have to be woken for changes, a bit each: as a rule none. They have not
+    /// looked for long, or connections that wait there are to be reset.
     pub fn far_behind(&self) -> u16 {
         let far = |news: &News| {
             let unseen = news.unseen.load(Ordering::Relaxed);
@@ -116,7 +117,8 @@ impl News {
 /// Something that every shard has to know.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// What the others know of a socket, from now on; `None`: it is gone, or takes nothing any more.
+    /// What the others know of a socket, from now on; `None`: it is gone, or takes nothing any
+    /// more.
     Shadow { table: Table, seat: u32, shadow: Option<Box<Shadow>> },
     /// A flow is with another shard than its owner; `None`: no more.
     Excepted { flow: Flow, shard: Option<ShardId> },
@@ -145,8 +147,8 @@ pub(crate) enum ShadowKind {
     Datagram { echo: bool, peer: Option<Flow> },
 }
 
-/// For each port the set of shards that have sockets on it, a bit each: changed under the lock that says who holds the
-/// port, and read for every datagram.
+/// For each port the set of shards that have sockets on it, a bit each: changed under the lock that
+/// says who holds the port, and read for every datagram.
 #[derive(Debug)]
 pub(crate) struct PortShards(Box<[AtomicU16]>);
 

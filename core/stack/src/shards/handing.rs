@@ -19,13 +19,15 @@ use crate::net::{IfaceId, Local, Looped, Received};
 use crate::socket::Kind;
 use crate::stack::Stack;
 
-/// As often a packet is handed over at most. Twice does for one that was on its way when a socket came.
+/// As often a packet is handed over at most. Twice does for one that was on its way when a socket
+/// came.
 const HOPS_MAX: u8 = 4;
 
 /// Whose a packet is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// This shard's, or nobody's; with the hash of its flow in the table, where that is known by now.
+    /// This shard's, or nobody's; with the hash of its flow in the table, where that is known by
+    /// now.
     Mine(Option<u64>),
     Of(ShardId),
     /// Of every shard in the set, a bit each: a datagram to many.
@@ -233,8 +235,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Hears what the first shard said of the host. Errors are delivered one by one, so that none is lost for want of a
-    /// place when many neighbours fail at once.
+    /// Hears what the first shard said of the host. Errors are delivered one by one, so that none
+    /// is lost for want of a place when many neighbours fail at once.
     fn hear_news(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
         let Some(member) = &mut self.member else { return };
         let Some(unheard) = member.common.bulletin(member.id).hear(&mut member.heard) else {
@@ -248,7 +250,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Shows the other shards what there is for them. Returns for whom there is anything, a bit each.
+    /// Shows the other shards what there is for them. Returns for whom there is anything, a bit
+    /// each.
     pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
         let mut shards = self.tell_of_host(pool);
         let wakes = self.net.take_wakes();
@@ -262,8 +265,9 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// Tells other shards what they have to know of the host: what control made known, or what it has to hear. That is
-    /// after the packets of a turn, and for a neighbour in use once a second. Returns who has news, a bit each.
+    /// Tells other shards what they have to know of the host: what control made known, or what it
+    /// has to hear. That is after the packets of a turn, and for a neighbour in use once a second.
+    /// Returns who has news, a bit each.
     fn tell_of_host(&mut self, pool: &mut Pool) -> u16 {
         let mut have_news = 0;
         let Some(member) = &mut self.member else { return have_news };
@@ -285,8 +289,9 @@ impl<H: Host> Stack<H> {
         have_news
     }
 
-    /// Whether other shards have sent something or given this one something to do, or there was no room for what they are
-    /// to be told. To be asked once more by who is about to sleep and has said so. It takes no lock.
+    /// Whether other shards have sent something or given this one something to do, or there was no
+    /// room for what they are to be told. To be asked once more by who is about to sleep and has
+    /// said so. It takes no lock.
     pub fn has_mail(&self) -> bool {
         self.member.as_ref().is_some_and(|member| {
             member.has_work()
@@ -296,7 +301,8 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// Which shard a packet is for. It costs the same however many sockets there are, and takes no lock.
+    /// Which shard a packet is for. It costs the same however many sockets there are, and takes no
+    /// lock.
     #[inline(always)]
     fn verdict(&self, iface: IfaceId, subject: Subject) -> Verdict {
         let Some(member) = &self.member else { return Verdict::Mine(None) };
@@ -321,8 +327,8 @@ impl<H: Host> Stack<H> {
         !addr::is_unicast(ip) || self.net.is_broadcast(ip)
     }
 
-    /// Which shards have a socket that takes a datagram. Most ports are with one shard; where several have sockets on one,
-    /// each knows of all of them.
+    /// Which shards have a socket that takes a datagram. Most ports are with one shard; where
+    /// several have sockets on one, each knows of all of them.
     #[inline(always)]
     fn verdict_of_datagram(
         &self,

@@ -21,7 +21,8 @@ pub(crate) struct Member {
     pub common: Arc<Common>,
     /// To the other shards, each at the place of its number.
     pub pairs: Vec<Option<Pair>>,
-    /// Flows that are not with their owner, because the program chose their port. As a rule there are none.
+    /// Flows that are not with their owner, because the program chose their port. As a rule there
+    /// are none.
     pub excepted: HashMap<Flow, ShardId, Keyed>,
     /// Sockets of other shards to those that stand for them here.
     pub shadows: BTreeMap<(Table, u32), u32>,

@@ -1,5 +1,5 @@
-//! Sockets of one shard as the others know them. A shadow stands in the tables of a shard like a socket of its own, so
-//! that it is found as one; it takes nothing for itself.
+//! Sockets of one shard as the others know them. A shadow stands in the tables of a shard like a
+//! socket of its own, so that it is found as one; it takes nothing for itself.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -42,8 +42,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes a `change` of who takes packets of a protocol, in an order that is the same for all shards. It concerns the
-    /// socket at `index`; afterwards that takes packets, as `change` says, or none any more, if it did so on `port`.
+    /// Makes a `change` of who takes packets of a protocol, in an order that is the same for all
+    /// shards. It concerns the socket at `index`; afterwards that takes packets, as `change` says,
+    /// or none any more, if it did so on `port`.
     pub(crate) fn in_order(
         &mut self,
         table: Table,
@@ -99,7 +100,8 @@ impl<H: Host> Stack<H> {
             }
             return;
         };
-        // Where it stands among those that take the same packets does not change by what does not move it.
+        // Where it stands among those that take the same packets does not change by what does not
+        // move it.
         let Some(before) = self.sockets.get(index) else { return };
         let moves = match (&before.kind, &shadow.kind) {
             (Kind::Datagram(before), ShadowKind::Datagram { peer, .. }) => before.peer != *peer,

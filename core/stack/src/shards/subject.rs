@@ -1,5 +1,6 @@
-//! What a packet is about, as far as it takes to say which shard it is for: read from its headers, before anything of them
-//! is checked. What makes no sense is about nothing, and the shard where it came in drops it.
+//! What a packet is about, as far as it takes to say which shard it is for: read from its headers,
+//! before anything of them is checked. What makes no sense is about nothing, and the shard where it
+//! came in drops it.
 
 use std::net::IpAddr;
 

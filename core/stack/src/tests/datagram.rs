@@ -309,7 +309,8 @@ fn what_a_host_sends_itself_comes_in_on_the_interface_that_has_the_address() {
     }
 }
 
-/// SO_BINDTODEVICE that changes nothing leaves the order of binding, which decides who hears; as on Linux 6.18.
+/// SO_BINDTODEVICE that changes nothing leaves the order of binding, which decides who hears; as on
+/// Linux 6.18.
 #[test]
 fn a_device_that_stays_what_it_was_moves_nobody() {
     let mut w = World::new(WorldConfig::default());
@@ -365,7 +366,8 @@ fn groups_are_joined_left_and_looped() {
     }
 }
 
-/// Sends to a group that the sender itself is a member of; returns what came back and what the link saw.
+/// Sends to a group that the sender itself is a member of; returns what came back and what the link
+/// saw.
 fn to_own_group(
     link: LinkType,
     group: &str,
@@ -714,7 +716,8 @@ fn options_of_one_family_are_not_the_others() {
         let (user, meta, _) = w.b.host.datagrams.pop().expect("a datagram");
         assert_eq!((user, meta.tos), (there, class), "{to}");
     }
-    // Nor does a loop that is switched off for one family keep the other's datagrams from members here.
+    // Nor does a loop that is switched off for one family keep the other's datagrams from members
+    // here.
     let options = [
         SocketOption::MulticastLoop(false),
         SocketOption::MulticastInterface(Some(IfaceId(1)), None),

@@ -52,9 +52,9 @@ proptest! {
         still_works(&mut w, &client, &server);
     }
 
-    /// Real packets with some bytes changed: they get further than random ones. Checksums are right again
-    /// afterwards, so that what is behind them is reached; off-path attackers know neither ports nor
-    /// sequence numbers, so those fields stay foreign to the connection.
+    /// Real packets with some bytes changed: they get further than random ones. Checksums are right
+    /// again afterwards, so that what is behind them is reached; off-path attackers know neither
+    /// ports nor sequence numbers, so those fields stay foreign to the connection.
     #[test]
     fn mangled_packets(
         picks in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec((0usize..120, any::<u8>()), 1..6), any::<u16>()), 1..30),
@@ -86,8 +86,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The peer of an established connection may send what it likes: it harms this connection at most. Other
-    /// connections go on, and nothing is left when the programs have ended.
+    /// The peer of an established connection may send what it likes: it harms this connection at
+    /// most. Other connections go on, and nothing is left when the programs have ended.
     #[test]
     fn a_hostile_peer_harms_itself(
         picks in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec((24usize..120, any::<u8>()), 1..8), any::<bool>()), 1..40),

@@ -132,7 +132,8 @@ fn udp_work_does_not_grow() {
     assert!(work_with(200_000) <= few + 100, "at most a comparison of a collision a packet");
 }
 
-/// What one of many that are connected from one port to one peer costs that is closed, or connected again.
+/// What one of many that are connected from one port to one peer costs that is closed, or connected
+/// again.
 #[test]
 fn work_does_not_grow_with_those_that_are_connected_alike() {
     let work_with = |count: usize| {
@@ -213,8 +214,8 @@ fn work_does_not_grow_with_those_that_share_a_port() {
     }
 }
 
-/// Of however many that hold a port, at one address or at many: what a bind costs, a connect that looks for a port,
-/// and a socket that goes.
+/// Of however many that hold a port, at one address or at many: what a bind costs, a connect that
+/// looks for a port, and a socket that goes.
 #[test]
 fn work_does_not_grow_with_those_that_hold_a_port() {
     let work_with = |count: u32, kind: SocketKind| {
@@ -250,8 +251,8 @@ fn work_does_not_grow_with_those_that_hold_a_port() {
     }
 }
 
-/// However many ports are in use, the last one is found at the price of the first, and a connect that finds
-/// none costs what its limit says.
+/// However many ports are in use, the last one is found at the price of the first, and a connect
+/// that finds none costs what its limit says.
 #[test]
 fn a_port_costs_as_much_when_nearly_all_are_in_use() {
     let mut w = World::new(WorldConfig::default());

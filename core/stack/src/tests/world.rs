@@ -177,7 +177,8 @@ impl SendBuffer for Send {
     fn release(&mut self, n: u32) {
         let mut state = self.0.borrow_mut();
         assert!(n as usize <= state.len);
-        // Packets keep what they point to; what is released may be used again at once otherwise: make a wrong use visible.
+        // Packets keep what they point to; what is released may be used again at once otherwise:
+        // make a wrong use visible.
         let capacity = state.ring.len();
         if Arc::strong_count(&state.ring) > 1 {
             let ring = Mapping::private(capacity).expect("memory");

@@ -9,7 +9,8 @@ use hashbrown::HashMap;
 use crate::net::hash::Cheap;
 use crate::net::iface::Address;
 
-/// Addresses in order of adding, each found at once: neighbours ask for them, and there may be many.
+/// Addresses in order of adding, each found at once: neighbours ask for them, and there may be
+/// many.
 #[derive(Debug)]
 pub(super) struct Addresses {
     list: Vec<Address>,

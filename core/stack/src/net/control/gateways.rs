@@ -1,5 +1,5 @@
-//! Routers that routes lead through, one entry for each address on a link, however many routes it has:
-//! whether it answers, and when one that does not is asked again.
+//! Routers that routes lead through, one entry for each address on a link, however many routes it
+//! has: whether it answers, and when one that does not is asked again.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The groups of an interface: which sources are wanted of each, and which versions its queriers speak.
+//! The groups of an interface: which sources are wanted of each, and which versions its queriers
+//! speak.
 
 use core::net::IpAddr;
 
@@ -79,8 +80,8 @@ impl Groups {
         Some(self.add(group, source))
     }
 
-    /// This host joins a group that its addresses need: there are no more of these than addresses, and
-    /// what programs joined cannot stand in the way.
+    /// This host joins a group that its addresses need: there are no more of these than addresses,
+    /// and what programs joined cannot stand in the way.
     pub(super) fn join_own(&mut self, group: IpAddr) -> Change {
         self.add(group, None)
     }

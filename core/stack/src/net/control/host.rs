@@ -44,8 +44,8 @@ impl Control {
     /// Adds an interface with its addresses and the routes to their links.
     ///
     /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
-    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces stay: the
-    /// 65 537th panics.
+    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces
+    /// stay: the 65 537th panics.
     pub(in crate::net) fn add_interface(
         &mut self,
         now: Instant,
@@ -62,15 +62,16 @@ impl Control {
         id
     }
 
-    /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
+    /// Says what a device does by itself, when that was not known in time. Panics when there is no
+    /// such interface.
     pub(in crate::net) fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;
         self.changed.links = true;
         self.publish();
     }
 
-    /// Gives an interface an address and the route to its link. False when it has it already. Panics when there is no
-    /// such interface.
+    /// Gives an interface an address and the route to its link. False when it has it already.
+    /// Panics when there is no such interface.
     pub(in crate::net) fn add_address(
         &mut self,
         now: Instant,
@@ -144,8 +145,8 @@ impl Control {
         true
     }
 
-    /// Adds a route; the same one again replaces its metric. False when there is no such interface, when the router is
-    /// of the other family, or when there are as many routers as may be.
+    /// Adds a route; the same one again replaces its metric. False when there is no such interface,
+    /// when the router is of the other family, or when there are as many routers as may be.
     pub(in crate::net) fn add_route(
         &mut self,
         prefix: Prefix,
@@ -217,8 +218,8 @@ impl Control {
         source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
     }
 
-    /// Gives packets a new snapshot, if something changed since the last one. Whoever changes something calls it
-    /// before control has done.
+    /// Gives packets a new snapshot, if something changed since the last one. Whoever changes
+    /// something calls it before control has done.
     pub(super) fn publish(&mut self) {
         self.counters.neighbors_displaced += self.neighbors.take_displaced();
         let changed = core::mem::take(&mut self.changed);

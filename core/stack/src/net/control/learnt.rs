@@ -1,10 +1,11 @@
-//! What the routers of a link said: who they are, which destinations they have, which prefixes are on the
-//! link (the default router list and the prefix list of RFC 4861 §5.1, with the routes of RFC 4191).
+//! What the routers of a link said: who they are, which destinations they have, which prefixes are
+//! on the link (the default router list and the prefix list of RFC 4861 §5.1, with the routes of
+//! RFC 4191).
 //!
-//! Anybody on the link can advertise, and what is advertised may have no end. Routers, the routes of each
-//! and prefixes therefore have limits of their own, and where there is no room for another router or
-//! prefix the one makes room that was heard of longest ago: routers repeat what they advertise, so that one
-//! that is there comes back, and nobody locks out those who come later.
+//! Anybody on the link can advertise, and what is advertised may have no end. Routers, the routes
+//! of each and prefixes therefore have limits of their own, and where there is no room for another
+//! router or prefix the one makes room that was heard of longest ago: routers repeat what they
+//! advertise, so that one that is there comes back, and nobody locks out those who come later.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -53,7 +54,8 @@ pub(super) enum Learning {
 }
 
 impl Learnt {
-    /// Keeps what was advertised at `now`. `failed` says which routers do not answer: they make room first.
+    /// Keeps what was advertised at `now`. `failed` says which routers do not answer: they make
+    /// room first.
     pub(super) fn learn(
         &mut self,
         now: Instant,

@@ -8,10 +8,11 @@
 //!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
 //! ```
 //!
-//! Unsolicited answers make no entries. A host that asks for our address makes one, so that we need not ask
-//! back; anybody can ask in the name of many, and therefore neighbours that only were heard of have a table
-//! of their own: they displace each other, and never one that packets of ours go to (RFC 6583 §7.1). It
-//! sends nothing itself: it says what to ask, and by [`News`] what those that send have to know.
+//! Unsolicited answers make no entries. A host that asks for our address makes one, so that we need
+//! not ask back; anybody can ask in the name of many, and therefore neighbours that only were heard
+//! of have a table of their own: they displace each other, and never one that packets of ours go to
+//! (RFC 6583 §7.1). It sends nothing itself: it says what to ask, and by [`News`] what those that
+//! send have to know.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
@@ -155,7 +156,8 @@ impl Neighbors {
         }
     }
 
-    /// Time between solicitations to `key`. A router's word is about neighbour discovery, and not about ARP.
+    /// Time between solicitations to `key`. A router's word is about neighbour discovery, and not
+    /// about ARP.
     pub(super) fn retrans_time(&self, (iface, addr): &HopKey) -> Duration {
         retrans_time(&self.retrans, (*iface, *addr))
     }
@@ -188,8 +190,8 @@ impl Neighbors {
         !self.news.is_empty()
     }
 
-    /// A packet of `by` goes to `key`; whether to ask where that is. `by` alone is answered: others have been told where it
-    /// is, and to say of a use no later than that changes anything.
+    /// A packet of `by` goes to `key`; whether to ask where that is. `by` alone is answered: others
+    /// have been told where it is, and to say of a use no later than that changes anything.
     pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
         let users = Parts::FIRST.and(by);
         if let Some(permanent) = self.permanent.get_mut(&key) {
@@ -217,7 +219,8 @@ impl Neighbors {
         false
     }
 
-    /// Makes the entry for the first packet to a neighbour, which may have told its MAC address before.
+    /// Makes the entry for the first packet to a neighbour, which may have told its MAC address
+    /// before.
     fn begin(&mut self, now: Instant, key: HopKey, users: Parts) -> bool {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
             self.ask(now, key, users, 1);
@@ -254,8 +257,8 @@ impl Neighbors {
         true
     }
 
-    /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address to ask
-    /// from.
+    /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address
+    /// to ask from.
     pub(super) fn ask_again(&mut self, now: Instant, iface: IfaceId) -> Vec<Solicit> {
         let again = now + retrans_time(&self.retrans, (iface, Ipv6Addr::UNSPECIFIED.into()));
         self.next = self.next.min(again);
@@ -309,8 +312,9 @@ impl Neighbors {
         }
     }
 
-    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and advertises that it
-    /// no longer is one. Its users are told of what is not as they know it: anybody may send a frame that says nothing new.
+    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and
+    /// advertises that it no longer is one. Its users are told of what is not as they know it:
+    /// anybody may send a frame that says nothing new.
     pub(super) fn on_advert(
         &mut self,
         now: Instant,
@@ -367,10 +371,11 @@ impl Neighbors {
         matches!(state, Some(State::Incomplete { .. } | State::Probe { .. }))
     }
 
-    /// Whether `key` told within the last [`ARP_LOCK_TIME`], in an answer, that it is elsewhere than at `mac`.
-    /// ARP has no flag that says whether an answer replaces another one: as on Linux the first one holds for
-    /// that time, so that a later reply, which may be forged, cannot replace it within a second, and several
-    /// proxies that all answer do not change the entry with each reply.
+    /// Whether `key` told within the last [`ARP_LOCK_TIME`], in an answer, that it is elsewhere
+    /// than at `mac`. ARP has no flag that says whether an answer replaces another one: as on Linux
+    /// the first one holds for that time, so that a later reply, which may be forged, cannot
+    /// replace it within a second, and several proxies that all answer do not change the entry with
+    /// each reply.
     pub(super) fn contradicts(&self, now: Instant, key: &HopKey, mac: MacAddr) -> bool {
         self.used.peek(key).is_some_and(|entry| {
             let known = !matches!(entry.state, State::Incomplete { .. });
@@ -378,7 +383,8 @@ impl Neighbors {
         })
     }
 
-    /// The transport of `by` heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at `mac`.
+    /// The transport of `by` heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at
+    /// `mac`.
     pub(super) fn confirm(
         &mut self,
         now: Instant,
@@ -542,8 +548,8 @@ impl Permanent {
 }
 
 impl Entry {
-    /// Where it is, for those that send to it. A use is told no later than it changes the state, and often enough
-    /// that the order of uses in [`Neighbors::used`] is known.
+    /// Where it is, for those that send to it. A use is told no later than it changes the state,
+    /// and often enough that the order of uses in [`Neighbors::used`] is known.
     fn known(&self, now: Instant, key: HopKey) -> News {
         let tell_at = match self.state {
             State::Stale | State::Incomplete { .. } => now,
@@ -728,7 +734,8 @@ mod tests {
         assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
     }
 
-    /// Of four shards that use a neighbour each hears what is new, and no other hears that one of them uses it still.
+    /// Of four shards that use a neighbour each hears what is new, and no other hears that one of
+    /// them uses it still.
     #[test]
     fn users_hear_what_has_changed_and_who_asks_is_answered() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);

@@ -1,5 +1,5 @@
-//! Routes as they are made: by the operator, from the addresses of interfaces, and as routers say. Of these [`Fib`] is
-//! made, in which destinations are looked up.
+//! Routes as they are made: by the operator, from the addresses of interfaces, and as routers say.
+//! Of these [`Fib`] is made, in which destinations are looked up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +25,9 @@ struct Stored {
 
 /// All routes of both families.
 ///
-/// Whether a router answers is known once, in `gateways`, and not in each route through it: what a neighbour says costs
-/// the same however many routes there are. So does a change of one route, but for those to the same network.
+/// Whether a router answers is known once, in `gateways`, and not in each route through it: what a
+/// neighbour says costs the same however many routes there are. So does a change of one route, but
+/// for those to the same network.
 #[derive(Debug)]
 pub(super) struct RouteTable {
     /// In order of adding; copied when it changes while another thread goes through it.
@@ -85,8 +86,9 @@ impl RouteTable {
         core::mem::take(&mut self.changed)
     }
 
-    /// Adds a route, or replaces the same one's metric. One that is there already changes nothing, so that
-    /// what routers repeat makes nobody look for routes again. False when there are as many routers as may be.
+    /// Adds a route, or replaces the same one's metric. One that is there already changes nothing,
+    /// so that what routers repeat makes nobody look for routes again. False when there are as many
+    /// routers as may be.
     pub(super) fn add(&mut self, entry: RouteEntry) -> bool {
         let entry = RouteEntry { prefix: entry.prefix.trunc(), ..entry };
         let mut routes = self.to(entry.prefix);
@@ -215,8 +217,8 @@ impl RouteTable {
         }
     }
 
-    /// Whether it is time to ask a router that does not answer whether it does again; from now on that is for the next
-    /// interval.
+    /// Whether it is time to ask a router that does not answer whether it does again; from now on
+    /// that is for the next interval.
     pub(super) fn take_probe(&mut self, now: Instant, hop: &HopKey) -> bool {
         let due = self.gateways.take_probe(now, hop);
         // Nobody's way is another one for that.
@@ -542,8 +544,8 @@ mod tests {
         }
     }
     proptest! {
-        /// As a look at all routes would find it, while routers fail and answer again, routes are added, change their
-        /// metric and go, and snapshots of before stay as they were.
+        /// As a look at all routes would find it, while routers fail and answer again, routes are
+        /// added, change their metric and go, and snapshots of before stay as they were.
         #[test]
         fn failures_and_changes_lead_where_a_look_at_all_routes_leads(
             steps in prop::collection::vec((0u8..6, routes(), 0u8..4), 1..150),

@@ -46,8 +46,8 @@ impl Task {
     }
 }
 
-/// Tasks by time, the next one last. There are few: some for each address and group, and at most [`GROUP_REPORTS_MAX`] of
-/// groups that programs joined and left.
+/// Tasks by time, the next one last. There are few: some for each address and group, and at most
+/// [`GROUP_REPORTS_MAX`] of groups that programs joined and left.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     tasks: Vec<(Instant, IfaceId, Task)>,
@@ -71,8 +71,9 @@ impl Schedule {
         self.tasks.insert(place, (at, iface, task));
     }
 
-    /// Adds the answers about groups that are planned, at the times given, but for those that are pending for an
-    /// earlier time: these stay. A later one gives way. One pass, however many groups and tasks there are.
+    /// Adds the answers about groups that are planned, at the times given, but for those that are
+    /// pending for an earlier time: these stay. A later one gives way. One pass, however many
+    /// groups and tasks there are.
     pub(super) fn plan_answers(&mut self, iface: IfaceId, mut planned: BTreeMap<IpAddr, Instant>) {
         self.tasks.retain(|(pending, on, task)| match task {
             Task::AnswerGroup { group } if *on == iface => {
@@ -85,7 +86,8 @@ impl Schedule {
             _ => true,
         });
         let new = planned.into_iter().map(|(group, at)| (at, iface, Task::AnswerGroup { group }));
-        // The sort is stable: before those of the same time that were added earlier, for the last one is first.
+        // The sort is stable: before those of the same time that were added earlier, for the last
+        // one is first.
         self.tasks.splice(..0, new);
         self.tasks.sort_by_key(|(at, ..)| core::cmp::Reverse(*at));
     }

@@ -54,7 +54,8 @@ impl ErrorLimit {
     pub(super) fn take_for(&mut self, now: Instant, host: IpAddr) -> bool {
         let link = match host {
             IpAddr::V4(v4) => u64::from(v4.to_bits()),
-            // A host may take any address of its link's prefix, which has 64 bits (RFC 4291 §2.5.1).
+            // A host may take any address of its link's prefix, which has 64 bits (RFC 4291
+            // §2.5.1).
             IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
         };
         let paid = &mut self.hosts[self.keys.hash_one(link) as usize % ICMP_HOSTS];

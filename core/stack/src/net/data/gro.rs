@@ -3,7 +3,8 @@
 //!
 //! Only what [`offload::cut`](super::offload) would make again is merged: segments of one flow that
 //! follow each other, whose headers differ in nothing but length, identification, sequence number,
-//! checksum and PSH. A good checksum is a condition, so that what was merged need not be verified again.
+//! checksum and PSH. A good checksum is a condition, so that what was merged need not be verified
+//! again.
 
 use core::net::IpAddr;
 
@@ -19,16 +20,16 @@ const FLOWS_MAX: usize = 8;
 /// Longest IPv4 packet and longest IPv6 payload, bytes.
 const IP_LEN_MAX: usize = 65535;
 
-/// Merges the TCP segments of `batch`, fresh from a device with links of this type. Packets of one flow
-/// keep their order. Returns how many packets were merged into others.
+/// Merges the TCP segments of `batch`, fresh from a device with links of this type. Packets of one
+/// flow keep their order. Returns how many packets were merged into others.
 pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
     let mut open: Vec<Merging> = Vec::with_capacity(FLOWS_MAX);
     let mut kept = Batch::with_capacity(batch.len());
     let mut merged = 0;
     for packet in batch.drain(..) {
         let Some(segment) = Parts::read(link, &packet) else {
-            // It may be overtaken by what is merged into an earlier packet: another flow's business, or
-            // odd enough for TCP to put it in order itself.
+            // It may be overtaken by what is merged into an earlier packet: another flow's
+            // business, or odd enough for TCP to put it in order itself.
             kept.push_back(packet);
             continue;
         };

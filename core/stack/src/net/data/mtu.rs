@@ -1,9 +1,10 @@
 //! Path MTUs smaller than the link's, as routers reported them (RFC 1191, RFC 8201).
 //!
-//! The table here is for datagrams, and that of each shard says the same: what a socket of one believed is told to all.
-//! An attacker that knows that a host speaks UDP on some port can forge a report about it, so connections do not look at
-//! it: each believes only a report that quotes a segment of its own that is in flight (RFC 5927 §4), and keeps the result
-//! to itself ([`crate::path`]).
+//! The table here is for datagrams, and that of each shard says the same: what a socket of one
+//! believed is told to all. An attacker that knows that a host speaks UDP on some port can forge a
+//! report about it, so connections do not look at it: each believes only a report that quotes a
+//! segment of its own that is in flight (RFC 5927 §4), and keeps the result to itself
+//! ([`crate::path`]).
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -25,8 +26,8 @@ impl PathMtu {
     /// Nothing was said.
     pub(crate) const UNKNOWN: Self = Self(u16::MAX);
 
-    /// What a report of `mtu` bytes says. Routers older than RFC 1191 report 0; what is too little for IPv6
-    /// has been discarded where it was read.
+    /// What a report of `mtu` bytes says. Routers older than RFC 1191 report 0; what is too little
+    /// for IPv6 has been discarded where it was read.
     pub(crate) fn reported(mtu: u32) -> Self {
         Self(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
@@ -36,8 +37,9 @@ impl PathMtu {
         u32::from(self.0).max(PATH_MTU_MIN_V4).min(link_mtu)
     }
 
-    /// Whether a link of the path takes less than the least that packets are cut to, so that its router has to
-    /// fragment them and they go without DF. So does Linux, which "locks" such a path MTU.
+    /// Whether a link of the path takes less than the least that packets are cut to, so that its
+    /// router has to fragment them and they go without DF. So does Linux, which "locks" such a path
+    /// MTU.
     pub(crate) fn needs_fragments(self) -> bool {
         u32::from(self.0) < PATH_MTU_MIN_V4
     }
@@ -94,8 +96,8 @@ impl PathMtus {
         known.map_or(PathMtu::UNKNOWN, |known| known.mtu)
     }
 
-    /// Notes a report that the transport believed; whether it is news. Repeated ones keep their time: a path may have
-    /// got better.
+    /// Notes a report that the transport believed; whether it is news. Repeated ones keep their
+    /// time: a path may have got better.
     pub(super) fn lower(&mut self, now: Instant, way: Way, mtu: PathMtu, link_mtu: u32) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc8201#section-4
         //# A node must not increase its estimate of the Path MTU in response to
@@ -129,7 +131,8 @@ impl PathMtus {
         }
     }
 
-    /// A way was reported once more: what is known of it, in bytes, if other shards still have to be told. They are then.
+    /// A way was reported once more: what is known of it, in bytes, if other shards still have to
+    /// be told. They are then.
     pub(in crate::net) fn take_untold(&mut self, way: Way) -> Option<u32> {
         let known = self.mtus.peek(&way).filter(|known| known.untold)?;
         let mtu = u32::from(known.mtu.0);

@@ -1,5 +1,5 @@
-//! Next hops as packets are sent to them: an entry for each neighbour that packets of ours go to, a host or a router,
-//! with its link header ready, or the packets that wait for it.
+//! Next hops as packets are sent to them: an entry for each neighbour that packets of ours go to, a
+//! host or a router, with its link header ready, or the packets that wait for it.
 //!
 //! ```text
 //!   UNKNOWN ──used──► ASKED ──known──► READY ─┐ used at `tell_at` or later: told, and used all the same
@@ -34,8 +34,8 @@ use crate::net::link_header::LinkHeader;
 use crate::net::route::{Epoch, HopId};
 use crate::net::told::{HopKey, Notice};
 
-/// An IP packet without link header that waits for its neighbour. It is whole: it becomes segments or
-/// fragments of at most `mtu` bytes when it goes.
+/// An IP packet without link header that waits for its neighbour. It is whole: it becomes segments
+/// or fragments of at most `mtu` bytes when it goes.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub packet: Packet,
@@ -68,14 +68,16 @@ struct Place {
     /// When the place was given to it.
     since: Epoch,
     state: State,
-    /// Something was sent to it, or it was looked up to be kept, since the search for a place last came by.
+    /// Something was sent to it, or it was looked up to be kept, since the search for a place last
+    /// came by.
     used: bool,
     /// From when on a confirmation is told.
     confirm_at: Instant,
     queue: Queue,
 }
 
-/// A neighbour counts as reachable for half a minute (RFC 4861 §10), so that this is often enough to say that it is.
+/// A neighbour counts as reachable for half a minute (RFC 4861 §10), so that this is often enough
+/// to say that it is.
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Packets that wait for a neighbour, the oldest first.
@@ -204,9 +206,10 @@ impl NextHops {
         index as u16
     }
 
-    /// Gives the place of a next hop that was not used for a while to another one. Each is passed over once if it was
-    /// used since the search came by last, so that a sender to many addresses displaces none that others go on
-    /// using. One search passes all places twice at most, and as many searches as there are places all of them once.
+    /// Gives the place of a next hop that was not used for a while to another one. Each is passed
+    /// over once if it was used since the search came by last, so that a sender to many addresses
+    /// displaces none that others go on using. One search passes all places twice at most, and as
+    /// many searches as there are places all of them once.
     fn give_up_one(&mut self, key: HopKey) -> usize {
         while core::mem::take(&mut self.places[self.hand].used) {
             self.hand = (self.hand + 1) % self.places.len();
@@ -258,7 +261,8 @@ impl NextHops {
             State::Ready { link, tell_at } => {
                 let (link, is_due) = (*link, now >= *tell_at);
                 let used = Notice::Used(place.key);
-                // Without room for that the next use is told: otherwise control would never hear of one again.
+                // Without room for that the next use is told: otherwise control would never hear of
+                // one again.
                 if is_due
                     && self.tell(used)
                     && let State::Ready { tell_at, .. } = &mut self.places[index(id)].state
@@ -320,8 +324,9 @@ impl NextHops {
         }
     }
 
-    /// Keeps a packet until its neighbour is known; others may have to go for it ([`take_gone`](Self::take_gone)).
-    /// The last one of a neighbour stays in any case, as long as there is room for one of each.
+    /// Keeps a packet until its neighbour is known; others may have to go for it
+    /// ([`take_gone`](Self::take_gone)). The last one of a neighbour stays in any case, as long as
+    /// there is room for one of each.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
     //# The link layer SHOULD save (rather than discard) at least
     //# one (the latest) packet of each set of packets destined to
@@ -344,8 +349,8 @@ impl NextHops {
         }
     }
 
-    /// Drops the oldest packet of the neighbour with the longest queue: a sender to hosts that do not answer
-    /// thereby loses packets of its own, not the few that others send.
+    /// Drops the oldest packet of the neighbour with the longest queue: a sender to hosts that do
+    /// not answer thereby loses packets of its own, not the few that others send.
     fn drop_from_longest(&mut self) {
         let longest = self.places.iter_mut().max_by_key(|place| place.queue.cost);
         let Some(Place { key, queue, .. }) = longest else { return };
@@ -613,7 +618,8 @@ mod tests {
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
     }
 
-    /// All data parts together keep as much as one would, and each of them what one neighbour may have.
+    /// All data parts together keep as much as one would, and each of them what one neighbour may
+    /// have.
     #[test]
     fn shards_have_a_part_of_what_waits_each() {
         let (mut hops, mut pool) =
@@ -631,7 +637,8 @@ mod tests {
         );
     }
 
-    /// Nobody takes what is told, as when control is on a thread that has no time: what cannot be asked for does not wait.
+    /// Nobody takes what is told, as when control is on a thread that has no time: what cannot be
+    /// asked for does not wait.
     #[test]
     fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
         let (mut hops, mut pool) = (table(), Pool::default());

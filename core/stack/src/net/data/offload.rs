@@ -11,8 +11,8 @@ use towpath_wire::{IpProtocol, checksum, ipv4, ipv6, udp};
 
 use crate::net::received::Local;
 
-/// Whether the transport checksum of a received packet is right, or vouched for. Protocols other than
-/// TCP and UDP are not looked at.
+/// Whether the transport checksum of a received packet is right, or vouched for. Protocols other
+/// than TCP and UDP are not looked at.
 pub fn verify_transport(local: &Local) -> bool {
     match local.packet.meta.checksum {
         Checksum::Verified | Checksum::Partial { .. } => return true,
@@ -37,8 +37,8 @@ pub fn verify_transport(local: &Local) -> bool {
     }
 }
 
-/// The running sum of the pseudo-header for `len` bytes of transport header and payload; 0 for ICMP of
-/// IPv4, which has none, and for addresses of different families, which no packet has.
+/// The running sum of the pseudo-header for `len` bytes of transport header and payload; 0 for ICMP
+/// of IPv4, which has none, and for addresses of different families, which no packet has.
 pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> u64 {
     let protocol = IpProtocol(protocol);
     match (src, dst) {
@@ -49,8 +49,8 @@ pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> 
     }
 }
 
-/// Computes the checksum of `transport`, whose running pseudo-header sum is `pseudo`, into its header
-/// at `at`. The field is zero before.
+/// Computes the checksum of `transport`, whose running pseudo-header sum is `pseudo`, into its
+/// header at `at`. The field is zero before.
 pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protocol: u8) {
     let mut sum = checksum::finish(checksum::sum(transport, pseudo));
     if sum == 0 && protocol == IpProtocol::UDP.0 {
@@ -150,8 +150,8 @@ pub(super) fn refresh_ipv4_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Sequence number, flags, length and checksum of a segment whose payload starts `offset` bytes into
-/// that of the whole.
+/// Sequence number, flags, length and checksum of a segment whose payload starts `offset` bytes
+/// into that of the whole.
 fn patch_transport(bytes: &mut [u8], how: &Cut, offset: u32, first: bool, last: bool) {
     let len = bytes.len();
     if how.protocol() == IpProtocol::UDP.0 {

@@ -6,22 +6,24 @@
 //!              ▼                                                        │
 //!           dropped, or its connection waits (`crate::tx`) ◄────────────┘ goes on
 //! ```
-//! What is in it is counted as it will be on the wire: a packet of 64 KiB that the device or the kernel behind it cuts
-//! into 45 counts as 45, each with its headers. Connections and all others are counted apart, so that neither fills it for
-//! the other. Others may have [`OUTPUT_BYTES_MAX`] and [`OUTPUT_PACKETS_MAX`] in it; what keeps others going
-//! ([`is_control`]) has a reserve beyond. Connections stop at half of that ([`crate::limits::TX_OUTPUT_BYTES`]), and wait.
-//! Each connection, and each socket of datagrams that asks, stops at a share of its own before.
+//! What is in it is counted as it will be on the wire: a packet of 64 KiB that the device or the
+//! kernel behind it cuts into 45 counts as 45, each with its headers. Connections and all others
+//! are counted apart, so that neither fills it for the other. Others may have [`OUTPUT_BYTES_MAX`]
+//! and [`OUTPUT_PACKETS_MAX`] in it; what keeps others going ([`is_control`]) has a reserve beyond.
+//! Connections stop at half of that ([`crate::limits::TX_OUTPUT_BYTES`]), and wait. Each
+//! connection, and each socket of datagrams that asks, stops at a share of its own before.
 //!
-//! What a device takes in which time is divided like the queue. So where it is behind, and connections have something in
-//! it, others have no more than they, or [`OUTPUT_BESIDE_BYTES`]: what comes without end, and waits for nobody, would
-//! otherwise have almost all.
+//! What a device takes in which time is divided like the queue. So where it is behind, and
+//! connections have something in it, others have no more than they, or [`OUTPUT_BESIDE_BYTES`]:
+//! what comes without end, and waits for nobody, would otherwise have almost all.
 //!
-//! Packets point into the FIFOs of their sockets, however long they are here: the FIFOs see to it that nobody writes there
-//! meanwhile ([`towpath_ring::SendBuffer`]). Where too much memory is kept so for sockets that are gone, the packets are
-//! copied ([`Output::copy_forsaken`]).
+//! Packets point into the FIFOs of their sockets, however long they are here: the FIFOs see to it
+//! that nobody writes there meanwhile ([`towpath_ring::SendBuffer`]). Where too much memory is kept
+//! so for sockets that are gone, the packets are copied ([`Output::copy_forsaken`]).
 //!
-//! A packet leaves the counts when the device has taken it, in whatever order that is: another order than that of
-//! arrival, a rate or a limit that follows the device belong here, between `enqueue` and `hand_over`.
+//! A packet leaves the counts when the device has taken it, in whatever order that is: another
+//! order than that of arrival, a rate or a limit that follows the device belong here, between
+//! `enqueue` and `hand_over`.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -39,14 +41,15 @@ use crate::net::limits::{
     OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
 };
 
-/// A sender is told when the device has taken so much that it has no more than this: half of the least share.
+/// A sender is told when the device has taken so much that it has no more than this: half of the
+/// least share.
 const SHARE_LOW: u32 = TX_SHARE_BYTES / 2;
 
 /// This bit of a sender says that it is a socket of datagrams, which is counted among the others.
 const OF_DATAGRAMS: u32 = 1 << 31;
 
-/// The connection in place `index` as a sender. Another socket may have the place later; what is left of the former one
-/// counts for it then.
+/// The connection in place `index` as a sender. Another socket may have the place later; what is
+/// left of the former one counts for it then.
 pub(crate) fn connection(index: u32) -> Option<NonZeroU32> {
     NonZeroU32::new(index + 1)
 }
@@ -183,8 +186,8 @@ impl Output {
         self.packets.iter()
     }
 
-    /// Offers the packets to a device, which takes as many as it can from the front of the batch and adds none.
-    /// Returns how many it took.
+    /// Offers the packets to a device, which takes as many as it can from the front of the batch
+    /// and adds none. Returns how many it took.
     pub fn hand_over(&mut self, take: impl FnOnce(&mut Batch)) -> usize {
         take(&mut self.packets);
         let taken = self.notes.len().saturating_sub(self.packets.len());
@@ -207,8 +210,8 @@ impl Output {
         taken
     }
 
-    /// Copies the packets for which alone the memory of a socket's FIFO is kept, however little of it they are. Returns
-    /// how many there were.
+    /// Copies the packets for which alone the memory of a socket's FIFO is kept, however little of
+    /// it they are. Returns how many there were.
     pub(in crate::net) fn copy_forsaken(&mut self, pool: &mut Pool) -> u64 {
         let mut copied = 0;
         for packet in self.packets.iter_mut().filter(|packet| packet.tail.is_forsaken()) {
@@ -218,7 +221,8 @@ impl Output {
         copied
     }
 
-    /// The next sender of which the device has taken so much that it may go on. A sender that has gone may be named.
+    /// The next sender of which the device has taken so much that it may go on. A sender that has
+    /// gone may be named.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.shares.drained.pop()
     }
@@ -257,8 +261,8 @@ impl Output {
             && others.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
     }
 
-    /// Puts a finished frame at the end. It was admitted, or is a piece of a packet that was: pieces stay together, so
-    /// the last packet that is admitted may pass the limit.
+    /// Puts a finished frame at the end. It was admitted, or is a piece of a packet that was:
+    /// pieces stay together, so the last packet that is admitted may pass the limit.
     #[inline]
     pub(crate) fn enqueue(&mut self, packet: Packet) {
         let note = Note { load: Load::of(&packet), sender: packet.meta.sender };
@@ -274,8 +278,8 @@ impl Output {
     }
 }
 
-/// What each sender has in the queue. Who has nothing in it costs nothing here; and there are never more senders than
-/// packets.
+/// What each sender has in the queue. Who has nothing in it costs nothing here; and there are never
+/// more senders than packets.
 #[derive(Debug, Default)]
 struct Shares {
     bytes: HashMap<NonZeroU32, u32, Cheap>,
@@ -305,8 +309,8 @@ impl Shares {
     }
 }
 
-/// Whether an IP packet keeps others going rather than to carry what a program wants to say: ICMP but echo, group
-/// membership, and TCP segments without bytes that open nothing.
+/// Whether an IP packet keeps others going rather than to carry what a program wants to say: ICMP
+/// but echo, group membership, and TCP segments without bytes that open nothing.
 pub(in crate::net) fn is_control(packet: &Packet) -> bool {
     let bytes = packet.linear();
     if let Ok((header, at)) = ipv6::Header::parse_quoted(bytes) {
@@ -382,7 +386,8 @@ mod tests {
     }
 
     proptest! {
-        /// What went in and was not taken is what the counts say, in all and of each sender, whatever is done.
+        /// What went in and was not taken is what the counts say, in all and of each sender,
+        /// whatever is done.
         #[test]
         fn the_counts_are_those_of_what_is_in_it(
             steps in prop::collection::vec(
@@ -425,8 +430,8 @@ mod tests {
         }
     }
 
-    /// The device takes nothing. Sockets with SO_SNDBUF of 16 MiB leave a packet each in its queue and end: it was 16 MiB
-    /// each that stayed.
+    /// The device takes nothing. Sockets with SO_SNDBUF of 16 MiB leave a packet each in its queue
+    /// and end: it was 16 MiB each that stayed.
     #[test]
     fn a_packet_does_not_keep_the_memory_of_many_sockets_that_are_gone() {
         const LIMIT: u64 = 1 << 30;

@@ -7,16 +7,17 @@
 //!   1..4 ─► source ─► source ─► source
 //! ```
 //!
-//! Source addresses of fragments can be forged, so each limit here is what an attacker has to send to make a host
-//! lose datagrams, and what is charged to a source is what was received from it. A source beyond its share loses the
-//! one of its datagrams of which nothing was heard for longest; when all together have too much, so does the source
-//! with the most datagrams. Sources with a few datagrams each, as hosts have that wait for a fragment, count as
-//! alike: of these the one loses that was not heard of for longest, and not the one that happens to have two. A
-//! datagram whose fragments arrive is therefore lost only to a sender of more datagrams between two of its fragments
-//! than a source may have, or than there is room for in all.
+//! Source addresses of fragments can be forged, so each limit here is what an attacker has to send
+//! to make a host lose datagrams, and what is charged to a source is what was received from it. A
+//! source beyond its share loses the one of its datagrams of which nothing was heard for longest;
+//! when all together have too much, so does the source with the most datagrams. Sources with a few
+//! datagrams each, as hosts have that wait for a fragment, count as alike: of these the one loses
+//! that was not heard of for longest, and not the one that happens to have two. A datagram whose
+//! fragments arrive is therefore lost only to a sender of more datagrams between two of its
+//! fragments than a source may have, or than there is room for in all.
 //!
-//! Any overlap costs the whole datagram, so that no two readers of the same fragments can see different
-//! packets. Work per fragment does not depend on how many datagrams there are.
+//! Any overlap costs the whole datagram, so that no two readers of the same fragments can see
+//! different packets. Work per fragment does not depend on how many datagrams there are.
 
 mod datagram;
 #[cfg(test)]
@@ -121,7 +122,8 @@ pub(in crate::net) struct Reassembly {
     sources: Queue<Source>,
     /// Sources by how many datagrams they have, see [`rank`].
     ranks: [List; RANKS],
-    /// When datagrams are given up. Those of one IP version wait equally long: the first to begin expires first.
+    /// When datagrams are given up. Those of one IP version wait equally long: the first to begin
+    /// expires first.
     deadlines: Queue<Deadline>,
     v4: List,
     v6: List,
@@ -151,22 +153,23 @@ struct Deadline {
     key: Key,
 }
 
-/// Datagrams that a source may have without losing any for having more than others. A host that has a few
-/// fragmented datagrams under way is no worse off than one with one; few enough that, however long its datagrams
-/// are, a dozen sources are needed to fill the memory with no more than these.
+/// Datagrams that a source may have without losing any for having more than others. A host that has
+/// a few fragmented datagrams under way is no worse off than one with one; few enough that, however
+/// long its datagrams are, a dozen sources are needed to fill the memory with no more than these.
 const ALIKE_MAX: usize = 4;
 const _: () = assert!(REASSEMBLY_BYTES_MAX / (ALIKE_MAX * (65_575 + 2 * OVERHEAD)) >= 12);
 const RANKS: usize = REASSEMBLY_SOURCE_DATAGRAMS_MAX - ALIKE_MAX + 1;
 
-/// What a datagram costs besides its pieces: places in the tables, of which as many again may be free.
+/// What a datagram costs besides its pieces: places in the tables, of which as many again may be
+/// free.
 const OVERHEAD: usize = 1024;
 const _: () = assert!(
     2 * (size_of::<Entry>() + size_of::<Source>() + size_of::<Deadline>())
         + 2 * (size_of::<(Key, u32)>() + size_of::<(Share, u32)>() + 6 * size_of::<u64>())
         <= OVERHEAD
 );
-// However one datagram is cut, it is within its source's share: there is another one to give up. Its
-// header may be as long as an IPv6 packet's extension headers.
+// However one datagram is cut, it is within its source's share: there is another one to give up.
+// Its header may be as long as an IPv6 packet's extension headers.
 const _: () =
     assert!(OVERHEAD + 2 * 65_575 + FRAGMENTS_MAX * PIECE_OVERHEAD <= REASSEMBLY_SOURCE_BYTES_MAX);
 const _: () = assert!(REASSEMBLY_SOURCE_BYTES_MAX < REASSEMBLY_BYTES_MAX);
@@ -327,8 +330,8 @@ impl Reassembly {
         Some(datagram)
     }
 
-    /// Gives up datagrams until `source` and all together have no more than they may. That which just
-    /// came is the youngest of the youngest, and alone it is within any limit.
+    /// Gives up datagrams until `source` and all together have no more than they may. That which
+    /// just came is the youngest of the youngest, and alone it is within any limit.
     fn make_room(&mut self, source: u32) {
         while self.sources.get(source).is_some_and(|s| s.bytes > REASSEMBLY_SOURCE_BYTES_MAX) {
             self.give_up_of(source);
@@ -339,8 +342,8 @@ impl Reassembly {
         }
     }
 
-    /// Gives up the oldest datagram of the source that has the most; of several, of that which was not
-    /// heard of for longest.
+    /// Gives up the oldest datagram of the source that has the most; of several, of that which was
+    /// not heard of for longest.
     fn give_up_of_greatest(&mut self) {
         let greatest = self.ranks.iter().rev().find_map(List::front);
         self.give_up_of(greatest.expect("who has too much has something"));

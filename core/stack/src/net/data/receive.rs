@@ -100,8 +100,8 @@ impl IpPacket {
 }
 
 impl Data {
-    /// Receives one packet of the device of `iface`. `None`: it is for control, was consumed here (an answered
-    /// ping, a fragment), or was dropped and counted.
+    /// Receives one packet of the device of `iface`. `None`: it is for control, was consumed here
+    /// (an answered ping, a fragment), or was dropped and counted.
     pub(in crate::net) fn receive(
         &mut self,
         now: Instant,
@@ -112,8 +112,8 @@ impl Data {
         self.counters.received += 1;
         self.counters.received_bytes += packet.len() as u64;
         if packet.meta.checksum == Checksum::Unknown {
-            // The bytes may lie in memory that its writer can change after they were summed: they are
-            // copied before.
+            // The bytes may lie in memory that its writer can change after they were summed: they
+            // are copied before.
             packet.linearize(pool);
         }
         let link = match self.read_link(iface, &packet) {
@@ -179,7 +179,8 @@ impl Data {
             true => read_ipv4(&packet, 0, true),
             false => read_ipv6(&packet, 0),
         };
-        // `send` alone writes to this queue, and only whole and valid packets: anything else would be a defect of ours.
+        // `send` alone writes to this queue, and only whole and valid packets: anything else would
+        // be a defect of ours.
         let Ok(ip @ IpPacket { fragment: None, .. }) = ip else {
             return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
         };
@@ -275,7 +276,8 @@ impl Data {
         if vlan != 0 {
             return Err(DropReason::FrameUnknown);
         }
-        // What we sent ourselves comes back on some links; it must not look like a duplicate address.
+        // What we sent ourselves comes back on some links; it must not look like a duplicate
+        // address.
         let ours = header.dst == interface.mac || header.dst.is_multicast();
         if !ours || header.src == interface.mac {
             return Err(DropReason::FrameNotOurs);
@@ -361,7 +363,8 @@ impl Data {
         }
     }
 
-    /// Drops a packet for this host, and tells its sender what is wrong with its options or extension headers.
+    /// Drops a packet for this host, and tells its sender what is wrong with its options or
+    /// extension headers.
     fn refuse_for(
         &mut self,
         now: Instant,
@@ -425,7 +428,8 @@ fn local_of(
     }
 }
 
-/// Reads and validates an IPv4 header at `at`; a looped one has no checksum that somebody could have broken.
+/// Reads and validates an IPv4 header at `at`; a looped one has no checksum that somebody could
+/// have broken.
 fn read_ipv4(packet: &Packet, at: usize, looped: bool) -> Result<IpPacket, Refused> {
     let bytes = packet.linear().get(at..).unwrap_or_default();
     let (header, header_len) =

@@ -1,4 +1,5 @@
-//! ICMP and ICMPv6 errors that this host sends about packets of others. `error_limit` says how many.
+//! ICMP and ICMPv6 errors that this host sends about packets of others. `error_limit` says how
+//! many.
 
 use core::net::IpAddr;
 

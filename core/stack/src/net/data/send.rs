@@ -38,7 +38,8 @@ pub enum SendError {
     /// Longer than `mtu`, the longest IP packet in bytes that gets there, and not to be fragmented;
     /// or longer than IP can state.
     TooBig {
-        /// In bytes, IP header included: that of the route, also when it is IP that cannot state the length.
+        /// In bytes, IP header included: that of the route, also when it is IP that cannot state
+        /// the length.
         mtu: u32,
     },
     /// The interface's queue is full: its device is slow.
@@ -70,12 +71,13 @@ impl Data {
     /// Sends one transport packet, whose front is the transport header.
     ///
     /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
-    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet is cut by the
-    /// device or here. `route` is from [`route`](Self::route) for `src` and `dst`, which are of one family: panics
-    /// otherwise.
+    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet
+    /// is cut by the device or here. `route` is from [`route`](Self::route) for `src` and `dst`,
+    /// which are of one family: panics otherwise.
     ///
     /// # Errors
-    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not answer.
+    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not
+    /// answer.
     #[allow(clippy::too_many_arguments)] // One call per packet; a struct would only rename them.
     pub(in crate::net) fn send(
         &mut self,
@@ -92,7 +94,8 @@ impl Data {
         let mtu = route.mtu as usize;
         let len = ip_len + packet.len();
         let too_big = match packet.meta.segmentation {
-            // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made smaller below.
+            // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made
+            // smaller below.
             Some(how) if how.protocol == Protocol::Udp => {
                 len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
             }
@@ -147,9 +150,9 @@ impl Data {
         Ok(())
     }
 
-    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or broadcast address:
-    /// it counts as received on the interface that the datagram went out of, so that only members there hear
-    /// it. The packet is what `send` was given.
+    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or
+    /// broadcast address: it counts as received on the interface that the datagram went out of, so
+    /// that only members there hear it. The packet is what `send` was given.
     pub(in crate::net) fn send_copy(
         &mut self,
         now: Instant,
@@ -163,8 +166,8 @@ impl Data {
         self.send_to_self(route.iface, packet, pool)
     }
 
-    /// Leaves the checksum to the device, or computes it; a packet that is to be cut gets one for each
-    /// piece later.
+    /// Leaves the checksum to the device, or computes it; a packet that is to be cut gets one for
+    /// each piece later.
     fn prepare_checksum(
         &self,
         iface: IfaceId,
@@ -183,7 +186,8 @@ impl Data {
         }
         packet.meta.checksum = Checksum::Unknown;
         if packet.meta.segmentation.is_none() {
-            // The payload lies in memory that the program can write at any time: copy it, and sum the copy.
+            // The payload lies in memory that the program can write at any time: copy it, and sum
+            // the copy.
             packet.linearize(pool);
             offload::fill_checksum(packet.linear_mut(), place, pseudo, protocol);
         }
@@ -282,7 +286,8 @@ impl Data {
         self.transmit_to(to, iface, packet, mtu, pool);
     }
 
-    /// What goes in front of packets to a next hop, for whose `id` no hash is computed while it is alive.
+    /// What goes in front of packets to a next hop, for whose `id` no hash is computed while it is
+    /// alive.
     #[inline]
     fn link_to(
         &mut self,
@@ -317,15 +322,16 @@ impl Data {
         match to {
             Ok(link) => self.transmit(iface, link, packet, mtu, pool),
             Err(id) => {
-                // It may wait for seconds, and would keep the whole of its FIFO's memory, also when its socket is gone.
+                // It may wait for seconds, and would keep the whole of its FIFO's memory, also when
+                // its socket is gone.
                 packet.linearize(pool);
                 self.next_hops.enqueue(id, Waiting { packet, mtu });
             }
         }
     }
 
-    /// Why the device's queue takes no packet more, if so; it is asked before everything that this host sends: answers
-    /// to a flood of questions too, while the device is blocked.
+    /// Why the device's queue takes no packet more, if so; it is asked before everything that this
+    /// host sends: answers to a flood of questions too, while the device is blocked.
     #[inline]
     pub(super) fn output_full(
         &self,
@@ -488,9 +494,9 @@ impl Data {
     }
 }
 
-/// Whether a packet to `dst` may be put on a link at all. Members of a group on this host get a copy of their
-/// own ([`Data::send_copy`]), whatever is decided here: with IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS 0 a program
-/// speaks to them alone.
+/// Whether a packet to `dst` may be put on a link at all. Members of a group on this host get a
+/// copy of their own ([`Data::send_copy`]), whatever is decided here: with IP_MULTICAST_TTL or
+/// IPV6_MULTICAST_HOPS 0 a program speaks to them alone.
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
 //# A host MUST NOT send a datagram with a Time-to-Live (TTL)
 //# value of zero.
@@ -498,14 +504,14 @@ fn may_leave(dst: IpAddr, ttl: Option<u8>) -> bool {
     match dst {
         IpAddr::V4(_) => ttl != Some(0),
         IpAddr::V6(v6) if v6.is_multicast() => ttl != Some(0) && addr::may_be_on_link(v6),
-        // Linux sends with IPV6_UNICAST_HOPS 0 too: only routers look at the hop limit, and a host takes a packet
-        // that is for it whatever is left (RFC 8200 §3).
+        // Linux sends with IPV6_UNICAST_HOPS 0 too: only routers look at the hop limit, and a host
+        // takes a packet that is for it whatever is left (RFC 8200 §3).
         IpAddr::V6(_) => true,
     }
 }
 
-/// Makes segments small enough for `max` bytes of transport header and payload: a path MTU learnt after
-/// a stream was planned. One segment needs no cutting.
+/// Makes segments small enough for `max` bytes of transport header and payload: a path MTU learnt
+/// after a stream was planned. One segment needs no cutting.
 fn fit_segments(packet: &mut Packet, max: usize) {
     let Some(how) = &mut packet.meta.segmentation else { return };
     let room = max.saturating_sub(usize::from(how.header_len)).max(1);

@@ -25,7 +25,8 @@ use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::told::{Notice, Punt};
 use crate::net::trace::{DataCounters, Dropped, Traffic};
 
-/// What moves packets in and out, by the [`Snapshot`] that it was given last. See the [folder](super).
+/// What moves packets in and out, by the [`Snapshot`] that it was given last. See the
+/// [folder](super).
 #[derive(Debug)]
 pub(in crate::net) struct Data {
     /// Packets to other hosts are sent on.
@@ -61,9 +62,9 @@ pub(in crate::net) struct Data {
 }
 
 impl Data {
-    /// The part of shard `n` of a host of which nothing is known yet. Of several each has keys of its own: what one sends
-    /// says nothing of the identifications of another. What this host may do as a whole is divided among as many parts as
-    /// there are `shards`.
+    /// The part of shard `n` of a host of which nothing is known yet. Of several each has keys of
+    /// its own: what one sends says nothing of the identifications of another. What this host may
+    /// do as a whole is divided among as many parts as there are `shards`.
     pub(in crate::net) fn new(
         config: NetConfig,
         keys: &Keys,

@@ -27,8 +27,8 @@ pub(super) enum Verdict {
 }
 
 impl Data {
-    /// What becomes of a packet with these addresses (source, destination) that came in by `iface`; `link_group`: the
-    /// link carried it to a group of stations.
+    /// What becomes of a packet with these addresses (source, destination) that came in by `iface`;
+    /// `link_group`: the link carried it to a group of stations.
     pub(super) fn verdict(
         &self,
         iface: IfaceId,
@@ -79,8 +79,8 @@ impl Data {
         Verdict::Forward
     }
 
-    /// The same of a packet of this host to itself. Nobody else sent it, so that its source and a unicast destination
-    /// are ours.
+    /// The same of a packet of this host to itself. Nobody else sent it, so that its source and a
+    /// unicast destination are ours.
     pub(super) fn verdict_of_looped(&self, iface: IfaceId, dst: IpAddr) -> Verdict {
         let role = self.here().locals.on(iface, dst);
         match is_group(dst, role) {
@@ -98,7 +98,8 @@ impl Data {
             IpAddr::V6(v6) => addr::is_valid_source_v6(v6),
         };
         let role = self.here().locals.on(iface, src);
-        // What claims to come from ourselves, by whichever interface, did not (a loop, or a LAND attack).
+        // What claims to come from ourselves, by whichever interface, did not (a loop, or a LAND
+        // attack).
         is_valid && !role.broadcast && role.owner.is_none()
     }
 }
@@ -123,7 +124,8 @@ fn is_group(dst: IpAddr, role: Role) -> bool {
     dst.is_multicast() || is_limited_broadcast || role.broadcast
 }
 
-/// Whether a host without an address yet may send to `dst`: to find a DHCP server, or to report a group.
+/// Whether a host without an address yet may send to `dst`: to find a DHCP server, or to report a
+/// group.
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
 //# { 0, 0 } This host on this network. MUST NOT be sent, except as
 //# a source address as part of an initialization procedure

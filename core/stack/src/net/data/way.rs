@@ -37,9 +37,9 @@ impl Data {
         !is_here && !self.is_any_address(iface)
     }
 
-    /// The interface that a packet to `local` came in on, as sockets see it. What this host sends to an address of
-    /// its own comes in on loopback, and counts as come in on the interface that has the address, as on Linux
-    /// (`rt_iif`, `inet6_iif`).
+    /// The interface that a packet to `local` came in on, as sockets see it. What this host sends
+    /// to an address of its own comes in on loopback, and counts as come in on the interface that
+    /// has the address, as on Linux (`rt_iif`, `inet6_iif`).
     pub(in crate::net) fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
         if iface != IfaceId::LOOPBACK || local.is_loopback() {
             return iface;
@@ -63,8 +63,8 @@ impl Data {
         self.here().links.get(iface.index()).is_some_and(|link| link.any_address)
     }
 
-    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given `src` is
-    /// not checked to be ours: a gateway answers from any address.
+    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given
+    /// `src` is not checked to be ours: a gateway answers from any address.
     pub(in crate::net) fn route(
         &self,
         now: Instant,
@@ -140,8 +140,8 @@ impl Data {
         }
     }
 
-    /// As on Linux, the source of a datagram to an IPv4 group or to 255.255.255.255 says where it goes, which
-    /// the destination does not: from 127.0.0.1 it stays on the host.
+    /// As on Linux, the source of a datagram to an IPv4 group or to 255.255.255.255 says where it
+    /// goes, which the destination does not: from 127.0.0.1 it stays on the host.
     fn interface_of_source(&self, src: IpAddr, dst: IpAddr) -> Option<IfaceId> {
         let anywhere = dst.is_ipv4() && dst.is_multicast() || is_limited_broadcast(dst);
         match anywhere {
@@ -216,7 +216,8 @@ impl Data {
         self.route(now, None, dst, None).map_or(PATH_MTU_MIN_V6, |route| route.mtu)
     }
 
-    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted.
+    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own
+    /// excepted.
     pub(in crate::net) fn path_mtu_least(&self) -> u32 {
         let of_routes = u32::from(self.snapshot.fib.mtu_least);
         self.mtus.least().limit(self.here().mtu_min.min(of_routes))
@@ -238,7 +239,8 @@ impl Data {
         self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
     }
 
-    /// Notes what a report said of a way. Returns what is known of it if other shards have to be told.
+    /// Notes what a report said of a way. Returns what is known of it if other shards have to be
+    /// told.
     pub(in crate::net) fn hear_path_mtu(
         &mut self,
         now: Instant,

@@ -123,8 +123,8 @@ fn nobody_is_asked_for_from_an_address_that_may_be_somebody_elses() {
     assert!(asked_at.unwrap() <= start + Duration::from_millis(2100));
 }
 
-/// A program that sends to all addresses of a link, one after the other, does not keep others from a neighbour that
-/// they send to all the time (RFC 6583 §7.1).
+/// A program that sends to all addresses of a link, one after the other, does not keep others from
+/// a neighbour that they send to all the time (RFC 6583 §7.1).
 #[test]
 fn a_neighbour_in_use_is_not_forgotten_for_others() {
     let mut a = Host::a().settled();
@@ -151,8 +151,8 @@ fn a_neighbour_in_use_is_not_forgotten_for_others() {
     assert_eq!(late, 0, "packets had to wait for an answer that was there");
 }
 
-/// Strangers that ping in the name of ever new hosts of a link do not keep this host from its router, whose answers
-/// take 20 ms.
+/// Strangers that ping in the name of ever new hosts of a link do not keep this host from its
+/// router, whose answers take 20 ms.
 #[test]
 fn a_flood_in_the_name_of_many_does_not_cut_off_a_neighbour_in_use() {
     let mut a = Host::a().settled();

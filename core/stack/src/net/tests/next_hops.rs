@@ -60,7 +60,8 @@ fn who_keeps_a_route_follows_its_router() {
     assert_eq!(macs(&mut a), [OTHER_MAC]);
     assert_eq!(kept.generation, a.net.route_generation(), "the way is the same");
 
-    // It ends: what is sent goes to it until its probes are not answered either, and then another way.
+    // It ends: what is sent goes to it until its probes are not answered either, and then another
+    // way.
     a.pass(Duration::from_secs(5));
     assert_eq!(macs(&mut a), [OTHER_MAC], "asked whether it is there");
     send_over(&mut a, &kept);

@@ -169,7 +169,8 @@ fn only_a_router_that_says_so_itself_is_one_no_longer() {
         host.net.routes().any(|r| r.prefix == Prefix::ALL_V6 && r.next_hop == Some(router()))
     };
     assert!(is_used(&host));
-    // Without override, somebody else's link-layer address changes nothing at all (RFC 4861 §7.2.5).
+    // Without override, somebody else's link-layer address changes nothing at all (RFC 4861
+    // §7.2.5).
     host.receive(&from_numbered(1, &neighbor_advert(1, false, false, MAC_B), &[]));
     assert!(is_used(&host));
     host.receive(&from_numbered(1, &neighbor_advert(1, false, true, numbered(1).1), &[]));

@@ -43,7 +43,8 @@ impl Sharded {
         host
     }
 
-    /// What happens between two turns: news are for those that use the neighbour, everything else for the first.
+    /// What happens between two turns: news are for those that use the neighbour, everything else
+    /// for the first.
     fn exchange(&mut self) {
         let Self { control, shards, pool, now } = self;
         for (shard, n) in shards.iter_mut().zip(0..) {

@@ -1,5 +1,5 @@
-//! What packets know of the host: it is complete, what was found stays so, and asking costs the same however much
-//! there is.
+//! What packets know of the host: it is complete, what was found stays so, and asking costs the
+//! same however much there is.
 
 use super::*;
 

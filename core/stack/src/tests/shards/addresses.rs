@@ -1,5 +1,5 @@
-//! What a host is: its addresses, routes and path MTUs, as its owner, its routers and others on the link make them.
-//! Each shard knows it, and nobody hears of it twice.
+//! What a host is: its addresses, routes and path MTUs, as its owner, its routers and others on the
+//! link make them. Each shard knows it, and nobody hears of it twice.
 
 use towpath_wire::ndp::{Message, Preference, PrefixInfo, RouterAdvert};
 use towpath_wire::{IpProtocol, Prefix, addr, icmpv4, ipv4};
@@ -90,7 +90,8 @@ fn the_others_are_not_told() {
     w.sides[0][1].stack.net.add_route(Prefix::ALL_V4, None, ETH, 1);
 }
 
-/// A route that no longer leads there: who sleeps is woken, for connections of its may wait for a device.
+/// A route that no longer leads there: who sleeps is woken, for connections of its may wait for a
+/// device.
 #[test]
 fn shards_that_sleep_are_woken_for_another_way() {
     let w = &mut Hosts::new(4, 1, StackConfig::default());

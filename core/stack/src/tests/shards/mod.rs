@@ -1,5 +1,5 @@
-//! Hosts of one, two, four and eight shards: the same scripts pass for each, whichever shard a socket is in, and
-//! whichever one a packet comes in at.
+//! Hosts of one, two, four and eight shards: the same scripts pass for each, whichever shard a
+//! socket is in, and whichever one a packet comes in at.
 
 mod addresses;
 mod datagrams;

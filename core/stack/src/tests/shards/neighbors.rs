@@ -88,7 +88,8 @@ fn one_that_does_not_answer_fails_connects_of_each_shard_after_three_questions()
     });
 }
 
-/// Of the shard whose connection hears something each second it is known that the neighbour is there.
+/// Of the shard whose connection hears something each second it is known that the neighbour is
+/// there.
 #[test]
 fn what_connections_hear_spares_questions() {
     for_each_ethernet(|w| {
@@ -113,7 +114,8 @@ fn one_in_use_is_asked_whether_it_is_still_there_and_forgotten_if_not() {
         send_all(w, &clients, "10.0.0.2:53");
         w.run(50_000);
         questions(w, "10.0.0.2");
-        // It is used again after its time, by all shards: one of them is told, and one question follows.
+        // It is used again after its time, by all shards: one of them is told, and one question
+        // follows.
         send_all(w, &clients, "10.0.0.2:53");
         w.run(6000);
         assert_eq!(questions(w, "10.0.0.2"), [mac(1)]);
@@ -167,8 +169,8 @@ fn pings_are_answered_by_each_shard() {
     });
 }
 
-/// Of two routers the better one is not there. Each shard goes by the other one, and back when somebody was told that it
-/// answers, which one packet in a minute asks for.
+/// Of two routers the better one is not there. Each shard goes by the other one, and back when
+/// somebody was told that it answers, which one packet in a minute asks for.
 #[test]
 fn a_router_that_does_not_answer_is_passed_over_by_each_shard() {
     for_each_ethernet(|w| {

@@ -61,8 +61,9 @@ fn clients_of_all_shards_talk_to_servers_of_all_shards() {
     });
 }
 
-/// What costs more the more shards there are is what they hand each other: where packets come in at their owners, as on
-/// a device with a queue for each, connections that are established cost nothing of it.
+/// What costs more the more shards there are is what they hand each other: where packets come in at
+/// their owners, as on a device with a queue for each, connections that are established cost
+/// nothing of it.
 #[test]
 fn shards_with_flows_of_their_own_exchange_nothing() {
     for_each_count(|w| {
@@ -110,7 +111,8 @@ fn a_listener_is_known_at_once_and_forgotten_at_once() {
     });
 }
 
-/// A socket's place in the tables is another's as soon as it is gone, and what others have done is heard just then.
+/// A socket's place in the tables is another's as soon as it is gone, and what others have done is
+/// heard just then.
 #[test]
 fn listeners_come_and_go_in_all_shards_at_once() {
     for_each_count(|w| {
@@ -131,7 +133,8 @@ fn listeners_come_and_go_in_all_shards_at_once() {
     });
 }
 
-/// What a listener's owner says of it is known where its connections are made, which may wait there.
+/// What a listener's owner says of it is known where its connections are made, which may wait
+/// there.
 #[test]
 fn children_wait_until_their_owner_offers_them() {
     for_each_count(|w| {
@@ -252,7 +255,8 @@ fn nobody_listens() {
     });
 }
 
-/// The queue never holds more than the backlog says, and every client is served in the end, none reset.
+/// The queue never holds more than the backlog says, and every client is served in the end, none
+/// reset.
 #[test]
 fn a_full_queue_makes_clients_wait() {
     for (backlog, clients) in [(0, 5), (2, 8)] {
@@ -312,8 +316,8 @@ fn children_go_with_their_listener() {
     });
 }
 
-/// Handshakes that end in several shards at once, for a queue with one place: some children wait for it, and a place that
-/// is told of to a shard whose children have gone is another's.
+/// Handshakes that end in several shards at once, for a queue with one place: some children wait
+/// for it, and a place that is told of to a shard whose children have gone is another's.
 #[test]
 fn children_that_are_put_off_come_in_turn() {
     let put_off = std::cell::Cell::new(0);
@@ -452,13 +456,15 @@ fn a_program_may_choose_its_port() {
             let server = accept(w, listener);
             assert_eq!(server.conn.remote.port(), port);
             talk(w, &client, &server);
-            // Of this host the one end is with the owner of the flow, and the other one may be elsewhere.
+            // Of this host the one end is with the owner of the flow, and the other one may be
+            // elsewhere.
             let own = connect_from(w, port, "127.0.0.1:80").expect("connect");
             let other = accept(w, near);
             talk(w, &own, &other);
             w.close(own.sock);
             w.close(other.sock);
-            // The same once more is refused, now or, if another shard has to be asked, with an event.
+            // The same once more is refused, now or, if another shard has to be asked, with an
+            // event.
             match connect_from(w, port, "10.0.0.2:80") {
                 Err(error) => assert_eq!(error, ConnectError::AddrInUse),
                 Ok(again) => {

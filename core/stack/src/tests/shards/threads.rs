@@ -199,7 +199,8 @@ impl Shard<'_> {
     }
 }
 
-/// Clients, a listener in one shard, and a group of UDP sockets with a member in each. Nothing is lost that is not counted.
+/// Clients, a listener in one shard, and a group of UDP sockets with a member in each. Nothing is
+/// lost that is not counted.
 #[test]
 fn shards_on_threads_serve_each_other() {
     let totals = Totals::default();

@@ -24,8 +24,8 @@ pub(super) struct Datagram {
     pub group: bool,
 }
 
-/// The bytes of one fragment, in memory of just their size: a buffer of the pool is 2 KiB or 68 KiB, of
-/// which the smallest fragments would hold as much as the largest.
+/// The bytes of one fragment, in memory of just their size: a buffer of the pool is 2 KiB or 68
+/// KiB, of which the smallest fragments would hold as much as the largest.
 #[derive(Debug)]
 struct Piece {
     from: usize,

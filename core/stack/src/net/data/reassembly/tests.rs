@@ -64,7 +64,8 @@ impl World {
         assert!(matches!(self.add_of(key(src, ident), FAR_OFFSET, &[0; 8], false), Added::Kept));
     }
 
-    /// Sends a datagram in fragments of 1480 bytes, with `between` before each of them; whether it came.
+    /// Sends a datagram in fragments of 1480 bytes, with `between` before each of them; whether it
+    /// came.
     fn arrives(&mut self, key: Key, len: usize, mut between: impl FnMut(&mut Self, u32)) -> bool {
         let data = pattern(len);
         let pieces = data.chunks(1480).enumerate();
@@ -412,7 +413,8 @@ proptest! {
                 };
                 let offset = random.below(8192) as usize * 8;
                 let data = vec![0; random.below(300) as usize];
-                // Two addresses share a /64: with the eight, all that they have is within its share.
+                // Two addresses share a /64: with the eight, all that they have is within its
+                // share.
                 let key = key(&src, 100 + random.below(25) as u32);
                 let more = random.below(2) == 0;
                 if let Added::Complete(packet) = world.add_of(key, offset, &data, more) {
