@@ -1,6 +1,5 @@
-//! Where packets go: routes by the longest prefix that a destination begins with. A snapshot: what
-//! was looked up in one stays as it was found, and who looks up shares nothing that changes with
-//! those who change routes.
+//! The forwarding table (FIB): routes by the longest prefix of a destination. A `Fib` is a
+//! snapshot: lookups in it never change, and share no mutable state with changes of the routes.
 
 use core::hash::BuildHasher;
 use core::net::IpAddr;
@@ -213,9 +212,8 @@ impl Fib {
         way.gateway.is_some_and(|gateway| self.failures.failed_at(gateway).is_some())
     }
 
-    /// A router that may be asked whether it answers again, because a packet goes to `dst` that
-    /// would go to it: by one solicitation, and at most once a minute (RFC 4191 §3.5). Without
-    /// traffic nobody is asked.
+    /// The silent router that a packet to `dst` would go to, if a probe is due. A probe is one
+    /// solicitation, at most once a minute (RFC 4191 §3.5). Without traffic no router is probed.
     pub(super) fn to_probe(&self, now: Instant, dst: IpAddr) -> Option<HopKey> {
         if now < self.failures.probe_at() {
             return None;

@@ -1,6 +1,6 @@
-//! What the owner of a host decides, and what it asks about it. Of several shards it tells the
-//! first one alone, and the others know it from their next turn on, or when a program next binds,
-//! connects or sends there. What it asks, each of them answers.
+//! Calls of the host's owner: configuration and questions. If there are several shards, only the
+//! first one is configured. The others follow at their next turn, or when a program binds, connects
+//! or sends there. Each shard answers questions.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -178,9 +178,9 @@ impl Net {
         self.data.is_beyond(iface, dst)
     }
 
-    /// The interface that a packet to `local` came in on, as sockets see it. What this host sends
-    /// to an address of its own comes in on loopback, and counts as come in on the interface that
-    /// has the address, as on Linux (`rt_iif`, `inet6_iif`).
+    /// The interface that a packet to `local` came in on, as sockets see it. As on Linux (`rt_iif`,
+    /// `inet6_iif`), a looped packet counts for the interface that has its destination address, not
+    /// for loopback.
     pub fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
         self.data.link_of(iface, local)
     }

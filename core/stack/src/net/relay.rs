@@ -1,5 +1,5 @@
-//! What several shards of a host tell each other of it: the first one hears for control what the
-//! others have, and they hear what it says. How it gets there is the caller's.
+//! Exchange between the shards of a host: the first one gets messages for control from the others,
+//! and they get its answers. The caller transports both.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -21,8 +21,8 @@ impl Net {
         }
     }
 
-    /// The same before a batch of packets, which does not wait when another thread is about to
-    /// change or to look at the snapshot: then the next batch finds it.
+    /// Catches up before a batch of packets, without waiting for another thread that holds the
+    /// snapshot's lock. The next batch finds the new snapshot then.
     #[inline]
     pub(crate) fn catch_up_if_free(&mut self) {
         let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
@@ -36,8 +36,8 @@ impl Net {
         }
     }
 
-    /// Whether there is something to do that this shard was not told of by a message: another one
-    /// gave control something to do, or routes have changed.
+    /// Whether this shard has work that no message announced: another shard gave control something
+    /// to do, or routes have changed.
     #[inline]
     pub(crate) fn has_unseen(&self) -> bool {
         let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;
@@ -64,7 +64,7 @@ impl Net {
             return None;
         }
         if let Some(mut punt) = self.data.take_punt() {
-            // It may lie in a FIFO of this thread.
+            // The packet may lie in a FIFO that belongs to this thread.
             punt.packet_mut().linearize(pool);
             return Some(ToControl::Punt(Box::new(punt)));
         }
@@ -103,9 +103,9 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// What a socket of this shard believed of a way is told to all. Whoever knows that a socket
-    /// has a port may forge reports about ever new ways, and each makes work for every shard:
-    /// therefore so many a second, and the others when they are reported again.
+    /// Tells all shards of a path MTU that a socket of this one believed. An attacker that knows a
+    /// socket's port can forge reports about ever new ways, and each costs every shard work. The
+    /// rate is therefore limited; further ones are told when they are reported again.
     pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
         if matches!(self.seat, Seat::Alone(_)) {
             return;
@@ -134,9 +134,9 @@ impl Net {
         self.data.clear_up(pool);
     }
 
-    /// Which shards are to be woken because something has changed: the others when routes have, for
-    /// connections of theirs may wait for a device that they no longer lead to; the first one when
-    /// it has to send reports.
+    /// Shards to wake because something has changed. Changed routes wake all others, because their
+    /// connections may wait for a device that routes no longer lead to. Reports to send wake the
+    /// first.
     pub(crate) fn take_wakes(&mut self) -> Parts {
         let generation = self.data.snapshot.generation;
         match self.seat {

@@ -71,9 +71,9 @@ pub struct RouteEntry {
     pub next_hop: Option<IpAddr>,
     /// Out of which interface.
     pub iface: IfaceId,
-    /// Of equal prefixes, the one with the smallest metric is used.
+    /// Preference: the route with the smallest metric is used among those of equal prefix.
     pub metric: u32,
-    /// Who made it.
+    /// Origin of the route.
     pub origin: Origin,
     /// Fate of packets that take it.
     pub kind: RouteKind,
@@ -135,7 +135,7 @@ impl Epoch {
 /// Names a next hop. When its place is given to another one, the id is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HopId {
-    /// One more than the place in the table.
+    /// Place in the table of next hops, plus one.
     pub(crate) place: NonZeroU16,
     /// When it was looked up.
     pub(crate) epoch: Epoch,

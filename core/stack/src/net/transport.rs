@@ -1,4 +1,4 @@
-//! What transports call to send: the way to a destination, and packets.
+//! Calls of the transports: routes to destinations, and packets to send.
 
 use core::net::IpAddr;
 
@@ -112,7 +112,7 @@ impl Net {
     /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not
     /// answer.
     #[inline]
-    #[allow(clippy::too_many_arguments)] // One call per packet; a struct would only rename them.
+    #[allow(clippy::too_many_arguments)] // A struct for this single call would only rename them.
     pub fn send(
         &mut self,
         now: Instant,
@@ -130,8 +130,8 @@ impl Net {
     }
 
     /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or
-    /// broadcast address: it counts as received on the interface that the datagram went out of, so
-    /// that only members there hear it. The packet is what `send` was given.
+    /// broadcast address. The copy counts as received on the interface that the datagram went out
+    /// of, so that only members there get it. `packet` is the same as for `send`.
     pub fn send_copy(
         &mut self,
         now: Instant,

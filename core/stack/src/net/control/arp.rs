@@ -36,8 +36,8 @@ impl Control {
             let ours = self.ifaces.iter().any(|interface| interface.mac == message.sender_mac);
             return if ours { Ok(()) } else { Err(DropReason::Martian) };
         }
-        // An address is the host's and not an interface's (RFC 1122 §3.3.4.2, the weak model): as
-        // Linux does, every interface answers for all of them but those of the loopback.
+        // By RFC 1122 §3.3.4.2 (the weak model) an address belongs to the host. As on Linux, each
+        // interface answers for every address except those of the loopback.
         let target = message.target_ip;
         let for_us = !target.is_loopback()
             && self.snapshot.host.locals.on(iface, target.into()).owner.is_some();

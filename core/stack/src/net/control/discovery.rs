@@ -1,4 +1,4 @@
-//! What routers told an interface about its link (RFC 4861 §6.3.2).
+//! State that routers advertised for an interface's link (RFC 4861 §6.3.2).
 
 use core::time::Duration;
 
@@ -6,7 +6,7 @@ use super::learnt::Learnt;
 use crate::net::ip::DEFAULT_TTL;
 use crate::net::limits::REACHABLE_TIME;
 
-/// What an interface learnt from its routers, and whether it listens to them.
+/// Variables that an interface learnt from its routers, and whether it listens to them.
 #[derive(Debug)]
 pub(super) struct Discovery {
     pub slaac: bool,

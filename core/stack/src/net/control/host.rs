@@ -1,4 +1,4 @@
-//! What this host is: interfaces, addresses and routes, as its owner makes them.
+//! Calls by which the owner of a stack configures this host: interfaces, addresses and routes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
@@ -218,8 +218,9 @@ impl Control {
         source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
     }
 
-    /// Gives packets a new snapshot, if something changed since the last one. Whoever changes
-    /// something calls it before control has done.
+    /// Makes a new snapshot for the data parts if something changed since the last one. Callers
+    /// that change the configuration call this before they return, otherwise packets go by the old
+    /// snapshot.
     pub(super) fn publish(&mut self) {
         self.counters.neighbors_displaced += self.neighbors.take_displaced();
         let changed = core::mem::take(&mut self.changed);

@@ -1,5 +1,5 @@
 //! Groups joined, and their reports to routers and snooping switches: MLD (RFC 3810, RFC 2710) and
-//! IGMP (RFC 3376, RFC 2236). What is wanted is in `groups`.
+//! IGMP (RFC 3376, RFC 2236). `groups` has the sources wanted.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -18,7 +18,7 @@ use crate::net::iface::IfaceId;
 use crate::net::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
 use crate::net::received::Local;
 
-/// What a report says of a group.
+/// A group record of a report.
 struct Record {
     kind: RecordKind,
     group: IpAddr,
@@ -70,8 +70,8 @@ impl Control {
         true
     }
 
-    /// Has a change reported, as often as RFC 3376 §5.1 wants it. What is said is what holds when
-    /// it is said: a later change of the same thing takes the place of an earlier one.
+    /// Schedules the reports of a change, as often as RFC 3376 §5.1 wants. Each report has the
+    /// state of its own time: a later change of the same group or source replaces the pending task.
     fn report_change(&mut self, at: Instant, iface: IfaceId, group: IpAddr, change: Change) {
         if self.ifaces[iface.index()].link != LinkType::Ethernet || !is_reported(group) {
             return;
@@ -80,7 +80,8 @@ impl Control {
         let task = match change {
             Change::Nothing => return,
             Change::Filter => {
-                // It says which sources are wanted, too.
+                // A report of the group lists its sources, so pending reports of those are
+                // superfluous.
                 self.schedule.cancel(iface, |task| task.is_report_of(group));
                 Task::ReportGroup { group, left }
             }
@@ -96,8 +97,8 @@ impl Control {
         if self.schedule.has_room_for_report() {
             return self.schedule.add(at, iface, task);
         }
-        // Routers are told together of the groups that have members. That one has none any more
-        // they find out by asking.
+        // Too many tasks: one report of all groups that have members. Routers learn of a group
+        // without members when their query gets no answer.
         self.counters.group_reports_full += 1;
         let at_most_ms = UNSOLICITED_REPORT_INTERVAL.as_millis() as u32;
         self.plan_answer(at, iface, (group.is_ipv6(), None), at_most_ms);
@@ -225,8 +226,9 @@ impl Control {
         });
     }
 
-    /// Another member has told the querier what we were about to: one report for each group is
-    /// enough for it (RFC 2236 §3, RFC 2710 §4). With records each host speaks for itself.
+    /// Cancels our own answer, since another member answered: one report of a group is enough for
+    /// the querier (RFC 2236 §3, RFC 2710 §4). Records are not suppressed: with them every host
+    /// answers.
     fn on_other_report(
         &mut self,
         now: Instant,
@@ -241,9 +243,9 @@ impl Control {
         Ok(())
     }
 
-    /// Answers at a random time within that which the router gives, and once for queries that come
-    /// meanwhile (RFC 3376 §5.2, RFC 3810 §6.2): an answer about all groups that comes sooner
-    /// covers any query, and one about a group covers another query about it.
+    /// Schedules an answer at a random time within the router's maximum (RFC 3376 §5.2, RFC 3810
+    /// §6.2). A pending answer is reused: one about all groups covers any query, one about a group
+    /// covers queries about that group.
     fn plan_answer(
         &mut self,
         now: Instant,
@@ -345,7 +347,7 @@ impl Control {
                 len += record.len_max();
                 len <= REPORT_LEN_MAX
             });
-            // One alone fits: a group has no more than GROUP_SOURCES_MAX sources.
+            // A single record always fits: a group has at most GROUP_SOURCES_MAX sources.
             let (some, more) = rest.split_at(fits.count().max(1));
             rest = more;
             if some.iter().any(|record| record.group.is_ipv6()) {

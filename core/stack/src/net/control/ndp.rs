@@ -103,7 +103,8 @@ impl Control {
         pool: &mut Pool,
     ) {
         if let Some(own) = self.ifaces[iface.index()].address(target.into()) {
-            // Somebody else claims it. One that is established is not given up for that.
+            // Another host claims our address. Only one that is not established is given up,
+            // otherwise a forged advertisement could take any address.
             if matches!(own.state, AddressState::Tentative | AddressState::Optimistic) {
                 self.on_duplicate(now, iface, target);
             }
@@ -124,8 +125,8 @@ impl Control {
         self.heard_from(now, key, pool);
     }
 
-    /// A neighbour said something. A router that did not answer may be used again as soon as it is
-    /// known where it is; one that only announces itself is asked.
+    /// Handles a sign of life of a neighbour. A router that had failed is usable again once its MAC
+    /// address is known; one that only advertised itself is asked for the address.
     pub(super) fn heard_from(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
         if !self.routes.has_failed(&key) {
             return;
@@ -161,9 +162,9 @@ impl Control {
         true
     }
 
-    /// The address to ask for `target` from. While the first address of an interface is being
-    /// detected there is none: others would note our link-layer address for what may be somebody
-    /// else's address (RFC 4429 §3.2 forbids to solicit from an optimistic address).
+    /// Source address for a solicitation of `target`. `None` while duplicate detection of the
+    /// interface's first address runs: a solicitation would tie our link-layer address to another
+    /// host's address (RFC 4429 §3.2).
     fn solicit_source(&self, iface: IfaceId, target: Ipv6Addr) -> Option<Ipv6Addr> {
         let addresses = self.ifaces[iface.index()].addresses.iter();
         let assigned = addresses.filter(|address| address.is_assigned());

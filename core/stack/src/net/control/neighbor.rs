@@ -8,11 +8,13 @@
 //!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
 //! ```
 //!
-//! Unsolicited answers make no entries. A host that asks for our address makes one, so that we need
-//! not ask back; anybody can ask in the name of many, and therefore neighbours that only were heard
-//! of have a table of their own: they displace each other, and never one that packets of ours go to
-//! (RFC 6583 §7.1). It sends nothing itself: it says what to ask, and by [`News`] what those that
-//! send have to know.
+//! Unsolicited answers make no entries. A host that asks for our address makes one, which saves
+//! asking back. Anybody can ask in the name of many hosts, so entries without traffic from us have
+//! a table of their own. Entries there displace each other, and never a neighbour in use (RFC 6583
+//! §7.1).
+//!
+//! The state machine sends no packets: its calls return the solicitations due, and [`News`] for the
+//! data parts.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
@@ -41,7 +43,7 @@ pub struct Neighbor {
     pub mac: Option<MacAddr>,
     /// How sure that is.
     pub state: NeighborState,
-    /// It forwards packets.
+    /// The neighbour forwards packets (its IsRouter flag).
     pub router: bool,
 }
 
@@ -69,7 +71,7 @@ pub(super) struct Solicit {
     pub to: Option<MacAddr>,
 }
 
-/// What a neighbour says about itself.
+/// Content of a neighbour advertisement or an ARP answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Advert {
     pub mac: Option<MacAddr>,
@@ -78,22 +80,22 @@ pub(super) struct Advert {
     pub router: Option<bool>,
 }
 
-/// What [`Neighbors::on_timeout`] wants done.
+/// Action that [`Neighbors::on_timeout`] wants.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Solicit(Solicit),
-    /// It does not answer.
+    /// The neighbour left all solicitations unanswered.
     Failed(HopKey),
 }
 
 /// All neighbours.
 #[derive(Debug)]
 pub(super) struct Neighbors {
-    /// Those that packets of ours go to.
+    /// Neighbours that packets of ours go to.
     used: Lru<HopKey, Entry>,
-    /// Those of them that are INCOMPLETE.
+    /// Neighbours in `used` that are INCOMPLETE.
     asked: Lru<HopKey, ()>,
-    /// Those that told where they are, and that nothing was sent to since: all of them STALE.
+    /// Neighbours that said where they are, without traffic from us since: all of them STALE.
     heard: Lru<HopKey, Heard>,
     /// Neighbours that the operator gave, none of which is in another table.
     permanent: BTreeMap<HopKey, Permanent>,
@@ -101,7 +103,7 @@ pub(super) struct Neighbors {
     next: Instant,
     /// Entries that had to make room for others.
     displaced: u64,
-    /// What those that send have not been told yet.
+    /// News that data parts have not taken yet.
     news: VecDeque<(Parts, News)>,
     /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
     retrans: Vec<Option<Duration>>,
@@ -114,7 +116,7 @@ struct Entry {
     /// Since when `mac` is its address: see [`Neighbors::contradicts`].
     since: Instant,
     router: bool,
-    /// Who sends to it, and the first one.
+    /// Data parts that send to the neighbour, and the first one.
     users: Parts,
 }
 
@@ -179,7 +181,7 @@ impl Neighbors {
         core::mem::take(&mut self.displaced)
     }
 
-    /// What is to be told to those that send to neighbours.
+    /// Takes the next piece of news, and the data parts that need it.
     pub(super) fn take_news(&mut self) -> Option<(Parts, News)> {
         self.news.pop_front()
     }
@@ -371,11 +373,10 @@ impl Neighbors {
         matches!(state, Some(State::Incomplete { .. } | State::Probe { .. }))
     }
 
-    /// Whether `key` told within the last [`ARP_LOCK_TIME`], in an answer, that it is elsewhere
-    /// than at `mac`. ARP has no flag that says whether an answer replaces another one: as on Linux
-    /// the first one holds for that time, so that a later reply, which may be forged, cannot
-    /// replace it within a second, and several proxies that all answer do not change the entry with
-    /// each reply.
+    /// Whether `key` answered within the last [`ARP_LOCK_TIME`] that it is at another address than
+    /// `mac`. ARP has no override flag, so as on Linux the first answer holds for that time.
+    /// Otherwise a later, forged reply could replace it, and several proxies that all answer would
+    /// change the entry each time.
     pub(super) fn contradicts(&self, now: Instant, key: &HopKey, mac: MacAddr) -> bool {
         self.used.peek(key).is_some_and(|entry| {
             let known = !matches!(entry.state, State::Incomplete { .. });
@@ -532,7 +533,7 @@ fn change(router: &mut bool, said: Option<bool>) -> bool {
     was && !*router
 }
 
-/// What becomes of an entry at its deadline.
+/// State change of an entry at its deadline.
 enum Fate {
     Rest,
     Ask,
@@ -635,7 +636,7 @@ mod tests {
             .collect()
     }
 
-    /// What those that send were told last of the neighbour.
+    /// The last news of the neighbour.
     fn told(neighbors: &mut Neighbors) -> Option<News> {
         std::iter::from_fn(|| neighbors.take_news()).last().map(|(_, news)| news)
     }
@@ -734,8 +735,8 @@ mod tests {
         assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
     }
 
-    /// Of four shards that use a neighbour each hears what is new, and no other hears that one of
-    /// them uses it still.
+    /// Each of four data parts that use a neighbour hears of its changes. A renewed use is answered
+    /// to the part that reported it alone.
     #[test]
     fn users_hear_what_has_changed_and_who_asks_is_answered() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);

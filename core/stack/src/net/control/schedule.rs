@@ -1,4 +1,4 @@
-//! What interfaces have to do at some later time: solicitations, reports, the end of lifetimes.
+//! Tasks of interfaces for a later time: solicitations, reports, ends of lifetimes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ impl Schedule {
     }
 
     /// Adds the answers about groups that are planned, at the times given, but for those that are
-    /// pending for an earlier time: these stay. A later one gives way. One pass, however many
+    /// pending for an earlier time: these stay. A later one gives way. A single pass, however many
     /// groups and tasks there are.
     pub(super) fn plan_answers(&mut self, iface: IfaceId, mut planned: BTreeMap<IpAddr, Instant>) {
         self.tasks.retain(|(pending, on, task)| match task {

@@ -150,7 +150,7 @@ impl Control {
         }
     }
 
-    /// Somebody else has an address that we were about to use.
+    /// Gives up an address that another host has, found by duplicate address detection.
     pub(super) fn on_duplicate(&mut self, now: Instant, iface: IfaceId, addr: Ipv6Addr) {
         let Some(address) = self.ifaces[iface.index()].address(addr.into()).copied() else {
             return;

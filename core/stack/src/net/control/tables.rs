@@ -1,4 +1,4 @@
-//! What control consists of. What it does with that is in the files that add to [`Control`].
+//! State of the control part. Other files of the folder add methods to [`Control`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,16 +32,16 @@ pub(in crate::net) struct Control {
     pub(super) interface_ids: Keyed,
     pub(super) random: Random,
     pub(super) addresses_hash: Cheap,
-    /// What packets know of this host.
+    /// The configuration that packets go by now.
     pub(super) snapshot: Arc<Snapshot>,
     /// Rules that packets are judged by.
     pub(super) rules: Option<Arc<RuleSet>>,
-    /// What is not as the snapshot has it.
+    /// Parts of `snapshot` that are out of date.
     pub(super) changed: Changed,
     pub(super) orders: VecDeque<Order>,
 }
 
-/// What the next snapshot does not share with the last one, routes excepted.
+/// Parts that the next snapshot does not share with the last one, routes excepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Changed {
     pub links: bool,
@@ -51,7 +51,7 @@ pub(super) struct Changed {
 }
 
 impl Control {
-    /// Of a host without interfaces.
+    /// Control of a host without interfaces.
     pub(in crate::net) fn new(config: NetConfig, keys: &Keys) -> Self {
         let (tables, addresses_hash) = (Keyed(keys.tables), Cheap(keys.addresses));
         Self {
@@ -71,7 +71,7 @@ impl Control {
         }
     }
 
-    /// What packets are to know of this host.
+    /// The configuration that packets are to go by.
     #[inline]
     pub(in crate::net) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot

@@ -1,4 +1,4 @@
-//! What is due: the tasks of `schedule`, and neighbours that are asked again or have not answered.
+//! Deadlines: due tasks of `schedule`, and neighbours to ask again or to give up.
 
 use core::net::IpAddr;
 

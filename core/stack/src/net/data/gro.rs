@@ -1,10 +1,10 @@
 //! Merging received TCP segments, for ports whose device does not do it, as XDP sockets. Everything
 //! above sees one big packet instead of many small ones.
 //!
-//! Only what [`offload::cut`](super::offload) would make again is merged: segments of one flow that
-//! follow each other, whose headers differ in nothing but length, identification, sequence number,
-//! checksum and PSH. A good checksum is a condition, so that what was merged need not be verified
-//! again.
+//! Segments are merged only where [`offload::cut`](super::offload) would make the same again:
+//! consecutive ones of one flow. Their headers may differ in length, identification, sequence
+//! number, checksum and PSH alone. A good checksum is a condition, so that a merged packet need not
+//! be verified again.
 
 use core::net::IpAddr;
 
@@ -28,8 +28,8 @@ pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
     let mut merged = 0;
     for packet in batch.drain(..) {
         let Some(segment) = Parts::read(link, &packet) else {
-            // It may be overtaken by what is merged into an earlier packet: another flow's
-            // business, or odd enough for TCP to put it in order itself.
+            // A later segment merged into an earlier packet may overtake this one. Its flow is then
+            // another one, or TCP sorts the two by sequence number.
             kept.push_back(packet);
             continue;
         };
@@ -211,8 +211,8 @@ impl Parts {
     }
 }
 
-/// Whether the headers agree in all that is not expected to differ: link header, class, TTL, flow
-/// label, don't fragment, acknowledgement, window, urgent pointer and TCP options.
+/// Whether all headers agree that must: link header, class, TTL, flow label, don't fragment,
+/// acknowledgement, window, urgent pointer and TCP options.
 fn same_headers(first: &Parts, into: &Packet, packet: &Packet) -> bool {
     let (a, b) = (into.linear(), packet.linear());
     let same = |from: usize, to: usize| a.get(from..to).is_some_and(|a| b.get(from..to) == Some(a));

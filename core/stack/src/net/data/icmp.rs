@@ -129,15 +129,15 @@ impl Data {
         self.error_about(local, at, too_big).map(Verdict::Error)
     }
 
-    /// What an error says about the packet that it quotes from `at` on, which must be one of ours.
+    /// Reads an error about the packet that it quotes from `at` on, which must be one of ours.
     fn error_about(
         &self,
         local: &Local,
         at: usize,
         too_big: Option<u32>,
     ) -> Result<IcmpError, DropReason> {
-        // An error goes to the source of the packet that it is about, and ours is one host's: what
-        // was sent to a group is no error about a packet of ours.
+        // Errors are unicast to the source of their packet. An error that was sent to a group is
+        // not about a packet of ours.
         if local.broadcast_or_multicast {
             return Err(DropReason::IcmpIgnored);
         }
@@ -232,9 +232,9 @@ impl Data {
     }
 }
 
-/// What an ICMP message comes to.
+/// Destination of an ICMP message within the stack.
 enum Verdict {
-    /// It is for control.
+    /// Messages that control handles.
     Punt(fn(Local) -> Punt),
     Error(IcmpError),
     Echo {
@@ -244,9 +244,9 @@ enum Verdict {
     },
 }
 
-/// Bytes kept of what an error quotes. No error may be longer, but a sender could make us keep all
-/// of one of 64 KiB that comes in fragments, a queue of them for every socket that asks for
-/// reports.
+/// Bytes kept of the packet that an error quotes. Errors must not be longer, but fragments can
+/// carry one of 64 KiB. Without this limit a sender could fill the error queue of each socket with
+/// those.
 const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX;
 
 /// A packet as an error quotes it.

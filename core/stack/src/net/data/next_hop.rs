@@ -1,17 +1,19 @@
-//! Next hops as packets are sent to them: an entry for each neighbour that packets of ours go to, a
-//! host or a router, with its link header ready, or the packets that wait for it.
+//! Next hops as data sends to them: an entry for each neighbour, host or router, that packets of
+//! ours go to. An entry has the link header ready, or the packets that wait for it.
 //!
 //! ```text
-//!   UNKNOWN ──used──► ASKED ──known──► READY ─┐ used at `tell_at` or later: told, and used all the same
+//!   UNKNOWN ──used──► ASKED ──known──► READY ─┐ used at `tell_at` or later: reported, and used
 //!      ▲                │                │  ▲─┘
 //!      └────────────────┴────────────────┘
 //!             failed, forgotten
 //! ```
 //!
-//! Control alone knows whether a neighbour is there. It is told by a [`Notice`] that one is used, and tells where it is
-//! ([`News`](crate::net::told::News)), and from when on it wants to hear of uses again: a packet in between costs no
-//! hash and nobody's attention. Who keeps a way keeps a [`HopId`]: while the place was given to no other it is the same
-//! next hop, wherever that is by now.
+//! Control alone knows whether a neighbour is there. A [`Notice`] reports a use to it.
+//! [`News`](crate::net::told::News) answers with the MAC address, and the time from which uses are
+//! to be reported again. Packets before that time cost control nothing, and no hash here.
+//!
+//! Routes keep a [`HopId`]. The id is valid until its place goes to another next hop, whatever the
+//! neighbour's MAC address is by then.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -34,8 +36,8 @@ use crate::net::link_header::LinkHeader;
 use crate::net::route::{Epoch, HopId};
 use crate::net::told::{HopKey, Notice};
 
-/// An IP packet without link header that waits for its neighbour. It is whole: it becomes segments
-/// or fragments of at most `mtu` bytes when it goes.
+/// An IP packet without link header that waits for its neighbour. `Data::transmit` cuts the packet
+/// into segments or fragments of at most `mtu` bytes when it leaves.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub packet: Packet,
@@ -84,7 +86,7 @@ const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 struct Queue {
     packets: VecDeque<Waiting>,
-    /// What they cost: their bytes, and [`NEIGHBOR_PACKET_COST`] for each.
+    /// Sum of the packets' bytes, and of [`NEIGHBOR_PACKET_COST`] for each.
     cost: usize,
 }
 
@@ -121,9 +123,9 @@ pub(in crate::net) struct NextHops {
     /// Where the search for a place that is given up goes on.
     hand: usize,
     epoch: Epoch,
-    /// What all queues cost together.
+    /// Cost of all queues together.
     queued: usize,
-    /// What they may: this data part's share of [`NEIGHBOR_QUEUES_BYTES_MAX`].
+    /// Limit on `queued`: this data part's portion of [`NEIGHBOR_QUEUES_BYTES_MAX`].
     queued_max: usize,
     /// Most places.
     places_max: usize,
@@ -206,10 +208,10 @@ impl NextHops {
         index as u16
     }
 
-    /// Gives the place of a next hop that was not used for a while to another one. Each is passed
-    /// over once if it was used since the search came by last, so that a sender to many addresses
-    /// displaces none that others go on using. One search passes all places twice at most, and as
-    /// many searches as there are places all of them once.
+    /// Gives the place of a next hop that was not used for a while to another one (the clock
+    /// algorithm). A place in use is passed over once, so a sender to many addresses displaces no
+    /// neighbour in constant use. A search looks at each place twice at most; over all searches the
+    /// mean is constant.
     fn give_up_one(&mut self, key: HopKey) -> usize {
         while core::mem::take(&mut self.places[self.hand].used) {
             self.hand = (self.hand + 1) % self.places.len();
@@ -228,7 +230,7 @@ impl NextHops {
         index
     }
 
-    /// What was looked up before this may be wrong.
+    /// Invalidates earlier lookups of next hops.
     pub(in crate::net) fn begin_epoch(&mut self) -> Epoch {
         self.epoch = self.epoch.next();
         self.epoch
@@ -251,7 +253,7 @@ impl NextHops {
         self.is_since(id.epoch, place.since).then_some(place.key)
     }
 
-    /// What goes in front of a packet to a next hop; `None`: the packet has to wait.
+    /// The link header of a next hop; `None` when the packet has to wait.
     #[inline]
     pub(super) fn link(&mut self, now: Instant, id: HopId) -> Option<LinkHeader> {
         self.key(id)?;
@@ -349,8 +351,8 @@ impl NextHops {
         }
     }
 
-    /// Drops the oldest packet of the neighbour with the longest queue: a sender to hosts that do
-    /// not answer thereby loses packets of its own, not the few that others send.
+    /// Drops the oldest packet of the neighbour with the longest queue. A sender to hosts that do
+    /// not answer thereby loses its own packets, not the few of other senders.
     fn drop_from_longest(&mut self) {
         let longest = self.places.iter_mut().max_by_key(|place| place.queue.cost);
         let Some(Place { key, queue, .. }) = longest else { return };
@@ -370,7 +372,7 @@ impl NextHops {
         self.change(key, State::Ready { link, tell_at })
     }
 
-    /// Nobody knows any more where a neighbour is. Returns the packets that waited for it.
+    /// Forgets where a neighbour is. Returns the packets that waited for it.
     pub(super) fn on_lost(&mut self, key: HopKey) -> VecDeque<Waiting> {
         self.change(key, State::Unknown)
     }
@@ -382,7 +384,7 @@ impl NextHops {
         place.queue.take(&mut self.queued)
     }
 
-    /// Nobody knows any more where any neighbour is. Returns those for which packets waited.
+    /// Forgets where all neighbours are. Returns those for which packets waited.
     pub(super) fn on_all_lost(&mut self) -> Vec<HopKey> {
         let mut waited = Vec::new();
         for place in &mut self.places {
@@ -441,8 +443,8 @@ const _: () = assert!(NEIGHBORS_MOST < u16::MAX as usize);
 /// Places that are found without a hash: next hops of a router with many neighbours.
 const RECENT: usize = 256;
 
-/// The slot of a next hop among [`NextHops::recent`]. Others can be made to share one: each of them
-/// then costs a hash, as without slots.
+/// The slot of a next hop among [`NextHops::recent`]. An attacker can make next hops collide there:
+/// each then costs a hash, as without slots.
 #[inline]
 fn recent_slot((iface, addr): &HopKey) -> usize {
     let low = match addr {
@@ -530,7 +532,7 @@ mod tests {
             hops.confirm(at(time), id);
             assert_eq!(hops.take_notice().is_some(), told, "at {time} ms");
         }
-        // What is told of others is nothing to this one.
+        // News about another neighbour changes nothing for this one.
         hops.on_lost(nth(2));
         assert_eq!(hops.link(at(2000), id), Some(LINK));
     }
@@ -552,7 +554,7 @@ mod tests {
         hops.confirm(at(0), ids[0]);
         hops.take_notice();
         assert_eq!(hops.take_notice(), None, "the dead id confirms nobody");
-        // One that is used between two searches stays, however many come and go.
+        // A next hop that is used between two searches keeps its place, however many come and go.
         for n in 0..3 * NEXT_HOPS_MAX as u32 {
             assert_eq!(hops.link(at(0), ids[9]), Some(LINK));
             hops.at(nth(6000 + n));
@@ -588,7 +590,7 @@ mod tests {
             send(hops, id, waiting(&mut pool, len));
             gone(hops)
         };
-        // One program sends a little to each of many, and another as much as may be to some.
+        // A program sends little to each of many hosts, another one as much as it can to some.
         for n in 0..500 {
             assert!(enqueue(&mut hops, n, 60).is_empty());
         }
@@ -607,7 +609,7 @@ mod tests {
         for n in 0..500 {
             assert_eq!(hops.on_known(nth(n), LINK, at(30_000)).len(), 1);
         }
-        // What left by an answer, by failure or for a newcomer leaves room.
+        // An answer, a failure and a displacement each take packets out of the sum.
         for n in 500..600 {
             hops.on_lost(nth(n));
         }
@@ -637,8 +639,8 @@ mod tests {
         );
     }
 
-    /// Nobody takes what is told, as when control is on a thread that has no time: what cannot be
-    /// asked for does not wait.
+    /// Notices are not taken, as when the thread of control is busy: a packet whose neighbour
+    /// cannot be asked for does not wait.
     #[test]
     fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
         let (mut hops, mut pool) = (table(), Pool::default());
@@ -649,7 +651,7 @@ mod tests {
         }
         assert_eq!((hops.notices.len(), hops.take_untold()), (NEIGHBOR_NOTICES_MAX, 10));
         assert!(hops.waiting() <= NEXT_HOPS_MAX);
-        // It is asked for with the next packet.
+        // The next packet asks for it.
         hops.take_notice();
         let id = hops.at(nth(NEIGHBOR_NOTICES_MAX as u32 + 9));
         assert_eq!(hops.link(at(0), id), None);

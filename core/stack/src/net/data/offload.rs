@@ -1,4 +1,5 @@
-//! What a device could do and this one does not: checksums, and cutting big packets into segments.
+//! Offloads in software, for a device that lacks them: checksums, and cutting packets into
+//! segments.
 //!
 //! Packets here start with their IP header; the link header comes later.
 
@@ -37,8 +38,8 @@ pub fn verify_transport(local: &Local) -> bool {
     }
 }
 
-/// The running sum of the pseudo-header for `len` bytes of transport header and payload; 0 for ICMP
-/// of IPv4, which has none, and for addresses of different families, which no packet has.
+/// The running sum of the pseudo-header for `len` bytes of transport header and payload. ICMP of
+/// IPv4 has no pseudo-header, and addresses of different families make no packet: both give 0.
 pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> u64 {
     let protocol = IpProtocol(protocol);
     match (src, dst) {
@@ -59,7 +60,7 @@ pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protoc
     transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// What [`cut`] needs to know of a packet.
+/// Input of [`cut`] about a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub src: IpAddr,

@@ -1,4 +1,4 @@
-//! What control tells: packets to send or to drop, and news of neighbours.
+//! Orders of control, executed: packets to send or to drop, and news of neighbours.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;

@@ -17,7 +17,7 @@ use crate::net::iface::IfaceId;
 use crate::net::received::{Local, Looped, Received};
 use crate::net::told::Punt;
 
-/// What the link header says.
+/// Fields of the link header.
 #[derive(Debug, Clone, Copy)]
 struct Link {
     ethertype: EtherType,
@@ -27,7 +27,7 @@ struct Link {
     group: bool,
 }
 
-/// What the IP headers say.
+/// Fields of the IP headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IpPacket {
     pub src: IpAddr,
@@ -44,7 +44,7 @@ pub(super) struct IpPacket {
     pub fragment: Option<Piece>,
 }
 
-/// What the headers of a fragment say.
+/// Fields of a fragment's headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub offset: usize,
@@ -153,7 +153,7 @@ impl Data {
             (Verdict::Local { group }, Some(report)) => {
                 return self.refuse_for(now, iface, (ip, group), packet, report, pool);
             }
-            // Nobody is told of a problem in a packet that is not for this host.
+            // A packet for another host gets no ICMP error about its header.
             (Verdict::Drop(_), Some(_)) => {
                 return self.refuse(iface, packet, DropReason::IpMalformed, pool);
             }
@@ -276,7 +276,7 @@ impl Data {
         if vlan != 0 {
             return Err(DropReason::FrameUnknown);
         }
-        // What we sent ourselves comes back on some links; it must not look like a duplicate
+        // Some links return our own frames; an own solicitation must not look like a duplicate
         // address.
         let ours = header.dst == interface.mac || header.dst.is_multicast();
         if !ours || header.src == interface.mac {
@@ -404,7 +404,7 @@ fn is_ipv4(packet: &Packet) -> bool {
     packet.linear().first().is_some_and(|first| first >> 4 == 4)
 }
 
-/// What the sockets are given of a packet. What is behind it is padding of a short frame.
+/// The packet as sockets get it, without the padding of a short frame.
 fn local_of(
     iface: IfaceId,
     (ip, group): (IpPacket, bool),

@@ -24,7 +24,7 @@ pub enum Unreachable {
     Host,
     /// The host does not speak the protocol.
     Protocol,
-    /// Nobody listens on the port.
+    /// No socket has the port.
     Port,
     /// A filter forbids it.
     AdminProhibited,
@@ -40,7 +40,7 @@ pub(super) struct Offender {
     pub ip_offset: usize,
     /// Where it ends.
     pub end: usize,
-    /// It was sent to a group or broadcast address, of IP or of the link.
+    /// The packet was sent to a group or broadcast address, of IP or of the link.
     pub group: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the data part consists of. What it does with that is in the files that add to [`Data`].
+//! State of the data part. Other files of the folder add methods to [`Data`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::told::{Notice, Punt};
 use crate::net::trace::{DataCounters, Dropped, Traffic};
 
-/// What moves packets in and out, by the [`Snapshot`] that it was given last. See the
-/// [folder](super).
+/// The part of a [`Net`](crate::net::Net) that moves packets in and out, by its last [`Snapshot`].
+/// See the [folder](super).
 #[derive(Debug)]
 pub(in crate::net) struct Data {
     /// Packets to other hosts are sent on.
@@ -47,7 +47,7 @@ pub(in crate::net) struct Data {
     pub(super) idents: Idents,
     pub(super) error_limit: ErrorLimit,
     pub(super) random: Random,
-    /// What the device of each interface shall send.
+    /// Queues in front of the interfaces' devices.
     pub(in crate::net) outputs: Vec<Output>,
     /// Traffic of each interface.
     pub(in crate::net) traffic: Vec<Traffic>,
@@ -62,9 +62,9 @@ pub(in crate::net) struct Data {
 }
 
 impl Data {
-    /// The part of shard `n` of a host of which nothing is known yet. Of several each has keys of
-    /// its own: what one sends says nothing of the identifications of another. What this host may
-    /// do as a whole is divided among as many parts as there are `shards`.
+    /// The data part of shard `n`, for a host without any configuration yet. Several shards have
+    /// different keys: packets of one reveal nothing of the identifications of another. Limits of
+    /// the host as a whole are divided among the `shards`.
     pub(in crate::net) fn new(
         config: NetConfig,
         keys: &Keys,

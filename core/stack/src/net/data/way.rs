@@ -1,4 +1,4 @@
-//! Which way a packet goes: the interface, the next hop, and the address to send from.
+//! Choice of a packet's way: the interface, the next hop, and the source address.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -37,9 +37,9 @@ impl Data {
         !is_here && !self.is_any_address(iface)
     }
 
-    /// The interface that a packet to `local` came in on, as sockets see it. What this host sends
-    /// to an address of its own comes in on loopback, and counts as come in on the interface that
-    /// has the address, as on Linux (`rt_iif`, `inet6_iif`).
+    /// The interface that a packet to `local` came in on, as sockets see it. As on Linux (`rt_iif`,
+    /// `inet6_iif`), a looped packet counts for the interface that has its destination address, not
+    /// for loopback.
     pub(in crate::net) fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
         if iface != IfaceId::LOOPBACK || local.is_loopback() {
             return iface;
@@ -140,8 +140,8 @@ impl Data {
         }
     }
 
-    /// As on Linux, the source of a datagram to an IPv4 group or to 255.255.255.255 says where it
-    /// goes, which the destination does not: from 127.0.0.1 it stays on the host.
+    /// The interface that the source selects, for a datagram to an IPv4 group or to
+    /// 255.255.255.255. As on Linux, one from 127.0.0.1 stays on the host.
     fn interface_of_source(&self, src: IpAddr, dst: IpAddr) -> Option<IfaceId> {
         let anywhere = dst.is_ipv4() && dst.is_multicast() || is_limited_broadcast(dst);
         match anywhere {

@@ -84,7 +84,7 @@ impl World {
 }
 
 impl Reassembly {
-    /// What is charged is what is there, and no source has more than its share.
+    /// Checks that the bytes charged are those present, and that no source exceeds its share.
     fn check(&self) {
         let cost = |entry: &Entry| OVERHEAD + entry.datagram.cost();
         assert_eq!(self.bytes, self.datagrams.iter().map(cost).sum::<usize>());
@@ -184,7 +184,7 @@ fn contradictory_ends_and_impossible_sizes_are_refused() {
     assert_eq!(lost(world.add(3, 65528, &[1; 8], true)), DropReason::FragmentInvalid);
     assert_eq!(lost(world.add(4, 0, &[1; 9], true)), DropReason::FragmentInvalid);
     assert_eq!(lost(world.add(5, 0, &[], true)), DropReason::FragmentInvalid);
-    // What fits nowhere makes no place for itself.
+    // A fragment that fits nowhere leaves no entry.
     world.reassembly.assert_empty();
 }
 
@@ -425,7 +425,8 @@ proptest! {
             let n = left[random.below(left.len() as u64) as usize];
             let Cut { key, data, pieces } = &mut cuts[n];
             let Some((from, to)) = pieces.pop() else { continue };
-            // What comes again after the whole was there is of no interest.
+            // A fragment that arrives after its datagram was complete opens a new one, which is
+            // ignored.
             if done[n] {
                 continue;
             }
