@@ -87,8 +87,8 @@ impl<H: Host> Stack<H> {
         if route.broadcast {
             return Err(ConnectError::NetUnreachable);
         }
-        // Linux sends a SYN, which every host refuses: port 0 is reserved, so that nobody can
-        // listen there (RFC 6335 §6), and segments with it are malformed here.
+        // Port 0 is reserved, so no host can listen there (RFC 6335 §6). Linux sends a SYN all the
+        // same; here segments with port 0 are malformed, and the connect is refused at once.
         if remote.port() == 0 {
             return Err(ConnectError::Refused);
         }
@@ -234,8 +234,9 @@ impl<H: Host> Stack<H> {
         iface: Option<IfaceId>,
     ) -> Config {
         let route = self.net.route(now, Some(flow.local), flow.remote, iface);
-        // Not `route.mtu`, which follows reports about datagrams: these are easily forged, and each
-        // connection learns its path MTU from reports about its own segments (RFC 5927 §4).
+        // `route.mtu` follows reports about datagrams, which are easily forged. A connection learns
+        // its path MTU from reports about its own segments alone (RFC 5927 §4), and begins with the
+        // link's.
         let (mtu_send, mtu_recv) = match route {
             Ok(route) => {
                 let interface = self.net.interfaces().get(route.iface.index());
@@ -276,7 +277,7 @@ pub(crate) fn canonical(addr: SocketAddr, family: Family) -> Option<SocketAddr> 
 }
 
 /// The interface that the scope id of a link-local address names. Interfaces are numbered from 1
-/// there: 0 names none (RFC 3493 §3.3). Of other addresses it means nothing, as on Linux.
+/// there; 0 names none (RFC 3493 §3.3). As on Linux, other addresses' scope ids are ignored.
 pub fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
     match addr {
         SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {

@@ -34,8 +34,8 @@ drop_reasons! {
     /// A TCP segment for which there is no connection and no listener; answered by a reset unless
     /// it was one.
     TcpNoSocket = "tcp_no_socket",
-    /// A segment of a half-open connection or a TIME-WAIT that was answered with an ACK or a reset,
-    /// or one that came before the owner decided about its SYN.
+    /// A segment of a half-open connection or a TIME-WAIT that was answered with an ACK or a reset.
+    /// Also a segment that came before the owner decided about its SYN.
     TcpUnacceptable = "tcp_unacceptable",
     /// For a connection that is closed, or bytes after the program was gone.
     TcpAfterClose = "tcp_after_close",
@@ -45,7 +45,7 @@ drop_reasons! {
     TcpPaws = "tcp_paws",
     /// Timestamps were negotiated and the segment has none (RFC 7323 3.2).
     TcpTimestampMissing = "tcp_timestamp_missing",
-    /// It acknowledges what was never sent, or far too old data (RFC 5961 5).
+    /// An ACK of bytes that were never sent, or of far too old ones (RFC 5961 5).
     TcpBadAck = "tcp_bad_ack",
     /// A segment without ACK on a connection whose handshake has begun (RFC 9293 3.10.7.4).
     TcpNoAck = "tcp_no_ack",

@@ -116,8 +116,8 @@ impl<H: Host> Stack<H> {
         self.learnt_mtus.push_back(LearntMtu { id, mtu, until: now + PATH_MTU_TIME });
     }
 
-    /// Lets connections whose path MTU is old try again what their links take: from the next
-    /// segment on, so that nobody needs to wake up for it.
+    /// Lets connections whose path MTU is old try their link's MTU again. The next segment does so;
+    /// no timer is needed.
     pub(crate) fn forget_old_mtus(&mut self, now: Instant) {
         while self.learnt_mtus.front().is_some_and(|learnt| learnt.until <= now) {
             self.forget_oldest_mtu();

@@ -17,19 +17,20 @@ pub struct SocketId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PendingId(pub u64);
 
-/// What the owner of a stack supplies. Called back within [`crate::Stack::turn`] only.
+/// The owner of a stack: supplies buffers and takes events. Called back within
+/// [`crate::Stack::turn`] only.
 ///
-/// `user` is the number that the owner gave when the socket was made. It belongs to that socket
-/// until [`SocketEvent::Closed`], which is the last word about every socket and comes exactly once.
+/// `user` is the number that the owner gave when the socket was made. The number belongs to that
+/// socket until [`SocketEvent::Closed`], the last event of every socket, which comes exactly once.
 pub trait Host {
     /// Where received bytes go.
     type Recv: RecvBuffer;
     /// Where bytes to be sent come from.
     type Send: SendBuffer;
 
-    /// How many bytes the receive buffer of a new child will have room for: what a SYN-ACK of the
-    /// listener whose user is `listener` offers. What is offered and has no place later is lost,
-    /// and sent again.
+    /// Bytes that the receive buffer of a new child will have room for. SYN-ACKs of the listener
+    /// whose user is `listener` offer that. Bytes beyond a smaller buffer are dropped, and sent
+    /// again.
     fn recv_room(&self, listener: u32) -> u32;
 
     /// The same for a listener of another shard.
@@ -93,8 +94,8 @@ pub trait Host {
         let _ = listener;
     }
 
-    /// What the owner of another shard has said with [`crate::Stack::tell_owner`]. It comes in the
-    /// order in which it was said, and after what the stacks told each other before.
+    /// A message that the owner of another shard sent with [`crate::Stack::tell_owner`]. Messages
+    /// arrive in order, and after everything that its stack sent before.
     fn told(&mut self, from: ShardId, words: [u64; 3]) {
         let _ = (from, words);
     }
@@ -105,9 +106,9 @@ pub trait Host {
         let _ = (pending, local, remote);
     }
 
-    /// A SYN is given up that the owner has not decided about: its sender has not repeated it for
-    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was the one not repeated for
-    /// longest when there were too many. The id is dead, and what was begun for it is in vain.
+    /// A SYN that the owner has not decided about is given up. Its sender has not repeated it for
+    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or there were too many and it was
+    /// repeated longest ago. The id is dead; work that was begun for it is in vain.
     fn syn_forgotten(&mut self, pending: PendingId) {
         let _ = pending;
     }
@@ -147,8 +148,7 @@ pub trait Host {
         false
     }
 
-    /// What the network says about a datagram of a socket that has
-    /// [`crate::SocketOption::RecvErrors`].
+    /// An ICMP error about a datagram of a socket that has [`crate::SocketOption::RecvErrors`].
     fn datagram_error(&mut self, user: u32, error: DatagramError) {
         let _ = (user, error);
     }
@@ -157,8 +157,8 @@ pub trait Host {
     fn event(&mut self, user: u32, event: SocketEvent);
 }
 
-/// What the owner of a listener wants to be known wherever its connections are made. It means
-/// nothing to the stack.
+/// Data of a listener's owner that all shards have which make connections for it. The stack does
+/// not interpret it.
 pub type ListenerNote = [u32; 10];
 
 /// A listener as another shard knows it.
@@ -166,7 +166,7 @@ pub type ListenerNote = [u32; 10];
 pub struct Elsewhere {
     /// The number that its owner gave it.
     pub user: u32,
-    /// What its owner has to say of it.
+    /// Data of its owner.
     pub note: ListenerNote,
     /// For [`crate::Stack::offer_to`].
     pub name: ListenerName,
@@ -179,7 +179,7 @@ pub struct ListenerName {
     pub(crate) id: SocketId,
 }
 
-/// What the owner gives a child whose listener is in another shard.
+/// Number and buffers that the owner gives a child whose listener is in another shard.
 #[derive(Debug)]
 pub struct ChildElsewhere<R, S> {
     /// Its number.
@@ -190,11 +190,11 @@ pub struct ChildElsewhere<R, S> {
     pub recv: R,
     /// Where bytes to be sent come from.
     pub send: S,
-    /// It is not to be accepted before the owner says so with [`crate::Stack::offer_to`].
+    /// The child is not to be accepted before the owner calls [`crate::Stack::offer_to`].
     pub waits: bool,
 }
 
-/// What happened to a socket.
+/// An event of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketEvent {
@@ -231,7 +231,7 @@ pub enum SocketError {
     HostUnreachable,
     /// A router or the route table says the network cannot be reached.
     NetUnreachable,
-    /// Nobody takes datagrams, or connections, at the peer's port.
+    /// No socket has the peer's port.
     PortUnreachable,
     /// The peer does not speak the protocol.
     ProtocolUnreachable,
@@ -247,15 +247,15 @@ pub enum SocketError {
     BadHeader,
     /// A datagram was longer than this path MTU, in bytes of IP packet.
     MessageTooBig(u32),
-    /// Another connection has the port that the program chose, towards the same peer. Of a host
-    /// with several shards; one alone says so at once ([`crate::ConnectError::AddrInUse`]).
+    /// Another connection has the program's port towards the same peer. Only with several shards: a
+    /// single stack fails at once ([`crate::ConnectError::AddrInUse`]).
     AddrNotAvailable,
 }
 
 /// A report about a datagram that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatagramError {
-    /// What it comes to.
+    /// Error that a socket without reports would get.
     pub reason: SocketError,
     /// The ICMP message, which is of the IP version of `remote`. None: this host found it out
     /// itself.
@@ -266,14 +266,14 @@ pub struct DatagramError {
     pub payload: Vec<u8>,
 }
 
-/// What another host said about a datagram.
+/// The ICMP message about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     /// ICMP type.
     pub kind: u8,
     /// ICMP code.
     pub code: u8,
-    /// Who reports.
+    /// Sender of the message.
     pub from: IpAddr,
     /// The interface that it came in on.
     pub iface: IfaceId,
@@ -284,7 +284,7 @@ pub struct Message {
 pub struct DatagramMeta {
     /// Where it was sent to. For echo sockets the port is the identifier.
     pub local: SocketAddr,
-    /// Who sent it.
+    /// Sender of the datagram.
     pub remote: SocketAddr,
     /// Interface it came in on: of what this host sent to an address of its own, the one that has
     /// the address.
@@ -349,7 +349,7 @@ pub struct DatagramOut {
     pub segment_size: Option<u16>,
 }
 
-/// What a socket is.
+/// Type of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketKind {
     /// TCP.
@@ -406,7 +406,7 @@ impl BindOptions {
 /// How to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {
-    /// What is in the send buffer goes out in the background, then FIN.
+    /// Bytes in the send buffer go out in the background, then FIN.
     Default,
     /// RST (SO_LINGER with zero), behind what the windows have room for now: see
     /// [`Connection::abort`](towpath_tcp::Connection::abort).
@@ -445,7 +445,7 @@ impl Default for Budget {
     }
 }
 
-/// What a turn did.
+/// Result of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Packets received from ports.

@@ -178,8 +178,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// The program read from the receive buffer. Without this call a peer whose window is shut
-    /// learns only by its own probes that there is room again (RFC 9293 §3.8.6.1), which come
-    /// seldom.
+    /// learns of the room by its own, infrequent probes only (RFC 9293 §3.8.6.1).
     pub fn recv_taken(&mut self, now: Instant, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
@@ -210,11 +209,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The owner is done with a socket. Its id may not be used any more; [`SocketEvent::Closed`]
-    /// comes when it is gone and its buffers are dropped, which for a connection may take minutes.
+    /// The owner is done with a socket, and must not use its id any more. [`SocketEvent::Closed`]
+    /// follows when the socket and its buffers are gone, for a connection perhaps minutes later.
     ///
-    /// A listener takes its half-open connections with it; children that wait in its accept queue
-    /// are sockets of their own, and the owner closes each with [`Linger::Abort`].
+    /// A listener's half-open connections end with it. Children in its accept queue are sockets of
+    /// their own, and the owner closes each with [`Linger::Abort`].
     pub fn close(&mut self, now: Instant, id: SocketId, linger: Linger) {
         let Some(index) = self.index(id) else { return };
         let too_many = self.orphans >= self.config.orphans_max;
@@ -249,9 +248,8 @@ impl<H: Host> Stack<H> {
         self.mark_dirty(index);
     }
 
-    /// Resets every connection whose peer does not have all bytes and the end of the stream, also
-    /// those whose owner closed them: the stack is about to go. The resets leave with the next
-    /// turn.
+    /// Resets every connection whose peer lacks bytes or the end of the stream, closed ones
+    /// included: the stack is about to go. The resets leave with the next turn.
     pub fn reset_connections(&mut self) {
         let connections: Vec<u32> = self.sockets.iter().map(|(index, _)| index).collect();
         for index in connections {
@@ -277,14 +275,14 @@ impl<H: Host> Stack<H> {
         if !self.saved_syns.is_empty() {
             self.saved_syns.remove(&index);
         }
-        // It leaves all tables first: then other sockets may have its place.
+        // Leave all tables before the slot is freed, since another socket may get it then.
         self.stop_listening(index);
         let Some(socket) = self.sockets.remove(index) else { return };
         let Socket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
         self.orphans -= usize::from(orphan);
         self.events.push_back((user, SocketEvent::Closed));
         match kind {
-            // It is in no table any more.
+            // A datagram socket has left its tables before.
             Kind::Datagram(_) => return,
             Kind::Stream(mut stream) => {
                 self.wheel.cancel(&mut stream.timer);

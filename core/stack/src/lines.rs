@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-/// Many lines of sockets; a socket is in one of them at most. Whoever owns a line keeps its newest
-/// socket.
+/// Many lines (linked lists) of sockets; a socket is in at most one. The owner of a line keeps its
+/// newest socket.
 #[derive(Debug)]
 pub(crate) struct Lines<T>(BTreeMap<u32, Place<T>>);
 

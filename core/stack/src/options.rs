@@ -19,24 +19,24 @@ use crate::net::limits::PATH_MTU_MIN_V6;
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
 
-/// One option and its value.
+/// A socket option and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
     /// TCP_NODELAY: true lets short segments go while bytes are in flight, without Nagle's
     /// algorithm (RFC 9293 §3.7.4).
     NoDelay(bool),
-    /// TCP_CORK: short segments are held back until it is taken away, [`Config::cork`] at most. Of
-    /// connections only.
+    /// TCP_CORK: short segments are held back until the option is cleared, [`Config::cork`] at
+    /// most. Connections only.
     Cork(bool),
-    /// MSG_MORE on the last write: a short segment waits for what follows, as with `Cork`. Of
-    /// connections only.
+    /// MSG_MORE on the last write: a short segment waits for more bytes, as with `Cork`.
+    /// Connections only.
     MoreComing(bool),
     /// MSG_OOB on a connection: the byte in front of this place is urgent. The place is
     /// counted from the front of the send buffer.
     UrgentEnd(u32),
-    /// TCP_QUICKACK: true sends the ACK that is due now and the next ones without delay, and is no
-    /// lasting state (tcp(7)); false goes back to delaying. Of connections only.
+    /// TCP_QUICKACK: true sends the ACK that is due, and the next ones, without delay. By tcp(7)
+    /// the state does not last; false ends it at once. Connections only.
     QuickAck(bool),
     /// SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; `None`, the default, sends no
     /// probes (RFC 9293 §3.8.4).
@@ -125,9 +125,9 @@ impl<H: Host> Stack<H> {
     /// nothing changes.
     ///
     /// # Errors
-    /// [`OptionError::NotApplicable`] for options of the other kind of socket, for those of
-    /// connections where there is none, and as long as the handshake of [`Stack::accept_pending`]
-    /// goes on. `Invalid`, `NoInterface` and `NoSocket` as they say.
+    /// [`OptionError::NotApplicable`] for options of another kind of socket, and for those of
+    /// connections where there is none. The latter also during the handshake of
+    /// [`Stack::accept_pending`]. `Invalid`, `NoInterface` and `NoSocket` as they say.
     pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
         self.catch_up();
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
@@ -159,7 +159,7 @@ impl<H: Host> Stack<H> {
                 let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
                 let remote = stream.flow.remote;
                 let set = stream.packet.change(remote, |packet| set_stream(stage, packet, option));
-                // What was held back may go now, and timers may have moved.
+                // Held-back segments may go now, and timers may have moved.
                 self.mark_dirty(index);
                 set
             }
@@ -275,7 +275,7 @@ impl<H: Host> Stack<H> {
         if is_peer {
             self.peers.enter(self.keys.table, &mut self.sockets, index);
         }
-        // It may have waited for the device before.
+        // The socket may have waited for the former device.
         self.end_wait(index);
         let Some(socket) = self.sockets.get(index) else { return Ok(()) };
         let Some(bound) = &socket.bound else { return Ok(()) };
@@ -284,7 +284,7 @@ impl<H: Host> Stack<H> {
         let table = socket.kind.table();
         let binds = self.binds_mut(table);
         binds.change(port, index, |holder| holder.device = device);
-        // One that stays where it is keeps its place among those that are bound alike.
+        // A socket with unchanged keys keeps its place among those that are bound alike.
         if receives.is_some() && port != 0 && device != before {
             binds.receivers.remove(addr, port, index);
             binds.receivers.insert(addr, port, index, device, sharing);
@@ -298,11 +298,13 @@ impl<H: Host> Stack<H> {
     /// (IP_ADD_SOURCE_MEMBERSHIP): more sources are added by further calls.
     ///
     /// # Errors
-    /// [`OptionError::Membership`] or, of a source, `NotAvailable` when that was joined already;
-    /// `Invalid` when all sources are wanted already, or `group` is not a group address;
-    /// `NoInterface` also when no route leads there; `TooMany` beyond [`MEMBERSHIPS_MAX`],
-    /// [`SOURCES_MAX`] or what one interface takes ([`GROUPS_MAX`](crate::net::limits::GROUPS_MAX),
-    /// [`GROUP_SOURCES_MAX`](crate::net::limits::GROUP_SOURCES_MAX)).
+    /// * [`OptionError::Membership`]: the group was joined already. For a source it is
+    ///   `NotAvailable`.
+    /// * `Invalid`: all sources are wanted already, or `group` is not a group address.
+    /// * `NoInterface`: also when no route leads there.
+    /// * `TooMany`: beyond [`MEMBERSHIPS_MAX`], [`SOURCES_MAX`], or the limits of an interface
+    ///   ([`GROUPS_MAX`](crate::net::limits::GROUPS_MAX),
+    ///   [`GROUP_SOURCES_MAX`](crate::net::limits::GROUP_SOURCES_MAX)).
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -323,7 +325,7 @@ impl<H: Host> Stack<H> {
                 return Err(OptionError::TooMany);
             }
             (Some(Some(_)), Some(_)) => {}
-            // One may want all sources of a group, or some.
+            // As on Linux, a member of all sources cannot add a single source.
             (Some(None), Some(_)) => return Err(OptionError::Invalid),
             (Some(_), None) => return Err(OptionError::Membership),
             (None, _) => return self.become_member(now, index, (group, iface), source),

@@ -1,5 +1,5 @@
-//! What a visit of `tx` leaves behind: events for the owner, a timer, buffers of the right size,
-//! and at the end of a connection an entry in TIME-WAIT.
+//! Effects of a visit by `tx`: events for the owner, a timer, and buffers of the right size. A
+//! connection's end leaves an entry in TIME-WAIT.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
@@ -74,7 +74,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The connection is over. What must be remembered goes to TIME-WAIT; the socket stays until
+    /// Ends a connection. State that must be remembered goes to TIME-WAIT; the socket stays until
     /// its owner has closed it.
     fn end_connection(&mut self, now: Instant, index: u32, time_wait: Option<TimeWait>) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -166,9 +166,9 @@ pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: 
     }
 }
 
-/// Once a round trip, lets the receive buffer follow what the program reads, and the send buffer
-/// the congestion window: twice that, so that there is as much to send while a window's worth is in
-/// flight.
+/// Resizes the buffers, once a round trip. The receive buffer follows the rate at which the program
+/// reads. The send buffer is twice the congestion window: one window in flight, and as much to
+/// send.
 pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
     if now < stream.tune_at {
         return;

@@ -233,9 +233,9 @@ impl<H: Host> Stack<H> {
             let remote_port = remote.port();
             self.is_home(&Flow { local, remote: remote.ip(), local_port, remote_port })
         };
-        // Of several shards each takes ports that make it the owner of the flow. Where there are
-        // none, it claims the flow of a port that no connection is on; after that ports are shared
-        // with other connections.
+        // With several shards, ports that make this shard the flow's owner come first. Next come
+        // flows of other owners on ports without connections, which it claims. Last are ports
+        // shared with other connections.
         let ways: &[(bool, bool)] = match self.member {
             None => &[(false, true)],
             Some(_) => &[(true, true), (true, false), (false, true)],
@@ -262,9 +262,9 @@ impl<H: Host> Stack<H> {
         port
     }
 
-    /// As Linux's `tcp_tw_reuse`: after a second, timestamps and an initial sequence number beyond
-    /// the old window tell the new connection's segments from late ones (RFC 6191). Without
-    /// timestamps nothing tells the peer's late ones from its new ones.
+    /// Whether a TIME-WAIT may be replaced, as with Linux's `tcp_tw_reuse`. After a second,
+    /// timestamps and an initial sequence number beyond the old window tell new segments from late
+    /// ones (RFC 6191). Without timestamps the peer's late segments look like its new ones.
     pub(crate) fn is_reusable(&self, now: Instant, at: u32) -> bool {
         self.time_waits.get(at).is_some_and(|entry| {
             let left = entry.state.expires().since(now);

@@ -1,8 +1,8 @@
-//! Who takes what comes for a local address and port: listeners, and datagram sockets without a
-//! peer. One table a protocol.
+//! Sockets that take packets for a local address and port: listeners, and datagram sockets without
+//! a peer. Each protocol has a table.
 //!
-//! As many sockets as there are may share an address and port (SO_REUSEPORT, SO_REUSEADDR), on as
-//! many devices: what a packet costs, and a socket that comes or goes, does not depend on how many.
+//! Any number of sockets may share an address and port (SO_REUSEPORT, SO_REUSEADDR), on any number
+//! of devices. A packet, and a socket that comes or goes, costs the same whatever their number.
 
 use std::cell::Cell;
 use std::collections::btree_map::Entry;
@@ -50,9 +50,9 @@ struct Group {
     newest: Option<u32>,
     /// The newest shares what comes with these of `sharing`; else it takes all.
     shares: Option<u64>,
-    /// The members of what Linux calls reuseport groups, by the number of each group's first
-    /// member; a socket does not leave its group before it is closed. As a rule there is one group:
-    /// another begins when no member with SO_REUSEPORT is left for a new socket to join.
+    /// Members of Linux's reuseport groups, by the number of each group's first member. A socket
+    /// stays in its group until it is closed. Usually there is one group: another begins when a new
+    /// socket finds no member with SO_REUSEPORT to join.
     sharing: BTreeMap<u64, Vec<u32>>,
     /// Members that have SO_REUSEPORT now, by the order of binding.
     willing: BTreeSet<(u64, u32)>,
@@ -60,7 +60,7 @@ struct Group {
     with_processor: usize,
 }
 
-/// One that takes packets.
+/// A socket that takes packets.
 #[derive(Debug)]
 struct Member {
     /// How many members there were before.
@@ -77,10 +77,10 @@ impl Group {
         self.addr == addr && self.port == port && self.device == device
     }
 
-    /// Who takes a packet. As on Linux it is the last one bound, which SO_REUSEADDR allowed to take
-    /// the place of the others; if it has SO_REUSEPORT, `pick`, of which each value is as likely as
-    /// others, chooses among those that share: from the pick on the first whose processor is
-    /// `here`, if there is one.
+    /// The member that takes a packet. As on Linux that is the last one bound, which SO_REUSEADDR
+    /// allowed to replace the others. If it has SO_REUSEPORT, the uniformly random `pick` chooses
+    /// among the sharing members. From the pick on, the first one whose processor is `here` is
+    /// preferred.
     #[inline]
     fn choose(&self, pick: u32, members: &Lines<Member>, here: Option<u32>) -> Option<u32> {
         let Some(shares) = self.shares else { return self.newest };
@@ -284,9 +284,9 @@ impl Receivers {
         groups.flat_map(|group| self.members.iter(group.newest)).map(|(socket, _)| socket)
     }
 
-    /// Those bound to the address before those bound to its family before those bound to
-    /// everything; among equals those bound to the device. With UDP the device counts for more than
-    /// the family, as on Linux (`compute_score`); with TCP for as much.
+    /// Groups to try, in order: those bound to the address, to its family, to everything; among
+    /// equals those bound to the device first. With UDP the device counts for more than the family,
+    /// as on Linux (`compute_score`); with TCP for as much.
     #[inline]
     fn candidates(&self, addr: IpAddr, port: u16, iface: IfaceId) -> Candidates<'_> {
         let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
@@ -458,8 +458,8 @@ mod tests {
         assert_eq!(receivers.find(v4, 53, ETH, 1), Some(2));
     }
 
-    /// Of those that got SO_REUSEPORT when they were bound the last one comes along alone; tried on
-    /// Linux 6.18.
+    /// Among members that set SO_REUSEPORT after their bind, only the last one shares with
+    /// newcomers; tried on Linux 6.18.
     #[test]
     fn who_came_to_share_late_and_who_leaves() {
         let v4 = IpAddr::from([10, 0, 0, 1]);

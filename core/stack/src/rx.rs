@@ -1,6 +1,6 @@
-//! The way in: from a packet to the socket it is for. This page is the map; what a handshake means
-//! is in `passive`, which sockets take a datagram in `delivery`, whom an ICMP error concerns in
-//! `errors`. Every connection that a segment touched is visited by `tx` in the same turn.
+//! The receive path: from a packet to its socket. `passive` processes handshakes, `delivery`
+//! chooses sockets for datagrams, `errors` finds the socket of an ICMP error. In the same turn `tx`
+//! visits every connection that got a segment.
 //!
 //! ```text
 //!  packet ─► net ─┬─► tcp ─┬─► connection ─► buffers, events      ┐ one probe of the
@@ -184,8 +184,7 @@ impl<H: Host> Stack<H> {
         });
         if !written {
             // The connection will acknowledge bytes that the buffer did not take, so it cannot go
-            // on. It does not come to that while buffers take what their capacity says
-            // (`RecvBuffer`).
+            // on. A `RecvBuffer` that takes as much as its capacity says never gets here.
             if let Some(connection) = &mut stream.connection {
                 connection.abort();
             }

@@ -1,5 +1,5 @@
-//! The stack: its tables, and what is found in them. What it does with them is in the files that
-//! add to [`Stack`], of which this one uses none; `turn` calls them in order.
+//! The stack: its tables, and lookups in them. Other files add methods to [`Stack`], and this one
+//! uses none of those; `turn` calls them in order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use crate::socket::{Kind, Socket, Stream};
 use crate::time_wait::TimeWaits;
 use crate::timer::Wheel;
 
-/// What the owner of a [`Stack`] decides.
+/// Configuration of a [`Stack`].
 #[derive(Debug, Clone)]
 pub struct StackConfig {
     /// Settings of new connections. The segment sizes in it give way to what the route of each
@@ -106,7 +106,7 @@ pub struct Stack<H: Host> {
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
     /// For each interface, connections that wait for its device.
     pub(crate) output_lines: Vec<VecDeque<SocketId>>,
-    /// Of which generation the routes were when they were looked at last.
+    /// Generation of the routes at the last look.
     pub(crate) output_generation: u64,
     /// Path MTUs that connections learnt, oldest first.
     pub(crate) learnt_mtus: VecDeque<LearntMtu>,
@@ -120,16 +120,16 @@ pub struct Stack<H: Host> {
     pub(crate) filter_steps: usize,
     /// The batch that ports fill, kept for its memory.
     pub(crate) rx: Batch,
-    /// What it has as one shard of several.
+    /// State as one shard of several.
     pub(crate) member: Option<Box<Member>>,
 }
 
-/// Whose timer it is.
+/// Owner of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimerOwner {
     /// A connection's; the index of its socket.
     Socket(u32),
-    /// Of an entry of the SYN cache.
+    /// An entry's of the SYN cache.
     HalfOpen(u32),
 }
 
@@ -149,8 +149,8 @@ impl<H: Host> Stack<H> {
         Self::assemble(config, net, keys, binds, now)
     }
 
-    /// Several stacks that are one host, each for a thread of its own: its shards, as many as
-    /// `count`. One alone is what [`Stack::new`] makes.
+    /// Several stacks that are one host, each for a thread of its own: `count` shards. With a count
+    /// of 1 the result is that of [`Stack::new`].
     ///
     /// # The caller's duty
     /// * Give the first of them the host's interfaces, addresses and routes, which all have from
@@ -163,8 +163,8 @@ impl<H: Host> Stack<H> {
     /// * Supply [`Host::accept_for`] and [`Host::enqueue`]: the connections of a listener are in
     ///   all shards, and its accept queue is in one.
     ///
-    /// The SYN cache, TIME-WAITs, undecided SYNs and orphans that the `config` allows are divided
-    /// among them, and so are the ICMP errors that the host may send; `sockets_max` is each one's.
+    /// Limits of `config` on the SYN cache, TIME-WAITs, undecided SYNs and orphans are divided
+    /// among the shards, and so is that on ICMP errors. `sockets_max` is each one's.
     ///
     /// # Panics
     /// When `count` is no power of two, or more than [`limits::SHARDS_MAX`].
@@ -239,12 +239,12 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// What happened in the socket layer.
+    /// Counters of the socket layer.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What the owner decided in [`Stack::new`]; it cannot be changed.
+    /// The configuration given to [`Stack::new`]; it cannot be changed.
     pub fn config(&self) -> &StackConfig {
         &self.config
     }
@@ -266,8 +266,8 @@ impl<H: Host> Stack<H> {
         self.sockets.find(id.0)
     }
 
-    /// What a TCP 4-tuple belongs to: a connection, a half-open one, one in TIME-WAIT, or an
-    /// undecided SYN.
+    /// The entry of a TCP 4-tuple: a connection, a half-open one, one in TIME-WAIT, or an undecided
+    /// SYN.
     #[inline]
     pub(crate) fn find_flow(&self, hash: u64, flow: &Flow) -> Option<FlowRef> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))

@@ -4,13 +4,13 @@
 //! ```text
 //!   level 0: 64 slots of 2¹⁶ ns (66 µs)      level 1: 64 slots of 4.2 ms      level 2: of 268 ms …
 //! ```
-//! A timer lies in the lowest level that can tell its slot from the present one, and moves down as
-//! its time comes nearer (at most five times). It fires never early and at most one slot of level 0
-//! late. Timers beyond the present block of 2⁵² ns wait in one of two lists until the next block
+//! A timer lies in the lowest level that can tell its slot from the present one. As its time comes
+//! nearer it moves down, at most five times. Timers never fire early, and at most one slot of level
+//! 0 late. Timers beyond the present block of 2⁵² ns wait in one of two lists until the next block
 //! begins.
 //!
-//! A list moves timer by timer, as many as its caller has time for: a million of one minute cost no
-//! turn more than others do.
+//! A list moves timer by timer, as many as its caller has time for. A million timers of one minute
+//! thereby make no turn longer than others.
 
 use towpath_tcp::Instant;
 
@@ -115,9 +115,9 @@ impl<O: Copy> Wheel<O> {
         self.timers.len()
     }
 
-    /// Makes `id` fire at `deadline`, or never. One that is armed for an earlier time stays: it
-    /// fires early, its owner finds nothing due and arms it anew. So an acknowledgment that puts
-    /// off a retransmission touches no list.
+    /// Makes `id` fire at `deadline`, or never. A timer that is armed for an earlier time stays: it
+    /// fires early, and its owner, with nothing due, arms it anew. An acknowledgment that puts off
+    /// a retransmission thereby touches no list.
     pub fn set(&mut self, id: &mut TimerId, deadline: Option<Instant>, owner: O) {
         let Some(deadline) = deadline else { return self.cancel(id) };
         match self.timers.get_mut(id.0) {
@@ -302,8 +302,8 @@ impl Lists {
     }
 }
 
-/// Where timers beyond the present block wait for `block` to begin. Those that are for a later one
-/// still go to the other list then.
+/// The list of timers beyond the present block that wait for `block` to begin. Timers for a later
+/// block then move to the other list.
 fn later_list(block: u64) -> u16 {
     LATER + (block & 1) as u16
 }
@@ -424,8 +424,8 @@ mod tests {
         assert!(wakes <= 6000, "{wakes} wakes");
     }
 
-    /// Where a level or a block comes to its end: timers on both sides of it, armed from both
-    /// sides, by a clock that stops on the last tick.
+    /// The end of a level or block: timers on both sides, armed from both sides, by a clock that
+    /// stops on the last tick.
     #[test]
     fn the_last_tick_of_a_level_and_of_a_block_is_like_any_other() {
         for bits in (SLOT_BITS..=BLOCK_BITS).step_by(SLOT_BITS as usize) {

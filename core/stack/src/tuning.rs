@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Dynamic right-sizing (Feng et al. 2002, as Linux's `tcp_rcv_space_adjust`): a sender in slow
-/// start doubles each round trip, so a window of twice what was read in the last one never holds
-/// it back.
+/// Dynamic right-sizing (Feng et al. 2002, as Linux's `tcp_rcv_space_adjust`). A sender in slow
+/// start doubles each round trip. A window of twice the bytes read in the last one therefore never
+/// holds it back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecvTuning {
     /// Bytes that the program had read when the period began, wrapping.

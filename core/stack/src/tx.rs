@@ -1,5 +1,4 @@
-//! The way out: dirty connections are visited in turn. This page is the map; what a visit leaves
-//! behind is in `outcome`.
+//! The send path: dirty connections are visited in turn. `outcome` has the effects of a visit.
 //!
 //! ```text
 //!  dirty list ─► visit: tell the owner ─► plan ─► emit ─► frame ─► net ─► output of an interface
@@ -15,7 +14,7 @@
 //!       └─► held by its share ─► the device takes half of it ─► dirty list
 //! ```
 //! A frame has its headers in a pool packet; payload longer than 256 bytes stays in the send buffer
-//! and is pointed to. One packet carries up to 64 KB and the size to cut it to.
+//! and is pointed to. A packet carries up to 64 KB and the size to cut it to.
 
 use std::collections::VecDeque;
 
@@ -48,11 +47,11 @@ enum Visited {
 /// How a visit stands to the connections that wait for the same device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// It sends if nobody waits.
+    /// Sends unless others wait for the device.
     Behind,
     /// Its turn has come.
     Called,
-    /// It waits for nobody.
+    /// Sends before those that wait.
     Ahead,
 }
 
@@ -61,13 +60,13 @@ enum Place {
 enum Held {
     /// The device does not keep up, or others were there before.
     ByOthers(IfaceId),
-    /// It has its share of the queue.
+    /// Its share of the queue is used up.
     ByShare,
 }
 
 impl<H: Host> Stack<H> {
-    /// Visits dirty connections while the budget lasts, each once at most before all others. Those
-    /// that waited for a device come first.
+    /// Visits dirty connections while the budget lasts, each once at most before all others.
+    /// Connections that waited for a device come first.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -92,9 +91,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Lets a connection send at once, before all others and however full the device is, because
-    /// its owner has reset it and is about to reuse its ports. Packets that the device's queue has
-    /// no room for at all are lost.
+    /// Lets a connection send at once, before all others and however full the device is. Its owner
+    /// has reset it and is about to reuse its ports. Packets beyond all room in the device's queue
+    /// are lost.
     pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
         let mut budget = Budget::default().tx_packets;
         for _ in 0..budget / TX_PACKETS_A_VISIT {
@@ -107,8 +106,8 @@ impl<H: Host> Stack<H> {
         self.send_ready(id);
     }
 
-    /// Lets the connections that wait for a device go on when its queue has run low, in their order
-    /// and each for one visit at a time, until the queue is full again.
+    /// Lets connections that wait for a device go on when its queue has run low. Each gets one
+    /// visit at a time, in their order, until the queue is full again.
     fn serve_lines(&mut self, now: Instant, host: &mut H, pool: &mut Pool, budget: &mut usize) {
         for iface in (0..self.output_lines.len()).map(|iface| IfaceId(iface as u16)) {
             if !self.is_low(iface) {
@@ -128,10 +127,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whether what a connection sent now would add to a queue that its device does not keep up
-    /// with: it would be late, or lost and taken for congestion of the path. What others have in it
-    /// is counted apart, since those who do not wait would otherwise be all who have something in
-    /// it.
+    /// Whether the device does not keep up with the connections' packets in its queue. More of them
+    /// would be late, or lost and taken for congestion of the path. Other senders' packets are
+    /// counted apart, because those senders never wait and could fill the queue.
     fn is_busy(&self, iface: IfaceId) -> bool {
         let load = self.net.output_connections(iface);
         load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
@@ -212,10 +210,10 @@ impl<H: Host> Stack<H> {
         line.push_back(id);
     }
 
-    /// Whether a datagram socket has in the queue of a device what one may have there. What it sent
-    /// now would be late, and lost in the end: its owner keeps what it has, as Linux does where a
-    /// socket's SO_SNDBUF is full of what its device has not taken. [`SocketEvent::Writable`]
-    /// follows when half of it has left. Counter `udp_waits_for_share`.
+    /// Whether a datagram socket has its share in the queue of a device. More datagrams would be
+    /// late, and finally lost. Its owner keeps them meanwhile, as Linux does where the device's
+    /// backlog fills SO_SNDBUF. [`SocketEvent::Writable`] follows when half of the share has left.
+    /// Counter `udp_waits_for_share`.
     pub fn datagram_waits(&mut self, id: SocketId) -> bool {
         let Some(index) = self.index(id) else { return false };
         if !datagrams(index).is_some_and(|sender| self.net.has_share(sender, TX_SHARE_BYTES)) {
@@ -386,7 +384,7 @@ impl<H: Host> Stack<H> {
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
         let (class, ttl) = (stream.packet.class, stream.packet.ttl);
         let ip = ip_for(&route, class, ttl);
-        // What carries no bytes does not wait for a share, and need not be counted for one.
+        // Packets without payload need no share: they never wait for one.
         packet.meta.sender = connection(index).filter(|_| outgoing.len > 0);
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
@@ -413,8 +411,8 @@ impl<H: Host> Stack<H> {
         );
     }
 
-    /// Sends a segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT, with
-    /// the TTL, class and device of a socket with these settings.
+    /// Sends a segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT. TTL,
+    /// class and device are those of a socket with these settings.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn reply_as(
         &mut self,
@@ -454,9 +452,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Whether a segment has to wait for its device. Those without bytes keep the peer going, and a
-/// reset is the last word of a connection that is over: it may not last as long as the device is
-/// slow.
+/// Whether a segment has to wait for its device. Segments without payload keep the peer going. A
+/// reset ends a connection that may be gone before a slow device has room.
 fn waits(transmit: &Transmit) -> bool {
     !matches!(
         transmit.kind(),
@@ -467,8 +464,8 @@ fn waits(transmit: &Transmit) -> bool {
     )
 }
 
-/// Bytes on the wire that a connection may have in the queue of its device: what it sends in
-/// [`TX_SHARE_TIME`] at the rate of a congestion window a round trip.
+/// Bytes on the wire that a connection may have in the queue of its device. The ratio to its
+/// congestion window is that of [`TX_SHARE_TIME`] to the round trip.
 fn share_max<H: Host>(stream: &Stream<H>) -> u32 {
     let Some(connection) = &stream.connection else { return TX_SHARE_BYTES };
     let rtt = connection.srtt().map_or(0, |rtt| rtt.as_nanos() as u64);
@@ -479,8 +476,8 @@ fn share_max<H: Host>(stream: &Stream<H>) -> u32 {
     }
 }
 
-/// Puts the payload of a segment into its packet: a short one is copied behind the header, a long
-/// one stays in the send buffer and is pointed to. False when not all of it is there.
+/// Puts the payload of a segment into its packet. A short one is copied behind the header; a long
+/// one stays in the send buffer and is pointed to. False when bytes are missing.
 fn put_payload(packet: &mut Packet, send: &mut impl SendBuffer, outgoing: &Outgoing) -> bool {
     if outgoing.len == 0 {
         return true;

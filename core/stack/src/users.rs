@@ -1,5 +1,4 @@
-//! Connections, and what is left of them, on ports that no socket holds, or not any more. One table
-//! a shard.
+//! Connections, or their remains, on ports that no socket holds (any more). Each shard has a table.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,7 +13,7 @@ use crate::port_set::PortSet;
 /// address.
 type User = (IpAddr, Sharing);
 
-/// Who is on a port. As a rule these are connections from one address, which need no list.
+/// Users of a port. Usually these are connections from one address, which need no list.
 #[derive(Debug)]
 enum Port {
     /// So many connections, all alike.

@@ -8,8 +8,8 @@
 //!  SYN            ◄─ Claimed ─ then it is an exception, which all shards know of
 //!  Error          ◄─ InUse ──── a connection has it
 //! ```
-//! A flow that is an exception already is claimed from the shard that has it. It gives up one in
-//! TIME-WAIT like the owner.
+//! A flow that is an exception already is claimed from the shard that has it. Like an owner, that
+//! shard gives up a TIME-WAIT.
 
 use towpath_tcp::{Instant, SeqNum};
 

@@ -1,4 +1,4 @@
-//! What a stack has as one shard of several.
+//! State of a stack as one shard of several.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::host::{Elsewhere, ListenerNote};
 use crate::net::hash::Keyed;
 use crate::socket::AmongShards;
 
-/// One shard's part in a host.
+/// A shard's part in a host.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub id: ShardId,
@@ -36,7 +36,7 @@ pub(crate) struct Member {
     pub seen: u64,
     /// News of the first shard heard so far.
     pub heard: u64,
-    /// What was taken out of the rings, kept for its memory.
+    /// Entries taken out of the rings; the allocation is kept.
     pub batch: VecDeque<Mail>,
 }
 

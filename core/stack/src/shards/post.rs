@@ -1,7 +1,7 @@
-//! What shards hand each other, and the rings that it goes through: one a pair and direction.
+//! Mail between shards, and the rings that carry it: one for each pair and direction.
 //!
-//! Packets are lost when a ring is full, as on any queue of the way, and counted. Messages are not:
-//! those for which there is no place wait here. News of neighbours go another way (`bulletin`).
+//! A full ring loses packets, as any queue on a path does, and counts them. Messages are never
+//! lost: those without a place wait here. News of neighbours go another way (`bulletin`).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use crate::host::SocketId;
 use crate::limits::{MAIL_A_TURN, MAIL_MAX};
 use crate::net::{IfaceId, Looped, Received, ToControl};
 
-/// One entry of a ring.
+/// An entry of a ring.
 #[derive(Debug)]
 pub(crate) enum Mail {
     /// As the device of an interface gave it.
     Packet { iface: IfaceId, packet: Packet, hops: u8 },
-    /// Of this host to itself.
+    /// A packet of this host to itself.
     Looped { looped: Looped, hops: u8 },
-    /// What another shard has put together from fragments.
+    /// A datagram that another shard reassembled.
     Received(Box<Received>),
     /// About a connection.
     Message(Message),
@@ -33,7 +33,7 @@ pub(crate) enum Mail {
     Empty(Packet),
 }
 
-/// What one shard tells another.
+/// A message between shards.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// To the shard of a listener: a connection for it is established.
@@ -55,7 +55,7 @@ pub(crate) enum Message {
     Claimed { flow: Flow, socket: SocketId, iss_min: Option<SeqNum> },
     /// The answer when another connection has the flow.
     InUse { socket: SocketId },
-    /// From owner to owner. It means nothing to the stack.
+    /// From owner to owner; the stack does not interpret it.
     Owner { from: ShardId, words: [u64; 3] },
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Child {
     pub tag: u32,
 }
 
-/// One that is established.
+/// An offer of an established child.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     pub listener: SocketId,
@@ -79,7 +79,7 @@ pub(crate) struct Offer {
     pub remote: SocketAddr,
     /// When it was made.
     pub at: Instant,
-    /// It was answered `Full` before.
+    /// The offer was answered `Full` before.
     pub again: bool,
     /// So were others, which wait behind it.
     pub more: bool,
@@ -130,7 +130,7 @@ impl Pair {
         (pair(there, from_there), pair(back, from_here))
     }
 
-    /// Hands over a packet. It comes back when the ring is full, or when messages wait for a place.
+    /// Hands over a packet. Returns it when the ring is full, or when messages wait for a place.
     pub fn hand_over(&mut self, mail: Mail, pool: &mut Pool) -> Option<Mail> {
         if !self.has_room(pool) {
             return Some(mail);
@@ -147,8 +147,7 @@ impl Pair {
         None
     }
 
-    /// Tells the other shard something. It leaves with the next [`Pair::flush`] that has a place
-    /// for it.
+    /// Sends the other shard a message, with the next [`Pair::flush`] that has a place for it.
     pub fn tell(&mut self, message: Message) {
         self.waiting.push_back(Mail::Message(message));
     }

@@ -226,8 +226,8 @@ fn what_is_said_about_a_connection_is_nothing_to_others() {
     assert_eq!(seen_of_b(&mut w).iter().map(Vec::len).max(), Some(1428));
 }
 
-/// What Linux makes of each error (`icmp_err_convert` and `icmpv6_err_convert`): type, code, the
-/// reason, and whether a datagram socket with a peer hears of it unasked.
+/// Linux's meaning of each error (`icmp_err_convert` and `icmpv6_err_convert`): type, code, the
+/// reason, and whether a connected datagram socket gets it unasked.
 const MEANINGS_V4: [(u8, u8, SocketError, bool); 18] = {
     use SocketError::*;
     [
@@ -422,7 +422,7 @@ fn datagrams_are_cut_or_refused_as_the_program_says() {
     }
 }
 
-/// What IP_MTU tells is what holds now.
+/// IP_MTU is the present path MTU, not that of the last datagram.
 #[test]
 fn the_path_mtu_of_a_datagram_socket_is_not_yesterdays() {
     let mut w = World::new(WorldConfig::default());
@@ -484,7 +484,7 @@ fn asks_for_errors(w: &mut World, addr: &str, options: BindOptions) -> (SocketId
     (id, user)
 }
 
-/// Who is told of errors, in order.
+/// Users that were told of errors, in order.
 fn told(w: &mut World) -> Vec<u32> {
     w.b.host.reports.drain(..).map(|(user, _)| user).collect()
 }
@@ -541,8 +541,8 @@ fn errors_pass_by_sockets_of_other_devices() {
     }
 }
 
-/// To an own address: as Linux 6.18 has it, for which an ICMP message comes in on loopback and an
-/// ICMPv6 message on the interface that has the address. Each row was tried there.
+/// For an own address, as on Linux 6.18: an ICMP message comes in on loopback, an ICMPv6 message on
+/// the interface with the address. Each row was tried there.
 #[test]
 fn errors_about_what_a_host_sends_itself_come_in_where_they_do_on_linux() {
     let (here, loopback) = (Some(IfaceId(1)), Some(IfaceId::LOOPBACK));

@@ -1,5 +1,4 @@
-//! What a host with several interfaces hears of what it sends to groups and broadcast addresses
-//! itself.
+//! Own copies of datagrams to groups and broadcast addresses, on a host with several interfaces.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -76,9 +75,8 @@ fn only_members_on_the_interface_hear_what_goes_out_of_it() {
     }
 }
 
-/// With a member on each interface: IP_MULTICAST_ALL lets each hear what is for the other, and
-/// without it IPv4 alone asks on which interface the socket joined. Each row was tried on Linux
-/// 6.18.
+/// A member on each interface. With IP_MULTICAST_ALL each takes the other's datagrams. Without it,
+/// IPv4 alone asks on which interface the socket joined. Each row was tried on Linux 6.18.
 #[test]
 fn which_members_of_other_interfaces_hear_the_copy_is_as_on_linux() {
     for (group, all, crosses) in

@@ -107,7 +107,7 @@ fn a_syn_ack_leaves_by_the_listeners_device() {
         let seen = w.take_seen();
         assert_eq!(seen.iter().filter(|packet| is_syn_ack(packet)).count(), usize::from(bound));
         assert_eq!(w.b.stack.net.output(other).len(), usize::from(!bound));
-        // It says what the link carries that it leaves by.
+        // The MSS is that of the link that the SYN-ACK leaves by.
         if bound {
             assert_eq!(header(&seen[0]).options.mss, Some(1460));
         }
@@ -170,8 +170,8 @@ fn a_syn_ack_offers_no_more_than_there_will_be() {
     }
 }
 
-/// A program is asked to tell of its reads when the peer waits for them: bulk over a link without
-/// delay never waits for a window probe.
+/// A program is asked to report its reads when the peer waits for them. Bulk data over a link
+/// without delay therefore never waits for a window probe.
 #[test]
 fn a_slow_reader_over_loopback_does_not_stall() {
     let mut w = World::new(WorldConfig::default());

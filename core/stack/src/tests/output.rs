@@ -42,7 +42,7 @@ fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
     w.a.write(&limited, b"lost");
     w.run(100);
     w.set_loss(0);
-    // What the device of a takes from now on stays in its queue, which is full enough already.
+    // From now on the device of a takes nothing; its queue is full enough already.
     let port = w.a.ports.remove(0);
     fill(&mut w, TX_OUTPUT_PACKETS);
     w.a.ports.push(Box::new(Stuck(port)));
@@ -139,8 +139,8 @@ fn send(w: &mut World, id: SocketId, bytes: &[u8]) -> Result<(), SendError> {
     w.a.stack.send_datagram(w.a.now, id, &out, &payload, &mut w.a.pool)
 }
 
-/// Datagrams without end, from more sockets than their shares would keep from filling the queue:
-/// what the device takes is shared between them and those who wait for it.
+/// Datagrams without end, from so many sockets that their shares fill the queue. The device's rate
+/// is divided between them and waiting connections.
 #[test]
 fn datagrams_without_end_leave_connections_their_part() {
     for len in [1400, 30] {
@@ -182,7 +182,8 @@ fn datagrams_without_end_leave_connections_their_part() {
     }
 }
 
-/// One that asks has no more in the queue than a share, and hears when it may go on.
+/// A socket whose owner asks never exceeds its share in the queue, and gets an event when it may go
+/// on.
 #[test]
 fn a_socket_whose_owner_asks_has_its_share() {
     let (mut w, ends, bytes) = slow(1);
@@ -356,8 +357,8 @@ fn second(w: &mut World) -> IfaceId {
     w.a.stack.net.add_interface(w.a.now, far)
 }
 
-/// Who has its share in the queue of a device that takes nothing goes by another route at once, as
-/// those that stand in line do.
+/// A connection that has its share in a stuck device's queue moves to another route at once, as
+/// those that wait in line do.
 #[test]
 fn who_waits_for_its_share_follows_its_route() {
     let (mut w, ends, bytes) = slow(1);
@@ -409,9 +410,8 @@ fn who_is_bound_to_another_device_waits_for_that_one() {
     }
 }
 
-/// Thousands of connections over a slow device, some of which are aborted while they wait, and
-/// routes that change all the time: all others get their bytes through, in order, and nothing is
-/// left of any.
+/// Thousands of connections over a slow device, some aborted while they wait, with routes that
+/// change all the time. All others get their bytes through, in order, and no state is left behind.
 #[test]
 fn attack_crowd() {
     let mut w = World::new(WorldConfig { rate: Some(30), ..WorldConfig::default() });

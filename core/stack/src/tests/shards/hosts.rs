@@ -406,7 +406,7 @@ impl Hosts {
         stack.send_datagram(*now, sock.id, &out, &payload, pool)
     }
 
-    /// What a datagram socket has got since the last look: from where, and what.
+    /// Datagrams that a socket received since the last call, with their senders.
     pub fn datagrams(&mut self, sock: Sock) -> Vec<(SocketAddr, Vec<u8>)> {
         let host: &mut Programs = &mut self.node(sock).host;
         let (mine, others) = host.datagrams.drain(..).partition(|(user, ..)| *user == sock.user);

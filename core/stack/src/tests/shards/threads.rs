@@ -18,12 +18,12 @@ use crate::{
 
 const SHARDS: usize = 4;
 const ROOM: u32 = 16 * 1024;
-/// What each thread does.
+/// Work of each thread.
 const CONNECTIONS: u64 = 300;
 const BYTES: usize = 3000;
 const DATAGRAMS: u64 = 2000;
 
-/// What has come of it, in all threads.
+/// Results of all threads.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Connections that a server has read to their end.

@@ -127,7 +127,7 @@ impl Shard<'_> {
         self.stack.send_datagram(now, socket, &out, &payload, &mut self.pool).expect("sent");
     }
 
-    /// What changes while packets are on their way, none of which it concerns.
+    /// Changes configuration while packets are on their way; none of them concerns these.
     fn change(&mut self, socket: SocketId, round: u64) {
         let (now, group) = (self.now(), [239, 1, 1, round as u8 % 4].into());
         self.stack.join_group(now, socket, group, Some(ETH), None).expect("joined");

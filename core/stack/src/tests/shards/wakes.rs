@@ -1,5 +1,5 @@
-//! What wakes a shard: each of them sleeps until its time, and what another one does meanwhile must
-//! not wait for that.
+//! Wake-ups of shards: each sleeps until its next deadline, and work from another one must not wait
+//! for that.
 
 use towpath_wire::ndp::{Message, Preference, RouterAdvert};
 use towpath_wire::{Prefix, addr};
@@ -8,7 +8,7 @@ use super::frames::{STRANGER, discovery, gratuitous, questions};
 use super::hosts::{Hosts, mac};
 use crate::{Budget, Family, IfaceId, ShardId, SocketKind, StackConfig};
 
-/// One turn of a shard of host 0; for whom it has something, a bit each.
+/// Turns a shard of host 0. Returns the shards that got mail, a bit each.
 fn turn(w: &mut Hosts, shard: usize) -> u16 {
     let node = &mut w.sides[0][shard];
     let (now, budget) = (node.now, Budget::default());
