@@ -17,9 +17,9 @@
 //!
 //! # Words
 //!
-//! A *user* is the owner's number for a socket. A *port* is a device or its like in this crate's
-//! `Port`, and a TCP or UDP port elsewhere. A *child* is a connection that a listener accepts. A
-//! *shard* is one of several stacks that are one host.
+//! A *user* is the owner's number for a socket. A [`Port`](towpath_pool::Port) moves the packets of
+//! an interface; all other ports are those of TCP and UDP. A *child* is a connection that a
+//! listener accepts. A *shard* is one of several stacks that are one host.
 //!
 //! # Reading order
 //!
