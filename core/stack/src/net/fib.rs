@@ -135,7 +135,8 @@ impl Fib {
     //# probably reachable, routers SHOULD be selected in a round-robin
     //# fashion
     ///
-    /// Round-robin: that which failed longest ago. When it fails again it is the last.
+    /// Chooses by round-robin: without an answering router, the one that failed longest ago. When
+    /// it fails again it is the last.
     fn choose(&self, ways: &[Way], iface: Option<IfaceId>) -> Option<Choice> {
         let mut failed: Option<(Instant, Way)> = None;
         for way in ways.iter().filter(|way| iface.is_none_or(|i| i == way.iface)).copied() {
@@ -202,7 +203,7 @@ impl Fib {
             answer.max_by_key(weight)
         };
         let best = near.and_then(|near| best_by(Some(near))).or_else(|| best_by(None));
-        // Without one that answers it is that which failed longest ago.
+        // Without an answering router, the one that failed longest ago.
         let Some(way) = best else { return Some(first) };
         let avoids = first.avoids || equal().any(|way| self.has_failed(&way));
         Some(Choice { way, avoids })

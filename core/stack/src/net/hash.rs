@@ -133,7 +133,7 @@ impl Random {
         result
     }
 
-    /// A number below `n`; the bias of the multiplication is far below what jitter needs.
+    /// A number below `n`; the bias of the multiplication is negligible for jitter.
     pub(super) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }

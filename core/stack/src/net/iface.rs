@@ -78,7 +78,8 @@ impl Address {
         self.state != AddressState::Tentative
     }
 
-    /// Whether it is known to be nobody else's: duplicate address detection is over (RFC 4862 §2).
+    /// Whether the address is known to be unique: duplicate address detection is over (RFC 4862
+    /// §2).
     pub fn is_assigned(&self) -> bool {
         matches!(self.state, AddressState::Preferred | AddressState::Deprecated)
     }
@@ -93,7 +94,7 @@ pub enum AddressState {
     Optimistic,
     /// In use.
     Preferred,
-    /// Still works for what uses it, not to be used anew.
+    /// Valid for present users, not to be used anew.
     Deprecated,
 }
 

@@ -149,7 +149,7 @@ impl Net {
     /// When [`Net::on_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
         let control = match &self.seat {
-            // The owner may have given the data part something to hear.
+            // The owner may have given the data part news.
             Seat::Alone(control) if control.has_orders() => Instant::ZERO,
             Seat::Alone(control) => control.next_timeout(),
             Seat::First(shared) => shared.due(),
@@ -161,7 +161,7 @@ impl Net {
 
     /// Does everything that is due at `now`.
     pub fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
-        // A confirmation that was told before ends a probe that is due.
+        // A confirmation that is already queued ends a probe that is due.
         self.exchange(now, pool);
         match &mut self.seat {
             Seat::Alone(control) => control.on_timeout(now, pool),
@@ -212,7 +212,7 @@ impl Net {
         &self.data.traffic
     }
 
-    /// Counts what the device of an interface gave.
+    /// Counts packets received from the device of an interface.
     pub(crate) fn note_received(&mut self, iface: IfaceId, received: Load) {
         if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
             traffic.rx_packets += received.packets as u64;
@@ -220,7 +220,7 @@ impl Net {
         }
     }
 
-    /// Counts what the device of an interface took.
+    /// Counts packets that the device of an interface took.
     pub(crate) fn note_sent(&mut self, iface: IfaceId, sent: Load) {
         if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
             traffic.tx_packets += sent.packets as u64;
@@ -271,9 +271,9 @@ impl Net {
         outputs.any(|it| it.load().bytes >= share as usize && it.share(sender) >= share)
     }
 
-    /// Copies packets in the queues of devices that keep memory for which nobody else has a use
-    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that has become too much; a turn's
-    /// work at most.
+    /// Copies queued packets that alone keep their FIFO's memory
+    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that memory has become too much;
+    /// copies a turn's work at most.
     pub fn copy_forsaken(&mut self, pool: &mut Pool) {
         let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
         self.data.counters.output_copied += copied.sum::<u64>();
@@ -289,8 +289,8 @@ impl Net {
         self.data.outputs.iter_mut().find_map(Output::pop_drained)
     }
 
-    /// Packets on their way out: those that a device did not take yet, and those whose neighbour is
-    /// asked.
+    /// Packets on their way out: those that a device did not take yet, and those that wait for a
+    /// neighbour.
     pub fn waiting(&self) -> usize {
         let outputs = self.data.outputs.iter().map(Output::len);
         outputs.sum::<usize>() + self.data.next_hops.waiting()

@@ -1,5 +1,4 @@
-//! Every limit and interval of the IP layer in one place: where it comes from, and what changes
-//! with it.
+//! Every limit and interval of the IP layer, with its origin, and the effect of changing it.
 
 use core::time::Duration;
 
@@ -28,7 +27,7 @@ pub const LOOPBACK_LEN_MAX: usize = 4096;
 
 /// The loopback interface takes packets of any length that IP can state, in bytes.
 pub const LOOPBACK_MTU: u32 = 65535;
-/// The same as programs are told: Linux's, which is more than IP can state.
+/// The same as programs see it: Linux's value, which is more than IP can state.
 pub const LOOPBACK_MTU_TOLD: u32 = 65536;
 
 /// Neighbours that packets of ours go to, all interfaces together: Linux's `gc_thresh3`. Beyond it
@@ -46,8 +45,8 @@ pub const NEIGHBORS_ASKED_MAX: usize = 512;
 /// that was not used lately goes, and costs a look-up when it is used again; counter
 /// `next_hops_displaced`.
 pub const NEXT_HOPS_MAX: usize = NEIGHBORS_MAX;
-/// Between uses of a neighbour that are told to its state machine, which learns by them which were
-/// used least recently.
+/// Interval of reports of a neighbour's use to its state machine, which needs them to find the
+/// least recently used ones.
 pub const NEIGHBOR_USE_INTERVAL: Duration = Duration::from_secs(1);
 /// Notices that a shard has for the first one: neighbours in use, confirmed or avoided, and path
 /// MTUs. A neighbour is reported once until there is an answer, or a second is over. More than two
@@ -69,9 +68,8 @@ const _: () =
 /// Memory that a waiting packet costs beside its bytes: its buffer is longer, and has a place in
 /// the queue.
 pub const NEIGHBOR_PACKET_COST: usize = 512;
-/// Neighbours that asked for us, or advertised a route, and that nothing was sent to since. Beyond
-/// it the one heard of longest ago goes, and costs a question when a packet goes there after all;
-/// the same counter.
+/// Neighbours that asked for us, or advertised a route, without traffic from us since. Beyond, the
+/// one heard of longest ago goes; a later packet to it costs a request. The same counter.
 pub const NEIGHBORS_HEARD_MAX: usize = 256;
 /// Neighbours that the operator gives, of all interfaces: as many as [`NEIGHBORS_MAX`].
 /// Permanent entries make no room, so that the operator is refused further ones.
@@ -136,12 +134,12 @@ pub const REASSEMBLY_V6_TIME: Duration = Duration::from_secs(60);
 pub const REASSEMBLY_V4_TIME: Duration = Duration::from_secs(30);
 
 /// Destinations of datagrams with a path MTU smaller than their link's; the least recently learnt
-/// goes. Also connections with one, of which the first to have learnt it then tries again what its
-/// link takes (counter `path_mtus_full`).
+/// goes. Also connections with one: the first to have learnt it then tries its link's MTU again
+/// (counter `path_mtus_full`).
 pub const PATH_MTUS_MAX: usize = 1024;
-/// Path MTUs of datagrams that shards tell each other a second: all together, at least one each.
-/// Enough for many paths through one tunnel. Further ones are told when a router reports them
-/// again; counter `path_mtus_untold`.
+/// Path MTUs of datagrams that shards pass on to each other a second: all together, at least one
+/// each. Enough for many paths through one tunnel. Further ones are passed on when a router reports
+/// them again; counter `path_mtus_untold`.
 pub const PATH_MTUS_TOLD_PER_SECOND: u32 = 256;
 /// How long a path MTU is believed (RFC 1191 §6.3, RFC 8201 §4 recommend 10 minutes).
 pub const PATH_MTU_TIME: Duration = Duration::from_secs(600);
@@ -156,7 +154,7 @@ pub const PATH_MTU_MIN_V6: u32 = 1280;
 /// limit and the following ones, but may always send one error at once.
 pub const ICMP_ERRORS_PER_SECOND: u64 = 1000;
 /// ICMP errors sent at once. The value in force varies at random by [`ICMP_BURST_JITTER`], so that
-/// nobody can learn from the limit how many errors others caused (CVE-2020-25705).
+/// the limit does not reveal how many errors other hosts caused (CVE-2020-25705).
 pub const ICMP_BURST: u64 = 50;
 /// Most that is taken off [`ICMP_BURST`].
 pub const ICMP_BURST_JITTER: u64 = 25;
@@ -167,13 +165,13 @@ pub const ICMP_HOST_ERRORS_PER_SECOND: u64 = 100;
 /// The same at once: more than Linux's 6, for programs try several addresses of a service at a
 /// time.
 pub const ICMP_HOST_BURST: u64 = 10;
-/// Hosts told apart by these limits, by a secret hash: 8 KiB.
+/// Hosts that these limits distinguish, by a secret hash: 8 KiB.
 pub const ICMP_HOSTS: usize = 1024;
 
-/// Dropped packets kept for the trace; when nobody fetches them the newest are lost.
+/// Dropped packets kept for the trace; beyond, the newest are lost.
 pub const DROPPED_MAX: usize = 256;
-/// Packets that rules want to be told of, kept until the owner fetches them; more are left out
-/// (counter `rules_unlogged`).
+/// Packets that rules want logged, kept until the owner fetches them; more are left out (counter
+/// `rules_unlogged`).
 pub const LOGGED_MAX: usize = 256;
 /// Errors about packets of our own kept until the socket layer fetches them.
 pub const ERRORS_MAX: usize = 256;
@@ -183,7 +181,7 @@ pub const ERRORS_MAX: usize = 256;
 /// `addresses_refused`.
 pub const ADDRESSES_MAX: usize = 16;
 /// Addresses of an interface beyond which the operator is refused more: a program that adds them in
-/// a loop is to hear of it. The configuration may give more.
+/// a loop gets an error. The configuration may give more.
 pub const ADDRESSES_OWN_MAX: usize = 1024;
 /// Routers learnt on one interface. RFC 4861 §6.3.4 wants two at least; a link with more than eight
 /// is rare. Another one displaces one; counter `routers_displaced`.

@@ -37,8 +37,8 @@ impl Net {
         &self.data.here().links
     }
 
-    /// Says what a device does by itself, when that was not known in time. Panics when there is no
-    /// such interface.
+    /// Sets a device's offloads, where they were not known in time. Panics when there is no such
+    /// interface.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.decide(|control| control.set_offloads(iface, offloads));
     }
@@ -83,7 +83,7 @@ impl Net {
         self.data.snapshot.rules.as_ref()
     }
 
-    /// The oldest packet not yet taken that a rule wants to be told of.
+    /// Takes the oldest packet that a rule wants logged.
     pub fn take_logged(&mut self) -> Option<Logged> {
         self.data.logged.pop_front()
     }
@@ -114,10 +114,10 @@ impl Net {
         own.into_iter().flatten().chain(copied.into_iter().flatten())
     }
 
-    /// Takes packets to `group` from `iface`. With `source` the routers of the link are asked for
-    /// what comes from there only; which packets a member takes is its own concern. Joins count.
-    /// False when it is no group or there is no room for another. Any shard may be asked, and all
-    /// of them take packets to it then, from their next batch on.
+    /// Takes packets to `group` from `iface`. With `source`, the routers of the link are asked for
+    /// packets from there only; each member filters for itself. Joins count. False when it is no
+    /// group or there is no room for another. Any shard may call this; all shards take packets to
+    /// the group from their next batch on.
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -154,7 +154,7 @@ impl Net {
             Seat::First(shared) => shared.with(change),
             Seat::Other(shared) => {
                 let (result, sooner) = shared.with_from_other(change);
-                // The shard that sends reports sleeps by what it knew.
+                // The shard that sends reports may sleep until a later deadline.
                 self.hurries_first |= sooner;
                 result
             }

@@ -10,7 +10,7 @@ use super::told::{HopKey, News, Notice, Parts, Punt, ToControl};
 use crate::drop::DropReason;
 
 impl Net {
-    /// Takes note of what has changed in the host. A stack that is alone always knows.
+    /// Adopts the newest snapshot. A single stack always has it.
     #[inline]
     pub fn catch_up(&mut self) {
         let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
@@ -48,7 +48,7 @@ impl Net {
         }
     }
 
-    /// Whether other shards have to hear something.
+    /// Whether there are messages for other shards.
     #[inline]
     pub(crate) fn has_for_others(&self) -> bool {
         match self.seat {
@@ -58,7 +58,7 @@ impl Net {
         }
     }
 
-    /// The next thing that the first shard has to hear; it has none for itself.
+    /// Takes the next message for the first shard; none in the first shard itself.
     pub(crate) fn take_for_control(&mut self, pool: &mut Pool) -> Option<ToControl> {
         if !matches!(self.seat, Seat::Other(_)) {
             return None;
@@ -83,7 +83,7 @@ impl Net {
         self.data.drop(iface, packet, DropReason::ShardFull, pool);
     }
 
-    /// The first shard hears what the shard `from` has for it.
+    /// The first shard takes a message of the shard `from`.
     pub(crate) fn on_told(&mut self, now: Instant, from: u8, told: ToControl, pool: &mut Pool) {
         let by = Parts::one(from);
         match (told, &self.seat) {
@@ -103,9 +103,9 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// Tells all shards of a path MTU that a socket of this one believed. An attacker that knows a
+    /// Passes a path MTU that a socket of this shard believed on to all. An attacker that knows a
     /// socket's port can forge reports about ever new ways, and each costs every shard work. The
-    /// rate is therefore limited; further ones are told when they are reported again.
+    /// rate is therefore limited; further ones are passed on when they are reported again.
     pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
         if matches!(self.seat, Seat::Alone(_)) {
             return;
@@ -123,12 +123,12 @@ impl Net {
         }
     }
 
-    /// The next news of the first shard, and for whom.
+    /// Takes the next news of the first shard, and its receivers.
     pub(crate) fn take_news(&mut self) -> Option<(Parts, News)> {
         self.news.pop_front()
     }
 
-    /// A shard hears what the first one says.
+    /// Takes news of the first shard.
     pub(crate) fn on_news(&mut self, now: Instant, news: News, pool: &mut Pool) {
         self.data.on_news(now, news, pool);
         self.data.clear_up(pool);

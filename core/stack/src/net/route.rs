@@ -1,4 +1,4 @@
-//! Ways and routes, as they are told and asked for.
+//! Routes, as the owner lists them and as sockets keep them.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -36,7 +36,7 @@ pub struct Route {
     pub broadcast: bool,
     /// There is a better router, which does not answer: sending this way asks it now and then.
     pub avoids: bool,
-    /// The place of `next_hop`, for who keeps the route ([`super::Net::route_to_keep`]).
+    /// The place of `next_hop`, for a caller that keeps the route ([`super::Net::route_to_keep`]).
     pub hop: Option<HopId>,
 }
 
@@ -89,9 +89,9 @@ pub enum RouteKind {
     Unicast,
     /// Packets are dropped in silence.
     Blackhole,
-    /// Packets are dropped, and their sender is told that the host is unreachable.
+    /// Packets are dropped; their sender gets the ICMP error that the host is unreachable.
     Unreachable,
-    /// Packets are dropped, and their sender is told that communication is prohibited.
+    /// Packets are dropped; their sender gets the ICMP error that communication is prohibited.
     Prohibit,
 }
 
@@ -115,9 +115,8 @@ impl RouteEntry {
     }
 }
 
-/// A moment in the life of a table of next hops, which counts what can make somebody's way to a
-/// destination a wrong one. A way would have to lie unused through 2³² of these to be taken for a
-/// newer one.
+/// Version of a table of next hops, which counts changes that can invalidate a kept route. A route
+/// would have to lie unused through 2³² of these to be mistaken for a newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Epoch(u32);
 

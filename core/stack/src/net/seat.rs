@@ -86,8 +86,7 @@ impl Shared {
         }
     }
 
-    /// Does something with control, and lets all shards see what came of it before the next one
-    /// can.
+    /// Works on control. All shards can see the result before the next caller gets control.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Control) -> R) -> R {
         self.with_control(work).0
     }
@@ -97,7 +96,7 @@ impl Shared {
     pub(super) fn with_from_other<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
         let (result, sooner) = self.with_control(work);
         if sooner {
-            // Release: who sees the number sees when it is due.
+            // Release: a thread that sees the number sees the deadline.
             self.hurries.fetch_add(1, Ordering::Release);
         }
         (result, sooner)
@@ -120,7 +119,7 @@ impl Shared {
             *last = Arc::clone(snapshot);
             self.seen_by_all.routes.store(snapshot.generation, Ordering::Relaxed);
             self.seen_by_all.links.store(snapshot.host.links.len(), Ordering::Relaxed);
-            // Release: who sees the number finds the snapshot.
+            // Release: a thread that sees the number finds the snapshot.
             self.seen_by_all.snapshots.fetch_add(1, Ordering::Release);
         }
     }
@@ -143,9 +142,9 @@ impl Shared {
         self.hurries.load(Ordering::Acquire)
     }
 
-    /// The last snapshot for who knows of `links` interfaces, after a look at
-    /// [`Shared::snapshots`]. None while somebody has the lock; but a new interface, of which there
-    /// is one now and then, is waited for: packets come from it.
+    /// The last snapshot for a shard that knows `links` interfaces, after a look at
+    /// [`Shared::snapshots`]. None while another thread has the lock. A new interface is rare, and
+    /// waited for: packets come from it.
     pub(super) fn snapshot_if_free(&self, links: usize) -> Option<Arc<Snapshot>> {
         if self.seen_by_all.links.load(Ordering::Relaxed) != links {
             return Some(self.snapshot());
@@ -169,7 +168,7 @@ impl Shared {
     }
 }
 
-/// A thread that panicked with the lock ends its host; until then the others find what there is.
+/// A thread that panics with the lock ends its host; until then the others use the last state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

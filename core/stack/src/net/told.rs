@@ -19,7 +19,7 @@ pub(crate) type HopKey = (IfaceId, IpAddr);
 pub(crate) struct Parts(u16);
 
 impl Parts {
-    /// The one that runs control, which is told everything.
+    /// The part that runs control, which gets all news.
     pub(crate) const FIRST: Self = Self(1);
     /// None.
     pub(crate) const NONE: Self = Self(0);
@@ -118,9 +118,9 @@ pub(super) enum Order {
     Frame { iface: IfaceId, packet: Packet },
     /// Send an IP packet of at most `mtu` bytes to a group or a neighbour.
     Packet { to: HopKey, packet: Packet, mtu: u32 },
-    /// Throw a packet away: what came in was of no use.
+    /// Drop a punted packet that was of no use.
     Drop { iface: IfaceId, packet: Packet, reason: DropReason },
-    /// Hear of a neighbour. `to`: those that send to it.
+    /// News of a neighbour for the parts `to`, its users.
     News { to: Parts, news: News },
 }
 

@@ -87,9 +87,9 @@ pub struct DataCounters {
     pub next_hops_displaced: u64,
     /// Notices of neighbours' use and path MTUs for which the first shard had no room.
     pub neighbor_notices_full: u64,
-    /// Path MTUs of which other shards were not told at once, because there were too many.
+    /// Path MTUs that were not passed on to other shards at once, because there were too many.
     pub path_mtus_untold: u64,
-    /// Packets that a rule wanted to be told of, and of which nobody was.
+    /// Packets that a rule wanted logged, without room in the log.
     pub rules_unlogged: u64,
     /// Packets dropped, by reason.
     pub drops: Drops,

@@ -26,7 +26,8 @@ impl Net {
         self.data.route(now, src, dst, iface)
     }
 
-    /// The same as [`route`](Self::route), for who keeps it: with the place of its next hop.
+    /// The same as [`route`](Self::route), for a caller that keeps the route: with the place of its
+    /// next hop.
     pub fn route_to_keep(
         &mut self,
         now: Instant,
@@ -79,7 +80,7 @@ impl Net {
         self.data.next_hops.key(hop).map(|(_, addr)| addr)
     }
 
-    /// When it is, for who keeps routes.
+    /// The present epoch, for a caller that keeps routes.
     pub(crate) fn epoch(&self) -> Epoch {
         self.data.next_hops.epoch()
     }
@@ -95,7 +96,7 @@ impl Net {
         self.data.next_hops.is_since(epoch, since)
     }
 
-    /// The transport heard from beyond a next hop: it need not be probed (RFC 4861 §7.3.1).
+    /// The transport made progress beyond a next hop: no probe is needed (RFC 4861 §7.3.1).
     #[inline]
     pub(crate) fn confirm_reachable(&mut self, now: Instant, hop: HopId) {
         self.data.next_hops.confirm(now, hop);
@@ -158,7 +159,7 @@ impl Net {
         sent
     }
 
-    /// Tells the sender of `to` that it could not be delivered, unless the rules forbid it.
+    /// Reports to the sender of `to` that it could not be delivered, unless the rules forbid it.
     pub fn unreachable(&mut self, now: Instant, to: &Local, why: Unreachable, pool: &mut Pool) {
         self.data.unreachable(now, to, why, pool);
         self.exchange(now, pool);

@@ -42,7 +42,7 @@ impl Addresses {
         self.places.get(&addr).map(|at| &mut self.list[*at])
     }
 
-    /// All, to change what is known of them; they stay what they are.
+    /// All addresses, to change their state; the addresses themselves must stay.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Address> {
         self.shared = None;
         self.list.iter_mut()

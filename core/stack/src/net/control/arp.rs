@@ -30,7 +30,7 @@ impl Control {
         if !addr::is_valid_source_v4(message.sender_ip) || !message.sender_mac.is_unicast() {
             return Err(malformed);
         }
-        // Our own packets come back on some links; somebody else's claim to our address is not
+        // Our own packets come back on some links; another host's claim to our address is not
         // believed.
         if self.snapshot.host.locals.on(iface, sender).owner.is_some() {
             let ours = self.ifaces.iter().any(|interface| interface.mac == message.sender_mac);
@@ -110,7 +110,7 @@ impl Control {
         true
     }
 
-    /// Tells everybody where `addr` is, so that entries of a former owner are replaced.
+    /// Announces where `addr` is, so that neighbours replace entries of a former owner.
     pub(super) fn announce_arp(&mut self, iface: IfaceId, addr: Ipv4Addr, pool: &mut Pool) {
         let announcement = arp::Packet {
             op: Op::Request,

@@ -10,11 +10,11 @@ use crate::net::limits::REACHABLE_TIME;
 #[derive(Debug)]
 pub(super) struct Discovery {
     pub slaac: bool,
-    /// A default router advertised itself: nobody needs to be asked for one.
+    /// A default router advertised itself, so no solicitation is needed.
     pub found_router: bool,
     /// Base of the time that a confirmation of a neighbour lasts.
     pub reachable: Duration,
-    /// Hop limit of packets for which nobody asked for another.
+    /// Hop limit of packets whose socket sets none.
     pub hop_limit: u8,
     /// Routes and prefixes that routers advertised.
     pub learnt: Learnt,

@@ -17,7 +17,7 @@ pub(super) struct Groups {
     older: [Instant; 3],
 }
 
-/// A group that somebody here joined. Joins count.
+/// A group that this host joined. Joins count.
 #[derive(Debug)]
 struct Group {
     addr: IpAddr,

@@ -74,7 +74,7 @@ impl Control {
                     self.probe_router(now, key, pool);
                 }
             }
-            // The first data part hears of those.
+            // The first data part handles those.
             Notice::TooBig { .. } => {}
         }
         self.publish();

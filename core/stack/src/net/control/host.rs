@@ -62,8 +62,8 @@ impl Control {
         id
     }
 
-    /// Says what a device does by itself, when that was not known in time. Panics when there is no
-    /// such interface.
+    /// Sets a device's offloads, where they were not known in time. Panics when there is no such
+    /// interface.
     pub(in crate::net) fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;
         self.changed.links = true;
@@ -237,7 +237,7 @@ impl Control {
         self.snapshot = Arc::new(Snapshot { generation, host, fib, rules });
     }
 
-    /// The host as it is, which shares with the last snapshot what did not change.
+    /// The host as it is; unchanged parts are shared with the last snapshot.
     fn host_with(&mut self, changed: Changed) -> Host {
         let mut locals = self.snapshot.host.locals.clone();
         if changed.addresses {

@@ -38,7 +38,7 @@ struct Lasting {
     expires: Option<Instant>,
 }
 
-/// A destination: what is on the link, or behind a router.
+/// A destination: a prefix on the link, or behind a router.
 pub(super) type Destination = (Prefix, Option<Ipv6Addr>);
 
 /// Outcome of learning an advertised router, route or prefix.
@@ -53,8 +53,8 @@ pub(super) enum Learning {
 }
 
 impl Learnt {
-    /// Keeps what was advertised at `now`. `failed` says which routers do not answer: they make
-    /// room first.
+    /// Keeps an advertisement of the time `now`. `failed` says which routers do not answer: they
+    /// make room first.
     pub(super) fn learn(
         &mut self,
         now: Instant,
@@ -84,12 +84,12 @@ impl Learnt {
         self.retain(|of, lasting| (lasting.prefix, of) != (prefix, router));
     }
 
-    /// Forgets all that `router` advertised of itself, and says what it was.
+    /// Forgets all that `router` advertised of itself, and returns it.
     pub(super) fn forget_router(&mut self, router: Ipv6Addr) -> Vec<Destination> {
         self.take(|of, _| of == Some(router))
     }
 
-    /// Forgets what has come to its end, and says what it was.
+    /// Forgets expired entries, and returns them.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Destination> {
         self.take(|_, lasting| lasting.expires.is_some_and(|end| end <= now))
     }

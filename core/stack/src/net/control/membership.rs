@@ -26,9 +26,9 @@ struct Record {
 }
 
 impl Control {
-    /// Takes packets to `group` from `iface`. With `source` the routers of the link are asked for
-    /// what comes from there only; which packets a member takes is its own concern. Joins count.
-    /// False when it is no group or there is no room for another.
+    /// Takes packets to `group` from `iface`. With `source`, the routers of the link are asked for
+    /// packets from there only; each member filters for itself. Joins count. False when it is no
+    /// group or there is no room for another.
     pub(in crate::net) fn join_group(
         &mut self,
         now: Instant,
@@ -279,7 +279,7 @@ impl Control {
         }
     }
 
-    /// Tells the routers about all groups of a family, in the newest version.
+    /// Reports all groups of a family, in the newest version.
     pub(super) fn answer_all(&mut self, iface: IfaceId, ipv6: bool, pool: &mut Pool) {
         let groups = &self.ifaces[iface.index()].groups;
         let records: Vec<_> =
@@ -287,7 +287,7 @@ impl Control {
         self.report(iface, &records, pool);
     }
 
-    /// Tells the routers about one group.
+    /// Reports one group.
     pub(super) fn answer_group(
         &mut self,
         now: Instant,
@@ -500,7 +500,7 @@ fn v6_of(ip: IpAddr) -> Option<Ipv6Addr> {
 }
 
 /// Whether an ICMPv6 packet has the Router Alert of MLD, whose value is 0 (RFC 2711 §2.1). Routers
-/// of other links cannot be told by it, but what has none was not made for the purpose.
+/// of other links could forge it, but a packet without it was not made for MLD.
 fn has_router_alert(local: &Local) -> bool {
     let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
     let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) else { return false };

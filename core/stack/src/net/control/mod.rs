@@ -1,5 +1,5 @@
-//! Control: what this host is, and who is on its links. There is one, whatever the number of
-//! shards: two would answer one ARP request, and hold two opinions of one neighbour.
+//! Control: the host's configuration, and the neighbours on its links. A host has one, whatever the
+//! number of shards: two would both answer an ARP request, and could disagree about a neighbour.
 //!
 //! ```text
 //!   Punt: ARP, discovery, groups ─►┐                    ┌─► Snapshot: interfaces, addresses,

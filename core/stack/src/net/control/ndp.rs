@@ -1,5 +1,5 @@
 //! Neighbour discovery for IPv6, the host's half (RFC 4861): questions and answers about
-//! neighbours. Routers and the addresses made from what they say are in `slaac`.
+//! neighbours. `slaac` handles routers, and makes addresses from their advertisements.
 
 use core::net::{IpAddr, Ipv6Addr};
 

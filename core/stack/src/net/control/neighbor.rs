@@ -144,7 +144,7 @@ enum State {
 }
 
 impl Neighbors {
-    /// With room for `neighbors_max` that are known, and for those that are asked.
+    /// Tables with room for `neighbors_max` known neighbours, and for those being asked.
     pub(super) fn new(keys: Keyed, neighbors_max: usize) -> Self {
         Self {
             used: Lru::new(neighbors_max + NEIGHBORS_ASKED_MAX, keys),
@@ -192,8 +192,8 @@ impl Neighbors {
         !self.news.is_empty()
     }
 
-    /// A packet of `by` goes to `key`; whether to ask where that is. `by` alone is answered: others
-    /// have been told where it is, and to say of a use no later than that changes anything.
+    /// Notes a packet of `by` to `key`. True when the neighbour must be asked where it is. The news
+    /// of its place go to `by` alone: other users have them, and the use changes nothing for them.
     pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
         let users = Parts::FIRST.and(by);
         if let Some(permanent) = self.permanent.get_mut(&key) {
@@ -221,8 +221,7 @@ impl Neighbors {
         false
     }
 
-    /// Makes the entry for the first packet to a neighbour, which may have told its MAC address
-    /// before.
+    /// Makes the entry for the first packet to a neighbour, whose MAC address may be in `heard`.
     fn begin(&mut self, now: Instant, key: HopKey, users: Parts) -> bool {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
             self.ask(now, key, users, 1);
@@ -286,7 +285,7 @@ impl Neighbors {
         self.news.push_back((users, News::Forgotten(key)));
     }
 
-    /// Someone who asks tells where it is. `create` when it asked for an address of ours.
+    /// A request shows where its sender is. `create`: it asked for an address of ours.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
     //# If an entry already exists, and the cached link-layer address differs from the one in the
     //# received Source Link-Layer option, the cached address should be replaced by the received
@@ -315,8 +314,8 @@ impl Neighbors {
     }
 
     /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and
-    /// advertises that it no longer is one. Its users are told of what is not as they know it:
-    /// anybody may send a frame that says nothing new.
+    /// advertises that it no longer is one. Users get news of changes only: anybody may send frames
+    /// that change nothing.
     pub(super) fn on_advert(
         &mut self,
         now: Instant,
@@ -384,7 +383,7 @@ impl Neighbors {
         })
     }
 
-    /// The transport of `by` heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at
+    /// The transport of `by` made progress beyond this neighbour (RFC 4861 §7.3.1), while it was at
     /// `mac`.
     pub(super) fn confirm(
         &mut self,
@@ -430,7 +429,8 @@ impl Neighbors {
         self.permanent.contains_key(key)
     }
 
-    /// The operator says where `key` is. Its users are told; packets that waited for it go there.
+    /// The operator sets the MAC address of `key`. Its users get news; packets that waited go
+    /// there.
     pub(super) fn set_permanent(&mut self, key: HopKey, mac: MacAddr) {
         let users = self.take(&key).unwrap_or(Parts::FIRST);
         let permanent = Permanent { mac, users };
@@ -527,7 +527,7 @@ impl Neighbors {
     }
 }
 
-/// Takes over what a neighbour says of itself; true when it was a router and no longer is.
+/// Takes over a neighbour's IsRouter flag; true when it was a router and no longer is.
 fn change(router: &mut bool, said: Option<bool>) -> bool {
     let was = core::mem::replace(router, said.unwrap_or(*router));
     was && !*router
@@ -542,15 +542,15 @@ enum Fate {
 }
 
 impl Permanent {
-    /// Where it is. Uses of it are told no more, for nothing follows from them.
+    /// News of the neighbour's place, with no further report of uses: they change nothing.
     fn known(&self, key: HopKey) -> News {
         News::Known { key, mac: self.mac, tell_at: Instant::FAR }
     }
 }
 
 impl Entry {
-    /// Where it is, for those that send to it. A use is told no later than it changes the state,
-    /// and often enough that the order of uses in [`Neighbors::used`] is known.
+    /// News of the neighbour's place for its users. The next report of a use comes before the state
+    /// changes by one, and often enough to keep [`Neighbors::used`] in order of use.
     fn known(&self, now: Instant, key: HopKey) -> News {
         let tell_at = match self.state {
             State::Stale | State::Incomplete { .. } => now,
@@ -735,8 +735,8 @@ mod tests {
         assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
     }
 
-    /// Each of four data parts that use a neighbour hears of its changes. A renewed use is answered
-    /// to the part that reported it alone.
+    /// Each of four data parts that use a neighbour gets news of its changes. A reported use is
+    /// answered to its part alone.
     #[test]
     fn users_hear_what_has_changed_and_who_asks_is_answered() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);

@@ -75,7 +75,7 @@ impl RouteTable {
         fib
     }
 
-    /// Something that routes depend on has changed: addresses, what a link takes.
+    /// An input of routes has changed: addresses, or the MTU or state of a link.
     pub(super) fn touch(&mut self) {
         self.generation += 1;
         self.changed = true;

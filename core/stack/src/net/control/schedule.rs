@@ -21,9 +21,10 @@ pub(super) enum Task {
     ReportGroup { group: IpAddr, left: u8 },
     /// Report that a source of a group is wanted or no longer; how often still.
     ReportSource { group: IpAddr, source: IpAddr, left: u8 },
-    /// Tell about all groups of a family: somebody asked, or can be told only now.
+    /// Report all groups of a family: a querier asked, or there was no address to report from
+    /// before.
     AnswerAll { ipv6: bool },
-    /// Tell about one group, for which somebody asked.
+    /// Report one group, for which a querier asked.
     AnswerGroup { group: IpAddr },
     /// Let addresses and routes that a router gave grow old.
     Lifetimes,

@@ -51,8 +51,7 @@ impl Control {
         Duration::from_nanos(self.random.below(max.as_nanos() as u64))
     }
 
-    /// Puts an address in, and starts what it needs: its group, duplicate detection, an
-    /// announcement.
+    /// Adds an address, with its group, duplicate detection and announcement.
     pub(super) fn insert_address(&mut self, now: Instant, iface: IfaceId, address: Address) {
         let addr = address.addr();
         self.ifaces[iface.index()].addresses.push(address);
@@ -64,8 +63,8 @@ impl Control {
         match addr {
             IpAddr::V4(v4) => self.schedule.add(now, iface, Task::Announce(v4)),
             IpAddr::V6(v6) => {
-                // The host listens at once; what waits are its first messages, the report of the
-                // group and the solicitation.
+                // The host listens at once. Only its first messages wait: the report of the group
+                // and the solicitation.
                 //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
                 //# If the Neighbor Solicitation is going to be the first message sent
                 //# from an interface after interface (re)initialization, the node SHOULD
@@ -114,7 +113,7 @@ impl Control {
         }
     }
 
-    /// The next step of duplicate address detection: ask, or be content that nobody answered.
+    /// Next step of duplicate address detection: ask again, or accept the silence.
     pub(super) fn detect(
         &mut self,
         now: Instant,

@@ -19,7 +19,7 @@ use crate::net::snapshot::Snapshot;
 use crate::net::told::{HopKey, Order};
 use crate::net::trace::ControlCounters;
 
-/// The one that knows what this host is, and who is on its links. See the [folder](super).
+/// The control part of a host: configuration, neighbours and timers. See the [folder](super).
 #[derive(Debug)]
 pub(in crate::net) struct Control {
     /// The host is a router.
@@ -77,13 +77,13 @@ impl Control {
         &self.snapshot
     }
 
-    /// The next thing that data is to do, or to hear.
+    /// Takes the next order for the data parts.
     pub(in crate::net) fn take_order(&mut self) -> Option<Order> {
         let news = || self.neighbors.take_news().map(|(to, news)| Order::News { to, news });
         self.orders.pop_front().or_else(news)
     }
 
-    /// Whether there is anything that data is to do, or to hear.
+    /// Whether there is an order for the data parts.
     #[inline]
     pub(in crate::net) fn has_orders(&self) -> bool {
         !self.orders.is_empty() || self.neighbors.has_news()

@@ -79,7 +79,8 @@ impl ErrorLimit {
             return false;
         }
         self.credit -= cost;
-        // Drawn anew each time: how many errors fit tells nothing about how many went elsewhere.
+        // Drawn anew each time: the number of errors that fit reveals nothing about those sent to
+        // other hosts.
         self.burst = self.burst_of(ICMP_BURST - random.below(ICMP_BURST_JITTER));
         true
     }
@@ -119,7 +120,7 @@ mod tests {
         assert!((ICMP_ERRORS_PER_SECOND - 1..=ICMP_ERRORS_PER_SECOND + ICMP_BURST).contains(&sent));
     }
 
-    /// Several shards together send what one would.
+    /// Several shards together send as many errors as a single one would.
     #[test]
     fn shards_have_a_part_of_the_errors_each() {
         let host = "192.0.2.1".parse().unwrap();

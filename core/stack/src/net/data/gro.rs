@@ -102,7 +102,7 @@ impl Merging {
         let from = &packet.linear()[next.payload..next.end];
         into.push_back(from.len()).expect("fits a large buffer").copy_from_slice(from);
         self.len += next.len();
-        // A short or pushed segment ends what the sender cut.
+        // A short or pushed segment was the sender's last one of a burst.
         self.closed = next.len() < first.len() || next.flags.contains(Flags::PSH);
         let bytes = into.linear_mut();
         let ip_len = bytes.len() - first.ip;
@@ -196,7 +196,7 @@ impl Parts {
         (self.src, self.dst, self.ports) == (other.src, other.dst, other.ports)
     }
 
-    /// Whether others may be merged into this one: plain data, not the end of what was cut.
+    /// Whether later segments may be merged into this one: plain data, not the end of a burst.
     fn may_start(&self, packet: &Packet) -> bool {
         self.flags == Flags::ACK && self.len() > 0 && self.is_good(packet)
     }

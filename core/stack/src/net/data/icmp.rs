@@ -210,8 +210,8 @@ impl Data {
         };
         packet.meta = towpath_pool::Meta::default();
         self.counters.echoes_answered += 1;
-        // The traffic class of the request with its ECN bits, as on Linux: the sender sees what the
-        // path does to them.
+        // The traffic class of the request with its ECN bits, as on Linux: the sender sees the
+        // path's effect on them.
         let ip = Ip {
             protocol: protocol.0,
             ttl: None,

@@ -51,7 +51,7 @@ type Way = (IfaceId, IpAddr);
 struct Known {
     mtu: PathMtu,
     until: Instant,
-    /// Other shards have not been told, for want of room: they are when it is reported again.
+    /// Other shards do not know it, for want of room: the next report is passed on.
     untold: bool,
 }
 
@@ -65,9 +65,9 @@ pub(in crate::net) struct PathMtus {
     least: PathMtu,
     /// Goes up with each change.
     generation: u64,
-    /// How many other shards may still be told, and until when.
+    /// Reports that may still be passed on to other shards, and until when.
     tellings: (u32, Instant),
-    /// How many that is a second.
+    /// Limit on these in a second.
     tellings_max: u32,
 }
 
@@ -111,7 +111,7 @@ impl PathMtus {
         true
     }
 
-    /// Whether other shards may be told of one more way now.
+    /// Whether a report may be passed on to other shards now.
     pub(in crate::net) fn may_tell(&mut self, now: Instant) -> bool {
         let (left, until) = &mut self.tellings;
         if now >= *until {
@@ -122,7 +122,7 @@ impl PathMtus {
         may
     }
 
-    /// Other shards could not be told of a way.
+    /// Notes that a report was not passed on to other shards.
     pub(in crate::net) fn set_untold(&mut self, way: Way) {
         if let Some(known) = self.mtus.get_mut(&way) {
             known.untold = true;
@@ -143,7 +143,7 @@ impl PathMtus {
         self.least
     }
 
-    /// Changes whenever what [`PathMtus::lookup`] said may be outdated.
+    /// Changes whenever results of [`PathMtus::lookup`] may be outdated.
     pub(in crate::net) fn generation(&self) -> u64 {
         self.generation
     }
@@ -152,7 +152,7 @@ impl PathMtus {
         self.next
     }
 
-    /// Forgets what is too old.
+    /// Forgets expired entries.
     pub(super) fn expire(&mut self, now: Instant) {
         if now < self.next {
             return;

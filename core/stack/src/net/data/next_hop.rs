@@ -53,13 +53,13 @@ impl Waiting {
 /// Where packets to a neighbour go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing was sent to it since it was last heard of.
+    /// No packet went to it since the last news.
     Unknown,
-    /// Control has been told; packets wait.
+    /// The use was reported to control; packets wait.
     Asked,
     Ready {
         link: LinkHeader,
-        /// From when on a use is told.
+        /// Time from which a use is reported.
         tell_at: Instant,
     },
 }
@@ -73,7 +73,7 @@ struct Place {
     /// Something was sent to it, or it was looked up to be kept, since the search for a place last
     /// came by.
     used: bool,
-    /// From when on a confirmation is told.
+    /// Time from which a confirmation is reported.
     confirm_at: Instant,
     queue: Queue,
 }
@@ -131,7 +131,7 @@ pub(in crate::net) struct NextHops {
     places_max: usize,
     /// At most [`NEIGHBOR_NOTICES_MAX`].
     notices: VecDeque<Notice>,
-    /// The router that was told to be avoided last, and from when on it is told again.
+    /// The router whose avoidance was reported last, and when it is reported again.
     avoided: Option<(HopKey, Instant)>,
     gone: VecDeque<Gone>,
     displaced: u64,
@@ -263,8 +263,8 @@ impl NextHops {
             State::Ready { link, tell_at } => {
                 let (link, is_due) = (*link, now >= *tell_at);
                 let used = Notice::Used(place.key);
-                // Without room for that the next use is told: otherwise control would never hear of
-                // one again.
+                // Without room for the notice the next use is reported: otherwise control would
+                // never get another.
                 if is_due
                     && self.tell(used)
                     && let State::Ready { tell_at, .. } = &mut self.places[index(id)].state
@@ -285,8 +285,8 @@ impl NextHops {
         }
     }
 
-    /// The header of packets to a next hop that was used lately and is known: nothing has to be
-    /// told, and no hash is computed. `None` says nothing of the next hop.
+    /// The header of packets to a next hop that was used lately, is known, and needs no notice. No
+    /// hash is computed. `None` says nothing of the next hop.
     #[inline]
     pub(super) fn ready(&mut self, now: Instant, key: &HopKey) -> Option<LinkHeader> {
         let recent = usize::from(self.recent[recent_slot(key)]);
@@ -300,7 +300,7 @@ impl NextHops {
         }
     }
 
-    /// The transport heard from beyond a next hop.
+    /// The transport made progress beyond a next hop.
     #[inline]
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
@@ -394,7 +394,7 @@ impl NextHops {
         waited
     }
 
-    /// Has something told; false when there is no room for it.
+    /// Queues a notice; false when there is no room for it.
     pub(in crate::net) fn tell(&mut self, notice: Notice) -> bool {
         let has_room = self.notices.len() < NEIGHBOR_NOTICES_MAX;
         match has_room {
@@ -404,13 +404,13 @@ impl NextHops {
         has_room
     }
 
-    /// Whether there is anything that control is to be told.
+    /// Whether there are notices for control.
     #[inline]
     pub(super) fn has_notices(&self) -> bool {
         !self.notices.is_empty()
     }
 
-    /// The next thing that control is to be told.
+    /// Takes the next notice for control.
     #[inline]
     pub(in crate::net) fn take_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
@@ -620,8 +620,8 @@ mod tests {
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
     }
 
-    /// All data parts together keep as much as one would, and each of them what one neighbour may
-    /// have.
+    /// All data parts together keep as many packets as one would, and each of them as many as one
+    /// neighbour may have.
     #[test]
     fn shards_have_a_part_of_what_waits_each() {
         let (mut hops, mut pool) =
@@ -659,7 +659,8 @@ mod tests {
         assert_eq!(hops.on_known(hops.key(id).unwrap(), LINK, Instant::FAR).len(), 1);
     }
 
-    /// A use, a confirmation and a detour for which there was no room are told as soon as there is.
+    /// A use, a confirmation and a detour for which there was no room are reported as soon as there
+    /// is.
     #[test]
     fn what_found_no_room_is_told_with_the_next_packet() {
         let mut hops = table();

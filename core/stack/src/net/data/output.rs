@@ -42,15 +42,14 @@ use crate::net::limits::{
     OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
 };
 
-/// A sender is told when the device has taken so much that it has no more than this: half of the
-/// least share.
+/// Bytes of a sender in the queue at which it is woken: half of the least share.
 const SHARE_LOW: u32 = TX_SHARE_BYTES / 2;
 
 /// Bit of a sender that marks a socket of datagrams, which counts among the other senders.
 const OF_DATAGRAMS: u32 = 1 << 31;
 
-/// The connection in place `index` as a sender. Another socket may have the place later; what is
-/// left of the former one counts for it then.
+/// The connection in place `index` as a sender. Another socket may get the place later; remaining
+/// packets of the former one count for it then.
 pub(crate) fn connection(index: u32) -> Option<NonZeroU32> {
     NonZeroU32::new(index + 1)
 }
@@ -255,7 +254,7 @@ impl Output {
         }
     }
 
-    /// Whether there is room for what keeps others going.
+    /// Whether there is room in the reserve.
     pub(in crate::net) fn has_reserve(&self) -> bool {
         let others = self.others();
         others.bytes < OUTPUT_BYTES_MAX + OUTPUT_RESERVE_BYTES
@@ -371,7 +370,7 @@ mod tests {
         packet
     }
 
-    /// Cuts it, to see what goes out.
+    /// Cuts the packet, to count as the wire does.
     fn on_the_wire(len: usize, size: Option<u16>) -> Load {
         let Some(size) = size else { return Load { packets: 1, bytes: len } };
         let mut load = Load::default();

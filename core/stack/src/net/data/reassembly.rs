@@ -18,7 +18,7 @@
 //!   source that was not heard from for longest loses, not the one that happens to have two.
 //!
 //! A datagram whose fragments keep arriving is therefore lost only to a flood. Between two of its
-//! fragments somebody must send more datagrams than a source may have, or than all may.
+//! fragments more datagrams must come than a source may have, or than all may.
 //!
 //! Any overlap costs the whole datagram, so that no two readers of the same fragments can see
 //! different packets. Work per fragment does not depend on how many datagrams there are.
@@ -67,8 +67,7 @@ pub(super) struct Fragment {
     /// End of the fragment's bytes, in the linear part too.
     pub end: usize,
     pub tos: u8,
-    /// IPv6: where the next-header field that names the fragment header is, in the IP headers, and
-    /// what to write there.
+    /// IPv6: place of the next-header field that names the fragment header, and its new value.
     pub next_header: Option<(usize, u8)>,
     /// The packet came to a group or broadcast address.
     pub group: bool,
@@ -122,7 +121,7 @@ pub(in crate::net) struct Reassembly {
     /// Each stands in the line of its source.
     datagrams: Queue<Entry>,
     by_share: HashMap<Share, u32, Keyed>,
-    /// Each stands in the line of its rank; the source that was heard of last is the youngest.
+    /// Each stands in the line of its rank; the source with the latest fragment is the youngest.
     sources: Queue<Source>,
     /// Sources by how many datagrams they have, see [`rank`].
     ranks: [List; RANKS],
@@ -146,7 +145,7 @@ struct Entry {
 #[derive(Debug)]
 struct Source {
     share: Share,
-    /// Its datagrams; that of which nothing was heard for longest is the oldest.
+    /// Its datagrams; the one without a fragment for longest is the oldest.
     line: List,
     bytes: usize,
 }
@@ -286,7 +285,7 @@ impl Reassembly {
         index
     }
 
-    /// A source has one datagram more, and was heard of.
+    /// A source has one datagram more, and a fresh fragment.
     fn move_up(&mut self, source: u32, rank: usize) {
         match &mut self.ranks[rank.saturating_sub(1)..=rank] {
             [from, to] => self.sources.shift(from, to, source),
@@ -345,8 +344,8 @@ impl Reassembly {
         }
     }
 
-    /// Gives up the oldest datagram of the source that has the most; of several, of that which was
-    /// not heard of for longest.
+    /// Gives up the oldest datagram of the source with the most. Among equal sources it is the one
+    /// without a fragment for longest.
     fn give_up_of_greatest(&mut self) {
         let greatest = self.ranks.iter().rev().find_map(List::front);
         self.give_up_of(greatest.expect("who has too much has something"));
@@ -359,7 +358,7 @@ impl Reassembly {
         self.remove(&key.expect("a source has datagrams as long as it is one"));
     }
 
-    /// Gives up what waited too long.
+    /// Gives up expired datagrams.
     pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Expired> {
         let mut expired = Vec::new();
         for v4 in [true, false] {

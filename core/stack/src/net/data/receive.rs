@@ -1,4 +1,4 @@
-//! The way in: one packet from a device to what it is for this host.
+//! The receive path: from a frame of a device to a packet or message for this host.
 
 use core::net::IpAddr;
 
@@ -37,7 +37,7 @@ pub(super) struct IpPacket {
     tos: u8,
     /// Place of the IP header.
     pub ip_offset: usize,
-    /// Place of what follows the headers of IP, as far as they were read.
+    /// End of the IP headers, as far as they were read.
     pub offset: usize,
     /// End of the IP packet.
     pub end: usize,
@@ -53,7 +53,7 @@ pub(super) struct Piece {
     next_header: Option<(usize, u8)>,
 }
 
-/// Why IP headers are refused, and what the sender is told.
+/// Reason why IP headers are refused, and the error for the sender.
 #[derive(Debug)]
 enum Refused {
     Silently(DropReason),
@@ -219,7 +219,7 @@ impl Data {
         }
     }
 
-    /// Gives a whole packet for this host to whom it is for.
+    /// Delivers a whole packet for this host: to control, or to the transport.
     fn deliver(
         &mut self,
         now: Instant,
@@ -363,8 +363,7 @@ impl Data {
         }
     }
 
-    /// Drops a packet for this host, and tells its sender what is wrong with its options or
-    /// extension headers.
+    /// Drops a packet for this host, and reports the error in its options or extension headers.
     fn refuse_for(
         &mut self,
         now: Instant,
@@ -428,8 +427,8 @@ fn local_of(
     }
 }
 
-/// Reads and validates an IPv4 header at `at`; a looped one has no checksum that somebody could
-/// have broken.
+/// Reads and validates an IPv4 header at `at`; a looped one has no checksum, as no link could break
+/// it.
 fn read_ipv4(packet: &Packet, at: usize, looped: bool) -> Result<IpPacket, Refused> {
     let bytes = packet.linear().get(at..).unwrap_or_default();
     let (header, header_len) =

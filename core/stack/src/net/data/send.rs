@@ -255,8 +255,8 @@ impl Data {
         self.idents.take_v4(now, src, dst, count as u32)
     }
 
-    /// A packet to this host itself: nobody needs to sum it, and it is not cut. `Stack::give` tells
-    /// the datagrams of a merged packet apart.
+    /// Sends a packet to this host itself, without checksum and uncut. `Stack::give` separates the
+    /// datagrams of a merged packet.
     fn send_to_self(
         &mut self,
         iface: IfaceId,
@@ -442,7 +442,7 @@ impl Data {
         self.push_output(iface, packet);
     }
 
-    /// Hands a finished frame to the device, which had room for what it is a part of.
+    /// Hands a frame to the device. Its packet was admitted before.
     #[inline]
     pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
         self.count_sent(&packet);
@@ -521,7 +521,7 @@ fn fit_segments(packet: &mut Packet, max: usize) {
     }
 }
 
-/// Tells what travels with the packet that `n` bytes were put in front.
+/// Shifts the packet's offsets, after `n` bytes were put in front.
 pub(super) fn shift_offsets(packet: &mut Packet, n: usize) {
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
         *start += n as u16;

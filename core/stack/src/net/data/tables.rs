@@ -34,8 +34,7 @@ pub(in crate::net) struct Data {
     /// Number of the shard, of as many.
     pub(super) shard: usize,
     pub(in crate::net) shards: usize,
-    /// Packets that rules want to be told of, at most
-    /// [`LOGGED_MAX`](crate::net::limits::LOGGED_MAX).
+    /// Packets that rules want logged, at most [`LOGGED_MAX`](crate::net::limits::LOGGED_MAX).
     pub(in crate::net) logged: VecDeque<Logged>,
     /// Keep copies of dropped packets.
     pub(super) trace_drops: bool,
@@ -175,7 +174,7 @@ impl Data {
         self.reassembly.next_timeout().min(self.mtus.next_timeout())
     }
 
-    /// Gives up what is too old.
+    /// Gives up expired entries.
     pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
         for expired in self.reassembly.on_timeout(now) {
             self.on_reassembly_expired(now, expired, pool);

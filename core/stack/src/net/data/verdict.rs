@@ -89,7 +89,7 @@ impl Data {
         }
     }
 
-    /// Whether somebody else may have sent a packet to `dst` from `src`.
+    /// Whether another host may have sent a packet to `dst` from `src`.
     fn may_come_from(&self, iface: IfaceId, src: IpAddr, dst: IpAddr) -> bool {
         let is_valid = match src {
             IpAddr::V4(v4) => {

@@ -174,11 +174,12 @@ impl Data {
             let mtu = way.mtu.map(u32::from);
             return Ok(match way.next_hop {
                 Some(next_hop) if !on_link => FirstHop { iface: way.iface, next_hop, avoids, mtu },
-                // A group is reached on the link, whatever router the route names.
+                // A group is reached on the link, even if the route names a router.
                 _ => FirstHop { mtu, ..direct(way.iface) },
             });
         }
-        // Without a route, what cannot leave the link goes out of the first real interface.
+        // Without a route, a packet that cannot leave the link goes out of the first real
+        // interface.
         let any = self.here().links.len() > 1 && on_link && iface.is_none();
         any.then(|| direct(IfaceId(1))).ok_or(RouteError::NoRoute)
     }
@@ -191,7 +192,8 @@ impl Data {
         source::choose(&self.link(out).addresses, others, next_hop, dst)
     }
 
-    /// The same as [`route`](Self::route), for who keeps it: with the place of its next hop.
+    /// The same as [`route`](Self::route), for a caller that keeps the route: with the place of its
+    /// next hop.
     pub(in crate::net) fn route_to_keep(
         &mut self,
         now: Instant,
@@ -225,8 +227,7 @@ impl Data {
 
     /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given,
     /// get through with `mtu` bytes only. For transports that checked that the report quotes a
-    /// packet of theirs. Returns the way that it
-    /// is about and what is known of that, if other shards have to be told.
+    /// packet of theirs. Returns the way and its path MTU, if other shards are to get them.
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
@@ -239,8 +240,7 @@ impl Data {
         self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
     }
 
-    /// Notes what a report said of a way. Returns what is known of it if other shards have to be
-    /// told.
+    /// Notes a report about a way. Returns the path MTU if other shards are to get it.
     pub(in crate::net) fn hear_path_mtu(
         &mut self,
         now: Instant,
@@ -253,7 +253,7 @@ impl Data {
         }
     }
 
-    /// Notes what a report said of a way; whether it is news.
+    /// Notes a report about a way; whether it changes the path MTU.
     pub(in crate::net) fn lower_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) -> bool {
         let (iface, dst) = way;
         let Some(link) = self.here().links.get(iface.index()) else { return false };

@@ -43,7 +43,7 @@ impl Piece {
 pub(super) const PIECE_OVERHEAD: usize = 96;
 const _: () = assert!(2 * size_of::<Piece>() + 32 <= PIECE_OVERHEAD);
 
-/// Refuses what fits into no datagram, whatever else comes of it.
+/// Refuses a fragment that cannot be part of any datagram.
 pub(super) fn check_bounds(fragment: &Fragment) -> Result<(), DropReason> {
     let len = fragment.len();
     let in_eights = len > 0 && len.is_multiple_of(8);
@@ -116,7 +116,7 @@ impl Datagram {
         self.total == Some(self.received)
     }
 
-    /// The packet as it was before somebody cut it; `None` when its parts contradict each other.
+    /// The packet as it was before its fragmentation; `None` when its parts contradict each other.
     pub(super) fn into_packet(mut self, meta: Meta, pool: &mut Pool) -> Option<Packet> {
         let ecn = merged_ecn(self.ecn)?;
         match self.next_header {
